@@ -7,6 +7,7 @@ those it makes a ``SourceTask`` and iterates over its batches until it cancels i
 A ``JobConnector`` is a connector that moves the data itself, out of Kafka: the runtime starts, watches, restarts and stops its
 ``JobTask`` and shows its numbers, but no record passes through the runtime.
 """
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -306,8 +307,9 @@ class SourceConnector(ABC):
         raise ConfigInvalid(f"{cls.__name__} connectors take no snapshots on request")
 
     @classmethod
-    def snapshots(cls, config: Config, instructions: Sequence[Instruction],
-                  offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+    def snapshots(
+        cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
+    ) -> list[dict[str, Any]]:
         """All snapshots, the connector's own included, with their progress as it is saved; must not block.
 
         Those among ``instructions`` that no task has begun yet are listed too, and the state that an instruction asks for is

@@ -6,6 +6,7 @@ outside never stand in the source as they are: they are bound to a name, or quot
 Tracebacks show the generated lines. With the environment variable ``MILLRACE_DUMP_CODE=FOLDER`` every source is also written to
 a file of that folder.
 """
+
 from __future__ import annotations
 
 import os
@@ -78,7 +79,9 @@ class CodeBuilder:
             SyntaxError: the generator has a defect.
         """
         source = "\n".join(self.lines)
-        name = f"{_NO_FILE_NAME.sub('_', title)[:_LONGEST_TITLE]}-{zlib.crc32(source.encode('utf-8', 'replace')):08x}.py"
+        name = (
+            f"{_NO_FILE_NAME.sub('_', title)[:_LONGEST_TITLE]}-{zlib.crc32(source.encode('utf-8', 'replace')):08x}.py"
+        )
         folder = os.environ.get(DUMP_FOLDER)
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 Names, contexts and units are those of Debezium's monitoring documentation; labels those of the exporter rules in its examples.
 A connector shows what it knows. Texts (file names, chunk bounds, ids) are no numbers and have no series.
 """
+
 from __future__ import annotations
 
 import time
@@ -27,28 +28,46 @@ SNAPSHOT_RUNNING: Final = f"{PREFIX}SnapshotRunning"
 #: Attribute -> (kind, help).
 _ATTRIBUTES: Final[dict[str, tuple[str, str]]] = {
     "Connected": ("gauge", "1 while the connection to the source stands."),
-    "MilliSecondsBehindSource": ("gauge", "Milliseconds since the change that was read last was made; 0 while none is new."),
+    "MilliSecondsBehindSource": (
+        "gauge",
+        "Milliseconds since the change that was read last was made; 0 while none is new.",
+    ),
     "MilliSecondsBehindSourceMinValue": ("gauge", "The smallest of these since the task started."),
     "MilliSecondsBehindSourceMaxValue": ("gauge", "The largest of these since the task started."),
     "MilliSecondsBehindSourceAverageValue": ("gauge", "Their average since the task started, taken every second."),
     "SecondsBehindMaster": ("gauge", "The name of older versions, in seconds."),
-    "MilliSecondsSinceLastEvent": ("gauge", "Milliseconds since the last change of a captured table; -1 before the first."),
+    "MilliSecondsSinceLastEvent": (
+        "gauge",
+        "Milliseconds since the last change of a captured table; -1 before the first.",
+    ),
     "SecondsSinceLastEvent": ("gauge", "The name of older versions, in seconds."),
-    "TotalNumberOfEventsSeen": ("counter", "Events of the source with changes of captured tables; rows, in a snapshot."),
+    "TotalNumberOfEventsSeen": (
+        "counter",
+        "Events of the source with changes of captured tables; rows, in a snapshot.",
+    ),
     "TotalNumberOfCreateEventsSeen": ("counter", "Rows inserted into captured tables."),
     "TotalNumberOfUpdateEventsSeen": ("counter", "Rows updated in captured tables."),
     "TotalNumberOfDeleteEventsSeen": ("counter", "Rows deleted from captured tables."),
     "NumberOfEventsFiltered": ("counter", "Events with changes that were left out by a filter."),
     "NumberOfErroneousEvents": ("counter", "Rows that could not be decoded."),
-    "NumberOfEventsSkipped": ("counter", "Changes left out because of their kind, or because they could not be decoded."),
+    "NumberOfEventsSkipped": (
+        "counter",
+        "Changes left out because of their kind, or because they could not be decoded.",
+    ),
     "NumberOfSkippedEvents": ("counter", "Events that were left out since they could not be decoded."),
     "NumberOfCommittedTransactions": ("counter", "Transactions read to their commit."),
     "NumberOfRolledBackTransactions": ("counter", "Transactions in the log that were rolled back."),
     "NumberOfNotWellFormedTransactions": ("counter", "Transactions in the log without an end."),
-    "NumberOfLargeTransactions": ("counter", "Transactions that were sent in several batches before their end was read."),
+    "NumberOfLargeTransactions": (
+        "counter",
+        "Transactions that were sent in several batches before their end was read.",
+    ),
     "NumberOfDisconnects": ("counter", "Connections to the source that ended while the task ran."),
     "BinlogPosition": ("gauge", "Position in the binlog file that is being read."),
-    "IsGtidModeEnabled": ("gauge", "1 if the server knows transactions by GTIDs, so that the stream can go on at another one."),
+    "IsGtidModeEnabled": (
+        "gauge",
+        "1 if the server knows transactions by GTIDs, so that the stream can go on at another one.",
+    ),
     "CommitlogPosition": ("gauge", "Position in the commit log segment that is being read."),
     "NumberOfProcessedMutations": ("counter", "Mutations read from the commit log."),
     "NumberOfUnrecoverableErrors": ("counter", "Mutations and segments that could not be read."),
@@ -57,11 +76,17 @@ _ATTRIBUTES: Final[dict[str, tuple[str, str]]] = {
     "SnapshotCompleted": ("gauge", "1 if the youngest snapshot was read to its end."),
     "SnapshotAborted": ("gauge", "1 if the youngest snapshot was cancelled or failed."),
     "SnapshotSkipped": ("gauge", "1 if no snapshot was asked for since the connector was made."),
-    "SnapshotDurationInSeconds": ("gauge", "How long the youngest snapshot has taken, pauses included; 0 before the first."),
+    "SnapshotDurationInSeconds": (
+        "gauge",
+        "How long the youngest snapshot has taken, pauses included; 0 before the first.",
+    ),
     "TotalTableCount": ("gauge", "Tables of snapshots that are not over, of which the task reads a part or all."),
     "RemainingTableCount": ("gauge", "Those of them whose part has not been read to its end."),
     "RowsScanned": ("gauge", "Rows of a table that the youngest snapshot of it has sent."),
-    "HoldingGlobalLock": ("gauge", "1 while a snapshot holds a lock on the whole server: never, no snapshot takes one."),
+    "HoldingGlobalLock": (
+        "gauge",
+        "1 while a snapshot holds a lock on the whole server: never, no snapshot takes one.",
+    ),
     "ChangesRecovered": ("counter", "Versions of tables that were known when the task started."),
     "ChangesApplied": ("counter", "Changes of tables' structure that were applied, those of the start included."),
     "RecoveryStartTime": ("gauge", "When the task read them, seconds since 1970."),
@@ -71,8 +96,17 @@ _ATTRIBUTES: Final[dict[str, tuple[str, str]]] = {
 
 
 #: What ``report_snapshots`` reports.
-SNAPSHOTS: Final = ("TotalTableCount", "RemainingTableCount", "SnapshotRunning", "SnapshotPaused", "SnapshotCompleted",
-                    "SnapshotAborted", "SnapshotSkipped", "SnapshotDurationInSeconds", "RowsScanned")
+SNAPSHOTS: Final = (
+    "TotalTableCount",
+    "RemainingTableCount",
+    "SnapshotRunning",
+    "SnapshotPaused",
+    "SnapshotCompleted",
+    "SnapshotAborted",
+    "SnapshotSkipped",
+    "SnapshotDurationInSeconds",
+    "RowsScanned",
+)
 #: States of a snapshot that stay, and of one of its tables that has to be read on.
 _OVER: Final = frozenset({"completed", "done", "cancelled", "failed"})
 _TO_BE_READ: Final = frozenset({"waiting", "running", "paused"})
@@ -136,6 +170,7 @@ def report_snapshots(to: TaskMetrics, snapshots: Sequence[Mapping[str, Any]], no
             ``finished_ms`` and ``tables``, each with ``table``, ``state`` and ``rows_done``.
         now_ms: milliseconds since 1970.
     """
+
     def tell(name: str, value: float, table: str = "") -> None:
         to.set(f"{PREFIX}{name}", value, {"context": SNAPSHOT, **({"table": table} if table else {})})
 
@@ -182,8 +217,13 @@ class Behind:
         to.set(f"{PREFIX}MilliSecondsBehindSourceAverageValue", self._sum / self._number)
 
 
-BEHIND: Final = ("MilliSecondsBehindSource", "SecondsBehindMaster", "MilliSecondsBehindSourceMinValue",
-                 "MilliSecondsBehindSourceMaxValue", "MilliSecondsBehindSourceAverageValue")
+BEHIND: Final = (
+    "MilliSecondsBehindSource",
+    "SecondsBehindMaster",
+    "MilliSecondsBehindSourceMinValue",
+    "MilliSecondsBehindSourceMaxValue",
+    "MilliSecondsBehindSourceAverageValue",
+)
 
 
 class Rule:

@@ -1,4 +1,5 @@
 """Entry points of installed packages: how every kind of plugin is declared, Millrace's own ones included (docs/plugins.md)."""
+
 from __future__ import annotations
 
 import sys

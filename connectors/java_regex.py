@@ -4,6 +4,7 @@ Configurations that come from Kafka Connect are written in Java's syntax: named 
 intersections of character classes, flags in the middle. What can't be translated is refused with its name rather than run
 with another meaning. Classes such as ``\d`` are ASCII, as in Java.
 """
+
 from __future__ import annotations
 
 import re
@@ -19,9 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _POSIX: Final = {
-    "Lower": "a-z", "Upper": "A-Z", "ASCII": r"\x00-\x7f", "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9",
-    "Punct": r"!-/:-@\[-`{-~", "Graph": "!-~", "Print": " -~", "Blank": r" \t", "Cntrl": r"\x00-\x1f\x7f",
-    "XDigit": "0-9a-fA-F", "Space": r" \t\n\x0b\f\r",
+    "Lower": "a-z",
+    "Upper": "A-Z",
+    "ASCII": r"\x00-\x7f",
+    "Alpha": "a-zA-Z",
+    "Digit": "0-9",
+    "Alnum": "a-zA-Z0-9",
+    "Punct": r"!-/:-@\[-`{-~",
+    "Graph": "!-~",
+    "Print": " -~",
+    "Blank": r" \t",
+    "Cntrl": r"\x00-\x1f\x7f",
+    "XDigit": "0-9a-fA-F",
+    "Space": r" \t\n\x0b\f\r",
 }
 _HORIZONTAL: Final = r" \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000"
 _VERTICAL: Final = r"\n\x0b\f\r\x85\u2028\u2029"
@@ -98,7 +109,7 @@ class _Translator:
         return "".join(self.out)
 
     def group(self) -> None:
-        rest = self.pattern[self.at:]
+        rest = self.pattern[self.at :]
         named = re.match(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>", rest)
         if named:
             self.at += named.end()
@@ -130,7 +141,7 @@ class _Translator:
 
     def escape(self) -> str:
         """An escape outside a class."""
-        follows = self.pattern[self.at + 1:self.at + 2]
+        follows = self.pattern[self.at + 1 : self.at + 2]
         if follows == "Q":
             return "".join(map(_literal, self.quoted()))
         if follows in ("b", "B", "A"):
@@ -159,17 +170,19 @@ class _Translator:
 
     def quoted(self) -> str:
         end = self.pattern.find(r"\E", self.at + 2)
-        text = self.pattern[self.at + 2:] if end < 0 else self.pattern[self.at + 2:end]
+        text = self.pattern[self.at + 2 :] if end < 0 else self.pattern[self.at + 2 : end]
         self.at = len(self.pattern) if end < 0 else end + 2
         return text
 
     def class_escape(self) -> tuple[str, str | None]:
         """An escape that stands for one character or a set: (inside of a class, the character if it is one)."""
         start = self.at
-        follows = self.pattern[start + 1:start + 2]
+        follows = self.pattern[start + 1 : start + 2]
         self.at += 2
         if follows == "":
-            raise _Unsupported(f"Unexpected internal error near index {start + 1}: the expression ends with a backslash")
+            raise _Unsupported(
+                f"Unexpected internal error near index {start + 1}: the expression ends with a backslash"
+            )
         if follows in _SAME_ESCAPES:
             return "\\" + follows, None
         if follows in "hv":
@@ -189,8 +202,12 @@ class _Translator:
         return _in_class(follows), follows
 
     def code_point(self, follows: str) -> str | None:
-        for form, base in ((r"x\{([0-9a-fA-F]+)\}", 16), (r"x([0-9a-fA-F]{2})", 16), (r"u([0-9a-fA-F]{4})", 16),
-                           (r"0([0-3]?[0-7]{1,2})", 8)):
+        for form, base in (
+            (r"x\{([0-9a-fA-F]+)\}", 16),
+            (r"x([0-9a-fA-F]{2})", 16),
+            (r"u([0-9a-fA-F]{4})", 16),
+            (r"0([0-3]?[0-7]{1,2})", 8),
+        ):
             match = re.compile(form).match(self.pattern, self.at - 1)
             if match:
                 self.at = match.end()
@@ -266,7 +283,7 @@ class _Translator:
 
     def class_item(self) -> str:
         low, single = self.class_char()
-        follows = self.pattern[self.at + 1:self.at + 2]
+        follows = self.pattern[self.at + 1 : self.at + 2]
         if single is None or not self.pattern.startswith("-", self.at) or follows in ("]", "[", ""):
             return low
         self.at += 1
@@ -335,6 +352,7 @@ def java_replacement(replacement: str, pattern: re.Pattern[str]) -> Callable[[re
 
     def expand(match: re.Match[str]) -> str:
         return "".join(part if isinstance(part, str) else match.group(part) or "" for part in parts)
+
     return expand
 
 
@@ -344,14 +362,19 @@ def _group_reference(replacement: str, at: int, pattern: re.Pattern[str]) -> tup
         if named[1] not in pattern.groupindex:
             raise ConfigInvalid(invalid("replacement", replacement, f"No group with name {{{named[1]}}}"))
         return pattern.groupindex[named[1]], named.end()
-    if not replacement[at:at + 1].isdigit():
-        raise ConfigInvalid(invalid("replacement", replacement, "Illegal group reference: $ must be followed by a digit or "
-                                                                "{name}; write \\$ for a dollar sign"))
+    if not replacement[at : at + 1].isdigit():
+        raise ConfigInvalid(
+            invalid(
+                "replacement",
+                replacement,
+                "Illegal group reference: $ must be followed by a digit or {name}; write \\$ for a dollar sign",
+            )
+        )
     group = int(replacement[at])
     at += 1
     if group > pattern.groups:
         raise ConfigInvalid(invalid("replacement", replacement, f"No group {group}"))
-    while replacement[at:at + 1].isdigit() and group * 10 + int(replacement[at]) <= pattern.groups:
+    while replacement[at : at + 1].isdigit() and group * 10 + int(replacement[at]) <= pattern.groups:
         group = group * 10 + int(replacement[at])
         at += 1
     return group, at

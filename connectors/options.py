@@ -3,6 +3,7 @@
 A ``ConfigKey`` validates, gives the parsed value, answers ``/connector-plugins/*/config`` and ``validate``, prints
 ``--help`` and generates ``docs/reference/``. Types, error texts and the JSON forms are Kafka's ``ConfigDef``'s.
 """
+
 from __future__ import annotations
 
 import re
@@ -259,7 +260,7 @@ class Config(Mapping[str, Any]):
 
     def prefixed(self, prefix: str) -> dict[str, str]:
         """Raw properties that start with ``prefix``, without it."""
-        return {name[len(prefix):]: value for name, value in self.raw.items() if name.startswith(prefix)}
+        return {name[len(prefix) :]: value for name, value in self.raw.items() if name.startswith(prefix)}
 
 
 @dataclass(slots=True)
@@ -344,17 +345,20 @@ class ConfigValue:
 
 def at_least(low: float) -> Validator:
     """Numbers not below ``low``."""
+
     def check(name: str, value: Any) -> str | None:
         if value is None:
             return invalid(name, value, "Value must be non-null")
         if value < low:
             return invalid(name, value, f"Value must be at least {low}")
         return None
+
     return check
 
 
 def between(low: float, high: float) -> Validator:
     """Numbers from ``low`` to ``high``, both included."""
+
     def check(name: str, value: Any) -> str | None:
         if value is None:
             return invalid(name, value, "Value must be non-null")
@@ -363,6 +367,7 @@ def between(low: float, high: float) -> Validator:
         if value > high:
             return invalid(name, value, f"Value must be no more than {high}")
         return None
+
     return check
 
 
@@ -373,11 +378,15 @@ def one_of(*allowed: str, ignore_case: bool = False) -> Validator:
     def check(name: str, value: Any) -> str | None:
         if ignore_case:
             if value is None or str(value).lower() not in folded:
-                return invalid(name, value, "String must be one of (case insensitive): " + ", ".join(
-                    item.upper() for item in allowed))
+                return invalid(
+                    name,
+                    value,
+                    "String must be one of (case insensitive): " + ", ".join(item.upper() for item in allowed),
+                )
         elif value is not None and value not in allowed:
             return invalid(name, value, "String must be one of: " + ", ".join(allowed))
         return None
+
     return check
 
 
@@ -389,6 +398,7 @@ def words(*allowed: str) -> Validator:
         if value is not None and str(value).strip().lower() not in folded:
             return invalid(name, value, "Value must be one of " + ", ".join(allowed))
         return None
+
     return check
 
 
@@ -406,10 +416,12 @@ def unless_null(validator: Validator) -> Validator:
 
 def all_of(*validators: Validator) -> Validator:
     """Every one of ``validators``; the first complaint counts."""
+
     def check(name: str, value: Any) -> str | None:
         for validator in validators:
             complaint = validator(name, value)
             if complaint is not None:
                 return complaint
         return None
+
     return check

@@ -3,6 +3,7 @@
 Connectors say what a request may have, and how the progress that their tasks save is read. ``pack`` and ``unpack`` make the
 text of it that is saved: after each chunk, so it is compressed where it is long.
 """
+
 from __future__ import annotations
 
 import base64
@@ -34,8 +35,9 @@ _STATES: Final = {"done": "completed"}
 _TABLE_STATES: Final = {"done": "completed", "vanished": "completed"}
 
 
-def check_request(request: Mapping[str, Any], *, fields: frozenset[str] = FIELDS,
-                  condition: Callable[[str], bool] | None = None) -> dict[str, Any]:
+def check_request(
+    request: Mapping[str, Any], *, fields: frozenset[str] = FIELDS, condition: Callable[[str], bool] | None = None
+) -> dict[str, Any]:
     """A request in the form in which tasks get it.
 
     Args:
@@ -51,28 +53,35 @@ def check_request(request: Mapping[str, Any], *, fields: frozenset[str] = FIELDS
         raise ConfigInvalid(f"a snapshot has no {', '.join(unknown)}; it has {', '.join(sorted(fields))}")
     tables = request.get("tables")
     if not isinstance(tables, list) or not tables or not all(isinstance(each, str) and each.strip() for each in tables):
-        raise ConfigInvalid('tables must be a list of names or regular expressions, such as ["shop.orders", "shop.cust.*"], '
-                            f"not {tables!r}")
+        raise ConfigInvalid(
+            'tables must be a list of names or regular expressions, such as ["shop.orders", "shop.cust.*"], '
+            f"not {tables!r}"
+        )
     for each in tables:
         _expression("tables", each)
     conditions = request.get("conditions") or {}
     if not isinstance(conditions, dict) or not all(isinstance(each, str) for each in conditions.values()):
-        raise ConfigInvalid('conditions must be an object of tables and SQL conditions, such as {"shop.orders": "id > 1000"}, '
-                            f"not {conditions!r}")
+        raise ConfigInvalid(
+            'conditions must be an object of tables and SQL conditions, such as {"shop.orders": "id > 1000"}, '
+            f"not {conditions!r}"
+        )
     for table, text in conditions.items():
         _expression("conditions", table)
         if condition is None or not condition(text):
-            raise ConfigInvalid(f"conditions: {text!r} for {table} must be one SQL condition, without WHERE, comments and "
-                                "semicolons")
+            raise ConfigInvalid(
+                f"conditions: {text!r} for {table} must be one SQL condition, without WHERE, comments and semicolons"
+            )
     priority = request.get("priority") or 0
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise ConfigInvalid(f"priority must be a whole number, not {priority!r}; the highest is read first")
     surrogate = request.get("surrogate_key") or ""
     if not isinstance(surrogate, str):
         raise ConfigInvalid(f"surrogate_key must be the name of a column, not {surrogate!r}")
-    found: dict[str, Any] = {"tables": [each.strip() for each in tables],
-                             "conditions": {table: text.strip() for table, text in conditions.items()},
-                             "priority": priority}
+    found: dict[str, Any] = {
+        "tables": [each.strip() for each in tables],
+        "conditions": {table: text.strip() for table, text in conditions.items()},
+        "priority": priority,
+    }
     return {**found, "surrogate_key": surrogate} if surrogate else found
 
 
@@ -83,8 +92,12 @@ def _expression(member: str, text: str) -> None:
         raise ConfigInvalid(f"{member}: {text!r}: {error}") from None
 
 
-def views(instructions: Sequence[Instruction], saved: Mapping[str, Sequence[Mapping[str, Any]]],
-          shown: Shown, now_ms: int | None = None) -> list[dict[str, Any]]:
+def views(
+    instructions: Sequence[Instruction],
+    saved: Mapping[str, Sequence[Mapping[str, Any]]],
+    shown: Shown,
+    now_ms: int | None = None,
+) -> list[dict[str, Any]]:
     """All reads: those that were asked for, and what tasks have saved of them and of others; the oldest first.
 
     Args:
@@ -104,8 +117,9 @@ def views(instructions: Sequence[Instruction], saved: Mapping[str, Sequence[Mapp
     return sorted(found, key=lambda each: (each["created_ms"] or each["started_ms"] or 0, each["id"]))
 
 
-def _view(name: str, wish: Instruction | None, saved: Sequence[Mapping[str, Any]], shown: Shown,
-          now_ms: int) -> dict[str, Any]:
+def _view(
+    name: str, wish: Instruction | None, saved: Sequence[Mapping[str, Any]], shown: Shown, now_ms: int
+) -> dict[str, Any]:
     parts = [_progress(name, offset, shown) for offset in saved]
     states = [str(each["state"]) for each in parts]
     request = wish if wish is not None and wish.get("origin", "rest") == "rest" else _signalled(saved)
@@ -113,21 +127,30 @@ def _view(name: str, wish: Instruction | None, saved: Sequence[Mapping[str, Any]
     finished = [each["finished_ms"] for each in parts if each.get("finished_ms")]
     state = _state(states, wish)
     start_ms = (request or {}).get("start_ms") or None
-    if start_ms is not None and start_ms > now_ms and state not in SNAPSHOT_ENDED \
-            and (wish or request or {}).get("state") == "running":
+    if (
+        start_ms is not None
+        and start_ms > now_ms
+        and state not in SNAPSHOT_ENDED
+        and (wish or request or {}).get("state") == "running"
+    ):
         state = "scheduled"
     tables = _tables(parts)
     total = [each["rows_total"] for each in tables]
     return {
-        "id": name, "state": state,
+        "id": name,
+        "state": state,
         "origin": "initial" if name == "initial" else str((request or {}).get("origin") or "signal"),
-        "tables_wanted": list((request or {}).get("tables") or ()), "conditions": dict((request or {}).get("conditions") or {}),
-        "priority": (request or {}).get("priority") or 0, "created_ms": (request or {}).get("created_ms"),
-        "start_ms": start_ms, "started_ms": min(started, default=None),
+        "tables_wanted": list((request or {}).get("tables") or ()),
+        "conditions": dict((request or {}).get("conditions") or {}),
+        "priority": (request or {}).get("priority") or 0,
+        "created_ms": (request or {}).get("created_ms"),
+        "start_ms": start_ms,
+        "started_ms": min(started, default=None),
         "finished_ms": max(finished, default=None) if state in SNAPSHOT_ENDED else None,
         "rows_total": sum(total) if total and None not in total else None,
         "rows_done": sum(each["rows_done"] for each in tables),
-        "percent": 100.0 if state == "completed" else _mean([each["percent"] for each in parts]), "tables": tables,
+        "percent": 100.0 if state == "completed" else _mean([each["percent"] for each in parts]),
+        "tables": tables,
     }
 
 
@@ -183,15 +206,23 @@ def _table(name: str, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     done = sum(each.get("rows_done", each.get("done")) or 0 for each in members)
     over = all(state in ("completed", "failed") for state in states)
     state = next((each for each in ("failed", "running", "paused") if each in states), None) or (
-        "completed" if over else "running" if "completed" in states else "waiting")
+        "completed" if over else "running" if "completed" in states else "waiting"
+    )
     total = None if None in totals else sum(totals)
     percent = 100.0 if state == "completed" else _mean([each.get("percent") or 0.0 for each in members])
     seconds = (max(finished) - min(started)) / 1000 if over and started and finished else 0.0
     return {
-        "table": name, "state": state, "rows_total": done if state == "completed" else total, "rows_done": done,
-        "rows_per_s": _speed(members, done, seconds), "percent": percent,
-        "eta_s": None if over else max((each["eta_s"] for each in members if each.get("eta_s") is not None), default=None),
-        "started_ms": min(started, default=None), "finished_ms": max(finished, default=None) if over else None,
+        "table": name,
+        "state": state,
+        "rows_total": done if state == "completed" else total,
+        "rows_done": done,
+        "rows_per_s": _speed(members, done, seconds),
+        "percent": percent,
+        "eta_s": None
+        if over
+        else max((each["eta_s"] for each in members if each.get("eta_s") is not None), default=None),
+        "started_ms": min(started, default=None),
+        "finished_ms": max(finished, default=None) if over else None,
         "error": next((each["error"] for each in members if each.get("error")), None),
     }
 
@@ -227,7 +258,9 @@ def unpack(value: str, kind: type[Note], what: str) -> Note:
         ValueError: it is none.
     """
     try:
-        plain = zlib.decompress(base64.b64decode(value[len(_PACKED):])) if value.startswith(_PACKED) else value.encode()
+        plain = (
+            zlib.decompress(base64.b64decode(value[len(_PACKED) :])) if value.startswith(_PACKED) else value.encode()
+        )
         return msgspec.json.decode(plain, type=kind)
     except (msgspec.DecodeError, zlib.error, ValueError) as error:
         raise ValueError(f"{value[:80]!r} is no {what}: {error}") from error

@@ -23,6 +23,7 @@ no schema (``None``)                 any of the above types, nested freely
 The temporal logical types carry their wire form, not ``datetime`` objects: no date is out of range, nothing is converted
 twice, and a time zone can't slip in.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -93,8 +94,23 @@ class Schema:
     _hash: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.type, self.optional, self.name, self.version, self.doc, self.parameters,
-                                               self.fields, self.key_schema, self.value_schema)))
+        object.__setattr__(
+            self,
+            "_hash",
+            hash(
+                (
+                    self.type,
+                    self.optional,
+                    self.name,
+                    self.version,
+                    self.doc,
+                    self.parameters,
+                    self.fields,
+                    self.key_schema,
+                    self.value_schema,
+                )
+            ),
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -104,10 +120,29 @@ class Schema:
             return True
         if not isinstance(other, Schema) or self._hash != other._hash:
             return False
-        return (self.type, self.optional, self.name, self.version, self.doc, self.parameters, self.fields, self.key_schema,
-                self.value_schema, self.default) == (other.type, other.optional, other.name, other.version, other.doc,
-                                                     other.parameters, other.fields, other.key_schema, other.value_schema,
-                                                     other.default)
+        return (
+            self.type,
+            self.optional,
+            self.name,
+            self.version,
+            self.doc,
+            self.parameters,
+            self.fields,
+            self.key_schema,
+            self.value_schema,
+            self.default,
+        ) == (
+            other.type,
+            other.optional,
+            other.name,
+            other.version,
+            other.doc,
+            other.parameters,
+            other.fields,
+            other.key_schema,
+            other.value_schema,
+            other.default,
+        )
 
     def field(self, name: str) -> Field | None:
         """The member called ``name``, or None."""
@@ -144,11 +179,25 @@ OPTIONAL_STRING = Schema(Type.STRING, optional=True)
 OPTIONAL_BYTES = Schema(Type.BYTES, optional=True)
 
 
-def struct(name: str | None, members: Mapping[str, Schema], *, optional: bool = False, version: int | None = None,
-           doc: str | None = None, parameters: tuple[tuple[str, str], ...] = ()) -> Schema:
+def struct(
+    name: str | None,
+    members: Mapping[str, Schema],
+    *,
+    optional: bool = False,
+    version: int | None = None,
+    doc: str | None = None,
+    parameters: tuple[tuple[str, str], ...] = (),
+) -> Schema:
     """A STRUCT schema with ``members`` in the given order."""
-    return Schema(Type.STRUCT, optional=optional, name=name, version=version, doc=doc, parameters=parameters,
-                  fields=tuple(Field(key, schema) for key, schema in members.items()))
+    return Schema(
+        Type.STRUCT,
+        optional=optional,
+        name=name,
+        version=version,
+        doc=doc,
+        parameters=parameters,
+        fields=tuple(Field(key, schema) for key, schema in members.items()),
+    )
 
 
 def array(elements: Schema, *, optional: bool = False, name: str | None = None) -> Schema:
@@ -179,4 +228,3 @@ def time(*, optional: bool = False) -> Schema:
 def timestamp(*, optional: bool = False) -> Schema:
     """Connect's Timestamp: milliseconds since the epoch as INT64."""
     return Schema(Type.INT64, optional=optional, name=TIMESTAMP, version=1)
-

@@ -1,4 +1,5 @@
 """When a snapshot that was asked for begins: a time of day, or a date and time. Pure."""
+
 from __future__ import annotations
 
 import re
@@ -25,8 +26,10 @@ def start_ms(at: str, zone: str, now_ms: int) -> int:
     try:
         where = ZoneInfo(zone or "UTC")
     except (ValueError, OSError, LookupError):  # also of a machine without the database of zones
-        raise ConfigInvalid(f"time_zone: {zone!r} is no time zone that this worker knows; name one such as Europe/Berlin, or "
-                            "leave it out for UTC") from None
+        raise ConfigInvalid(
+            f"time_zone: {zone!r} is no time zone that this worker knows; name one such as Europe/Berlin, or "
+            "leave it out for UTC"
+        ) from None
     now = datetime.fromtimestamp(now_ms / 1000, where)
     match = _TIME_OF_DAY.match(at)
     if match is not None:
@@ -43,8 +46,9 @@ def start_ms(at: str, zone: str, now_ms: int) -> int:
     except ValueError:
         moment = None
     if moment is None:
-        raise ConfigInvalid(f"start_at: {at!r} is neither a time of day such as 02:30 nor a date and time such as "
-                            "2026-12-01T02:30:00")
+        raise ConfigInvalid(
+            f"start_at: {at!r} is neither a time of day such as 02:30 nor a date and time such as 2026-12-01T02:30:00"
+        )
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=where)
     if moment <= now:

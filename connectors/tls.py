@@ -2,6 +2,7 @@
 
 PEM and PKCS12 files are told apart by what is in them. Private keys are handed to OpenSSL in memory, never by a file.
 """
+
 from __future__ import annotations
 
 import os
@@ -68,7 +69,9 @@ def certificates(path: str, password: str | None) -> str:
     _, own, others = _pkcs12(path, data, password)
     found = "".join(part for part in [own, *others] if part)
     if not found:
-        raise ConfigInvalid(f"the trust store {path} holds no certificate; name a file with the certificates to be believed")
+        raise ConfigInvalid(
+            f"the trust store {path} holds no certificate; name a file with the certificates to be believed"
+        )
     return found
 
 
@@ -87,7 +90,9 @@ def identity(path: str, password: str | None) -> Identity:
         return Identity(data.decode("ascii", errors="replace"), encrypted=True)
     key, own, others = _pkcs12(path, data, password)
     if not key or not own:
-        raise ConfigInvalid(f"the key store {path} has no key with a certificate; a trust store may have been named by mistake")
+        raise ConfigInvalid(
+            f"the key store {path} has no key with a certificate; a trust store may have been named by mistake"
+        )
     return Identity("".join([key, own, *others]), encrypted=False)
 
 
@@ -126,8 +131,10 @@ def set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
     try:
         context.set_ciphers(":".join(older))
     except ssl.SSLError as error:
-        raise ConfigInvalid(f"none of the cipher suites {', '.join(names)} can be used here; name suites that this Python's "
-                            f"OpenSSL ({ssl.OPENSSL_VERSION}) has: {error}") from error
+        raise ConfigInvalid(
+            f"none of the cipher suites {', '.join(names)} can be used here; name suites that this Python's "
+            f"OpenSSL ({ssl.OPENSSL_VERSION}) has: {error}"
+        ) from error
 
 
 def openssl_cipher(name: str) -> str:
@@ -149,12 +156,14 @@ def _read(path: str) -> bytes:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise ConfigInvalid(f"the file {path} can't be read: {error.strerror}; it must be readable where the worker "
-                            "runs") from error
+        raise ConfigInvalid(
+            f"the file {path} can't be read: {error.strerror}; it must be readable where the worker runs"
+        ) from error
     if data.startswith(_JAVA_STORES):
         raise ConfigInvalid(
             f"{path} is a Java key store (JKS), which only Java can read; convert it with: keytool -importkeystore "
-            f"-srckeystore {path} -destkeystore {_NEW_STORE} -deststoretype PKCS12, and name {_NEW_STORE} instead")
+            f"-srckeystore {path} -destkeystore {_NEW_STORE} -deststoretype PKCS12, and name {_NEW_STORE} instead"
+        )
     return data
 
 
@@ -167,9 +176,13 @@ def _pkcs12(path: str, data: bytes, password: str | None) -> tuple[str, str, lis
     try:
         store = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except ValueError as error:
-        raise ConfigInvalid(f"the store {path} can't be opened: {error}; it must be PEM or PKCS12, and its password "
-                            "right") from error
-    key = store.key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8,
-                                  serialization.NoEncryption()).decode() if store.key else ""
+        raise ConfigInvalid(
+            f"the store {path} can't be opened: {error}; it must be PEM or PKCS12, and its password right"
+        ) from error
+    key = (
+        store.key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
+        if store.key
+        else ""
+    )
     own = store.cert.certificate.public_bytes(_PEM).decode() if store.cert else ""
     return key, own, [item.certificate.public_bytes(_PEM).decode() for item in store.additional_certs]

@@ -1,4 +1,5 @@
 """What Kafka accepts as the name of a topic (its own ``Topic.validate``)."""
+
 from __future__ import annotations
 
 import re

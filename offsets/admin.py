@@ -2,6 +2,7 @@
 
 ``AIOKafkaAdminClient.describe_topics`` lets the broker create a topic that it was only asked about; this does not.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -74,8 +75,10 @@ class TopicAdmin:
             refused = await refusal(self._arguments)
             if refused is not None:
                 raise refused from error
-            raise Retriable(f"no Kafka broker answers at {self._arguments.get('bootstrap_servers')} ({error!r}): check "
-                            "bootstrap.servers, the security settings and the brokers") from error
+            raise Retriable(
+                f"no Kafka broker answers at {self._arguments.get('bootstrap_servers')} ({error!r}): check "
+                "bootstrap.servers, the security settings and the brokers"
+            ) from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -97,8 +100,10 @@ class TopicAdmin:
                         failure = error
         except (KafkaError, TimeoutError) as error:
             failure = error
-        raise Retriable(f"{type(request).__name__} to {self._arguments.get('bootstrap_servers')} was not answered "
-                        f"({failure!r}): check the brokers") from failure
+        raise Retriable(
+            f"{type(request).__name__} to {self._arguments.get('bootstrap_servers')} was not answered "
+            f"({failure!r}): check the brokers"
+        ) from failure
 
     async def partitions(self, topic: str) -> int | None:
         """How many partitions the topic has; None if it does not exist. Never creates it.
@@ -134,13 +139,20 @@ class TopicAdmin:
                 except KafkaError:
                     continue  # a new topic may have no leader yet: asked again
             if waiting and loop.time() >= until:
-                raise Retriable(f"topic {topic} was created, but brokers {sorted(waiting)} don't know it after "
-                                f"{self._deadline_s:g} s: check whether they keep up with the controller")
+                raise Retriable(
+                    f"topic {topic} was created, but brokers {sorted(waiting)} don't know it after "
+                    f"{self._deadline_s:g} s: check whether they keep up with the controller"
+                )
             if waiting:
                 await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str],
-                     ) -> Literal["created", "exists", "denied"]:
+    async def create(
+        self,
+        topic: str,
+        partitions: int,
+        replication_factor: int,
+        settings: Mapping[str, str],
+    ) -> Literal["created", "exists", "denied"]:
         """Create a topic and wait until all brokers know it; -1 leaves a number to the broker.
 
         ``denied`` means no permission to create.
@@ -149,8 +161,13 @@ class TopicAdmin:
             TopicRefused: the broker will not have it so.
             Retriable: it did not answer, or a broker does not know the new topic in time.
         """
-        answer = await self._ask(CreateTopicsRequest([(topic, partitions, replication_factor, [], list(settings.items()))],
-                                                     int(self._deadline_s * 1000), validate_only=False))
+        answer = await self._ask(
+            CreateTopicsRequest(
+                [(topic, partitions, replication_factor, [], list(settings.items()))],
+                int(self._deadline_s * 1000),
+                validate_only=False,
+            )
+        )
         _name, code, message, *_ = answer.topic_errors[0]
         kind = for_code(code)
         if not code or kind is TopicAlreadyExistsError:

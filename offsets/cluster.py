@@ -4,6 +4,7 @@ Task configurations are one record each and must change together, so they wait u
 set. Compaction can leave a commit with an incomplete set: the connector is *inconsistent* then and has no tasks until its
 task configurations are written anew.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -126,9 +127,20 @@ class ClusterState:
         """The state now; the same object until the next record."""
         if self._snapshot is None:
             self._snapshot = ClusterSnapshot(
-                self._offset, self._session_key, dict(self._connectors), dict(self._targets), dict(self._tasks),
-                dict(self._counts), frozenset(self._inconsistent), dict(self._applied), dict(self._generations),
-                dict(self._fenced), frozenset(self._pending_fencing), dict(self._loggers), dict(self._born))
+                self._offset,
+                self._session_key,
+                dict(self._connectors),
+                dict(self._targets),
+                dict(self._tasks),
+                dict(self._counts),
+                frozenset(self._inconsistent),
+                dict(self._applied),
+                dict(self._generations),
+                dict(self._fenced),
+                frozenset(self._pending_fencing),
+                dict(self._loggers),
+                dict(self._born),
+            )
         return self._snapshot
 
     def apply(self, offset: int, key: bytes | None, value: bytes | None) -> Change | None:

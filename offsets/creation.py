@@ -1,4 +1,5 @@
 """Topics of source connectors, created with their own settings before the first record (KIP-158)."""
+
 from __future__ import annotations
 
 import asyncio
@@ -24,11 +25,18 @@ _NAMED: Final = frozenset({"include", "exclude", "replication.factor", "partitio
 
 #: The option that lists further groups; declared for every source connector.
 GROUPS_KEY: Final = ConfigKey(
-    name=f"{PREFIX}groups", type=ConfigType.LIST, default=(), importance=Importance.LOW, group=_HEADING, width=Width.LONG,
+    name=f"{PREFIX}groups",
+    type=ConfigType.LIST,
+    default=(),
+    importance=Importance.LOW,
+    group=_HEADING,
+    width=Width.LONG,
     display_name="Topic Creation Groups",
     doc="Names of groups of topics with settings of their own, beside the group default, which is always there.",
-    validator=lambda name, value: (invalid(name, value, "Duplicate alias provided.")
-                                   if len(set(value or ())) < len(value or ()) else None))
+    validator=lambda name, value: (
+        invalid(name, value, "Duplicate alias provided.") if len(set(value or ())) < len(value or ()) else None
+    ),
+)
 
 
 def _number(what: str) -> Any:
@@ -36,6 +44,7 @@ def _number(what: str) -> Any:
         if value is not None and value != -1 and value < 1:
             return invalid(name, value, f"{what}, or -1 to use the broker's default")
         return None
+
     return check
 
 
@@ -65,26 +74,56 @@ def group_keys(raw: Mapping[str, str]) -> list[ConfigKey]:
         default = REQUIRED if group == _DEFAULT else None
         if group != _DEFAULT:
             keys += [
-                ConfigKey(name=f"{own}include", type=ConfigType.LIST, default=(), importance=Importance.LOW, group=heading,
-                          width=Width.LONG, display_name=f"Inclusion Topic Pattern for {heading}", validator=_patterns,
-                          doc="Regular expressions; topics whose whole name matches one of them belong to this group."),
-                ConfigKey(name=f"{own}exclude", type=ConfigType.LIST, default=(), importance=Importance.LOW, group=heading,
-                          width=Width.LONG, display_name=f"Exclusion Topic Pattern for {heading}", validator=_patterns,
-                          doc="Regular expressions; topics whose whole name matches one of them do not belong to this group, "
-                              "even if they are included."),
+                ConfigKey(
+                    name=f"{own}include",
+                    type=ConfigType.LIST,
+                    default=(),
+                    importance=Importance.LOW,
+                    group=heading,
+                    width=Width.LONG,
+                    display_name=f"Inclusion Topic Pattern for {heading}",
+                    validator=_patterns,
+                    doc="Regular expressions; topics whose whole name matches one of them belong to this group.",
+                ),
+                ConfigKey(
+                    name=f"{own}exclude",
+                    type=ConfigType.LIST,
+                    default=(),
+                    importance=Importance.LOW,
+                    group=heading,
+                    width=Width.LONG,
+                    display_name=f"Exclusion Topic Pattern for {heading}",
+                    validator=_patterns,
+                    doc="Regular expressions; topics whose whole name matches one of them do not belong to this group, "
+                    "even if they are included.",
+                ),
             ]
         keys += [
-            ConfigKey(name=f"{own}replication.factor", type=ConfigType.SHORT, default=default, importance=Importance.LOW,
-                      width=Width.LONG, display_name=f"Replication Factor for Topics in {heading}",
-                      validator=_number("Replication factor must be positive and not larger than the number of brokers in the "
-                                        "Kafka cluster"),
-                      doc="Replication factor of topics created by this group; -1 takes the broker's default. A group other "
-                          "than the default one inherits the default group's."),
-            ConfigKey(name=f"{own}partitions", type=ConfigType.INT, default=default, importance=Importance.LOW, group=heading,
-                      width=Width.LONG, display_name=f"Partition Count for Topics in {heading}",
-                      validator=_number("Number of partitions must be positive"),
-                      doc="Number of partitions of topics created by this group; -1 takes the broker's default. A group other "
-                          "than the default one inherits the default group's."),
+            ConfigKey(
+                name=f"{own}replication.factor",
+                type=ConfigType.SHORT,
+                default=default,
+                importance=Importance.LOW,
+                width=Width.LONG,
+                display_name=f"Replication Factor for Topics in {heading}",
+                validator=_number(
+                    "Replication factor must be positive and not larger than the number of brokers in the Kafka cluster"
+                ),
+                doc="Replication factor of topics created by this group; -1 takes the broker's default. A group other "
+                "than the default one inherits the default group's.",
+            ),
+            ConfigKey(
+                name=f"{own}partitions",
+                type=ConfigType.INT,
+                default=default,
+                importance=Importance.LOW,
+                group=heading,
+                width=Width.LONG,
+                display_name=f"Partition Count for Topics in {heading}",
+                validator=_number("Number of partitions must be positive"),
+                doc="Number of partitions of topics created by this group; -1 takes the broker's default. A group other "
+                "than the default one inherits the default group's.",
+            ),
         ]
     return keys
 
@@ -102,8 +141,9 @@ class CreationGroup:
 
     def matches(self, topic: str) -> bool:
         """Whether the topic belongs to this group; exclusion goes before inclusion."""
-        return (not any(pattern.fullmatch(topic) for pattern in self.exclude)
-                and any(pattern.fullmatch(topic) for pattern in self.include))
+        return not any(pattern.fullmatch(topic) for pattern in self.exclude) and any(
+            pattern.fullmatch(topic) for pattern in self.include
+        )
 
 
 def creation_groups(raw: Mapping[str, str]) -> tuple[CreationGroup, ...]:
@@ -122,12 +162,18 @@ def creation_groups(raw: Mapping[str, str]) -> tuple[CreationGroup, ...]:
         own = f"{PREFIX}{name}."
         settings = {key: value for key, value in config.prefixed(own).items() if key not in _NAMED}
         partitions, replicas = config[f"{own}partitions"], config[f"{own}replication.factor"]
-        groups.append(CreationGroup(
-            name,
-            tuple(re.compile(item) for item in config[f"{own}include"]) if name != _DEFAULT else (re.compile(".*"),),
-            tuple(re.compile(item) for item in config[f"{own}exclude"]) if name != _DEFAULT else (),
-            config[f"{default}partitions"] if partitions is None else partitions,
-            config[f"{default}replication.factor"] if replicas is None else replicas, settings))
+        groups.append(
+            CreationGroup(
+                name,
+                tuple(re.compile(item) for item in config[f"{own}include"])
+                if name != _DEFAULT
+                else (re.compile(".*"),),
+                tuple(re.compile(item) for item in config[f"{own}exclude"]) if name != _DEFAULT else (),
+                config[f"{default}partitions"] if partitions is None else partitions,
+                config[f"{default}replication.factor"] if replicas is None else replicas,
+                settings,
+            )
+        )
     return tuple(groups)
 
 
@@ -172,17 +218,27 @@ class TopicCreator:
             if await admin.partitions(topic) is not None:
                 return
         except KafkaError as error:
-            raise Fatal(f"Not authorized to describe topic '{topic}' ({error!r}): give the connector's user the permission "
-                        "Describe on it") from error
+            raise Fatal(
+                f"Not authorized to describe topic '{topic}' ({error!r}): give the connector's user the permission "
+                "Describe on it"
+            ) from error
         group = next(group for group in self._groups if group.matches(topic))
         try:
             outcome = await admin.create(topic, group.partitions, group.replication_factor, group.settings)
         except TopicRefused as error:
-            raise Fatal(f"Unable to create topic '{topic}' by the topic creation group '{group.name}' (partitions "
-                        f"{group.partitions}, replication factor {group.replication_factor}, {dict(group.settings)}): {error}. "
-                        f"Correct the {PREFIX}{group.name}.* properties of the connector") from error
+            raise Fatal(
+                f"Unable to create topic '{topic}' by the topic creation group '{group.name}' (partitions "
+                f"{group.partitions}, replication factor {group.replication_factor}, {dict(group.settings)}): {error}. "
+                f"Correct the {PREFIX}{group.name}.* properties of the connector"
+            ) from error
         if outcome == "denied":
-            raise Fatal(f"Task failed to create new topic '{topic}'. Ensure that the task is authorized to create topics or "
-                        "that the topic exists and restart the task")
-        _LOG.info("Topic %s %s (topic creation group %s)", topic, "was created" if outcome == "created" else "exists",
-                  group.name)
+            raise Fatal(
+                f"Task failed to create new topic '{topic}'. Ensure that the task is authorized to create topics or "
+                "that the topic exists and restart the task"
+            )
+        _LOG.info(
+            "Topic %s %s (topic creation group %s)",
+            topic,
+            "was created" if outcome == "created" else "exists",
+            group.name,
+        )

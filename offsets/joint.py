@@ -1,4 +1,5 @@
 """One question for all who ask it at once."""
+
 from __future__ import annotations
 
 import asyncio

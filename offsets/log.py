@@ -3,6 +3,7 @@
 No consumer group: every reader reads all partitions from their beginning. The follower never ends by itself: while Kafka is
 away it reconnects with a back-off, and says so in the log once, not at each try.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -48,9 +49,16 @@ class CompactedLog:
         refresh_s: seconds between looks for new partitions.
     """
 
-    def __init__(self, topic: str, client: Mapping[str, Any], sink: Callable[[int, Iterable[Record]], None], *,
-                 isolation: Isolation = "read_committed", producer: Mapping[str, Any] | None = None,
-                 refresh_s: float = _REFRESH_S) -> None:
+    def __init__(
+        self,
+        topic: str,
+        client: Mapping[str, Any],
+        sink: Callable[[int, Iterable[Record]], None],
+        *,
+        isolation: Isolation = "read_committed",
+        producer: Mapping[str, Any] | None = None,
+        refresh_s: float = _REFRESH_S,
+    ) -> None:
         self.topic = topic
         self._client = dict(client)
         self._sink = sink
@@ -137,10 +145,15 @@ class CompactedLog:
                 await asyncio.shield(reached)
         except TimeoutError:
             behind = next((behind_at(self._positions, ends) for ends, other in self._waiters if other is reached), None)
-            raise Retriable(f"topic {self.topic!r} could not be read to its end within {deadline_s:g} s: " + (
-                f"the brokers at {self._client.get('bootstrap_servers')} do not answer, or a partition has no leader (last "
-                f"error: {self.last_error!r})" if behind is None or not self.connected else
-                f"{behind}. A transaction that is open there has to end, or the reader needs more time")) from None
+            raise Retriable(
+                f"topic {self.topic!r} could not be read to its end within {deadline_s:g} s: "
+                + (
+                    f"the brokers at {self._client.get('bootstrap_servers')} do not answer, or a partition has no leader (last "
+                    f"error: {self.last_error!r})"
+                    if behind is None or not self.connected
+                    else f"{behind}. A transaction that is open there has to end, or the reader needs more time"
+                )
+            ) from None
 
     async def _end(self, isolation: Isolation) -> asyncio.Future[None]:
         """Ask where the topic ends now; the future is done when that has been read."""
@@ -175,8 +188,13 @@ class CompactedLog:
         """
         await self.send_all(((key, value),), deadline_s)
 
-    async def send_all(self, pairs: Iterable[tuple[bytes, bytes | None]], deadline_s: float = 30.0, *,
-                       producer: AIOKafkaProducer | None = None) -> None:
+    async def send_all(
+        self,
+        pairs: Iterable[tuple[bytes, bytes | None]],
+        deadline_s: float = 30.0,
+        *,
+        producer: AIOKafkaProducer | None = None,
+    ) -> None:
         """Write records in order and wait for all acknowledgements.
 
         With ``producer`` (transactional, with a transaction begun by the caller) they go through that one; the caller commits.
@@ -198,14 +216,17 @@ class CompactedLog:
         except (TimeoutError, KafkaError, OSError) as error:
             if own:
                 self._abandon()
-            raise Retriable(f"writing to topic {self.topic!r} was not acknowledged within {deadline_s:g} s ({error!r}): check "
-                            "the brokers and that enough in-sync replicas are up") from error
+            raise Retriable(
+                f"writing to topic {self.topic!r} was not acknowledged within {deadline_s:g} s ({error!r}): check "
+                "the brokers and that enough in-sync replicas are up"
+            ) from error
 
     async def _own_producer(self) -> AIOKafkaProducer:
         async with self._producing:
             if self._producer is None:
-                producer = AIOKafkaProducer(**{**self._client, **self._producer_options, "acks": "all",
-                                               "enable_idempotence": True})
+                producer = AIOKafkaProducer(
+                    **{**self._client, **self._producer_options, "acks": "all", "enable_idempotence": True}
+                )
                 try:
                     await producer.start()
                 except BaseException:
@@ -233,8 +254,9 @@ class CompactedLog:
                     await self._read(fetcher)
                 except Exception as error:  # noqa: BLE001 - whatever it is, following goes on and the error is shown
                     self.last_error = error
-                    (_LOG.debug if self._interrupted else _LOG.warning)("Reading topic %s was interrupted, trying again: %r",
-                                                                        self.topic, error)
+                    (_LOG.debug if self._interrupted else _LOG.warning)(
+                        "Reading topic %s was interrupted, trying again: %r", self.topic, error
+                    )
                     self._interrupted = True
                 finally:
                     self._connected.clear()
@@ -269,14 +291,16 @@ class CompactedLog:
                     self._wake()
                 for node, positions in fetcher.by_leader(self._positions).items():
                     if node not in under_way and resting.get(node, 0.0) <= loop.time():
-                        under_way[node] = asyncio.create_task(fetcher.fetch(
-                            node, positions, max_wait_ms=_FOLLOW_WAIT_MS, max_bytes=_CATCH_UP_BYTES))
+                        under_way[node] = asyncio.create_task(
+                            fetcher.fetch(node, positions, max_wait_ms=_FOLLOW_WAIT_MS, max_bytes=_CATCH_UP_BYTES)
+                        )
                 if not under_way:
                     await asyncio.sleep(_FIRST_BACKOFF_S)
                     refresh_at = 0.0
                     continue
-                await asyncio.wait(under_way.values(), timeout=_REST_S if resting else None,
-                                   return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    under_way.values(), timeout=_REST_S if resting else None, return_when=asyncio.FIRST_COMPLETED
+                )
                 for node in [node for node, task in under_way.items() if task.done()]:
                     try:
                         results = under_way.pop(node).result()
@@ -320,9 +344,12 @@ class CompactedLog:
                 if self._positions[result.partition] == result.asked < result.readable_end:
                     self._positions[result.partition] = result.readable_end
         if lost:
-            _LOG.warning("Topic %s: positions %s are no longer in the log (records were deleted, or the topic was made anew); "
-                         "reading on from its beginning", self.topic,
-                         {partition: self._positions[partition] for partition in lost})
+            _LOG.warning(
+                "Topic %s: positions %s are no longer in the log (records were deleted, or the topic was made anew); "
+                "reading on from its beginning",
+                self.topic,
+                {partition: self._positions[partition] for partition in lost},
+            )
             self._positions.update(await fetcher.start_offsets(frozenset(lost)))
         if stale:
             await asyncio.sleep(_FIRST_BACKOFF_S)

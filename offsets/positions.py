@@ -4,6 +4,7 @@ Kafka compacts by key bytes, and Connect finds an offset by them. Java writes a 
 ``HashMap``, so one logical partition can have more than one spelling; a spelling that is in the log already is used again, and
 a new partition is spelled as Java would.
 """
+
 from __future__ import annotations
 
 import base64
@@ -35,8 +36,9 @@ def position_problem(position: object) -> str | None:
         if not isinstance(name, str):
             return f"Offsets may only use String keys, but {name!r} is a {type(name).__name__}"
         if value is not None and not isinstance(value, _PRIMITIVES):
-            return (f"Offsets may only contain primitive types as values, but field {name} contains "
-                    f"{type(value).__name__}")
+            return (
+                f"Offsets may only contain primitive types as values, but field {name} contains {type(value).__name__}"
+            )
     return None
 
 
@@ -59,6 +61,7 @@ def java_order(names: Iterable[str]) -> tuple[str, ...]:
     def bucket(name: str) -> int:
         code = java_hash(name)
         return (code ^ code >> 16) & capacity - 1
+
     return tuple(sorted(listed, key=bucket))
 
 
@@ -71,8 +74,10 @@ def canonical(position: Position) -> bytes:
     try:
         return orjson.dumps(position, default=_plain, option=_SORTED)
     except orjson.JSONEncodeError as error:
-        raise Fatal(f"source position {position!r} can't be stored: {position_problem(position) or error}. Use a flat mapping "
-                    "of strings to strings, 64-bit integers, floats, booleans, bytes and null") from error
+        raise Fatal(
+            f"source position {position!r} can't be stored: {position_problem(position) or error}. Use a flat mapping "
+            "of strings to strings, 64-bit integers, floats, booleans, bytes and null"
+        ) from error
 
 
 def encode_key(connector: str, partition: Position, known: Mapping[bytes, bytes] | None = None) -> bytes:
@@ -206,7 +211,9 @@ class OffsetIndex:
         try:
             offset = decode_offset(saved)
         except Skippable as error:
-            raise Fatal(f"the saved offset of partition {form.decode()} of connector {self.connector!r} is unreadable "
-                        f"({error}): set or delete it with PATCH or DELETE /connectors/{{name}}/offsets") from error
+            raise Fatal(
+                f"the saved offset of partition {form.decode()} of connector {self.connector!r} is unreadable "
+                f"({error}): set or delete it with PATCH or DELETE /connectors/{{name}}/offsets"
+            ) from error
         self._values[form] = offset
         return offset

@@ -4,6 +4,7 @@ Connect writes them with JsonConverter and ``schemas.enable=false``: structs kee
 field is ``null``, and the JSON is Jackson's. Decoders raise ``Skippable`` for what they can't read; the folds
 (``offsets.cluster``, ``offsets.status``, ``offsets.store``) count and log it once.
 """
+
 from __future__ import annotations
 
 import base64
@@ -199,8 +200,9 @@ def parse_json(data: bytes) -> Any:
 
 def session_key_record(key: SessionKey) -> Pair:
     """The record that distributes ``key``."""
-    return SESSION_KEY.encode(), java_json({"key": base64.b64encode(key.key).decode(), "algorithm": key.algorithm,
-                                            "creation-timestamp": key.created_ms})
+    return SESSION_KEY.encode(), java_json(
+        {"key": base64.b64encode(key.key).decode(), "algorithm": key.algorithm, "creation-timestamp": key.created_ms}
+    )
 
 
 def connector_record(name: str, config: dict[str, str] | None) -> Pair:
@@ -222,13 +224,16 @@ def target_state_record(name: str, state: TargetStateName | None) -> Pair:
     """The record that asks for a state; older workers, which know no STOPPED, see PAUSED (KIP-875)."""
     if state is None:
         return (_TARGET_STATE + name).encode(), None
-    return (_TARGET_STATE + name).encode(), java_json({"state": "PAUSED" if state == "STOPPED" else state, "state.v2": state})
+    return (_TARGET_STATE + name).encode(), java_json(
+        {"state": "PAUSED" if state == "STOPPED" else state, "state.v2": state}
+    )
 
 
 def restart_record(request: RestartRequest) -> Pair:
     """The record that asks for a restart."""
-    return (_RESTART + request.connector).encode(), java_json({"include-tasks": request.include_tasks,
-                                                               "only-failed": request.only_failed})
+    return (_RESTART + request.connector).encode(), java_json(
+        {"include-tasks": request.include_tasks, "only-failed": request.only_failed}
+    )
 
 
 def task_count_record(name: str, tasks: int) -> Pair:
@@ -249,20 +254,23 @@ def decode_config(key: bytes | None, value: bytes | None) -> ConfigRecord:
     """
     name = _text(key)
     if name.startswith(_TARGET_STATE):
-        return TargetState(name[len(_TARGET_STATE):], None if value is None else _target(_map(value)))
+        return TargetState(name[len(_TARGET_STATE) :], None if value is None else _target(_map(value)))
     if name.startswith(_CONNECTOR):
-        return ConnectorConfig(name[len(_CONNECTOR):], None if value is None else _properties(value))
+        return ConnectorConfig(name[len(_CONNECTOR) :], None if value is None else _properties(value))
     if name.startswith(_TASK):
-        connector, task = _task_id(name[len(_TASK):])
+        connector, task = _task_id(name[len(_TASK) :])
         return TaskConfig(connector, task, _properties(value))
     if name.startswith(_COMMIT):
-        return TasksCommit(name[len(_COMMIT):], _int(_map(value), "tasks"))
+        return TasksCommit(name[len(_COMMIT) :], _int(_map(value), "tasks"))
     if name.startswith(_RESTART):
         fields = _map(value)
-        return RestartRequest(name[len(_RESTART):], include_tasks=fields.get("include-tasks") is True,
-                              only_failed=fields.get("only-failed") is True)
+        return RestartRequest(
+            name[len(_RESTART) :],
+            include_tasks=fields.get("include-tasks") is True,
+            only_failed=fields.get("only-failed") is True,
+        )
     if name.startswith(_FENCING):
-        return TaskCount(name[len(_FENCING):], _int(_map(value), "task-count"))
+        return TaskCount(name[len(_FENCING) :], _int(_map(value), "task-count"))
     if name == SESSION_KEY:
         fields = _map(value)
         try:
@@ -271,7 +279,7 @@ def decode_config(key: bytes | None, value: bytes | None) -> ConfigRecord:
             raise Skippable(f"field 'key' is not base64: {error}") from error
         return SessionKey(secret, _str(fields, "algorithm"), _int(fields, "creation-timestamp"))
     if name.startswith(_LOGGER):
-        return LoggerLevel(name[len(_LOGGER):], _str(_map(value), "level"))
+        return LoggerLevel(name[len(_LOGGER) :], _str(_map(value), "level"))
     raise Skippable("unknown kind of key")
 
 
@@ -290,8 +298,20 @@ def task_status_record(name: str, task: int, status: Status | None) -> Pair:
 
 def topic_status_record(connector: str, topic: str, status: TopicStatus | None) -> Pair:
     """The record of an active topic; None removes it."""
-    value = None if status is None else java_json({"topic": {
-        "name": status.topic, "connector": status.connector, "task": status.task, "discoverTimestamp": status.discovered_ms}})
+    value = (
+        None
+        if status is None
+        else java_json(
+            {
+                "topic": {
+                    "name": status.topic,
+                    "connector": status.connector,
+                    "task": status.task,
+                    "discoverTimestamp": status.discovered_ms,
+                }
+            }
+        )
+    )
     return f"{_STATUS_TOPIC}{topic}{_STATUS_TOPIC_SEPARATOR}{connector}".encode(), value
 
 
@@ -303,16 +323,16 @@ def decode_status(key: bytes | None, value: bytes | None) -> StatusRecord:
     """
     name = _text(key)
     if name.startswith(_STATUS_CONNECTOR):
-        connector = name[len(_STATUS_CONNECTOR):]
+        connector = name[len(_STATUS_CONNECTOR) :]
         if not connector:
             raise Skippable("no connector name in the key")
         return ConnectorStatusRecord(connector, None if value is None else _decode_status(value))
     if name.startswith(_STATUS_TASK):
-        connector, task = _task_id(name[len(_STATUS_TASK):])
+        connector, task = _task_id(name[len(_STATUS_TASK) :])
         return TaskStatusRecord(connector, task, None if value is None else _decode_status(value))
     if name.startswith(_STATUS_TOPIC):
         # topic names can't contain a colon, connector names can
-        topic, found, connector = name[len(_STATUS_TOPIC):].partition(_STATUS_TOPIC_SEPARATOR)
+        topic, found, connector = name[len(_STATUS_TOPIC) :].partition(_STATUS_TOPIC_SEPARATOR)
         if not found or not topic or not connector:
             raise Skippable("a topic status key is status-topic-TOPIC:connector-NAME")
         if value is None:
@@ -320,16 +340,28 @@ def decode_status(key: bytes | None, value: bytes | None) -> StatusRecord:
         fields = _map(value).get("topic")
         if not _is_map(fields):
             raise Skippable("field 'topic' is not an object")
-        return TopicStatusRecord(connector, topic, TopicStatus(_str(fields, "name"), _str(fields, "connector"),
-                                                               _int(fields, "task"), _int(fields, "discoverTimestamp")))
+        return TopicStatusRecord(
+            connector,
+            topic,
+            TopicStatus(
+                _str(fields, "name"), _str(fields, "connector"), _int(fields, "task"), _int(fields, "discoverTimestamp")
+            ),
+        )
     raise Skippable("unknown kind of key")
 
 
 def _encode_status(status: Status | None) -> bytes | None:
     if status is None or status.state == "DESTROYED":
         return None
-    return java_json({"state": status.state, "trace": status.trace, "worker_id": status.worker_id,
-                      "generation": status.generation, "version": status.version})
+    return java_json(
+        {
+            "state": status.state,
+            "trace": status.trace,
+            "worker_id": status.worker_id,
+            "generation": status.generation,
+            "version": status.version,
+        }
+    )
 
 
 def _decode_status(value: bytes) -> Status:

@@ -1,4 +1,5 @@
 """Why a broker does not let a client in: aiokafka itself only says that it could not connect."""
+
 from __future__ import annotations
 
 import asyncio
@@ -23,8 +24,16 @@ if TYPE_CHECKING:
 _DEADLINE_S: Final = 5.0
 #: What a connection is made with; the rest of a client's arguments is its own.
 _OF_CONNECTIONS: Final = (
-    "client_id", "security_protocol", "ssl_context", "sasl_mechanism", "sasl_plain_username", "sasl_plain_password",
-    "sasl_kerberos_service_name", "sasl_kerberos_domain_name", "sasl_oauth_token_provider")
+    "client_id",
+    "security_protocol",
+    "ssl_context",
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
+    "sasl_kerberos_service_name",
+    "sasl_kerberos_domain_name",
+    "sasl_oauth_token_provider",
+)
 
 
 class LoginRefused(Retriable):
@@ -62,7 +71,8 @@ async def refusal(client: Mapping[str, Any]) -> LoginRefused | None:
                     why = explain(error, client)
                     if why is not None:
                         passing = isinstance(error, ConnectionError | KafkaConnectionError) and not isinstance(
-                            error.__cause__, ssl.SSLError)
+                            error.__cause__, ssl.SSLError
+                        )
                         return LoginRefused(f"Kafka at {host}:{port} {why}", passing=passing)
                 else:
                     return None
@@ -77,28 +87,41 @@ def explain(error: BaseException, client: Mapping[str, Any]) -> str | None:
     mechanism = client.get("sasl_mechanism", "")
     if isinstance(error, SaslAuthenticationFailed):
         who = f"user {client['sasl_plain_username']!r}" if "sasl_plain_username" in client else "client"
-        mend = ("the client's id and secret (clientId and clientSecret in sasl.jaas.config), the scope, and what the brokers "
-                "expect of tokens" if mechanism == "OAUTHBEARER" else
-                "username and password in sasl.jaas.config, and that Kafka has this user for this sasl.mechanism")
-        return (f"refuses the login of {who} with {mechanism}: {error.args[0] if error.args else 'no reason given'}. "
-                f"Check {mend}")
+        mend = (
+            "the client's id and secret (clientId and clientSecret in sasl.jaas.config), the scope, and what the brokers "
+            "expect of tokens"
+            if mechanism == "OAUTHBEARER"
+            else "username and password in sasl.jaas.config, and that Kafka has this user for this sasl.mechanism"
+        )
+        return (
+            f"refuses the login of {who} with {mechanism}: {error.args[0] if error.args else 'no reason given'}. "
+            f"Check {mend}"
+        )
     if isinstance(error, UnsupportedSaslMechanismError):
         return f"does not take sasl.mechanism {mechanism} on this port. Set the one that this listener has, or use its port"
     if isinstance(error, IllegalSaslStateError):
         return f"expects no login on this port. Set security.protocol to {protocol.removeprefix('SASL_')}, or use another port"
     cause = error if isinstance(error, ssl.SSLError) else error.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return (f"shows a certificate that is not believed: {cause.verify_message}. Name the certificate of its authority in "
-                "ssl.truststore.location (PEM or PKCS12); an address that is not in the certificate is let pass by an empty "
-                "ssl.endpoint.identification.algorithm")
+        return (
+            f"shows a certificate that is not believed: {cause.verify_message}. Name the certificate of its authority in "
+            "ssl.truststore.location (PEM or PKCS12); an address that is not in the certificate is let pass by an empty "
+            "ssl.endpoint.identification.algorithm"
+        )
     if isinstance(cause, ssl.SSLError):
         if "ALERT" in str(cause):
-            return (f"refuses this client's certificate, or the lack of one: {cause}. Set ssl.keystore.location to a file (PEM "
-                    "or PKCS12) with a key and a certificate that the brokers' trust store believes")
-        return f"and this client can't agree on TLS: {cause}. Check security.protocol, ssl.enabled.protocols and the port"
+            return (
+                f"refuses this client's certificate, or the lack of one: {cause}. Set ssl.keystore.location to a file (PEM "
+                "or PKCS12) with a key and a certificate that the brokers' trust store believes"
+            )
+        return (
+            f"and this client can't agree on TLS: {cause}. Check security.protocol, ssl.enabled.protocols and the port"
+        )
     if isinstance(error, ConnectionResetError) and protocol.endswith("SSL"):
         return f"does not speak TLS on this port. security.protocol is {protocol}: correct it, or the port"
     if isinstance(cause, asyncio.IncompleteReadError):
-        return (f"closes the connection. security.protocol is {protocol}: this port may be for another one (TLS, or a login), "
-                "or the broker is ending")
+        return (
+            f"closes the connection. security.protocol is {protocol}: this port may be for another one (TLS, or a login), "
+            "or the broker is ending"
+        )
     return None

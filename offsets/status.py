@@ -1,4 +1,5 @@
 """The status topic's records folded into the states of connectors and tasks: Connect's ``KafkaStatusBackingStore``."""
+
 from __future__ import annotations
 
 from typing import Final
@@ -59,8 +60,12 @@ class StatusState:
             return
         current = tasks.get(record.task)
         # A worker that lost the task may say UNASSIGNED after the new owner said RUNNING: not news.
-        if (new.state == "UNASSIGNED" and current is not None and current.state == "RUNNING"
-                and current.generation >= new.generation):
+        if (
+            new.state == "UNASSIGNED"
+            and current is not None
+            and current.state == "RUNNING"
+            and current.generation >= new.generation
+        ):
             return
         tasks[record.task] = new
 

@@ -1,4 +1,5 @@
 """The offsets topic: the latest offset of every source partition of every connector."""
+
 from __future__ import annotations
 
 import asyncio
@@ -68,8 +69,11 @@ class OffsetTable:
         return [(key, value) for key, (_, value) in sorted(offsets.items(), key=_BY_TIME)]
 
 
-def plan_write(connector: str, known: Sequence[tuple[bytes, bytes]], changes: Sequence[tuple[Position, Position | None]],
-               ) -> list[tuple[bytes, bytes | None]]:
+def plan_write(
+    connector: str,
+    known: Sequence[tuple[bytes, bytes]],
+    changes: Sequence[tuple[Position, Position | None]],
+) -> list[tuple[bytes, bytes | None]]:
     """The records that set or reset offsets.
 
     A partition that is in the log under several spellings gets all of them changed: one left alone would come back.
@@ -98,8 +102,14 @@ class OffsetStore:
         producer: further aiokafka producer arguments.
     """
 
-    def __init__(self, topic: str, client: Mapping[str, Any], *, isolation: Isolation = "read_committed",
-                 producer: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        client: Mapping[str, Any],
+        *,
+        isolation: Isolation = "read_committed",
+        producer: Mapping[str, Any] | None = None,
+    ) -> None:
         self._table = OffsetTable()
         self._log = CompactedLog(topic, client, self._sink, isolation=isolation, producer=producer)
 
@@ -163,7 +173,7 @@ class OffsetStore:
         found: dict[bytes, tuple[Position, Position]] = {}
         pairs = self._table.raw(connector)
         for start in range(0, len(pairs), _SLICE):
-            self._decode(pairs[start:start + _SLICE], found)
+            self._decode(pairs[start : start + _SLICE], found)
             await asyncio.sleep(0)
         return list(found.values())
 
@@ -175,8 +185,14 @@ class OffsetStore:
             except (Skippable, Fatal) as error:
                 self._table.unreadable.add(key, error)
 
-    async def write(self, connector: str, changes: Sequence[tuple[Position, Position | None]], deadline_s: float = 30.0, *,
-                    producer: AIOKafkaProducer | None = None) -> None:
+    async def write(
+        self,
+        connector: str,
+        changes: Sequence[tuple[Position, Position | None]],
+        deadline_s: float = 30.0,
+        *,
+        producer: AIOKafkaProducer | None = None,
+    ) -> None:
         """Set offsets, or reset them with None, and wait until the change is visible here.
 
         With ``producer`` (a transaction begun by the caller) it is not waited for: it becomes visible with the commit.
@@ -185,7 +201,9 @@ class OffsetStore:
             Retriable: not acknowledged, or not read back, within ``deadline_s`` each.
             Fatal: a position that can't be stored.
         """
-        await self._log.send_all(plan_write(connector, self._table.raw(connector), changes), deadline_s, producer=producer)
+        await self._log.send_all(
+            plan_write(connector, self._table.raw(connector), changes), deadline_s, producer=producer
+        )
         if producer is None:
             await self._log.read_to_end(deadline_s, open_transactions=True)
 

@@ -5,6 +5,7 @@ Kafka's defaults (1 GiB and seven days to a segment) an offsets topic keeps ever
 offsets, as a large Scylla cluster has, a worker's start then reads hundreds of megabytes. ``TUNING`` rolls segments by 16 MiB
 or ten minutes and compacts from a tenth of stale data on. ``retention.ms`` is no way out: it deletes offsets still needed.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -67,20 +68,28 @@ class InternalTopic:
         return self.prop or f"{self.kind}.storage.topic"
 
 
-def internal_topic(kind: Kind, properties: Mapping[str, str], *, name: str, partitions: int, replication_factor: int,
-                   prop: str = "") -> InternalTopic:
+def internal_topic(
+    kind: Kind, properties: Mapping[str, str], *, name: str, partitions: int, replication_factor: int, prop: str = ""
+) -> InternalTopic:
     """The topic that worker properties ask for: numbers as parsed, ``<kind>.storage.*`` settings passed through.
 
     Config and placement topic have one partition whatever the properties say. ``prop`` names another property that gave the
     name (``offsets.storage.topic`` of a connector).
     """
     prefix = f"{kind}.storage."
-    asked = {key[len(prefix):]: value for key, value in properties.items() if key.startswith(prefix)}
+    asked = {key[len(prefix) :]: value for key, value in properties.items() if key.startswith(prefix)}
     if "cleanup.policy" in asked:
-        _LOG.warning("Ignoring %scleanup.policy=%s: internal topics are always compacted", prefix, asked["cleanup.policy"])
+        _LOG.warning(
+            "Ignoring %scleanup.policy=%s: internal topics are always compacted", prefix, asked["cleanup.policy"]
+        )
     if kind in _SINGLE and "partitions" in asked:
-        _LOG.warning("Ignoring %spartitions=%s: the %s topic always has one partition", prefix, asked["partitions"], kind)
-    settings = {**(TUNING if kind == "offset" else {}), **{key: value for key, value in asked.items() if key not in _OWN}}
+        _LOG.warning(
+            "Ignoring %spartitions=%s: the %s topic always has one partition", prefix, asked["partitions"], kind
+        )
+    settings = {
+        **(TUNING if kind == "offset" else {}),
+        **{key: value for key, value in asked.items() if key not in _OWN},
+    }
     return InternalTopic(kind, name, 1 if kind in _SINGLE else partitions, replication_factor, settings, prop)
 
 
@@ -90,22 +99,26 @@ def policy_problem(topic: InternalTopic, policy: str, bootstrap: object) -> str 
     if not found or found == {"compact"}:
         return None
     purpose = _PURPOSES[topic.kind]
-    return (f"Topic '{topic.name}' supplied via the '{topic.named_by}' property is required to have 'cleanup.policy=compact' "
-            f"to guarantee consistency and durability of {purpose}, but found the topic currently has "
-            f"'cleanup.policy={','.join(sorted(found))}'. Continuing would likely result in eventually losing {purpose} and "
-            f"problems restarting this Connect cluster in the future. Change the '{topic.named_by}' property in the Connect "
-            "worker configurations to use a topic with 'cleanup.policy=compact'. To mend this topic instead: "
-            f"kafka-configs.sh --bootstrap-server {_servers(bootstrap)} --alter --entity-type topics --entity-name "
-            f"{topic.name} --add-config cleanup.policy=compact")
+    return (
+        f"Topic '{topic.name}' supplied via the '{topic.named_by}' property is required to have 'cleanup.policy=compact' "
+        f"to guarantee consistency and durability of {purpose}, but found the topic currently has "
+        f"'cleanup.policy={','.join(sorted(found))}'. Continuing would likely result in eventually losing {purpose} and "
+        f"problems restarting this Connect cluster in the future. Change the '{topic.named_by}' property in the Connect "
+        "worker configurations to use a topic with 'cleanup.policy=compact'. To mend this topic instead: "
+        f"kafka-configs.sh --bootstrap-server {_servers(bootstrap)} --alter --entity-type topics --entity-name "
+        f"{topic.name} --add-config cleanup.policy=compact"
+    )
 
 
 def partitions_problem(topic: InternalTopic, partitions: int) -> str | None:
     """Why an existing topic with so many partitions can't be used, or None."""
     if topic.kind not in _SINGLE or partitions == 1:
         return None
-    return (f"Topic '{topic.name}' supplied via the '{topic.named_by}' property is required to have a single partition in "
-            f"order to guarantee consistency of {_PURPOSES[topic.kind]}, but found {partitions} partitions. Give "
-            f"'{topic.named_by}' the name of a topic with one partition, or of none yet: it is created then.")
+    return (
+        f"Topic '{topic.name}' supplied via the '{topic.named_by}' property is required to have a single partition in "
+        f"order to guarantee consistency of {_PURPOSES[topic.kind]}, but found {partitions} partitions. Give "
+        f"'{topic.named_by}' the name of a topic with one partition, or of none yet: it is created then."
+    )
 
 
 def _servers(bootstrap: object) -> str:
@@ -130,13 +143,16 @@ async def ensure_internal_topic(client: Mapping[str, Any], topic: InternalTopic,
                 return await _ensure(admin, topic, bootstrap)
         except TopicRefused as error:
             if error.kind is not InvalidReplicationFactorError:
-                raise ConfigInvalid(f"topic '{topic.name}' ({topic.named_by}) can't be created with "
-                                    f"{dict(topic.settings)}: {error}. Change the {topic.kind}.storage.* properties") from error
+                raise ConfigInvalid(
+                    f"topic '{topic.name}' ({topic.named_by}) can't be created with "
+                    f"{dict(topic.settings)}: {error}. Change the {topic.kind}.storage.* properties"
+                ) from error
             if loop.time() + _RETRY_S >= until:
                 raise ConfigInvalid(
                     f"topic '{topic.name}' ({topic.named_by}) can't be created: the brokers can't hold a replication factor of "
                     f"{topic.replication_factor} ({error}). Start more brokers, or set "
-                    f"{topic.kind}.storage.replication.factor to at most their number") from error
+                    f"{topic.kind}.storage.replication.factor to at most their number"
+                ) from error
             _LOG.info("Waiting to create topic %s: %s", topic.name, error)
         except Retriable:
             if loop.time() + _RETRY_S >= until:
@@ -149,18 +165,23 @@ async def _ensure(admin: TopicAdmin, topic: InternalTopic, bootstrap: object) ->
     try:
         present = await admin.partitions(topic.name)
     except KafkaError as error:
-        raise ConfigInvalid(f"topic '{topic.name}' ({topic.named_by}) can't be described: {error!r}. Give the worker's user "
-                            "the permissions Describe, DescribeConfigs, Create, Read and Write on it") from error
+        raise ConfigInvalid(
+            f"topic '{topic.name}' ({topic.named_by}) can't be described: {error!r}. Give the worker's user "
+            "the permissions Describe, DescribeConfigs, Create, Read and Write on it"
+        ) from error
     if present is None:
-        outcome = await admin.create(topic.name, topic.partitions, topic.replication_factor,
-                                     {**topic.settings, "cleanup.policy": "compact"})
+        outcome = await admin.create(
+            topic.name, topic.partitions, topic.replication_factor, {**topic.settings, "cleanup.policy": "compact"}
+        )
         if outcome == "created":
             _LOG.info("Created topic %s for %s", topic.name, _PURPOSES[topic.kind])
             return True
         if outcome == "denied":
-            raise ConfigInvalid(f"topic '{topic.name}' ({topic.named_by}) does not exist and the worker's user may not create "
-                                f"it. Give it the permission Create, or create the topic with cleanup.policy=compact and "
-                                f"{'one partition' if topic.kind in _SINGLE else 'some partitions'}")
+            raise ConfigInvalid(
+                f"topic '{topic.name}' ({topic.named_by}) does not exist and the worker's user may not create "
+                f"it. Give it the permission Create, or create the topic with cleanup.policy=compact and "
+                f"{'one partition' if topic.kind in _SINGLE else 'some partitions'}"
+            )
         present = await admin.partitions(topic.name)
     problem = partitions_problem(topic, present) if present is not None else None
     problem = problem or policy_problem(topic, (await admin.settings(topic.name)).get("cleanup.policy", ""), bootstrap)

@@ -1,4 +1,5 @@
 """Records that could not be read: counted all, logged once per key."""
+
 from __future__ import annotations
 
 import logging
@@ -29,5 +30,10 @@ class Unreadable:
         self.last = f"record with key {key!r}: {reason}"
         if key not in self._seen and len(self._seen) < _REMEMBERED:
             self._seen.add(key)
-            _LOG.warning("Ignoring a record in the %s topic that is not Kafka Connect's (key %r): %s. Further ones with this "
-                         "key are only counted", self._topic, key, reason)
+            _LOG.warning(
+                "Ignoring a record in the %s topic that is not Kafka Connect's (key %r): %s. Further ones with this "
+                "key are only counted",
+                self._topic,
+                key,
+                reason,
+            )

@@ -3,6 +3,7 @@
 ``spark_jobs.SparkJob``, the connector that runs one of them, is imported when it is asked for: nothing of this package needs
 Spark until a job starts.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,5 @@
 """Finds the cause of a failure in what Spark makes of it: our own errors from Python tasks, crashed workers, Java's errors."""
+
 from __future__ import annotations
 
 import re
@@ -12,17 +13,27 @@ from spark_jobs.filesystems import hadoop_version
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_OWN: Final = {name: kind for name in ("Fatal", "Retriable", "Skippable", "ConfigInvalid", "Fenced")
-               if isinstance(kind := getattr(errors, name), type)}
+_OWN: Final = {
+    name: kind
+    for name in ("Fatal", "Retriable", "Skippable", "ConfigInvalid", "Fenced")
+    if isinstance(kind := getattr(errors, name), type)
+}
 #: ``connectors.errors.Fatal: text`` at the beginning of a line; the text goes on until a blank line or the JVM's own trace.
-_RAISED: Final = re.compile(r"^(?:[\w.]*: )*connectors\.errors\.(Fatal|Retriable|Skippable|ConfigInvalid|Fenced): "
-                            r"(.*?)(?=\n\s*\n|\n\tat |\n\s*JVM stacktrace|\Z)", re.MULTILINE | re.DOTALL)
+_RAISED: Final = re.compile(
+    r"^(?:[\w.]*: )*connectors\.errors\.(Fatal|Retriable|Skippable|ConfigInvalid|Fenced): "
+    r"(.*?)(?=\n\s*\n|\n\tat |\n\s*JVM stacktrace|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 #: What Spark says of a Python worker that is gone, and the first line of what the worker left behind.
-_CRASHED: Final = re.compile(r"Python worker (?:exited unexpectedly \(crashed\)|failed to connect back)[.:]?[ -]*([^\n]*)")
+_CRASHED: Final = re.compile(
+    r"Python worker (?:exited unexpectedly \(crashed\)|failed to connect back)[.:]?[ -]*([^\n]*)"
+)
 #: A connection to a Python worker that broke, at its start for instance: an I/O error whose own stack is Spark's side of it.
-_CUT_OFF: Final = re.compile(r"java\.(?:io\.EOFException|io\.IOException|net\.SocketException)[^\n]*\n(?:\tat [^\n]*\n)*?"
-                             r"\tat org\.apache\.spark\.(?:api\.python\.(?:PythonWorkerFactory|BasePythonRunner)|"
-                             r"sql\.execution\.python\.Python\w+(?:In|Out)put)")
+_CUT_OFF: Final = re.compile(
+    r"java\.(?:io\.EOFException|io\.IOException|net\.SocketException)[^\n]*\n(?:\tat [^\n]*\n)*?"
+    r"\tat org\.apache\.spark\.(?:api\.python\.(?:PythonWorkerFactory|BasePythonRunner)|"
+    r"sql\.execution\.python\.Python\w+(?:In|Out)put)"
+)
 #: Errors of Spark that say the same the next time.
 _LASTING: Final = ("PythonException", "AnalysisException", "ParseException", "IllegalArgumentException")
 _MOST_CAUSES: Final = 20
@@ -54,32 +65,74 @@ def _advice(kind: str, text: str, error: type[MillraceError], advice: str) -> _A
 
 #: Errors of Java that people meet, the first that matches counts: kind and text of any error in the chain, what to do about it.
 _KNOWN: Final = (
-    _advice(r"OutOfMemoryError$", "", Fatal,
-            "a task or the driver ran out of memory: raise spark.driver.memory (local master) or spark.executor.memory, or "
-            "lower source.max.offsets.per.trigger"),
-    _advice(r"", r"System memory \d+ must be at least", Fatal,
-            "raise spark.driver.memory: Spark itself needs about 450 MB, a job 1g and more"),
-    _advice(r"", r"No space left on device|Disk quota exceeded|File too large", Retriable,
-            "the disk is full, or a limit of file sizes is reached: make room on the file system of checkpoint.location, "
-            "state.dir, spark.local.dir and the sink"),
-    _advice(r"SparkRuntimeException$", r"\[USER_RAISED_EXCEPTION\] Table \S+ has several shards", Fatal,
-            "see Sharded tables in docs/jobs/formats.md"),
-    _advice(r"ClassNotFoundException$", r"\.(?:fs|gs|azurebfs)\.", Fatal,
-            "Spark comes without the client of this file system: add its jars, for s3a spark.jars.packages: "
-            "org.apache.hadoop:hadoop-aws:{hadoop} (see docs/jobs/running.md)"),
-    _advice(r"UnsupportedFileSystemException$", "", Fatal,
-            "correct the address (checkpoint.location, sink.files.path), or add the jars of its file system by "
-            "spark.jars.packages and name its class in spark.hadoop.fs.<scheme>.impl"),
-    _advice(r"AccessControlException$|AccessDeniedException$", "", Fatal, "give the job's user the right to write there"),
-    _advice(r"\.kafka\.common\.errors\.(?:\w*Authorization\w*|SaslAuthentication\w*|SslAuthentication\w*)$", "", Fatal,
-            "correct kafka.sasl.*, kafka.ssl.* and the ACLs"),
-    _advice(r"\.kafka\.common\.errors\.(?:Timeout|Disconnect|Network|LeaderNotAvailable|NotLeaderOrFollower|"
-            r"CoordinatorNotAvailable|BrokerNotAvailable)\w*$", "", Retriable,
-            "Kafka does not answer: check kafka.bootstrap.servers and the brokers"),
-    _advice(r"TimeoutException$", r"Cannot fetch record", Retriable,
-            "Kafka does not answer: check kafka.bootstrap.servers and the brokers"),
-    _advice(r"^java\.net\.(?:ConnectException|UnknownHostException|NoRouteToHostException|SocketTimeoutException|SocketException)$",
-            "", Retriable, "check the address and that the server runs"),
+    _advice(
+        r"OutOfMemoryError$",
+        "",
+        Fatal,
+        "a task or the driver ran out of memory: raise spark.driver.memory (local master) or spark.executor.memory, or "
+        "lower source.max.offsets.per.trigger",
+    ),
+    _advice(
+        r"",
+        r"System memory \d+ must be at least",
+        Fatal,
+        "raise spark.driver.memory: Spark itself needs about 450 MB, a job 1g and more",
+    ),
+    _advice(
+        r"",
+        r"No space left on device|Disk quota exceeded|File too large",
+        Retriable,
+        "the disk is full, or a limit of file sizes is reached: make room on the file system of checkpoint.location, "
+        "state.dir, spark.local.dir and the sink",
+    ),
+    _advice(
+        r"SparkRuntimeException$",
+        r"\[USER_RAISED_EXCEPTION\] Table \S+ has several shards",
+        Fatal,
+        "see Sharded tables in docs/jobs/formats.md",
+    ),
+    _advice(
+        r"ClassNotFoundException$",
+        r"\.(?:fs|gs|azurebfs)\.",
+        Fatal,
+        "Spark comes without the client of this file system: add its jars, for s3a spark.jars.packages: "
+        "org.apache.hadoop:hadoop-aws:{hadoop} (see docs/jobs/running.md)",
+    ),
+    _advice(
+        r"UnsupportedFileSystemException$",
+        "",
+        Fatal,
+        "correct the address (checkpoint.location, sink.files.path), or add the jars of its file system by "
+        "spark.jars.packages and name its class in spark.hadoop.fs.<scheme>.impl",
+    ),
+    _advice(
+        r"AccessControlException$|AccessDeniedException$", "", Fatal, "give the job's user the right to write there"
+    ),
+    _advice(
+        r"\.kafka\.common\.errors\.(?:\w*Authorization\w*|SaslAuthentication\w*|SslAuthentication\w*)$",
+        "",
+        Fatal,
+        "correct kafka.sasl.*, kafka.ssl.* and the ACLs",
+    ),
+    _advice(
+        r"\.kafka\.common\.errors\.(?:Timeout|Disconnect|Network|LeaderNotAvailable|NotLeaderOrFollower|"
+        r"CoordinatorNotAvailable|BrokerNotAvailable)\w*$",
+        "",
+        Retriable,
+        "Kafka does not answer: check kafka.bootstrap.servers and the brokers",
+    ),
+    _advice(
+        r"TimeoutException$",
+        r"Cannot fetch record",
+        Retriable,
+        "Kafka does not answer: check kafka.bootstrap.servers and the brokers",
+    ),
+    _advice(
+        r"^java\.net\.(?:ConnectException|UnknownHostException|NoRouteToHostException|SocketTimeoutException|SocketException)$",
+        "",
+        Retriable,
+        "check the address and that the server runs",
+    ),
 )
 
 
@@ -115,7 +168,8 @@ def _crash(left: str) -> MillraceError:
     said = f": {left}" if left and not left.startswith("Consider setting") else ""
     return WorkerCrashed(
         f"a Python worker process died{said or ' without saying why (killed, or out of memory?)'}. If the system's log says "
-        "that it was killed for its memory, lower source.max.offsets.per.trigger, or give the machine more")
+        "that it was killed for its memory, lower source.max.offsets.per.trigger, or give the machine more"
+    )
 
 
 def java_causes(error: BaseException) -> list[JavaCause]:
@@ -136,8 +190,9 @@ def java_causes(error: BaseException) -> list[JavaCause]:
 
 #: ``java.io.IOException: text`` as Java prints errors: at the beginning of a line, behind ``Caused by:``, Py4J's colon, or the
 #: name of the executor that lost a task.
-_PRINTED: Final = re.compile(r"(?:^(?:: |Caused by: )?|\): )((?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error))(?:: ([^\n]*))?$",
-                             re.MULTILINE)
+_PRINTED: Final = re.compile(
+    r"(?:^(?:: |Caused by: )?|\): )((?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error))(?:: ([^\n]*))?$", re.MULTILINE
+)
 
 
 def _causes_in(text: str) -> Iterator[JavaCause]:
@@ -186,8 +241,9 @@ def may_pass(error: BaseException) -> bool:
     if isinstance(error, MillraceError):
         return isinstance(error, Retriable)
     package = type(error).__module__.partition(".")[0]
-    return isinstance(error, OSError) or (package in ("py4j", "pyspark", "confluent_kafka")
-                                          and type(error).__name__ not in _LASTING)
+    return isinstance(error, OSError) or (
+        package in ("py4j", "pyspark", "confluent_kafka") and type(error).__name__ not in _LASTING
+    )
 
 
 def _with_trace(error: MillraceError, trace: str) -> MillraceError:

@@ -1,4 +1,5 @@
 """Files of a job's checkpoint, on a local disk or on any file system that Hadoop knows."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """``millrace job COMMAND ...``: run, check, plan, watch and stop jobs. Each command's code is imported when it is called."""
+
 from __future__ import annotations
 
 import argparse
@@ -37,9 +38,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the commands that are the frame's own."""
-    top = argparse.ArgumentParser(prog="millrace job", description="Runs Spark jobs: from topics through a "
-                                                                   "transformation into a sink. See "
-                                                                   "docs/jobs/running.md.")
+    top = argparse.ArgumentParser(
+        prog="millrace job",
+        description="Runs Spark jobs: from topics through a transformation into a sink. See docs/jobs/running.md.",
+    )
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
     run = commands.add_parser("run", help="run a job until it is stopped (Ctrl-C or SIGTERM: after the batch)")
@@ -50,8 +52,11 @@ def parser() -> argparse.ArgumentParser:
 
     validate = commands.add_parser("validate", help="tell everything that is wrong with jobs; starts no Spark")
     validate.add_argument("files", nargs="+", metavar="FILE")
-    validate.add_argument("--check", action="store_true", help="also ask Kafka, the registry and the sink whether they can be "
-                                                               "reached and have what the job needs")
+    validate.add_argument(
+        "--check",
+        action="store_true",
+        help="also ask Kafka, the registry and the sink whether they can be reached and have what the job needs",
+    )
     validate.set_defaults(run=_validate)
 
     plan = commands.add_parser("plan", help="tell what a job would do, without doing it")
@@ -59,16 +64,21 @@ def parser() -> argparse.ArgumentParser:
     plan.set_defaults(run=_plan)
 
     status = commands.add_parser("status", help="what jobs on this machine are doing")
-    status.add_argument("jobs", nargs="*", metavar="JOB", help="name or file: shows the whole error of a failed job "
-                                                               "(default: all, one line of each error)")
+    status.add_argument(
+        "jobs",
+        nargs="*",
+        metavar="JOB",
+        help="name or file: shows the whole error of a failed job (default: all, one line of each error)",
+    )
     status.add_argument("--json", action="store_true", help="as one JSON object")
     status.set_defaults(run=_status)
 
     stop = commands.add_parser("stop", help="stop jobs on this machine: each finishes its batch")
     stop.add_argument("jobs", nargs="+", metavar="JOB", help="name or file")
     stop.add_argument("--timeout", type=float, default=150.0, metavar="S", help="seconds to wait (default 150)")
-    stop.add_argument("--kill", action="store_true", help="kill what has not ended by then: its batch is done again at the "
-                                                          "next start")
+    stop.add_argument(
+        "--kill", action="store_true", help="kill what has not ended by then: its batch is done again at the next start"
+    )
     stop.set_defaults(run=_stop)
 
     package = commands.add_parser("package", help="our packages as a zip, and the spark-submit command that uses it")
@@ -225,16 +235,26 @@ def status_table(found: Sequence[dict[str, Any]], *, full: bool = False) -> list
     notes: dict[int, str] = {}
     for each in found:
         progress = each.get("progress") or {}
-        rows.append((each["job"], each["state"], str(each["pid"]) if each["running"] and "pid" in each else "-",
-                     str(progress.get("batch", "-")), _lag_text(progress), progress.get("time", "-"),
-                     each.get("checkpoint", "-")))
+        rows.append(
+            (
+                each["job"],
+                each["state"],
+                str(each["pid"]) if each["running"] and "pid" in each else "-",
+                str(progress.get("batch", "-")),
+                _lag_text(progress),
+                progress.get("time", "-"),
+                each.get("checkpoint", "-"),
+            )
+        )
         if each["state"] == "failed":
             notes[len(rows)] = _failure_text(each["job"], each["failed"], full=full)
         elif each["state"] == "retrying":
             notes[len(rows)] = _trouble_text(each, full=full)
         elif each["state"] == "died":
-            notes[len(rows)] = ("its process ended without a word (killed, or the machine went down); the next run "
-                                "goes on from the checkpoint")
+            notes[len(rows)] = (
+                "its process ended without a word (killed, or the machine went down); the next run "
+                "goes on from the checkpoint"
+            )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for number, row in enumerate(rows, 1):
@@ -271,7 +291,8 @@ def _trouble_text(status: dict[str, Any], *, full: bool) -> str:
     error = str(trouble.get("error", ""))
     part = f" {trouble['part']}" if trouble.get("part") else ""
     return f"retries{part} since {trouble.get('since', 'unknown')}, {trouble.get('attempts')} failed attempts: " + (
-        error if full else _first_line(error))
+        error if full else _first_line(error)
+    )
 
 
 def _stop(options: argparse.Namespace) -> int:
@@ -299,11 +320,16 @@ def _stop(options: argparse.Namespace) -> int:
             print(f"{name}: stopped after batch {describe(name).get('stopped', {}).get('batch')}")
         elif options.kill:
             os.kill(status["pid"], signal.SIGKILL)
-            print(f"{name}: did not end within {options.timeout:.0f} s and was killed; its batch is done again at the next "
-                  f"start")
+            print(
+                f"{name}: did not end within {options.timeout:.0f} s and was killed; its batch is done again at the next "
+                f"start"
+            )
         else:
-            print(f"{name}: process {status['pid']} still finishes its batch after {options.timeout:.0f} s; wait, or "
-                  "give it up with --kill (the batch is done again at the next start)", file=sys.stderr)
+            print(
+                f"{name}: process {status['pid']} still finishes its batch after {options.timeout:.0f} s; wait, or "
+                "give it up with --kill (the batch is done again at the next start)",
+                file=sys.stderr,
+            )
             code = FAILED
     return code
 
@@ -318,6 +344,9 @@ def _package(options: argparse.Namespace) -> int:
     path = package.build(options.folder)
     files = jars(("spark", "delta") if options.delta else ("spark",))
     print(path)
-    print("\nspark-submit --master spark://HOST:7077 \\\n  --jars " + ",".join(map(str, files))
-          + f" \\\n  --py-files {path} \\\n  {package.root() / 'spark_jobs' / 'run.py'} JOBFILE")
+    print(
+        "\nspark-submit --master spark://HOST:7077 \\\n  --jars "
+        + ",".join(map(str, files))
+        + f" \\\n  --py-files {path} \\\n  {package.root() / 'spark_jobs' / 'run.py'} JOBFILE"
+    )
     return OK

@@ -1,4 +1,5 @@
 """The job's ``kafka.*`` properties for each kind of client: Spark's Java consumer, and confluent-kafka (librdkafka)."""
+
 from __future__ import annotations
 
 import re
@@ -25,20 +26,49 @@ _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIF
 #: Of the frame, not of a client.
 _OWN: Final = frozenset({"kafka.group.id"})
 #: Java properties that librdkafka has under the same name and with the same meaning.
-_SAME: Final = frozenset({
-    "bootstrap.servers", "client.id", "metadata.max.age.ms", "request.timeout.ms", "retry.backoff.ms", "retry.backoff.max.ms",
-    "connections.max.idle.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms", "security.protocol", "sasl.mechanism",
-    "sasl.kerberos.service.name", "ssl.cipher.suites", "ssl.key.password", "client.rack", "client.dns.lookup",
-})
+_SAME: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "metadata.max.age.ms",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        "connections.max.idle.ms",
+        "reconnect.backoff.ms",
+        "reconnect.backoff.max.ms",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.kerberos.service.name",
+        "ssl.cipher.suites",
+        "ssl.key.password",
+        "client.rack",
+        "client.dns.lookup",
+    }
+)
 #: Java's names of what a producer or consumer alone has; the callers of ``confluent`` give those themselves.
-_OF_CLIENTS: Final = ("acks", "batch.size", "linger.ms", "compression.type", "fetch.", "max.partition.fetch.bytes",
-                      "isolation.level", "max.request.size", "delivery.timeout.ms", "receive.buffer.bytes", "send.buffer.bytes")
+_OF_CLIENTS: Final = (
+    "acks",
+    "batch.size",
+    "linger.ms",
+    "compression.type",
+    "fetch.",
+    "max.partition.fetch.bytes",
+    "isolation.level",
+    "max.request.size",
+    "delivery.timeout.ms",
+    "receive.buffer.bytes",
+    "send.buffer.bytes",
+)
 
 
 def properties(config: Config) -> dict[str, str]:
     """The Java client's properties, as the job gives them."""
-    return {name.removeprefix(_PREFIX): value for name, value in config.raw.items()
-            if name.startswith(_PREFIX) and name not in _OWN}
+    return {
+        name.removeprefix(_PREFIX): value
+        for name, value in config.raw.items()
+        if name.startswith(_PREFIX) and name not in _OWN
+    }
 
 
 def spark_options(config: Config) -> dict[str, str]:
@@ -76,7 +106,9 @@ def _for_java(given: Mapping[str, str]) -> dict[str, str]:
         result |= _key_for_java("ssl.keystore.key", pem, password)
         _as_pem("ssl.keystore", result)
     elif location and _is_pem("ssl.keystore", location):
-        found = _key_for_java(f"ssl.keystore.location={location}", Path(location).read_text("ascii", "replace"), password)
+        found = _key_for_java(
+            f"ssl.keystore.location={location}", Path(location).read_text("ascii", "replace"), password
+        )
         if found:
             del result["ssl.keystore.location"]
         result |= found
@@ -106,10 +138,15 @@ def _key_for_java(where: str, pem: str, password: str | None) -> dict[str, str]:
     try:
         opened = serialization.load_pem_private_key(key[0].encode(), password.encode() if password else None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigInvalid(f"kafka.{where}: the private key can't be opened: {error}; check kafka.ssl.key.password") from error
-    return {"ssl.keystore.key": opened.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-                                                     serialization.NoEncryption()).decode(),
-            "ssl.keystore.certificate.chain": "\n".join(_CERTIFICATE.findall(pem))}
+        raise ConfigInvalid(
+            f"kafka.{where}: the private key can't be opened: {error}; check kafka.ssl.key.password"
+        ) from error
+    return {
+        "ssl.keystore.key": opened.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode(),
+        "ssl.keystore.certificate.chain": "\n".join(_CERTIFICATE.findall(pem)),
+    }
 
 
 def confluent(config: Config, **more: Any) -> dict[str, Any]:
@@ -141,13 +178,19 @@ def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigInvalid(f"kafka.sasl.mechanism {mechanism} needs kafka.sasl.jaas.config")
     module, options = parse_jaas(jaas)
     if mechanism == "OAUTHBEARER":
-        found = {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": options.get("clientId"),
-                 "sasl.oauthbearer.client.secret": options.get("clientSecret"), "sasl.oauthbearer.scope": options.get("scope"),
-                 "sasl.oauthbearer.token.endpoint.url": given.get("sasl.oauthbearer.token.endpoint.url")}
+        found = {
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": options.get("clientId"),
+            "sasl.oauthbearer.client.secret": options.get("clientSecret"),
+            "sasl.oauthbearer.scope": options.get("scope"),
+            "sasl.oauthbearer.token.endpoint.url": given.get("sasl.oauthbearer.token.endpoint.url"),
+        }
         return {name: value for name, value in found.items() if value}
     missing = [name for name in ("username", "password") if name not in options]
     if missing:
-        raise ConfigInvalid(f"kafka.sasl.jaas.config ({module}) lacks {' and '.join(missing)} for sasl.mechanism {mechanism}")
+        raise ConfigInvalid(
+            f"kafka.sasl.jaas.config ({module}) lacks {' and '.join(missing)} for sasl.mechanism {mechanism}"
+        )
     return {"sasl.username": options["username"], "sasl.password": options["password"]}
 
 
@@ -165,8 +208,10 @@ def _ssl(given: Mapping[str, str]) -> dict[str, Any]:
         else:
             result["ssl.ca.pem"] = _opened("ssl.truststore", location, given, tls.certificates)
     if given.get("ssl.keystore.certificate.chain"):
-        result |= {"ssl.certificate.pem": lines(given["ssl.keystore.certificate.chain"]),
-                   "ssl.key.pem": lines(given.get("ssl.keystore.key", ""))}
+        result |= {
+            "ssl.certificate.pem": lines(given["ssl.keystore.certificate.chain"]),
+            "ssl.key.pem": lines(given.get("ssl.keystore.key", "")),
+        }
     elif location := given.get("ssl.keystore.location"):
         if _is_pem("ssl.keystore", location):
             result |= {"ssl.certificate.location": location, "ssl.key.location": location}
@@ -175,7 +220,10 @@ def _ssl(given: Mapping[str, str]) -> dict[str, Any]:
         else:
             # Opened here too: this says better than librdkafka what is wrong.
             _opened("ssl.keystore", location, given, tls.identity)
-            result |= {"ssl.keystore.location": location, "ssl.keystore.password": given.get("ssl.keystore.password", "")}
+            result |= {
+                "ssl.keystore.location": location,
+                "ssl.keystore.password": given.get("ssl.keystore.password", ""),
+            }
     return result
 
 
@@ -202,6 +250,12 @@ def warnings(config: Config) -> list[str]:
     """One sentence for each ``kafka.*`` property that no Kafka client knows."""
     from worker.kafka_clients import MEANINGLESS, kinds
 
-    return [f"kafka.{name} is no property that Kafka clients have; check its spelling" for name in properties(config)
-            if not kinds(name) and name not in _SAME and name not in MEANINGLESS and not name.startswith(_OF_CLIENTS)
-            and not name.startswith(("sasl.", "ssl."))]
+    return [
+        f"kafka.{name} is no property that Kafka clients have; check its spelling"
+        for name in properties(config)
+        if not kinds(name)
+        and name not in _SAME
+        and name not in MEANINGLESS
+        and not name.startswith(_OF_CLIENTS)
+        and not name.startswith(("sasl.", "ssl."))
+    ]

@@ -1,4 +1,5 @@
 """What a job has committed to its consumer group, read with the runtime's own Kafka client."""
+
 from __future__ import annotations
 
 import asyncio
@@ -39,8 +40,13 @@ async def committed(properties: Mapping[str, str], group: str) -> dict[tuple[str
         ConfigInvalid: a ``kafka.*`` property is wrong.
     """
     arguments: dict[str, Any] = client_arguments(
-        {name.removeprefix(_PREFIX): value for name, value in properties.items()
-         if name.startswith(_PREFIX) and name != "kafka.group.id"}, "admin").arguments
+        {
+            name.removeprefix(_PREFIX): value
+            for name, value in properties.items()
+            if name.startswith(_PREFIX) and name != "kafka.group.id"
+        },
+        "admin",
+    ).arguments
     client = AIOKafkaAdminClient(**arguments)
     away: KafkaError | None = None
     try:
@@ -54,8 +60,10 @@ async def committed(properties: Mapping[str, str], group: str) -> dict[tuple[str
                     await asyncio.sleep(_PAUSE_S)
     except (KafkaError, OSError, TimeoutError) as error:
         why = away if away is not None and isinstance(error, TimeoutError) else error
-        raise Retriable(f"the committed offsets of group {group} can't be read from "
-                        f"{properties.get('kafka.bootstrap.servers')}: {why!r}") from error
+        raise Retriable(
+            f"the committed offsets of group {group} can't be read from "
+            f"{properties.get('kafka.bootstrap.servers')}: {why!r}"
+        ) from error
     finally:
         await client.close()
 
@@ -68,4 +76,6 @@ async def _ask(client: AIOKafkaAdminClient, group: str) -> dict[tuple[str, int],
     refused = next((code for code in codes if code), None)
     if refused is not None:
         raise for_code(refused)
-    return {(topic, partition): offset for topic, found in answer.topics for partition, offset, _, _ in found if offset >= 0}
+    return {
+        (topic, partition): offset for topic, found in answer.topics for partition, offset, _, _ in found if offset >= 0
+    }

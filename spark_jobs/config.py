@@ -3,6 +3,7 @@
 A job file is YAML or JSON. Nested mappings are flattened to dotted properties, so it says the same as a connector
 configuration: ``source: {topics: [a, b]}`` is ``source.topics: a,b``.
 """
+
 from __future__ import annotations
 
 import difflib
@@ -69,8 +70,10 @@ def parse_text(text: str, path: str = "", *, as_json: bool = False) -> JobFile:
 
     properties, lines = _flatten_json(text, path) if as_json else flatten_yaml(text, path)
     if not properties:
-        raise ConfigInvalid(f"{path or 'the job'}: is empty; a job needs at least name, kafka.bootstrap.servers, "
-                            "source.topics, source.format and sink.type")
+        raise ConfigInvalid(
+            f"{path or 'the job'}: is empty; a job needs at least name, kafka.bootstrap.servers, "
+            "source.topics, source.format and sink.type"
+        )
     return JobFile(properties, path, lines)
 
 
@@ -118,7 +121,9 @@ def _plain(name: str, value: Any, where: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list) and not isinstance(value, _Pairs):
-        return ",".join(list_item(name, _plain(name, item, where), where) for item in value if _scalar(name, item, where))
+        return ",".join(
+            list_item(name, _plain(name, item, where), where) for item in value if _scalar(name, item, where)
+        )
     return str(value)
 
 
@@ -131,7 +136,9 @@ def _scalar(name: str, item: Any, where: str) -> bool:
 def list_item(name: str, item: str, where: str) -> str:
     """``item`` of a list that will be joined by commas."""
     if "," in item:
-        raise ConfigInvalid(f"{where}{name}: the item {item!r} holds a comma, which separates items; write two items instead")
+        raise ConfigInvalid(
+            f"{where}{name}: the item {item!r} holds a comma, which separates items; write two items instead"
+        )
     return item
 
 
@@ -151,7 +158,11 @@ def resolve(properties: Mapping[str, str]) -> tuple[dict[str, str], list[ConfigP
 
     if not any(has_references(value) for value in properties.values()):
         return dict(properties), []
-    providers = {"env": EnvVarConfigProvider({}), "file": FileConfigProvider({}), "directory": DirectoryConfigProvider({})}
+    providers = {
+        "env": EnvVarConfigProvider({}),
+        "file": FileConfigProvider({}),
+        "directory": DirectoryConfigProvider({}),
+    }
     transformer = ConfigTransformer(providers)
     result: dict[str, str] = {}
     problems: list[ConfigProblem] = []
@@ -185,16 +196,25 @@ def _import(option: str, name: str, known: Mapping[str, str], where: str = "") -
     if not target:
         close = difflib.get_close_matches(name, known, 1, 0.5)
         hint = f"; did you mean {close[0]}?" if close else ""
-        return None, ConfigProblem(option, f"Invalid value {name} for configuration {option}: must be one of "
-                                           f"{', '.join(known)}, or module:Class of your own{hint}")
+        return None, ConfigProblem(
+            option,
+            f"Invalid value {name} for configuration {option}: must be one of "
+            f"{', '.join(known)}, or module:Class of your own{hint}",
+        )
     try:
         return registry.load(target), None
     except ImportError as error:
-        return None, ConfigProblem(option, f"Invalid value {name} for configuration {option}: {target} can't be imported "
-                                           f"({error}); install Millrace with its extra `spark`, or correct the path")
+        return None, ConfigProblem(
+            option,
+            f"Invalid value {name} for configuration {option}: {target} can't be imported "
+            f"({error}); install Millrace with its extra `spark`, or correct the path",
+        )
     except AttributeError:
-        return None, ConfigProblem(option, f"Invalid value {name} for configuration {option}: {target.partition(':')[0]} has "
-                                           f"no class {target.partition(':')[2]}")
+        return None, ConfigProblem(
+            option,
+            f"Invalid value {name} for configuration {option}: {target.partition(':')[0]} has "
+            f"no class {target.partition(':')[2]}",
+        )
 
 
 def parts(raw: Mapping[str, str]) -> _Parts:
@@ -231,8 +251,12 @@ def check(properties: Mapping[str, str]) -> tuple[Config | None, list[ConfigProb
     problems += _unknown(raw, known)
     values = known.definition.values(raw)
     complained = {problem.name for problem in problems}
-    problems += [ConfigProblem(value.name, message) for value in values.values() if value.name not in complained
-                 for message in value.errors]
+    problems += [
+        ConfigProblem(value.name, message)
+        for value in values.values()
+        if value.name not in complained
+        for message in value.errors
+    ]
     parsed = {name: value.value for name, value in values.items()}
     bad = {problem.name for problem in problems}
     together = (*_cross(parsed, raw, known), *masks.complaints(raw, parsed))
@@ -253,7 +277,9 @@ def _named(text: str, config: Config) -> ConfigProblem:
 
 def _unknown(raw: Mapping[str, str], known: _Parts) -> list[ConfigProblem]:
     names = list(known.definition.keys)
-    foreign = () if known.sink is not None else ("sink.", "materializer.")  # its sink is what is wrong: complain of that alone
+    foreign = (
+        () if known.sink is not None else ("sink.", "materializer.")
+    )  # its sink is what is wrong: complain of that alone
     problems = []
     for name in raw:
         if name in known.definition.keys or name in _CONNECTOR_ONLY or name.startswith((*known.pass_through, *foreign)):
@@ -266,7 +292,12 @@ def _unknown(raw: Mapping[str, str], known: _Parts) -> list[ConfigProblem]:
 
 def _other_sink(name: str, raw: Mapping[str, str]) -> str:
     head = name.split(".")
-    if head[0] == "sink" and len(head) > 2 and head[1] in registry.targets(registry.SINKS) and head[1] != raw.get("sink.type"):
+    if (
+        head[0] == "sink"
+        and len(head) > 2
+        and head[1] in registry.targets(registry.SINKS)
+        and head[1] != raw.get("sink.type")
+    ):
         return f": it belongs to sink.type={head[1]}, and the job has sink.type={raw.get('sink.type')}"
     if head[0] == "materializer":
         return f": it belongs to transform.type={MATERIALIZE}"
@@ -286,35 +317,62 @@ def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> 
     if topics and pattern:
         complain("source.topics.pattern", "source.topics and source.topics.pattern are both given; remove one")
     if topics and len(set(topics)) != len(topics):
-        complain("source.topics", f"Invalid value {','.join(topics)} for configuration source.topics: a topic is named twice")
-    if "avro" in (values["source.value.encoding"], values["source.key.encoding"]) and not values["source.schema.registry.url"]:
-        complain("source.schema.registry.url", "Missing required configuration source.schema.registry.url: "
-                                               "source.value.encoding or source.key.encoding is avro")
+        complain(
+            "source.topics", f"Invalid value {','.join(topics)} for configuration source.topics: a topic is named twice"
+        )
+    if (
+        "avro" in (values["source.value.encoding"], values["source.key.encoding"])
+        and not values["source.schema.registry.url"]
+    ):
+        complain(
+            "source.schema.registry.url",
+            "Missing required configuration source.schema.registry.url: "
+            "source.value.encoding or source.key.encoding is avro",
+        )
     materializes = values["transform.type"] == MATERIALIZE
     if materializes and values["sink.type"] is not None and values["sink.type"] != "kafka":
-        complain("sink.type", f"Invalid value {values['sink.type']} for configuration sink.type: "
-                              f"transform.type={MATERIALIZE} writes state, output and position in one Kafka "
-                              "transaction, so sink.type must be kafka; a second job takes the rows from there to "
-                              f"{values['sink.type']}")
+        complain(
+            "sink.type",
+            f"Invalid value {values['sink.type']} for configuration sink.type: "
+            f"transform.type={MATERIALIZE} writes state, output and position in one Kafka "
+            "transaction, so sink.type must be kafka; a second job takes the rows from there to "
+            f"{values['sink.type']}",
+        )
     if materializes and values["source.min.partitions"]:
-        complain("source.min.partitions", "source.min.partitions can't be used with transform.type=materialize: one "
-                                          "partition of the input is one task")
-    problems += [ConfigProblem(SHARDS, f"Invalid value {values[SHARDS]} for configuration {SHARDS}: {text}")
-                 for text in _shards(values)]
+        complain(
+            "source.min.partitions",
+            "source.min.partitions can't be used with transform.type=materialize: one "
+            "partition of the input is one task",
+        )
+    problems += [
+        ConfigProblem(SHARDS, f"Invalid value {values[SHARDS]} for configuration {SHARDS}: {text}")
+        for text in _shards(values)
+    ]
     if known.sink is not None and values["guarantee"] is not None and _offered(values["guarantee"], known.sink) is None:
-        complain("guarantee", f"Invalid value {values['guarantee']} for configuration guarantee: the "
-                              f"{values['sink.type']} sink offers {', '.join(known.sink.guarantees)}")
+        complain(
+            "guarantee",
+            f"Invalid value {values['guarantee']} for configuration guarantee: the "
+            f"{values['sink.type']} sink offers {', '.join(known.sink.guarantees)}",
+        )
     if values["errors.deadletterqueue.topic.name"] and values["errors.tolerance"] != "all":
-        complain("errors.deadletterqueue.topic.name", "errors.deadletterqueue.topic.name has no effect with "
-                                                      "errors.tolerance=none: the job stops at the first bad record; "
-                                                      "set errors.tolerance=all")
+        complain(
+            "errors.deadletterqueue.topic.name",
+            "errors.deadletterqueue.topic.name has no effect with "
+            "errors.tolerance=none: the job stops at the first bad record; "
+            "set errors.tolerance=all",
+        )
     if values["errors.deadletterqueue.topic.name"] and values["errors.deadletterqueue.topic.name"] in (topics or ()):
-        complain("errors.deadletterqueue.topic.name", "the dead letter topic is one of source.topics: bad records would come "
-                                                      "back")
+        complain(
+            "errors.deadletterqueue.topic.name",
+            "the dead letter topic is one of source.topics: bad records would come back",
+        )
     first, most = values["errors.retry.delay.ms"], values["errors.retry.delay.max.ms"]
     if first is not None and most is not None and first > most:
-        complain("errors.retry.delay.ms", f"Invalid value {first} for configuration errors.retry.delay.ms: it is more than "
-                                          f"errors.retry.delay.max.ms ({most})")
+        complain(
+            "errors.retry.delay.ms",
+            f"Invalid value {first} for configuration errors.retry.delay.ms: it is more than "
+            f"errors.retry.delay.max.ms ({most})",
+        )
     for name in ("spark.app.name", "spark.submit.deployMode"):
         if name in raw:
             complain(name, f"{name} can't be set: the frame sets it")
@@ -328,8 +386,10 @@ def _shards(values: Mapping[str, Any]) -> list[str]:
     mode, form = values[SHARDS], values["source.format"]
     found = []
     if mode in (SEPARATE, MERGE) and form in ("plain", "partition-update"):
-        found.append(f"records of source.format={form} don't name their shard; remove it (the numbers may be columns of plain "
-                     "rows: name them in source.key.columns)")
+        found.append(
+            f"records of source.format={form} don't name their shard; remove it (the numbers may be columns of plain "
+            "rows: name them in source.key.columns)"
+        )
     if mode == MERGE and values.get("sink.jdbc.position") == "kafka":
         found.append("sink.jdbc.position=kafka compares offsets, and shards may be in several partitions; use ums_id")
     if mode == SEPARATE and "records" in (values.get("sink.kafka.content"), values.get("sink.console.content")):
@@ -349,8 +409,9 @@ def _effective(values: dict[str, Any], known: _Parts) -> dict[str, Any]:
     name = values["name"]
     result = dict(values)
     if known.sink is not None:
-        result["guarantee"] = (known.sink.guarantees[0] if values["guarantee"] is None
-                               else _offered(values["guarantee"], known.sink))
+        result["guarantee"] = (
+            known.sink.guarantees[0] if values["guarantee"] is None else _offered(values["guarantee"], known.sink)
+        )
     result["kafka.group.id"] = values["kafka.group.id"] or f"millrace-{name}"
     result["checkpoint.location"] = values["checkpoint.location"] or default_checkpoint(name, values["state.dir"])
     result["state.dir"] = values["state.dir"] or default_state_dir(name)

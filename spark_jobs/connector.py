@@ -3,6 +3,7 @@
 The worker's task starts the job's process, listens to its events and ends it; no record passes through the worker. Spark is
 imported nowhere here: a worker without the extra ``spark`` starts, lists the connector, and says what is missing.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -70,8 +71,10 @@ class SparkJobTask(JobTask):
         before = Predecessor(control.folder / "supervised.json")
         if not await before.clear(control.running, limit_s, log):
             progress.error = f"job {name} runs on this machine already"
-            raise Retriable(f"{progress.error} (process {control.status().get('pid', 'unknown')}): one job has one run at a "
-                            "time. End it with `millrace job stop`, or give the connector another name")
+            raise Retriable(
+                f"{progress.error} (process {control.status().get('pid', 'unknown')}): one job has one run at a "
+                "time. End it with `millrace job stop`, or give the connector another name"
+            )
         process = JobProcess(command, config.raw, self._event, log)
         try:
             await process.start()
@@ -147,8 +150,10 @@ class SparkJobTask(JobTask):
             if self.context.config["trigger.mode"] == AVAILABLE_NOW:
                 progress.phase, progress.error = "finished", ""
                 return
-            error = Retriable(f"the job was stopped from outside ({self._reason or 'it ended with exit code 0'}); to stop it "
-                              "for longer, pause or stop the connector")
+            error = Retriable(
+                f"the job was stopped from outside ({self._reason or 'it ended with exit code 0'}); to stop it "
+                "for longer, pause or stop the connector"
+            )
         elif code == 2:
             error = Fatal("the job refuses its configuration")
             error.trace = "\n".join(tail) or None
@@ -166,8 +171,10 @@ class SparkJobTask(JobTask):
         text = f"the job's process {how} without saying why{hint}"
         error: Fatal | Retriable
         if len(self._crashes) >= _CRASHES:
-            error = Fatal(f"{text}; this happened {len(self._crashes)} times within {_CRASH_WINDOW_S / 60:.0f} minutes, it is "
-                          "not started again. Fix the cause, then restart the task")
+            error = Fatal(
+                f"{text}; this happened {len(self._crashes)} times within {_CRASH_WINDOW_S / 60:.0f} minutes, it is "
+                "not started again. Fix the cause, then restart the task"
+            )
             self._crashes.clear()
         else:
             error = Retriable(text)
@@ -186,10 +193,19 @@ class SparkJob(JobConnector):
     @classmethod
     def completed(cls, config: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:
         """With the worker's own Kafka, security included, unless ``kafka.bootstrap.servers`` names another one."""
-        own = {} if config.get("kafka.bootstrap.servers", "").strip() else {
-            f"kafka.{name}": value for name, value in kafka.items() if value}
-        return {**own, **{name: value for name, value in config.items()
-                          if (name != "kafka.bootstrap.servers" or value.strip()) and (name, value) != _NO_TOPICS}}
+        own = (
+            {}
+            if config.get("kafka.bootstrap.servers", "").strip()
+            else {f"kafka.{name}": value for name, value in kafka.items() if value}
+        )
+        return {
+            **own,
+            **{
+                name: value
+                for name, value in config.items()
+                if (name != "kafka.bootstrap.servers" or value.strip()) and (name, value) != _NO_TOPICS
+            },
+        }
 
     @classmethod
     def definition(cls, config: Mapping[str, str]) -> ConfigDef:
@@ -212,8 +228,10 @@ class SparkJob(JobConnector):
         from spark_jobs.committed import committed
 
         found = await committed(config.raw, group_of(config))
-        return [({"kafka_topic": topic, "kafka_partition": partition}, {"kafka_offset": offset})
-                for (topic, partition), offset in sorted(found.items())]
+        return [
+            ({"kafka_topic": topic, "kafka_partition": partition}, {"kafka_offset": offset})
+            for (topic, partition), offset in sorted(found.items())
+        ]
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
@@ -230,7 +248,8 @@ class SparkJob(JobConnector):
             f"group {group_of(config)} only shows how far it is. To read everything again, create the connector anew under "
             "another name, or with another checkpoint.location, and source.starting.offsets=earliest; sinks that write each "
             "change once by its own position leave out what they have, others need an empty target. "
-            f"Connector {name} was not changed")
+            f"Connector {name} was not changed"
+        )
 
 
 def command(events: int) -> list[str]:
@@ -250,8 +269,10 @@ def missing_packages() -> list[str]:
 
 def install_text(missing: Sequence[str]) -> str:
     """What to do about them."""
-    return (f"Spark jobs need {', '.join(missing)}, which this worker's Python ({sys.executable}) does not have: install "
-            "Millrace with its extra, pip install 'millrace[spark]', on every worker that may run them, and restart those")
+    return (
+        f"Spark jobs need {', '.join(missing)}, which this worker's Python ({sys.executable}) does not have: install "
+        "Millrace with its extra, pip install 'millrace[spark]', on every worker that may run them, and restart those"
+    )
 
 
 def _check(properties: Mapping[str, str]) -> list[ConfigProblem]:
@@ -291,10 +312,18 @@ def take_progress(progress: JobProgress, event: Mapping[str, Any]) -> None:
     progress.rows_per_s = float(event.get("rows_per_s") or 0)
     lags, positions = event.get("lag") or {}, event.get("position") or {}
     # A partition whose end is not known has a position and no lag.
-    where = dict.fromkeys((topic, partition) for source in (lags, positions) for topic, each in source.items()
-                          for partition in each)
+    where = dict.fromkeys(
+        (topic, partition) for source in (lags, positions) for topic, each in source.items() for partition in each
+    )
     progress.partitions = [
-        JobPartition(topic, int(partition), int(positions.get(topic, {}).get(partition, -1)),
-                     int(lags.get(topic, {}).get(partition, -1))) for topic, partition in where][:_MOST_PARTITIONS]
-    progress.metrics = {name: float(value) for name, value in (event.get("metrics") or {}).items()
-                        if isinstance(value, int | float)}
+        JobPartition(
+            topic,
+            int(partition),
+            int(positions.get(topic, {}).get(partition, -1)),
+            int(lags.get(topic, {}).get(partition, -1)),
+        )
+        for topic, partition in where
+    ][:_MOST_PARTITIONS]
+    progress.metrics = {
+        name: float(value) for name, value in (event.get("metrics") or {}).items() if isinstance(value, int | float)
+    }

@@ -4,6 +4,7 @@ Who calls what: the frame (``runner``) starts one streaming query; for each micr
 the job's ``Sink``. A sink asks the batch for raw Kafka records (``batch.raw``) or for typed changes per table
 (``batch.changes()``), which the job's ``Source`` decodes. Everything here runs on the driver unless a name says otherwise.
 """
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

@@ -3,6 +3,7 @@
 A local lock is the kernel's (``flock``): it ends with its process, however that ends. A checkpoint on another file system has a
 lease in a file, which is renewed and runs out.
 """
+
 from __future__ import annotations
 
 import fcntl
@@ -75,8 +76,10 @@ class FileLock:
             file.seek(0)
             holder = file.read().strip()
             file.close()
-            raise AlreadyRuns(f"{what} is in use by {holder or 'another process'}: one job and one checkpoint have "
-                              f"one run at a time. `millrace job stop` ends it (lock: {self.path})") from None
+            raise AlreadyRuns(
+                f"{what} is in use by {holder or 'another process'}: one job and one checkpoint have "
+                f"one run at a time. `millrace job stop` ends it (lock: {self.path})"
+            ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
@@ -119,8 +122,15 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def _text(self) -> str:
-        return json.dumps({"id": self._id, "host": socket.gethostname(), "pid": os.getpid(),
-                           "age": process_age(os.getpid()), "until": self._clock() + LEASE_S})
+        return json.dumps(
+            {
+                "id": self._id,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "age": process_age(os.getpid()),
+                "until": self._clock() + LEASE_S,
+            }
+        )
 
     def _holder(self) -> dict[str, Any] | None:
         text = self._folder.read(LEASE_FILE)
@@ -142,9 +152,11 @@ class Lease:
             holder = self._holder()
             if holder is not None and not self._over(holder):
                 rest = max(0.0, holder["until"] - self._clock())
-                raise AlreadyRuns(f"{what} is in use by process {holder['pid']} on {holder['host']}. `millrace job "
-                                  "stop` on that machine ends it; if the machine is gone, its lease runs out in "
-                                  f"{rest:.0f} s ({LEASE_FILE})")
+                raise AlreadyRuns(
+                    f"{what} is in use by process {holder['pid']} on {holder['host']}. `millrace job "
+                    "stop` on that machine ends it; if the machine is gone, its lease runs out in "
+                    f"{rest:.0f} s ({LEASE_FILE})"
+                )
             self._folder.write(LEASE_FILE, self._text())
         time.sleep(settle_s)
         holder = self._holder()
@@ -170,7 +182,9 @@ class Lease:
                 renewed = time.monotonic()
             except Exception as error:  # noqa: BLE001 - whatever the file system says: it may pass
                 if time.monotonic() - renewed > LEASE_S / 2:
-                    self._lost(Fenced(f"the lease on the checkpoint could not be renewed for {LEASE_S / 2:.0f} s: {error}"))
+                    self._lost(
+                        Fenced(f"the lease on the checkpoint could not be renewed for {LEASE_S / 2:.0f} s: {error}")
+                    )
                     return
 
     def release(self) -> None:
@@ -221,8 +235,10 @@ class Control:
         deadline = time.monotonic() + limit_s
         while jvm and alive(jvm["pid"], jvm["age"]):
             if time.monotonic() > deadline:
-                raise AlreadyRuns(f"the JVM of an earlier run that was killed (process {jvm['pid']}) still runs "
-                                  f"after {limit_s:.0f} s; end it")
+                raise AlreadyRuns(
+                    f"the JVM of an earlier run that was killed (process {jvm['pid']}) still runs "
+                    f"after {limit_s:.0f} s; end it"
+                )
             time.sleep(0.1)
 
 
@@ -230,5 +246,3 @@ def checkpoint_lock(location: str) -> FileLock | None:
     """The lock of a local checkpoint; None if it is elsewhere."""
     folder = local_path(location)
     return None if folder is None else FileLock(folder / "_millrace_lock")
-
-

@@ -2,6 +2,7 @@
 
 Used inside Python tasks, on executors as well as on the driver; the header names are Kafka Connect's (KIP-298).
 """
+
 from __future__ import annotations
 
 import logging
@@ -82,8 +83,17 @@ class DeadLetters:
         masked: whether the job masks columns: then nothing is shown of a record that could not be decoded, and so not masked.
     """
 
-    def __init__(self, job: str, *, tolerant: bool, topic: str = "", client: dict[str, Any] | None = None, headers: bool = True,
-                 counter: Any = None, masked: bool = False) -> None:
+    def __init__(
+        self,
+        job: str,
+        *,
+        tolerant: bool,
+        topic: str = "",
+        client: dict[str, Any] | None = None,
+        headers: bool = True,
+        counter: Any = None,
+        masked: bool = False,
+    ) -> None:
         self.job = job
         self.tolerant = tolerant
         self.topic = topic
@@ -99,7 +109,9 @@ class DeadLetters:
     def of(cls, context: JobContext) -> DeadLetters:
         """Those of a running job, with a counter that the job's metrics show (``millrace_job_dead_letters_total``)."""
         if context.dead_letters is None:
-            context.dead_letters = cls.from_config(context.name, context.config, context.spark.sparkContext.accumulator(0))
+            context.dead_letters = cls.from_config(
+                context.name, context.config, context.spark.sparkContext.accumulator(0)
+            )
         found: DeadLetters = context.dead_letters
         return found
 
@@ -108,15 +120,28 @@ class DeadLetters:
         """As the ``errors.*`` options say."""
         from spark_jobs import clients
 
-        return cls(job, tolerant=config["errors.tolerance"] == "all", topic=config["errors.deadletterqueue.topic.name"] or "",
-                   client=clients.confluent(config, enable_idempotence=True, linger_ms=5,
-                                            message_max_bytes=_LARGEST),
-                   headers=config["errors.deadletterqueue.context.headers.enable"], counter=counter,
-                   masked=bool(rule_names(config.raw)))
+        return cls(
+            job,
+            tolerant=config["errors.tolerance"] == "all",
+            topic=config["errors.deadletterqueue.topic.name"] or "",
+            client=clients.confluent(config, enable_idempotence=True, linger_ms=5, message_max_bytes=_LARGEST),
+            headers=config["errors.deadletterqueue.context.headers.enable"],
+            counter=counter,
+            masked=bool(rule_names(config.raw)),
+        )
 
-    def report(self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None,
-               error: BaseException | str, *, headers: Sequence[tuple[str, bytes | None]] | None = None,
-               stage: str = "VALUE_CONVERTER") -> None:
+    def report(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        error: BaseException | str,
+        *,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+        stage: str = "VALUE_CONVERTER",
+    ) -> None:
         """Take note of one bad record. Blocks as the class says.
 
         Raises:
@@ -127,9 +152,11 @@ class DeadLetters:
             key = value = headers = None
             error = error.hidden if isinstance(error, Misfit) else hide_reason(error)
         if not self.tolerant:
-            raise Fatal(f"the record at {topic}-{partition} offset {offset} can't be decoded: {error}. Correct the "
-                        "source's options (source.format, source.value.encoding ...), or set errors.tolerance=all to "
-                        "put such records aside (errors.deadletterqueue.topic.name)")
+            raise Fatal(
+                f"the record at {topic}-{partition} offset {offset} can't be decoded: {error}. Correct the "
+                "source's options (source.format, source.value.encoding ...), or set errors.tolerance=all to "
+                "put such records aside (errors.deadletterqueue.topic.name)"
+            )
         if not self.topic:
             _log.error("put aside: %s-%d offset %d: %s", topic, partition, offset, error)
         else:
@@ -141,7 +168,9 @@ class DeadLetters:
         self._together += 1
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._together -= 1
         if kind is None and self._pending:
             self.flush()
@@ -161,15 +190,27 @@ class DeadLetters:
         if self._failures:
             text = self._failures[0]
             self._failures.clear()
-            raise Fatal(f"the dead letter topic {self.topic} does not take the bad record at {text}. Correct the topic "
-                        "(max.message.bytes, the job's right to write), or leave errors.deadletterqueue.topic.name empty: bad "
-                        "records are only counted and logged then")
+            raise Fatal(
+                f"the dead letter topic {self.topic} does not take the bad record at {text}. Correct the topic "
+                "(max.message.bytes, the job's right to write), or leave errors.deadletterqueue.topic.name empty: bad "
+                "records are only counted and logged then"
+            )
         if left:
-            raise Retriable(f"{left} bad records could not be written to the dead letter topic {self.topic} within "
-                            f"{_FLUSH_S:.0f} s")
+            raise Retriable(
+                f"{left} bad records could not be written to the dead letter topic {self.topic} within {_FLUSH_S:.0f} s"
+            )
 
-    def _produce(self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None,
-                 error: BaseException | str, headers: Sequence[tuple[str, bytes | None]] | None, stage: str) -> None:
+    def _produce(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        error: BaseException | str,
+        headers: Sequence[tuple[str, bytes | None]] | None,
+        stage: str,
+    ) -> None:
         from confluent_kafka import KafkaException
 
         all_headers = [*(headers or ()), *self.story(topic, partition, offset, error, stage)]
@@ -202,10 +243,13 @@ class DeadLetters:
         _RESIDENT.drop(self._client)
         self._pending = 0
         self._failures.clear()
-        return Retriable(f"bad records could not be written to the dead letter topic {self.topic}: {error.args[0].str()}")
+        return Retriable(
+            f"bad records could not be written to the dead letter topic {self.topic}: {error.args[0].str()}"
+        )
 
-    def story(self, topic: str, partition: int, offset: int, error: BaseException | str,
-              stage: str) -> list[tuple[str, bytes | None]]:
+    def story(
+        self, topic: str, partition: int, offset: int, error: BaseException | str, stage: str
+    ) -> list[tuple[str, bytes | None]]:
         """The headers that say where a record stood and what is wrong (Connect's names); none where they are turned off."""
         if not self._headers:
             return []
@@ -213,9 +257,18 @@ class DeadLetters:
         if isinstance(error, BaseException):
             name = f"{type(error).__module__}.{type(error).__qualname__}"
             trace = "".join(traceback.format_exception(error))[-_TRACE:]
-        fields = {"topic": topic, "partition": str(partition), "offset": str(offset), "connector.name": self.job,
-                  "task.id": str(partition), "stage": stage, "class.name": "spark_jobs", "exception.class.name": name,
-                  "exception.message": str(error)[:_MESSAGE], "exception.stacktrace": trace}
+        fields = {
+            "topic": topic,
+            "partition": str(partition),
+            "offset": str(offset),
+            "connector.name": self.job,
+            "task.id": str(partition),
+            "stage": stage,
+            "class.name": "spark_jobs",
+            "exception.class.name": name,
+            "exception.message": str(error)[:_MESSAGE],
+            "exception.stacktrace": trace,
+        }
         return [(f"__connect.errors.{field}", text.encode("utf-8", "replace")) for field, text in fields.items()]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -239,5 +292,7 @@ def prepare(config: Config, admin: Any) -> None:
     try:
         create_topic(admin, NewTopic(topic, num_partitions=1, replication_factor=factor), 30)
     except KafkaException as error:
-        raise Fatal(f"the dead letter topic {topic} can't be made: {error.args[0].str()}; make it, or give the job the right "
-                    "to CREATE it") from error
+        raise Fatal(
+            f"the dead letter topic {topic} can't be made: {error.args[0].str()}; make it, or give the job the right "
+            "to CREATE it"
+        ) from error

@@ -1,4 +1,5 @@
 """Whether Spark has the client of a remote file system that a job names; asked without a JVM."""
+
 from __future__ import annotations
 
 import re
@@ -61,12 +62,17 @@ def missing_clients(properties: Mapping[str, str]) -> list[str]:
             continue
         jar, package = _CLIENTS.get(scheme, (None, None))
         if jar is None or package is None:
-            advice = ("use s3a:// (s3:// and s3n:// are names of other programs)" if scheme in ("s3", "s3n") else
-                      "correct it, or add the jars of its file system (spark.jars.packages) and name its class in "
-                      f"spark.hadoop.fs.{scheme}.impl")
+            advice = (
+                "use s3a:// (s3:// and s3n:// are names of other programs)"
+                if scheme in ("s3", "s3n")
+                else "correct it, or add the jars of its file system (spark.jars.packages) and name its class in "
+                f"spark.hadoop.fs.{scheme}.impl"
+            )
             complaints.append(f"{option}: {properties[option]}: Spark knows no file system {scheme}://: {advice}")
         elif not any(jar in each for each in (*_jars(), *(properties.get(name, "") for name in _JARS))):
-            complaints.append(f"{option}: {properties[option]}: Spark comes without the client of {scheme}://: add its jar and "
-                              f"those it needs, spark.jars.packages: {package.format(hadoop=hadoop_version())}, or put them "
-                              "into spark.jars")
+            complaints.append(
+                f"{option}: {properties[option]}: Spark comes without the client of {scheme}://: add its jar and "
+                f"those it needs, spark.jars.packages: {package.format(hadoop=hadoop_version())}, or put them "
+                "into spark.jars"
+            )
     return complaints

@@ -1,4 +1,5 @@
 """Columns of Spark's frames by their place: Spark takes some names for paths, and names that differ in case only for one."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

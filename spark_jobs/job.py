@@ -1,4 +1,5 @@
 """A job, read and checked: what the frame needs to know to run it, plan it or stop it."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

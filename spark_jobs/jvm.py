@@ -1,4 +1,5 @@
 """Spark's JVM as a process: the end of what it wrote, and how it ended."""
+
 from __future__ import annotations
 
 import contextlib
@@ -19,7 +20,13 @@ _LONGEST: Final = 500
 #: Its connections close a moment before the system knows that it has ended, seconds.
 _END_S: Final = 5.0
 #: Lines that say nothing about an end.
-_NOISE: Final = ("WARNING: ", "Setting default log level", "To adjust logging level", "Using Spark's default log4j", "\tat ")
+_NOISE: Final = (
+    "WARNING: ",
+    "Setting default log level",
+    "To adjust logging level",
+    "Using Spark's default log4j",
+    "\tat ",
+)
 
 
 class JvmOutput:
@@ -37,8 +44,9 @@ class JvmOutput:
         os.dup2(target, 1)
         os.dup2(target, 2)
         os.close(target)
-        self._thread = threading.Thread(target=self._pass_on, args=(source, os.dup(standard[1])), name="jvm-output",
-                                        daemon=True)
+        self._thread = threading.Thread(
+            target=self._pass_on, args=(source, os.dup(standard[1])), name="jvm-output", daemon=True
+        )
         self._thread.start()
         try:
             yield
@@ -86,11 +94,16 @@ def ended_text(pid: int, code: int, said: str) -> str:
     if code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else str(-code)
         how = f"was killed by signal {-code} ({name})"
-        advice = ("If nobody did that, the system did because it ran out of memory (see its log): lower spark.driver.memory "
-                  "and source.max.offsets.per.trigger, or give the machine more" if -code == signal.SIGKILL else
-                  "See what it wrote, and hs_err_pid*.log in its working directory")
+        advice = (
+            "If nobody did that, the system did because it ran out of memory (see its log): lower spark.driver.memory "
+            "and source.max.offsets.per.trigger, or give the machine more"
+            if -code == signal.SIGKILL
+            else "See what it wrote, and hs_err_pid*.log in its working directory"
+        )
     else:
         how = f"ended with exit code {code}"
-        advice = "Correct what it says: spark.driver.memory, spark.driver.extraJavaOptions or the Java runtime (JAVA_HOME)"
+        advice = (
+            "Correct what it says: spark.driver.memory, spark.driver.extraJavaOptions or the Java runtime (JAVA_HOME)"
+        )
     last = f". The last it wrote:\n{said}\n" if said else ". It wrote nothing. "
     return f"Spark's JVM (process {pid}) {how}{last}{advice}"

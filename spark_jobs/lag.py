@@ -1,4 +1,5 @@
 """The job's place in Kafka: what topics hold now, how far behind the job is, and the consumer group that shows it."""
+
 from __future__ import annotations
 
 import time
@@ -25,9 +26,12 @@ _SILENT: Final = 2
 #: So often partitions of topics are asked for again, seconds.
 _TOPOLOGY_S: Final = 10.0
 #: Topics or partitions that are not there.
-_ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - their only names
-                  KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-                  KafkaError.UNKNOWN_TOPIC_ID)
+_ABSENT: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - their only names
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    KafkaError.UNKNOWN_TOPIC_ID,
+)
 
 
 class KafkaView:
@@ -82,11 +86,14 @@ class KafkaView:
         where = [TopicPartition(name, number) for name, numbers in parts.items() for number in numbers]
         first = self._offsets(where, _SPEC.earliest())
         end = self._offsets(where, _SPEC.latest())
-        return {name: Existing(str(described[name].topic_id or ""),
-                               {number: first[name, number] for number in numbers if (name, number) in first},
-                               {number: end[name, number] for number in numbers
-                                if (name, number) in end and (name, number) in first})
-                for name, numbers in parts.items()}
+        return {
+            name: Existing(
+                str(described[name].topic_id or ""),
+                {number: first[name, number] for number in numbers if (name, number) in first},
+                {number: end[name, number] for number in numbers if (name, number) in end and (name, number) in first},
+            )
+            for name, numbers in parts.items()
+        }
 
     def ends(self, where: Iterable[tuple[str, int]]) -> Offsets:
         """The offset after the last record that may be read now, by partition; as ``existing`` raises."""
@@ -109,13 +116,17 @@ class KafkaView:
         parts = self._partitions(topics)
         ends = self.ends(parts)
         new = [TopicPartition(*each) for each in parts if each not in known]
-        return {where: offset for where, offset in known.items() if where in ends} | self._offsets(new, _SPEC.earliest()), ends
+        return {where: offset for where, offset in known.items() if where in ends} | self._offsets(
+            new, _SPEC.earliest()
+        ), ends
 
     def _partitions(self, topics: Sequence[str]) -> list[tuple[str, int]]:
         """All partitions of topics; asked again now and then, as they seldom change."""
         now = time.monotonic()
         if self._described is None or self._described[:2] != (tuple(topics), int(now / _TOPOLOGY_S)):
-            answers = self._results(self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s))
+            answers = self._results(
+                self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s)
+            )
             found = [(name, each.id) for name, topic in answers.items() for each in topic.partitions]
             self._described = tuple(topics), int(now / _TOPOLOGY_S), found
         return self._described[2]
@@ -123,8 +134,11 @@ class KafkaView:
     def _offsets(self, where: list[TopicPartition], spec: Any) -> Offsets:
         if not where:
             return {}
-        answers = self._results(self.admin.list_offsets(dict.fromkeys(where, spec), isolation_level=self._isolation,
-                                                        request_timeout=self._timeout_s))
+        answers = self._results(
+            self.admin.list_offsets(
+                dict.fromkeys(where, spec), isolation_level=self._isolation, request_timeout=self._timeout_s
+            )
+        )
         if any(answer.offset < 0 for answer in answers.values()):
             # While a partition's leader is lost there may be an answer without an error and without an offset.
             raise self._away(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
@@ -146,14 +160,22 @@ class KafkaView:
     def _away(self, error: KafkaException) -> Exception:
         cause = error.args[0]
         servers = self._config["kafka.bootstrap.servers"]
-        if cause.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-                            KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.SASL_AUTHENTICATION_FAILED,
-                            KafkaError._AUTHENTICATION):  # noqa: SLF001
-            return ConfigInvalid(f"kafka.bootstrap.servers {servers}: {cause.str()}: correct kafka.sasl.* and the "
-                                 "ACLs (the job needs DESCRIBE and READ on its topics, READ on its group)")
+        if cause.code() in (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+            KafkaError._AUTHENTICATION,  # noqa: SLF001
+        ):
+            return ConfigInvalid(
+                f"kafka.bootstrap.servers {servers}: {cause.str()}: correct kafka.sasl.* and the "
+                "ACLs (the job needs DESCRIBE and READ on its topics, READ on its group)"
+            )
         # A client whose controller died may wait for that one for ever: the next call makes another, which asks all servers.
         self._admin = self._described = None
-        return Retriable(f"Kafka at {servers} does not answer: {cause.str()}; check kafka.bootstrap.servers and the brokers")
+        return Retriable(
+            f"Kafka at {servers} does not answer: {cause.str()}; check kafka.bootstrap.servers and the brokers"
+        )
 
     def commit(self, position: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets to the job's group, so that tools show its lag; nothing reads them back.
@@ -163,11 +185,19 @@ class KafkaView:
             ConfigInvalid: the job may not commit to the group.
         """
         if self._group is None:
-            self._group = Consumer({**clients.confluent(self._config, group_id=self._config["kafka.group.id"],
-                                                        enable_auto_commit=False), "log_level": _SILENT})
+            self._group = Consumer(
+                {
+                    **clients.confluent(
+                        self._config, group_id=self._config["kafka.group.id"], enable_auto_commit=False
+                    ),
+                    "log_level": _SILENT,
+                }
+            )
         try:
-            answers = self._group.commit(offsets=[TopicPartition(topic, partition, offset)
-                                                  for (topic, partition), offset in position.items()], asynchronous=False)
+            answers = self._group.commit(
+                offsets=[TopicPartition(topic, partition, offset) for (topic, partition), offset in position.items()],
+                asynchronous=False,
+            )
         except KafkaException as error:
             raise self._away(error) from error
         for each in answers or ():
@@ -176,8 +206,12 @@ class KafkaView:
 
     def committed(self, where: Iterable[tuple[str, int]]) -> Offsets:
         """What the group has, for ``status``."""
-        consumer = Consumer({**clients.confluent(self._config, group_id=self._config["kafka.group.id"],
-                                                 enable_auto_commit=False), "log_level": _SILENT})
+        consumer = Consumer(
+            {
+                **clients.confluent(self._config, group_id=self._config["kafka.group.id"], enable_auto_commit=False),
+                "log_level": _SILENT,
+            }
+        )
         try:
             found = committed(consumer, [TopicPartition(*each) for each in where], self._timeout_s)
         except KafkaException as error:

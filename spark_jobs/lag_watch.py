@@ -1,4 +1,5 @@
 """How far behind its topics a job is, asked in a thread of its own: a Kafka that does not answer delays nobody."""
+
 from __future__ import annotations
 
 import logging
@@ -49,8 +50,9 @@ class LagWatch:
         timeout_s: how long Kafka may take to answer one question.
     """
 
-    def __init__(self, config: Config, troubles: Troubles, last_batch: Callable[[], int | None], *,
-                 timeout_s: float = 15.0) -> None:
+    def __init__(
+        self, config: Config, troubles: Troubles, last_batch: Callable[[], int | None], *, timeout_s: float = 15.0
+    ) -> None:
         self._timeout_s = timeout_s
         self._config = config
         self._troubles = troubles

@@ -1,4 +1,5 @@
 """Frames of a job with masks: the columns that rules name are masked before any sink sees them."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -22,9 +23,18 @@ if TYPE_CHECKING:
     from spark_jobs.contract import Column
 
 _SIMPLE: Final[Mapping[type[t.DataType], Type]] = {
-    t.ByteType: Type.INT8, t.ShortType: Type.INT16, t.IntegerType: Type.INT32, t.LongType: Type.INT64,
-    t.FloatType: Type.FLOAT32, t.DoubleType: Type.FLOAT64, t.BooleanType: Type.BOOLEAN, t.StringType: Type.STRING,
-    t.BinaryType: Type.BYTES, t.ArrayType: Type.ARRAY, t.MapType: Type.MAP}
+    t.ByteType: Type.INT8,
+    t.ShortType: Type.INT16,
+    t.IntegerType: Type.INT32,
+    t.LongType: Type.INT64,
+    t.FloatType: Type.FLOAT32,
+    t.DoubleType: Type.FLOAT64,
+    t.BooleanType: Type.BOOLEAN,
+    t.StringType: Type.STRING,
+    t.BinaryType: Type.BYTES,
+    t.ArrayType: Type.ARRAY,
+    t.MapType: Type.MAP,
+}
 
 
 class NoRecords:
@@ -34,8 +44,10 @@ class NoRecords:
         """Raises ``Fatal`` for every member."""
         if name.startswith("__"):
             raise AttributeError(name)
-        raise Fatal("the sink asks for Kafka's records as they are (Batch.raw), which mask.rules can't mask: it has to take "
-                    "Batch.changes(), or the connector has to mask")
+        raise Fatal(
+            "the sink asks for Kafka's records as they are (Batch.raw), which mask.rules can't mask: it has to take "
+            "Batch.changes(), or the connector has to mask"
+        )
 
 
 def mask_changes(tables: Sequence[TableChanges], masks: Masks) -> list[TableChanges]:
@@ -49,17 +61,26 @@ def mask_changes(tables: Sequence[TableChanges], masks: Masks) -> list[TableChan
 
 def _masked(table: TableChanges, masks: Masks) -> TableChanges:
     columns = table.schema.columns
-    found = column_masks([(column.name, schema_of(column.type), column.key) for column in columns],
-                         table_names(table.schema.namespace), masks)
+    found = column_masks(
+        [(column.name, schema_of(column.type), column.key) for column in columns],
+        table_names(table.schema.namespace),
+        masks,
+    )
     if not found:
         return table
     kept = tuple(_masked_column(column, found[column.name]) if column.name in found else column for column in columns)
     types = {column.name: column.type for column in kept}
     frame = table.frame
-    shape = t.StructType([t.StructField(field.name, types.get(field.name, field.dataType), field.nullable)
-                          for field in frame.schema.fields])
-    return TableChanges(replace(table.schema, columns=kept), numbered(frame, len(shape)).mapInArrow(
-        _task(found, types, shape.names), shape))
+    shape = t.StructType(
+        [
+            t.StructField(field.name, types.get(field.name, field.dataType), field.nullable)
+            for field in frame.schema.fields
+        ]
+    )
+    return TableChanges(
+        replace(table.schema, columns=kept),
+        numbered(frame, len(shape)).mapInArrow(_task(found, types, shape.names), shape),
+    )
 
 
 def _masked_column(column: Column, mask: Mask) -> Column:
@@ -81,12 +102,15 @@ def schema_of(kind: t.DataType) -> Schema:
     return Schema(_SIMPLE.get(type(kind), Type.STRING))
 
 
-def _task(masks: Mapping[str, Mask], types: Mapping[str, t.DataType], names: list[str]
-          ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(
+    masks: Mapping[str, Mask], types: Mapping[str, t.DataType], names: list[str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for ``mapInArrow`` that masks the columns of a table's rows; ``names``: of all columns."""
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield mask_batch(batch.rename_columns(names), masks, types)
+
     return run
 
 
@@ -133,7 +157,11 @@ def mask_batch(batch: pa.RecordBatch, masks: Mapping[str, Mask], types: Mapping[
 def _fitting(value: Any, kind: pa.DataType) -> Any:
     import pyarrow as pa
 
-    return value.quantize(Decimal(1).scaleb(-kind.scale)) if isinstance(value, Decimal) and pa.types.is_decimal(kind) else value
+    return (
+        value.quantize(Decimal(1).scaleb(-kind.scale))
+        if isinstance(value, Decimal) and pa.types.is_decimal(kind)
+        else value
+    )
 
 
 def _same(value: Any) -> Any:

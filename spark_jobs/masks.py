@@ -3,6 +3,7 @@
 The frame masks what sources decode (``masked_frames``); the materializer masks the events that it writes
 (``materializer.events_masked``). No Spark here.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -42,12 +43,23 @@ def complaints(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[Config
     if not masking.rule_names(raw):
         return found
     if values["source.format"] == "partition-update" and values["transform.type"] != MATERIALIZE:
-        found.append(ConfigProblem("source.format", "mask.rules can't mask source.format=partition-update, which gives whole "
-                                                    f"messages as text: set transform.type={MATERIALIZE}, or mask in the "
-                                                    "connector"))
-    found += [ConfigProblem(name, f"{name}=records passes records on without a look at their columns, so mask.rules can't mask "
-                                  f"them: set {name}=rows, or mask in the connector")
-              for name in _CONTENTS if values.get(name) == "records"]
+        found.append(
+            ConfigProblem(
+                "source.format",
+                "mask.rules can't mask source.format=partition-update, which gives whole "
+                f"messages as text: set transform.type={MATERIALIZE}, or mask in the "
+                "connector",
+            )
+        )
+    found += [
+        ConfigProblem(
+            name,
+            f"{name}=records passes records on without a look at their columns, so mask.rules can't mask "
+            f"them: set {name}=rows, or mask in the connector",
+        )
+        for name in _CONTENTS
+        if values.get(name) == "records"
+    ]
     return found
 
 

@@ -2,6 +2,7 @@
 
 A job that a worker runs shows its numbers on the worker's ``/metrics`` under the same names, with other labels.
 """
+
 from __future__ import annotations
 
 import threading
@@ -45,24 +46,52 @@ FRAME_METRICS: Final = (
     JobMetric("rows_written_total", "counter", "rows", "Rows that the sink says it wrote in this run."),
     JobMetric("batch_records", "gauge", "records", "Records in the last batch."),
     JobMetric("batch_seconds", "gauge", "s", "How long the last batch took in decoding and sink."),
-    JobMetric("busy_seconds_total", "counter", "s", "How long all batches of this run together took in decoding and sink."),
+    JobMetric(
+        "busy_seconds_total", "counter", "s", "How long all batches of this run together took in decoding and sink."
+    ),
     JobMetric("rows_per_second", "gauge", "records/s", "Speed of the last batch."),
-    JobMetric("phase_seconds", "gauge", "s",
-              "Where Spark spent the time of the last batch: addBatch (decoding and sink), latestOffset, queryPlanning, "
-              "walCommit, commitOffsets, triggerExecution (all).", ("phase",)),
-    JobMetric("retrying", "gauge", "",
-              "1 while the job tries something again: its target, Kafka or its topics are away (the log and `job status` say "
-              "since when and why)."),
-    JobMetric("lag_records", "gauge", "records",
-              "Records of a partition that are still to be read. Absent while that is not known.", ("topic", "partition")),
+    JobMetric(
+        "phase_seconds",
+        "gauge",
+        "s",
+        "Where Spark spent the time of the last batch: addBatch (decoding and sink), latestOffset, queryPlanning, "
+        "walCommit, commitOffsets, triggerExecution (all).",
+        ("phase",),
+    ),
+    JobMetric(
+        "retrying",
+        "gauge",
+        "",
+        "1 while the job tries something again: its target, Kafka or its topics are away (the log and `job status` say "
+        "since when and why).",
+    ),
+    JobMetric(
+        "lag_records",
+        "gauge",
+        "records",
+        "Records of a partition that are still to be read. Absent while that is not known.",
+        ("topic", "partition"),
+    ),
     JobMetric("offset", "gauge", "", "The next offset to be read of a partition.", ("topic", "partition")),
-    JobMetric("offsets_behind_latest", "gauge", "records",
-              "Records that all partitions together have still to be read. Absent while that is not known: before Kafka's "
-              "first answer, and while Kafka does not answer."),
-    JobMetric("retries_total", "counter", "",
-              "How often something was tried again in this run, because the sink or Kafka was away or a Python worker died."),
-    JobMetric("dead_letters_total", "counter", "records", "Records that could not be decoded and were put aside in this run."),
-    JobMetric("progress_timestamp_seconds", "gauge", "s", "When the job last said how far it is, in seconds since 1970."),
+    JobMetric(
+        "offsets_behind_latest",
+        "gauge",
+        "records",
+        "Records that all partitions together have still to be read. Absent while that is not known: before Kafka's "
+        "first answer, and while Kafka does not answer.",
+    ),
+    JobMetric(
+        "retries_total",
+        "counter",
+        "",
+        "How often something was tried again in this run, because the sink or Kafka was away or a Python worker died.",
+    ),
+    JobMetric(
+        "dead_letters_total", "counter", "records", "Records that could not be decoded and were put aside in this run."
+    ),
+    JobMetric(
+        "progress_timestamp_seconds", "gauge", "s", "When the job last said how far it is, in seconds since 1970."
+    ),
 )
 
 
@@ -73,8 +102,9 @@ class Numbers:
         self._job = job
         self._declared = {metric.name: metric for metric in (*FRAME_METRICS, *declared)}
         self._lock = threading.Lock()
-        self._totals = dict.fromkeys(("batches_total", "records_total", "rows_written_total", "busy_seconds_total",
-                                      "retries_total"), 0.0)
+        self._totals = dict.fromkeys(
+            ("batches_total", "records_total", "rows_written_total", "busy_seconds_total", "retries_total"), 0.0
+        )
         self._gauges: dict[str, float] = {"up": 0.0}
         self._by_label: dict[str, dict[tuple[str, ...], float]] = {}
         self._batch: int | None = None
@@ -93,8 +123,12 @@ class Numbers:
     def _progress(self, event: Mapping[str, Any], now: float) -> None:
         seconds = event["duration_ms"] / 1000
         if event.get("committed"):
-            more = {"batches_total": 1, "records_total": event["rows"], "rows_written_total": event["written"],
-                    "busy_seconds_total": seconds}
+            more = {
+                "batches_total": 1,
+                "records_total": event["rows"],
+                "rows_written_total": event["written"],
+                "busy_seconds_total": seconds,
+            }
             for name, value in more.items():
                 self._totals[name] += value
             self._gauges |= {"batch_records": event["rows"], "batch_seconds": seconds}
@@ -105,8 +139,9 @@ class Numbers:
             self._gauges["offsets_behind_latest"] = event["lag_total"]
         self._gauges |= {name: value for name, value in event["metrics"].items() if isinstance(value, int | float)}
         for name, field in (("lag_records", "lag"), ("offset", "position")):
-            self._by_label[name] = {(topic, partition): value for topic, each in event[field].items()
-                                    for partition, value in each.items()}
+            self._by_label[name] = {
+                (topic, partition): value for topic, each in event[field].items() for partition, value in each.items()
+            }
         if event.get("spark_ms"):
             self._by_label["phase_seconds"] = {(phase,): value / 1000 for phase, value in event["spark_ms"].items()}
 
@@ -117,13 +152,19 @@ class Numbers:
             labelled = {name: dict(each) for name, each in self._by_label.items()}
         parts: list[str] = []
         for name in (*self._declared, *sorted(set(plain) - set(self._declared))):
-            metric = self._declared.get(name) or JobMetric(name, "counter" if name.endswith("_total") else "gauge", "", "")
+            metric = self._declared.get(name) or JobMetric(
+                name, "counter" if name.endswith("_total") else "gauge", "", ""
+            )
             lines = []
             if name in plain:
                 lines.append(self._line(name, (), (), plain[name]))
-            lines += [self._line(name, metric.labels, labels, value) for labels, value in labelled.get(name, {}).items()]
+            lines += [
+                self._line(name, metric.labels, labels, value) for labels, value in labelled.get(name, {}).items()
+            ]
             if lines:
-                parts.append(f"# HELP {PREFIX}{name} {metric.help}\n# TYPE {PREFIX}{name} {metric.kind}\n" + "".join(lines))
+                parts.append(
+                    f"# HELP {PREFIX}{name} {metric.help}\n# TYPE {PREFIX}{name} {metric.kind}\n" + "".join(lines)
+                )
         return "".join(parts)
 
     def _line(self, name: str, labels: tuple[str, ...], values: tuple[str, ...], value: float) -> str:
@@ -164,8 +205,9 @@ class Exporter:
         try:
             self._server = ThreadingHTTPServer((host, port), Handler)
         except OSError as error:
-            raise Fatal(f"metrics.port {port} of {host} can't be had ({error.strerror}): choose another one, or 0 "
-                        "for none") from error
+            raise Fatal(
+                f"metrics.port {port} of {host} can't be had ({error.strerror}): choose another one, or 0 for none"
+            ) from error
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 

@@ -1,4 +1,5 @@
 """Values that their columns can't hold: what is said of them."""
+
 from __future__ import annotations
 
 from typing import Any, Final
@@ -22,9 +23,10 @@ class Misfit(Skippable):
         where = f"Table {table}, column {column}"
         super().__init__(f"{where}: the value {_shown(value)} does not fit the type {kind} ({cause}). {fix}")
         self.hidden = Skippable(
-            f"{where}: the value does not fit the type {kind}; it is not shown, because columns are masked. {fix}")
+            f"{where}: the value does not fit the type {kind}; it is not shown, because columns are masked. {fix}"
+        )
 
 
 def _shown(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _SHOWN else text[:_SHOWN - 1] + "…"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

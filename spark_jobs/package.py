@@ -1,4 +1,5 @@
 """Our packages as one zip, for machines that do not have them: Spark gives it to the Python workers of executors."""
+
 from __future__ import annotations
 
 import hashlib
@@ -27,8 +28,10 @@ def zip_bytes(folder: Path | None = None) -> bytes:
     """The zip: Python files and data of ``PACKAGES``, and the entry points. The same files give the same bytes."""
     base = root() if folder is None else folder
     installed = distribution(DISTRIBUTION)
-    described = {"METADATA": f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {installed.version}\n",
-                 "entry_points.txt": installed.read_text("entry_points.txt") or ""}
+    described = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {installed.version}\n",
+        "entry_points.txt": installed.read_text("entry_points.txt") or "",
+    }
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:
@@ -50,7 +53,7 @@ def _member(name: str) -> zipfile.ZipInfo:
 def build(folder: Path | None = None) -> Path:
     """The zip as a file in ``folder`` (default: the cache folder), named by its content; made if it is not there. Blocks."""
     data = zip_bytes()
-    where = (cache_dir() / "jobs" if folder is None else folder)
+    where = cache_dir() / "jobs" if folder is None else folder
     path = where / f"millrace-{hashlib.sha256(data).hexdigest()[:12]}.zip"
     if not path.is_file():
         where.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
 """What a job would do, and whether what it needs can be reached. Reads, never writes; starts no Spark."""
+
 from __future__ import annotations
 
 import re
@@ -27,14 +28,19 @@ def remarks(job: Job) -> list[str]:
     config = job.config
     found = clients.warnings(config)
     if not config["source.fail.on.data.loss"]:
-        found.append("source.fail.on.data.loss=false: records that Kafka deletes before they are read are left out"
-                     + (f", whatever guarantee={job.guarantee} says" if job.guarantee != "none" else ""))
+        found.append(
+            "source.fail.on.data.loss=false: records that Kafka deletes before they are read are left out"
+            + (f", whatever guarantee={job.guarantee} says" if job.guarantee != "none" else "")
+        )
     if config["errors.tolerance"] == "all" and not config["errors.deadletterqueue.topic.name"]:
-        found.append("errors.tolerance=all without errors.deadletterqueue.topic.name: records that can't be decoded are only "
-                     "logged")
+        found.append(
+            "errors.tolerance=all without errors.deadletterqueue.topic.name: records that can't be decoded are only "
+            "logged"
+        )
     if not is_local(job.master) and "checkpoint.location" not in config.raw:
-        found.append(f"checkpoint.location is not set: {job.checkpoint} is on this machine, so the job can only go on from "
-                     f"here")
+        found.append(
+            f"checkpoint.location is not set: {job.checkpoint} is on this machine, so the job can only go on from here"
+        )
     if config["source.min.partitions"]:
         found.append("source.min.partitions: changes of one key may be written in another order")
     return found
@@ -48,10 +54,14 @@ def reachability(job: Job) -> list[str]:
         names = view.topics_read()
         existing = view.existing(names)
         servers = job.config["kafka.bootstrap.servers"]
-        complaints += [f"source.topics: topic {name} does not exist on {servers}" for name in names if name not in existing]
+        complaints += [
+            f"source.topics: topic {name} does not exist on {servers}" for name in names if name not in existing
+        ]
         if not names:
             complaints.append(f"source.topics.pattern: no topic matches {job.config['source.topics.pattern']}")
-        complaints += ranges.losses(_position(job) or {}, existing, {}) if job.config["source.fail.on.data.loss"] else []
+        complaints += (
+            ranges.losses(_position(job) or {}, existing, {}) if job.config["source.fail.on.data.loss"] else []
+        )
     except MillraceError as error:
         complaints.append(str(error))
     finally:
@@ -77,7 +87,11 @@ def _registry(url: str) -> list[str]:
             return []
     except urllib.error.HTTPError as error:
         # It is there; whether the job may ask it is found out with its credentials.
-        return [] if error.code in (401, 403) else [f"source.schema.registry.url: {shown} answers {error.code} {error.reason}"]
+        return (
+            []
+            if error.code in (401, 403)
+            else [f"source.schema.registry.url: {shown} answers {error.code} {error.reason}"]
+        )
     except OSError as error:
         return [f"source.schema.registry.url: {shown} does not answer: {error}"]
 
@@ -108,21 +122,32 @@ def plan(job: Job) -> list[str]:
     forms = f"{config['source.value.encoding']} values, {config['source.key.encoding']} keys"
     lines.append(f"  reads {config['source.format']} ({forms}) from {config['kafka.bootstrap.servers']}:")
     lines += [f"    {line}" for line in _source_lines(job)]
-    every = ("what is there now, then ends" if job.available_now else
-             f"a batch every {config['trigger.interval.ms']} ms" if config["trigger.interval.ms"] else "batch after batch")
-    lines += [f"  trigger: {every}, at most {config['source.max.offsets.per.trigger']} records a batch",
-              f"  transformation: {config['transform.type']}",
-              f"  sink: {config['sink.type']}"]
+    every = (
+        "what is there now, then ends"
+        if job.available_now
+        else f"a batch every {config['trigger.interval.ms']} ms"
+        if config["trigger.interval.ms"]
+        else "batch after batch"
+    )
+    lines += [
+        f"  trigger: {every}, at most {config['source.max.offsets.per.trigger']} records a batch",
+        f"  transformation: {config['transform.type']}",
+        f"  sink: {config['sink.type']}",
+    ]
     try:
         lines += [f"    {line}" for line in job.sink_class().plan(config)]
     except MillraceError as error:
         lines.append(f"    {error}")
     letters = config["errors.deadletterqueue.topic.name"]
     bad = "stop the job" if config["errors.tolerance"] == "none" else f"to {letters or 'the log'}"
-    lines += [f"  guarantee: {job.guarantee}: {_why(job)}",
-              f"  bad records: {bad}",
-              f"  checkpoint: {job.checkpoint}", f"  local caches: {config['state.dir']}",
-              f"  consumer group (shows the lag): {config['kafka.group.id']}", f"  Spark master: {job.master}"]
+    lines += [
+        f"  guarantee: {job.guarantee}: {_why(job)}",
+        f"  bad records: {bad}",
+        f"  checkpoint: {job.checkpoint}",
+        f"  local caches: {config['state.dir']}",
+        f"  consumer group (shows the lag): {config['kafka.group.id']}",
+        f"  Spark master: {job.master}",
+    ]
     return lines + [f"  note: {text}" for text in remarks(job)]
 
 
@@ -168,7 +193,7 @@ def _topic_line(job: Job, name: str, now: Existing, position: ranges.Offsets | N
 def _why(job: Job) -> str:
     how = {
         "exactly-once": "a batch that is done again after a crash has the same records, and the sink recognizes what it has "
-                        "already",
+        "already",
         "at-least-once": "nothing is left out; after a crash the sink may write a batch twice",
         "none": "after a crash, records may be missing or written twice",
     }[job.guarantee]

@@ -1,4 +1,5 @@
 """What confluent-kafka's producers tell of their errors."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

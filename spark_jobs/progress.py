@@ -1,4 +1,5 @@
 """What a running job tells: one JSON object a line, for a supervisor, a status file and people."""
+
 from __future__ import annotations
 
 import json
@@ -37,8 +38,15 @@ class Events:
         on_broken: called once when nobody reads the stream any more.
     """
 
-    def __init__(self, job: str, stream: IO[str] | Human | None, *, scrub: Callable[[str], str] = lambda text: text,
-                 on_event: Callable[[dict[str, Any]], None] | None = None, on_broken: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        job: str,
+        stream: IO[str] | Human | None,
+        *,
+        scrub: Callable[[str], str] = lambda text: text,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        on_broken: Callable[[], None] | None = None,
+    ) -> None:
         self._job = job
         self._stream = stream
         self._scrub = scrub
@@ -111,8 +119,10 @@ def sentence(event: Mapping[str, Any]) -> str:
             if event.get("busy"):
                 return f"{job}: a batch is under way; {lag}"
             return f"{job}: {'records are waiting' if total else 'no new records'}; {lag}"
-        return (f"{job}: batch {event['batch']}: {event['rows']} records in {event['duration_ms'] / 1000:.1f} s "
-                f"({event['rows_per_s']:.0f}/s), {event['written']} written, {lag}")
+        return (
+            f"{job}: batch {event['batch']}: {event['rows']} records in {event['duration_ms'] / 1000:.1f} s "
+            f"({event['rows_per_s']:.0f}/s), {event['written']} written, {lag}"
+        )
     if kind == "started":
         begin = "from its checkpoint" if event.get("resumed") else f"from {event.get('starting_offsets')}"
         return f"{job}: started {begin} (process {event['pid']}, {event['master']}, {event['guarantee']})"

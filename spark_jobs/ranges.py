@@ -2,6 +2,7 @@
 
 Sources: Spark's ``OffsetSeqLog`` and ``KafkaSourceInitialOffsetWriter`` (the files' forms); Kafka's topic ids (KIP-516).
 """
+
 from __future__ import annotations
 
 import json
@@ -26,8 +27,11 @@ _EARLIEST: Final = -2
 
 def parse_offsets(text: str) -> Offsets:
     """Offsets as Spark writes them: ``{"topic": {"0": 12}}``."""
-    return {(topic, int(partition)): int(offset)
-            for topic, each in json.loads(text).items() for partition, offset in each.items()}
+    return {
+        (topic, int(partition)): int(offset)
+        for topic, each in json.loads(text).items()
+        for partition, offset in each.items()
+    }
 
 
 def parse_log(text: str) -> Offsets:
@@ -38,13 +42,17 @@ def parse_log(text: str) -> Offsets:
     """
     lines = text.splitlines()
     if not lines or not lines[0].startswith("v") or len(lines) < 3:
-        raise Fatal("the checkpoint's offset log has a form that this version does not know; give the job a checkpoint of its "
-                    "own")
+        raise Fatal(
+            "the checkpoint's offset log has a form that this version does not know; give the job a checkpoint of its "
+            "own"
+        )
     try:
         return {} if lines[2] == "-" else parse_offsets(lines[2])
     except (ValueError, AttributeError, TypeError):
-        raise Fatal(f"the checkpoint's offset log holds {lines[2][:80]!r}, which are not Kafka offsets; give the job "
-                    "a checkpoint of its own") from None
+        raise Fatal(
+            f"the checkpoint's offset log holds {lines[2][:80]!r}, which are not Kafka offsets; give the job "
+            "a checkpoint of its own"
+        ) from None
 
 
 def parse_initial(text: str) -> Offsets:
@@ -73,8 +81,9 @@ def start_of(folder: Folder, batch: int) -> Offsets:
     return parse_initial(text) if text is not None else {}
 
 
-def ranges(start: Mapping[tuple[str, int], int], end: Mapping[tuple[str, int], int],
-           earliest: Mapping[tuple[str, int], int]) -> Ranges:
+def ranges(
+    start: Mapping[tuple[str, int], int], end: Mapping[tuple[str, int], int], earliest: Mapping[tuple[str, int], int]
+) -> Ranges:
     """The ranges between two positions, without empty ones; partitions that are new begin at their earliest offset."""
     found = {where: (start.get(where, earliest.get(where, 0)), offset) for where, offset in end.items()}
     return {where: each for where, each in found.items() if each[1] > each[0]}
@@ -95,7 +104,9 @@ class Existing:
     end: Mapping[int, int]
 
 
-def losses(wanted: Mapping[tuple[str, int], int], existing: Mapping[str, Existing], known_ids: Mapping[str, str]) -> list[str]:
+def losses(
+    wanted: Mapping[tuple[str, int], int], existing: Mapping[str, Existing], known_ids: Mapping[str, str]
+) -> list[str]:
     """What is missing of what should be read next, a sentence for each; empty if all is there.
 
     Args:
@@ -112,20 +123,28 @@ def losses(wanted: Mapping[tuple[str, int], int], existing: Mapping[str, Existin
             continue
         known = known_ids.get(topic)
         if known and now.id and known != now.id:
-            found.append(f"topic {topic} was deleted and made again (its id was {known} and is {now.id}): the job stood at "
-                         f"{_listed(offsets)} of the old one, whose later records are lost; the new one has {_spans(now)}")
+            found.append(
+                f"topic {topic} was deleted and made again (its id was {known} and is {now.id}): the job stood at "
+                f"{_listed(offsets)} of the old one, whose later records are lost; the new one has {_spans(now)}"
+            )
             continue
         for partition, offset in offsets.items():
             if partition not in now.end:
-                found.append(f"{topic}-{partition}: the partition is gone, the topic has {len(now.end)}; its records "
-                             f"from offset {offset} on can't be read")
+                found.append(
+                    f"{topic}-{partition}: the partition is gone, the topic has {len(now.end)}; its records "
+                    f"from offset {offset} on can't be read"
+                )
             elif now.first[partition] > offset:
-                found.append(f"{topic}-{partition}: offsets {offset} to {now.first[partition] - 1} are gone (deleted "
-                             f"by retention before they were read); what exists begins at {now.first[partition]} and "
-                             f"ends before {now.end[partition]}")
+                found.append(
+                    f"{topic}-{partition}: offsets {offset} to {now.first[partition] - 1} are gone (deleted "
+                    f"by retention before they were read); what exists begins at {now.first[partition]} and "
+                    f"ends before {now.end[partition]}"
+                )
             elif now.end[partition] < offset:
-                found.append(f"{topic}-{partition}: the job stood at offset {offset}, but the partition ends at "
-                             f"{now.end[partition]}: it was deleted and made again, or a broker lost its end")
+                found.append(
+                    f"{topic}-{partition}: the job stood at offset {offset}, but the partition ends at "
+                    f"{now.end[partition]}: it was deleted and made again, or a broker lost its end"
+                )
     return found
 
 
@@ -135,15 +154,21 @@ def _listed(offsets: Mapping[int, int]) -> str:
 
 
 def _spans(now: Existing) -> str:
-    text = ", ".join(f"{partition}: {now.first[partition]} to {now.end[partition]}" for partition in sorted(now.end)[:10])
+    text = ", ".join(
+        f"{partition}: {now.first[partition]} to {now.end[partition]}" for partition in sorted(now.end)[:10]
+    )
     return text + (f" and {len(now.end) - 10} more" if len(now.end) > 10 else "")
 
 
 def loss_message(sentences: Sequence[str], checkpoint: str, *, limit: int = 20) -> str:
     """The error for ``losses``: what is missing and what can be done."""
     more = f"\n  and {len(sentences) - limit} more" if len(sentences) > limit else ""
-    return ("Records that the job has not read yet are missing in Kafka:\n  " + "\n  ".join(sentences[:limit]) + more
-            + "\nNothing was skipped. To go on without them, set source.fail.on.data.loss=false for one start; to "
-              f"read all that exists again, give the job a new checkpoint.location (now {checkpoint}); or bring the "
-              "records back into the topic's source (a new snapshot). To keep it from happening, raise the topic's "
-              "retention above the longest time that the job may stand still.")
+    return (
+        "Records that the job has not read yet are missing in Kafka:\n  "
+        + "\n  ".join(sentences[:limit])
+        + more
+        + "\nNothing was skipped. To go on without them, set source.fail.on.data.loss=false for one start; to "
+        f"read all that exists again, give the job a new checkpoint.location (now {checkpoint}); or bring the "
+        "records back into the topic's source (a new snapshot). To keep it from happening, raise the topic's "
+        "retention above the longest time that the job may stand still."
+    )

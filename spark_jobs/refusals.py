@@ -1,4 +1,5 @@
 """Tables that a sink's target can't hold: they stop the job by name, or their records are put aside and other tables go on."""
+
 from __future__ import annotations
 
 import logging
@@ -20,8 +21,9 @@ _log: Final = logging.getLogger(__name__)
 _POSITION: Final = ("topic", "partition", "offset")
 
 
-def accepted(tables: Sequence[TableChanges], sink: Sink, source: Source, letters: DeadLetters, raw: DataFrame, *,
-             masked: bool) -> list[TableChanges]:
+def accepted(
+    tables: Sequence[TableChanges], sink: Sink, source: Source, letters: DeadLetters, raw: DataFrame, *, masked: bool
+) -> list[TableChanges]:
     """The tables that the target can hold. Blocks: runs a Spark job for each of the others, which puts its records aside.
 
     Args:
@@ -40,8 +42,10 @@ def accepted(tables: Sequence[TableChanges], sink: Sink, source: Source, letters
     refused = [(changes, reason) for changes, reason in reasons if reason]
     for changes, reason in refused:
         if not letters.tolerant:
-            raise Fatal(f"{reason}. Or set errors.tolerance=all: the records of this table are put aside then "
-                        "(errors.deadletterqueue.topic.name), and other tables go on")
+            raise Fatal(
+                f"{reason}. Or set errors.tolerance=all: the records of this table are put aside then "
+                "(errors.deadletterqueue.topic.name), and other tables go on"
+            )
         source.refused(changes.schema.namespace)
     for changes, reason in refused:
         records = _records(changes, raw).mapInArrow(_reporting(letters, reason, masked=masked), "n long").collect()
@@ -55,8 +59,9 @@ def _records(changes: TableChanges, raw: DataFrame) -> DataFrame:
     return raw.select(*_POSITION, "key", "value").join(positions, list(_POSITION), "left_semi")
 
 
-def _reporting(letters: DeadLetters, reason: str, *, masked: bool
-               ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _reporting(
+    letters: DeadLetters, reason: str, *, masked: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
@@ -65,8 +70,15 @@ def _reporting(letters: DeadLetters, reason: str, *, masked: bool
             for batch in batches:
                 for row in batch.to_pylist():
                     # The text has no values, so it is shown in jobs with masks, too.
-                    letters.report(row["topic"], row["partition"], row["offset"], None if masked else row["key"],
-                                   None if masked else row["value"], Fatal(reason), stage="TASK_PUT")
+                    letters.report(
+                        row["topic"],
+                        row["partition"],
+                        row["offset"],
+                        None if masked else row["key"],
+                        None if masked else row["value"],
+                        Fatal(reason),
+                        stage="TASK_PUT",
+                    )
                     count += 1
         yield pa.RecordBatch.from_pydict({"n": pa.array([count], pa.int64())})
 

@@ -1,4 +1,5 @@
 """Which sinks and sources there are: entry points, imported only when a job asks for one."""
+
 from __future__ import annotations
 
 from importlib import import_module

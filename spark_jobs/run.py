@@ -3,6 +3,7 @@
 Writes JSON lines (see ``progress``) to standard output or to ``--events FD``. SIGTERM and SIGINT end it after the batch that is
 being written. Exit codes: 0 stopped as asked (or done), 1 failed, 2 the configuration is invalid.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -28,7 +29,9 @@ _GRACE_S: Final = 30.0
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="spark_jobs.run", description="Runs one job until it is told to stop.")
     parser.add_argument("job", metavar="JOBFILE", help="YAML or JSON; - reads one line of JSON from standard input")
-    parser.add_argument("--events", type=int, metavar="FD", help="file descriptor for events (default: standard output)")
+    parser.add_argument(
+        "--events", type=int, metavar="FD", help="file descriptor for events (default: standard output)"
+    )
     parser.add_argument("--supervised", action="store_true", help="the end of standard input means: stop")
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO (default), WARNING or ERROR")
     return parser.parse_args(argv)
@@ -38,8 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a job; returns the exit code."""
     options = _arguments(argv)
     set_up_logs(options.log_level.upper())
-    stream = (events_on_stdout() if options.events is None else
-              os.fdopen(options.events, "w", encoding="utf-8", buffering=1))
+    stream = (
+        events_on_stdout() if options.events is None else os.fdopen(options.events, "w", encoding="utf-8", buffering=1)
+    )
     return run_file(options.job, stream, supervised=options.supervised)
 
 
@@ -79,12 +83,17 @@ def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
     from spark_jobs.progress import Events
 
     try:
-        file = (config.parse_text(sys.stdin.readline(), "standard input", as_json=True) if path == "-" else config.read(path))
+        file = (
+            config.parse_text(sys.stdin.readline(), "standard input", as_json=True)
+            if path == "-"
+            else config.read(path)
+        )
         job = config.build(file)
     except ConfigInvalid as error:
         sys.stderr.write(f"millrace: {error}\n")
-        Events(Path(path).name, stream).emit("failed", error=str(error), kind="ConfigInvalid", trace="", retriable=False,
-                                                    configuration=True)
+        Events(Path(path).name, stream).emit(
+            "failed", error=str(error), kind="ConfigInvalid", trace="", retriable=False, configuration=True
+        )
         return 2
     return run_job(job, stream, supervised=supervised)
 
@@ -102,9 +111,14 @@ def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
     for handler in logging.getLogger().handlers:
         handler.addFilter(SecretFilter(masker))
     control = Control(job.folder)
-    status: dict[str, Any] = {"job": job.name, "file": str(Path(job.origin).resolve()) if job.origin else "",
-                              "pid": os.getpid(), "age": process_age(os.getpid()), "checkpoint": job.checkpoint,
-                              "master": job.master}
+    status: dict[str, Any] = {
+        "job": job.name,
+        "file": str(Path(job.origin).resolve()) if job.origin else "",
+        "pid": os.getpid(),
+        "age": process_age(os.getpid()),
+        "checkpoint": job.checkpoint,
+        "master": job.master,
+    }
     writable = threading.Event()
     numbers = Numbers(job.name, job.sink_class().metrics)
 
@@ -133,8 +147,12 @@ def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: runner.stop("signal"))
     if supervised:
-        threading.Thread(target=_wait_for_end, args=(runner.stop, job.config["stop.timeout.ms"] / 1000), name="supervisor",
-                         daemon=True).start()
+        threading.Thread(
+            target=_wait_for_end,
+            args=(runner.stop, job.config["stop.timeout.ms"] / 1000),
+            name="supervisor",
+            daemon=True,
+        ).start()
     try:
         return runner.run()
     finally:
@@ -175,6 +193,7 @@ def _lock(job: Job, control: Any) -> Callable[[], None]:
         if other is not None:
             other.release()
         control.lock.release()
+
     return release
 
 

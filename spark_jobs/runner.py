@@ -3,6 +3,7 @@
 Threads: the caller's (``Runner.run``: starts, watches, idles, ends) and Spark's, which calls ``_batch`` for each micro-batch.
 The sink is only ever called under ``_busy``.
 """
+
 from __future__ import annotations
 
 import json
@@ -74,9 +75,14 @@ class Runner:
         spark: a session to use, which stays; None: the job makes its own.
     """
 
-    def __init__(self, job: Job, events: Events,
-                 guard: Callable[[SparkSession, Runner], Callable[[], None]] | None = None, *,
-                 spark: SparkSession | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        events: Events,
+        guard: Callable[[SparkSession, Runner], Callable[[], None]] | None = None,
+        *,
+        spark: SparkSession | None = None,
+    ) -> None:
         self._spark = spark
         self.job = job
         self.events = events
@@ -130,8 +136,13 @@ class Runner:
         release = None
         try:
             if spark is None:
-                spark = build_session(self.job.name, master=self._master(), conf=self._spark_conf(),
-                                      extra_jars=self.job.sink_class().jars(self.job.config), output=self._jvm_output)
+                spark = build_session(
+                    self.job.name,
+                    master=self._master(),
+                    conf=self._spark_conf(),
+                    extra_jars=self.job.sink_class().jars(self.job.config),
+                    output=self._jvm_output,
+                )
                 spark.sparkContext.setLogLevel("WARN")
             if self._guard is not None:
                 release = self._guard(spark, self)
@@ -192,6 +203,7 @@ class Runner:
 
     def _run_queries(self, spark: SparkSession) -> None:
         """One query after the other, until the job ends: Spark ends a query when Kafka is away for minutes."""
+
         def run_query() -> bool:
             done, began = self._last_batch, time.monotonic()
             query = self._start(spark)
@@ -215,12 +227,23 @@ class Runner:
 
     def _tell_start(self, spark: SparkSession) -> None:
         job = self.job
-        self.events.emit("started", pid=os.getpid(), jvm=_jvm_pid(spark), master=spark.sparkContext.master,
-                         batch=self._last_batch, resumed=self._last_batch is not None, checkpoint=job.checkpoint,
-                         starting_offsets=job.config["source.starting.offsets"], guarantee=job.guarantee,
-                         sink=job.sink_name, group=job.config["kafka.group.id"])
+        self.events.emit(
+            "started",
+            pid=os.getpid(),
+            jvm=_jvm_pid(spark),
+            master=spark.sparkContext.master,
+            batch=self._last_batch,
+            resumed=self._last_batch is not None,
+            checkpoint=job.checkpoint,
+            starting_offsets=job.config["source.starting.offsets"],
+            guarantee=job.guarantee,
+            sink=job.sink_name,
+            group=job.config["kafka.group.id"],
+        )
 
-    def _retry(self, part: str, step: Callable[[], T], *, batch: int | None = None, longest_s: float | None = None) -> T:
+    def _retry(
+        self, part: str, step: Callable[[], T], *, batch: int | None = None, longest_s: float | None = None
+    ) -> T:
         """``step`` until it succeeds, ``errors.retry.timeout.ms`` is over, or the job is told to stop. Blocks.
 
         Args:
@@ -265,8 +288,10 @@ class Runner:
         if self._crashes[part] >= most:
             names = {troubles.BATCH: f"batch {self._current}", troubles.IDLE: "the sink's upkeep between batches"}
             what = names.get(part, part)
-            made = Fatal(f"{what} has crashed Spark's Python workers {most} times in a row (errors.worker.crashes.max) and is "
-                         f"not tried again. The last time: {error}")
+            made = Fatal(
+                f"{what} has crashed Spark's Python workers {most} times in a row (errors.worker.crashes.max) and is "
+                f"not tried again. The last time: {error}"
+            )
             made.trace = getattr(error, "trace", None)
             raise made
 
@@ -279,14 +304,22 @@ class Runner:
             reader = reader.option("subscribe", ",".join(config["source.topics"]))
         else:
             reader = reader.option("subscribePattern", config["source.topics.pattern"])
-        reader = (reader.option("startingOffsets", config["source.starting.offsets"]).option("includeHeaders", "true")
-                  .option("failOnDataLoss", str(config["source.fail.on.data.loss"]).lower())
-                  .option("maxOffsetsPerTrigger", str(config["source.max.offsets.per.trigger"]))
-                  .option("kafka.isolation.level", config["source.isolation.level"]))
+        reader = (
+            reader.option("startingOffsets", config["source.starting.offsets"])
+            .option("includeHeaders", "true")
+            .option("failOnDataLoss", str(config["source.fail.on.data.loss"]).lower())
+            .option("maxOffsetsPerTrigger", str(config["source.max.offsets.per.trigger"]))
+            .option("kafka.isolation.level", config["source.isolation.level"])
+        )
         if config["source.min.partitions"]:
             reader = reader.option("minPartitions", str(config["source.min.partitions"]))
-        writer = reader.load().select(*RAW_COLUMNS).writeStream.foreachBatch(self._batch).option(
-            "checkpointLocation", self.job.checkpoint).queryName(self.job.name)
+        writer = (
+            reader.load()
+            .select(*RAW_COLUMNS)
+            .writeStream.foreachBatch(self._batch)
+            .option("checkpointLocation", self.job.checkpoint)
+            .queryName(self.job.name)
+        )
         if self.job.available_now:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{config['trigger.interval.ms']} milliseconds").start()
@@ -309,8 +342,16 @@ class Runner:
                 if query.recentProgress:
                     self._troubles.passed(troubles.QUERY)  # it has asked Kafka, and found nothing new
                 self._refresh_lag()
-                self._tell_progress({"rows": 0, "written": 0, "duration_ms": 0, "rows_per_s": 0.0,
-                                     "busy": self._busy.locked(), "spark_ms": _durations(query)})
+                self._tell_progress(
+                    {
+                        "rows": 0,
+                        "written": 0,
+                        "duration_ms": 0,
+                        "rows_per_s": 0.0,
+                        "busy": self._busy.locked(),
+                        "spark_ms": _durations(query),
+                    }
+                )
 
     def _idle(self) -> None:
         self._idled_at = time.monotonic()
@@ -348,8 +389,11 @@ class Runner:
                 self._error = found
             return None
         if self._error is None and not self._settled():
-            _log.warning("batch %s was not done in stop.timeout.ms=%d and is given up; it is done again at the next start",
-                         self._current, self.job.config["stop.timeout.ms"])
+            _log.warning(
+                "batch %s was not done in stop.timeout.ms=%d and is given up; it is done again at the next start",
+                self._current,
+                self.job.config["stop.timeout.ms"],
+            )
         try:
             query.stop()
         except Exception as error:  # noqa: BLE001 - the session is stopped next, which ends what is left
@@ -377,15 +421,23 @@ class Runner:
                 found = Retriable(death)
         text = described(found)
         _log.error("the job failed: %s", text)
-        self.events.emit("failed", error=text, kind=type(found).__name__, trace=trace[-20_000:], retriable=may_pass(found),
-                         batch=self._last_batch)
+        self.events.emit(
+            "failed",
+            error=text,
+            kind=type(found).__name__,
+            trace=trace[-20_000:],
+            retriable=may_pass(found),
+            batch=self._last_batch,
+        )
 
     # Progress.
 
     def _report(self, query: Any = None) -> None:
         """Tell of batches that were committed since the last call."""
         committed = []
-        while self._done and (len(self._done) > 1 or self._folder.read(f"commits/{self._done[0]['batch']}") is not None):
+        while self._done and (
+            len(self._done) > 1 or self._folder.read(f"commits/{self._done[0]['batch']}") is not None
+        ):
             committed.append(self._done.popleft())
         if not committed:
             return
@@ -409,10 +461,16 @@ class Runner:
         metrics = {name.removeprefix(PREFIX): value for name, value in dict(self.context.metrics).items()}
         if self.context.dead_letters is not None and self.context.dead_letters.counter is not None:
             metrics["dead_letters_total"] = self.context.dead_letters.counter.value
-        self.events.emit("progress", **({"batch": self._last_batch} | fields), position=nested(position), lag=nested(lag),
-                         lag_total=None if standing is None else sum(lag.values()),
-                         lag_max=None if standing is None else max(lag.values(), default=0),
-                         retrying=self._troubles.current(), metrics=metrics)
+        self.events.emit(
+            "progress",
+            **({"batch": self._last_batch} | fields),
+            position=nested(position),
+            lag=nested(lag),
+            lag_total=None if standing is None else sum(lag.values()),
+            lag_max=None if standing is None else max(lag.values(), default=0),
+            retrying=self._troubles.current(),
+            metrics=metrics,
+        )
 
     # Spark's thread.
 
@@ -435,7 +493,9 @@ class Runner:
         begin = time.monotonic()
         start, end = ranges.start_of(self._folder, number), ranges.position(self._folder, number) or {}
         existing = self._demand_records(start, end)
-        earliest = {(topic, partition): offset for topic, each in existing.items() for partition, offset in each.first.items()}
+        earliest = {
+            (topic, partition): offset for topic, each in existing.items() for partition, offset in each.first.items()
+        }
         found = ranges.ranges(start, end, earliest)
         decoded: list[Any] = []
         masks = self._masks
@@ -457,8 +517,16 @@ class Runner:
         if decoded and self._source is not None:
             self._source.written()
         took = time.monotonic() - begin
-        self._done.append({"batch": number, "position": start | end, "rows": rows, "written": written,
-                           "duration_ms": round(took * 1000), "rows_per_s": round(rows / max(took, 1e-3), 1)})
+        self._done.append(
+            {
+                "batch": number,
+                "position": start | end,
+                "rows": rows,
+                "written": written,
+                "duration_ms": round(took * 1000),
+                "rows_per_s": round(rows / max(took, 1e-3), 1),
+            }
+        )
 
     def _decoder(self) -> Source:
         if self._source is None:
@@ -497,7 +565,8 @@ class Runner:
         if absent:
             raise (Fatal if self.job.available_now else Retriable)(
                 f"there is no topic {', '.join(absent)} in Kafka at {config['kafka.bootstrap.servers']}; check source.topics, "
-                "or start what writes it")
+                "or start what writes it"
+            )
 
     def _demand_records(self, start: ranges.Offsets, end: ranges.Offsets) -> dict[str, ranges.Existing]:
         """What Kafka has of a batch's topics, all of the batch among it.
@@ -506,8 +575,9 @@ class Runner:
             Fatal: records are missing (and ``source.fail.on.data.loss``).
         """
         names = {topic for topic, _ in (*start, *end)}
-        existing = self._retry(troubles.BATCH, lambda: self._batch_kafka.existing(names), batch=self._current,
-                               longest_s=_LOOK_S)
+        existing = self._retry(
+            troubles.BATCH, lambda: self._batch_kafka.existing(names), batch=self._current, longest_s=_LOOK_S
+        )
         self._judge(start, existing)
         return existing
 
@@ -544,8 +614,9 @@ def _durations(query: Any) -> dict[str, int]:
     """
     try:
         told = query.recentProgress if query is not None else ()
-        phases: Mapping[str, Any] = next((
-            each["durationMs"] for each in reversed(told) if "addBatch" in each["durationMs"]), {})
+        phases: Mapping[str, Any] = next(
+            (each["durationMs"] for each in reversed(told) if "addBatch" in each["durationMs"]), {}
+        )
         return {name: int(each) for name, each in phases.items()}
     except Exception as error:  # noqa: BLE001 - numbers for people: the job goes on without
         _log.debug("no progress: %s", error)
@@ -570,4 +641,3 @@ def _end_session(spark: SparkSession) -> None:
         spark.stop()
     except Exception as error:  # noqa: BLE001 - the JVM may be gone already
         _log.debug("the session did not end cleanly: %s", error)
-

@@ -1,4 +1,5 @@
 """Makes the Spark session of a job: the jars it needs, a Java runtime, settings that the measurements asked for."""
+
 from __future__ import annotations
 
 import contextlib
@@ -93,8 +94,14 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def build_session(name: str, *, master: str | None = "local[*]", conf: Mapping[str, str] | None = None,
-                  extra_jars: Sequence[str] = (), output: JvmOutput | None = None) -> SparkSession:
+def build_session(
+    name: str,
+    *,
+    master: str | None = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    extra_jars: Sequence[str] = (),
+    output: JvmOutput | None = None,
+) -> SparkSession:
     """A session with Kafka and Avro, and with what ``extra_jars`` names (``delta``). Blocks: starts a JVM.
 
     With a master that is not local, our packages go to the executors as a zip; what they import of others must be installed
@@ -120,9 +127,11 @@ def build_session(name: str, *, master: str | None = "local[*]", conf: Mapping[s
     if not submitted():
         settings["spark.jars"] = ",".join(str(each) for each in jars(("spark", *extra_jars)))
     if "delta" in extra_jars:
-        settings |= {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-                     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-                     "spark.databricks.delta.snapshotPartitions": "2"}
+        settings |= {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.databricks.delta.snapshotPartitions": "2",
+        }
     settings |= conf or {}
     if "spark.jars" in (conf or {}) and not submitted():
         settings["spark.jars"] = ",".join([*map(str, jars(("spark", *extra_jars))), (conf or {})["spark.jars"]])
@@ -132,7 +141,9 @@ def build_session(name: str, *, master: str | None = "local[*]", conf: Mapping[s
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-    session = _session({"spark.app.name": name, **({} if master is None else {"spark.master": master}), **settings}, output)
+    session = _session(
+        {"spark.app.name": name, **({} if master is None else {"spark.master": master}), **settings}, output
+    )
     if not local:
         from spark_jobs.package import build
 
@@ -167,8 +178,10 @@ def _session(settings: Mapping[str, str], output: JvmOutput | None) -> SparkSess
         said = "" if output is None else output.end()
         if error.getCondition() != "JAVA_GATEWAY_EXITED" or not said:
             raise
-        raise Fatal(f"Spark's JVM ended before it was up; it says:\n{said}\nCorrect spark.driver.memory, "
-                    "spark.driver.extraJavaOptions or the Java runtime (JAVA_HOME)") from error
+        raise Fatal(
+            f"Spark's JVM ended before it was up; it says:\n{said}\nCorrect spark.driver.memory, "
+            "spark.driver.extraJavaOptions or the Java runtime (JAVA_HOME)"
+        ) from error
     finally:
         Path(path).unlink()
         if before is None:
@@ -191,11 +204,12 @@ def _escaped(text: str) -> str:
             found.append(letter)
         else:  # as UTF-16, two escapes where one is not enough
             units = letter.encode("utf-16-be")
-            found += [f"\\u{units[index:index + 2].hex()}" for index in range(0, len(units), 2)]
+            found += [f"\\u{units[index : index + 2].hex()}" for index in range(0, len(units), 2)]
     return "".join(found)
 
 
 def _loopback(master: str | None) -> bool:
     """Whether a standalone master is on this machine's loopback, so that its workers are, too."""
-    return master is not None and all(each.rpartition(":")[0] in ("127.0.0.1", "localhost")
-                                      for each in master.removeprefix("spark://").split(","))
+    return master is not None and all(
+        each.rpartition(":")[0] in ("127.0.0.1", "localhost") for each in master.removeprefix("spark://").split(",")
+    )

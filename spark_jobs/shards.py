@@ -2,6 +2,7 @@
 
 A shard is a pair of numbers: the database partition and the table partition. A table that is not sharded is the shard (0, 0).
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -35,13 +36,17 @@ def shard_of(source: Any) -> Shard:
     """
     one, two = (source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in NUMBERS)
     if not all(each is None or type(each) is int for each in (one, two)):
-        raise Skippable(f"The event's source has the shard {one!r}, {two!r}; {' and '.join(NUMBERS)} must be whole numbers.")
+        raise Skippable(
+            f"The event's source has the shard {one!r}, {two!r}; {' and '.join(NUMBERS)} must be whole numbers."
+        )
     return one or 0, two or 0
 
 
 def logical_name(source: Any) -> str | None:
     """``<database>.<table>`` of the logical table that Debezium's ``source`` names; None for a table that is not sharded."""
-    database, table = (source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in LOGICAL)
+    database, table = (
+        source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in LOGICAL
+    )
     return (f"{database}.{table}" if database else str(table)) if table else None
 
 
@@ -53,8 +58,10 @@ def ums_shard(namespace: str) -> Shard:
     """
     parts = namespace.split(".")[5:]
     if not all(each.isascii() and each.isdigit() and int(each) <= _LARGEST for each in parts):
-        raise Skippable(f"The namespace {namespace} ends with {'.'.join(parts)}, which are no whole numbers: with "
-                        f"{SHARDS}={SEPARATE} they become columns.")
+        raise Skippable(
+            f"The namespace {namespace} ends with {'.'.join(parts)}, which are no whole numbers: with "
+            f"{SHARDS}={SEPARATE} they become columns."
+        )
     return int(parts[0]), int(parts[1])
 
 
@@ -89,16 +96,20 @@ def check_one(table: str, known: Any, seen: Iterable[Any], where: str = "") -> A
 
 def second_shard(table: str, first: Any, other: Any) -> str:
     """What to do about a second shard, for people."""
-    return (f"Table {table} has several shards: database and table partition {first[0]}.{first[1]}, and now "
-            f"{other[0]}.{other[1]}. Rows of two shards with one key would overwrite each other. Set {SHARDS}={SEPARATE} to "
-            f"make both numbers part of the key (in a job with another name if this one has written rows already), or "
-            f"{SHARDS}=merge if a key is the same row in all shards.")
+    return (
+        f"Table {table} has several shards: database and table partition {first[0]}.{first[1]}, and now "
+        f"{other[0]}.{other[1]}. Rows of two shards with one key would overwrite each other. Set {SHARDS}={SEPARATE} to "
+        f"make both numbers part of the key (in a job with another name if this one has written rows already), or "
+        f"{SHARDS}=merge if a key is the same row in all shards."
+    )
 
 
 def column_taken(table: str, name: str) -> str:
     """What to do about a column with the name of a number, for people."""
-    return (f"Table {table} has a column {name}, which is the name of a column that {SHARDS}={SEPARATE} adds. Rename it in the "
-            "connector (transform ReplaceField), or use another value.")
+    return (
+        f"Table {table} has a column {name}, which is the name of a column that {SHARDS}={SEPARATE} adds. Rename it in the "
+        "connector (transform ReplaceField), or use another value."
+    )
 
 
 def with_numbers(schema: TableSchema) -> TableSchema:
@@ -128,6 +139,8 @@ def check_mode(kept: Any, mode: str, tables: Collection[str], folder: str) -> No
         Fatal: it does.
     """
     if tables and (kept == SEPARATE) != (mode == SEPARATE):
-        raise Fatal(f"{SHARDS} was {kept or REFUSE} and is {mode} now: the keys of the tables that the job has written "
-                    f"({min(tables)} ...) would change. Set it back, or start a job with another name and new targets. "
-                    f"(Tables are kept in {folder}.)")
+        raise Fatal(
+            f"{SHARDS} was {kept or REFUSE} and is {mode} now: the keys of the tables that the job has written "
+            f"({min(tables)} ...) would change. Set it back, or start a job with another name and new targets. "
+            f"(Tables are kept in {folder}.)"
+        )

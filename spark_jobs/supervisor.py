@@ -4,6 +4,7 @@ The child gets a session and a process group of its own. Its configuration, secr
 standard input, so that it is neither on a command line nor on a disk. The rest of that pipe never says anything: the child ends
 gracefully when the pipe ends, which the kernel sees to when this process dies, however it dies; and on SIGTERM.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -44,8 +45,13 @@ class JobProcess:
         log: gets the child's output, line by line.
     """
 
-    def __init__(self, command: Callable[[int], Sequence[str]], properties: Mapping[str, str],
-                 on_event: Callable[[dict[str, Any]], None], log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        properties: Mapping[str, str],
+        on_event: Callable[[dict[str, Any]], None],
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
         self._command = command
         self._properties = properties
         self._on_event = on_event
@@ -78,10 +84,18 @@ class JobProcess:
             self._readers.append(asyncio.create_task(self._read(await self._open(output), self._output)))
             stdin, ours = os.pipe()
             given.append(stdin)
-            self._stdin, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, os.fdopen(ours, "wb", 0))
+            self._stdin, _ = await asyncio.get_running_loop().connect_write_pipe(
+                asyncio.BaseProtocol, os.fdopen(ours, "wb", 0)
+            )
             self._process = subprocess.Popen(  # noqa: ASYNC220 - takes milliseconds; waited for by a thread
-                [*self._command(theirs)], stdin=stdin, stdout=written, stderr=written, pass_fds=(theirs,),
-                start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+                [*self._command(theirs)],
+                stdin=stdin,
+                stdout=written,
+                stderr=written,
+                pass_fds=(theirs,),
+                start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
             self._stdin.write(json.dumps(dict(self._properties)).encode() + b"\n")
         except BaseException:
             await self.close()
@@ -90,7 +104,9 @@ class JobProcess:
             for each in given:
                 os.close(each)
         loop = asyncio.get_running_loop()
-        threading.Thread(target=_wait, args=(self.pid, loop, self._exited), name=f"wait-{self.pid}", daemon=True).start()
+        threading.Thread(
+            target=_wait, args=(self.pid, loop, self._exited), name=f"wait-{self.pid}", daemon=True
+        ).start()
 
     async def wait(self) -> int:
         """Wait for its end, and end what it left behind; returns the exit code, negative for a signal."""
@@ -154,7 +170,9 @@ class JobProcess:
     async def _open(self, fd: int) -> asyncio.StreamReader:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", 0))
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", 0)
+        )
         self._transports.append(transport)
         return reader
 
@@ -260,8 +278,13 @@ class Predecessor:
         # Without an age it could be anybody's process.
         return 0 if supervised or not age or not alive(pid, age) else int(pid)
 
-    async def clear(self, running: Callable[[], bool], wait_s: float, log: logging.LoggerAdapter[logging.Logger],
-                    grace_s: float = _AFTERMATH_S) -> bool:
+    async def clear(
+        self,
+        running: Callable[[], bool],
+        wait_s: float,
+        log: logging.LoggerAdapter[logging.Logger],
+        grace_s: float = _AFTERMATH_S,
+    ) -> bool:
         """Wait until no run of the job is alive on this machine; ends an orphan.
 
         Args:
@@ -281,8 +304,10 @@ class Predecessor:
                 if left < wait_s - grace_s:
                     return False
             elif left <= 0:
-                log.warning("process %d of an earlier run, whose worker is gone, hangs: it is killed with all that it started",
-                            pid)
+                log.warning(
+                    "process %d of an earlier run, whose worker is gone, hangs: it is killed with all that it started",
+                    pid,
+                )
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
             elif not told:

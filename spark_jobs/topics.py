@@ -1,4 +1,5 @@
 """Creation of topics by Spark jobs."""
+
 from __future__ import annotations
 
 import time
@@ -47,6 +48,8 @@ def create_topic(admin: AdminClient, topic: NewTopic, timeout_s: float) -> None:
         except TimeoutError as error:
             raise Retriable(f"topic {name} was created, and Kafka does not answer whether brokers show it") from error
         if time.monotonic() > until:
-            raise Retriable(f"topic {name} was created, but brokers don't show it after {timeout_s:g} s: check whether they "
-                            "keep up with the controller")
+            raise Retriable(
+                f"topic {name} was created, but brokers don't show it after {timeout_s:g} s: check whether they "
+                "keep up with the controller"
+            )
         time.sleep(_LOOK_AGAIN_S)

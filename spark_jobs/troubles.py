@@ -1,4 +1,5 @@
 """What a job is trying again at the moment: since when, and why. Shown by events, status, metrics and REST until it works."""
+
 from __future__ import annotations
 
 import logging
@@ -45,7 +46,9 @@ class Troubles:
         self._lock = threading.Lock()
         self._open: dict[str, Trouble] = {}
 
-    def failed(self, part: str, error: BaseException, *, batch: int | None, pause_s: float, quiet: bool = False) -> Trouble:
+    def failed(
+        self, part: str, error: BaseException, *, batch: int | None, pause_s: float, quiet: bool = False
+    ) -> Trouble:
         """Take note of a failure that will be tried again, log it, and emit ``retrying``.
 
         Args:
@@ -57,13 +60,28 @@ class Troubles:
         """
         with self._lock:
             before = self._open.get(part)
-            found = Trouble(part, before.since if before else now_text(), before.attempts + 1 if before else 1, str(error))
+            found = Trouble(
+                part, before.since if before else now_text(), before.attempts + 1 if before else 1, str(error)
+            )
             self._open[part] = found
         if before is None or not quiet:
-            _log.warning("%s: attempt %d failed, retrying since %s, next in %.1f s: %s", part, found.attempts, found.since,
-                         pause_s, error)
-            self._events.emit("retrying", part=part, batch=batch, attempt=found.attempts, since=found.since,
-                              pause_s=round(pause_s, 3), error=found.error)
+            _log.warning(
+                "%s: attempt %d failed, retrying since %s, next in %.1f s: %s",
+                part,
+                found.attempts,
+                found.since,
+                pause_s,
+                error,
+            )
+            self._events.emit(
+                "retrying",
+                part=part,
+                batch=batch,
+                attempt=found.attempts,
+                since=found.since,
+                pause_s=round(pause_s, 3),
+                error=found.error,
+            )
         return found
 
     def passed(self, part: str) -> None:
@@ -77,5 +95,8 @@ class Troubles:
         """The oldest open trouble as events show it; None if all is well."""
         with self._lock:
             found = min(self._open.values(), key=lambda each: each.since, default=None)
-        return None if found is None else {"part": found.part, "since": found.since, "attempts": found.attempts,
-                                           "error": found.error}
+        return (
+            None
+            if found is None
+            else {"part": found.part, "since": found.since, "attempts": found.attempts, "error": found.error}
+        )

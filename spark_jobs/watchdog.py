@@ -4,6 +4,7 @@ Some calls of librdkafka wait for a broker without a limit, whatever timeout the
 looked at. ``limit`` bounds such a call: one thread per process watches all of them, and ends the process when a call overstays
 its own timeout by ``GRACE_S``. Spark reports the end to the driver with the reason, and the frame does the batch again.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -52,7 +53,9 @@ class Watchdog:
         deadline = time.monotonic() + timeout_s + self._grace_s
         with self._changed:
             self._calls[number] = deadline, f"{what} did not return within {timeout_s + self._grace_s:g} s"
-            if self._thread is None:  # not at import: Spark's daemon forks its workers, and threads don't survive a fork
+            if (
+                self._thread is None
+            ):  # not at import: Spark's daemon forks its workers, and threads don't survive a fork
                 self._looks_at = deadline
                 self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
                 self._thread.start()

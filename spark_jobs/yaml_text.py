@@ -1,4 +1,5 @@
 """YAML job files: values as they are written (no guessing at types), with lines, duplicates refused."""
+
 from __future__ import annotations
 
 from typing import Any, Final
@@ -32,8 +33,10 @@ def flatten_yaml(text: str, path: str = "") -> tuple[dict[str, str], dict[str, i
     if not documents or documents[0] is None:
         return {}, {}
     if len(documents) > 1:
-        raise ConfigInvalid(f"{path}:{documents[1].start_mark.line + 1}: a job file holds one document; put the "
-                            "other job into a file of its own")
+        raise ConfigInvalid(
+            f"{path}:{documents[1].start_mark.line + 1}: a job file holds one document; put the "
+            "other job into a file of its own"
+        )
     if not isinstance(documents[0], yaml.MappingNode):
         raise ConfigInvalid(f"{path}:1: must be a mapping of the job's options")
     values: dict[str, str] = {}
@@ -44,7 +47,9 @@ def flatten_yaml(text: str, path: str = "") -> tuple[dict[str, str], dict[str, i
 
 def _visit(prefix: str, node: Any, values: dict[str, str], lines: dict[str, int], path: str, depth: int) -> None:
     if depth > 30:
-        raise ConfigInvalid(f"{path}:{node.start_mark.line + 1}: is nested more than 30 deep (or an anchor holds itself)")
+        raise ConfigInvalid(
+            f"{path}:{node.start_mark.line + 1}: is nested more than 30 deep (or an anchor holds itself)"
+        )
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:

@@ -46,8 +46,9 @@ from tests.selection import (  # noqa: F401 - hooks of pytest
 
 # Hypothesis asserts times by itself (200 ms for an example): times are measured in tests/bench and asserted nowhere. What it
 # does otherwise stays: with CI set, as .ci/run does, the same examples every time, else other ones each time.
-hypothesis_settings.register_profile("millrace", parent=hypothesis_settings.default, deadline=None,
-                                     suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.register_profile(
+    "millrace", parent=hypothesis_settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 hypothesis_settings.load_profile("millrace")
 
 
@@ -74,7 +75,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HasBootstrap]:
     if named:
         host, _, port = named.split(",")[0].rpartition(":")
         if not live_brokers(int(port), socket.gethostbyname(host)):
-            pytest.fail(f"MILLRACE_TEST_KAFKA names {named}, but no Kafka answers there; start it or unset the variable")
+            pytest.fail(
+                f"MILLRACE_TEST_KAFKA names {named}, but no Kafka answers there; start it or unset the variable"
+            )
         yield RunningKafka(named)
         return
     with KafkaCluster(tmp_path_factory.mktemp("kafka"), port=None, jvm_options=FAST_START, say=say) as cluster:
@@ -90,7 +93,9 @@ def bootstrap(kafka: HasBootstrap) -> str:
 @pytest.fixture(scope="module")
 def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """Three brokers of the module's own, to be killed, paused and started at will; the test leaves them running."""
-    with KafkaCluster(tmp_path_factory.mktemp("kafka3"), count=3, port=None, jvm_options=FAST_START, say=say) as cluster:
+    with KafkaCluster(
+        tmp_path_factory.mktemp("kafka3"), count=3, port=None, jvm_options=FAST_START, say=say
+    ) as cluster:
         yield cluster
 
 
@@ -139,7 +144,9 @@ def scylla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulation]:
         try:
             client = Emulation(named)
         except OSError as error:
-            pytest.fail(f"no CQL server answers at {named} ({error}); start it, or unset {REAL} and MILLRACE_TEST_SCYLLA")
+            pytest.fail(
+                f"no CQL server answers at {named} ({error}); start it, or unset {REAL} and MILLRACE_TEST_SCYLLA"
+            )
         stack.callback(client.close)
         yield client
 
@@ -232,7 +239,9 @@ def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HasCassandra
     if named:
         host, port, folder = named.split(":", 2)
         if not speaks_cql(int(port), host) or not (Path(folder) / "cdc_raw").is_dir():
-            pytest.fail(f"MILLRACE_TEST_CASSANDRA names {named}, but no Cassandra answers there or {folder}/cdc_raw is missing")
+            pytest.fail(
+                f"MILLRACE_TEST_CASSANDRA names {named}, but no Cassandra answers there or {folder}/cdc_raw is missing"
+            )
         yield RunningCassandra(host, int(port), Path(folder))
         return
     with CassandraNode(tmp_path_factory.mktemp("cassandra"), port=None, jvm_options=FAST_START, say=say) as node:
@@ -358,7 +367,9 @@ def mysql_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySqlPair]:
         find_mysql(say)
     except Unavailable as reason:
         pytest.skip(str(reason))
-    with MySqlPair(tmp_path_factory.mktemp("mysql-pair"), settings={"cte-max-recursion-depth": "1000000"}, say=say) as pair:
+    with MySqlPair(
+        tmp_path_factory.mktemp("mysql-pair"), settings={"cte-max-recursion-depth": "1000000"}, say=say
+    ) as pair:
         yield pair
 
 

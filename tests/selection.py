@@ -4,6 +4,7 @@ Tests marked ``slow`` are left out unless ``--slow`` is given. Tests marked ``sc
 ``--slow`` (``scaled``). ``./millrace test slow`` runs both kinds. With ``--strict-skips``, as in CI, a skip that is not in
 ``EXPECTED_SKIPS`` fails the run.
 """
+
 from __future__ import annotations
 
 import re
@@ -33,8 +34,12 @@ _slow_run = False
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options."""
     group = parser.getgroup("millrace")
-    group.addoption("--slow", action="store_true", help="run tests marked slow as well, and more cases of those marked scaled")
-    group.addoption("--strict-skips", action="store_true", help="fail if a test is skipped for a reason that is not expected")
+    group.addoption(
+        "--slow", action="store_true", help="run tests marked slow as well, and more cases of those marked scaled"
+    )
+    group.addoption(
+        "--strict-skips", action="store_true", help="fail if a test is skipped for a reason that is not expected"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,4 +93,5 @@ def _unexpected(config: pytest.Config) -> list[str]:
     skipped = reporter.stats.get("skipped", []) if reporter is not None else []
     return unexpected_skips(
         report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        for report in skipped)
+        for report in skipped
+    )

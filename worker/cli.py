@@ -1,4 +1,5 @@
 """The command line: ``millrace COMMAND ...``. Each command's code is imported only when it is called."""
+
 from __future__ import annotations
 
 import argparse
@@ -77,22 +78,42 @@ def _add_verify(commands: Any) -> None:
         return run_verify(options)
 
     verify = commands.add_parser(
-        "verify", help="compare a connector's source tables with its topics",
+        "verify",
+        help="compare a connector's source tables with its topics",
         description="Reads the captured tables of a MySQL or MariaDB connector in one read view, and its topics up to the same "
-                    "place, and compares counts, checksums and rows. Exit code: 0 equal, 1 different, 2 it could not be done.")
-    verify.add_argument("--connector-config", metavar="FILE", help="the connector's configuration (.properties or .json)")
+        "place, and compares counts, checksums and rows. Exit code: 0 equal, 1 different, 2 it could not be done.",
+    )
+    verify.add_argument(
+        "--connector-config", metavar="FILE", help="the connector's configuration (.properties or .json)"
+    )
     verify.add_argument("--connector", metavar="NAME", help="the connector's name, with --rest")
-    verify.add_argument("--rest", metavar="URL", help="a worker's REST address, to ask for configuration and position. The "
-                        "environment's MILLRACE_REST_USER and MILLRACE_REST_PASSWORD (or MILLRACE_REST_TOKEN) are sent; "
-                        "MILLRACE_REST_CA_FILE names the authorities of https, MILLRACE_REST_CERT_FILE an own certificate")
+    verify.add_argument(
+        "--rest",
+        metavar="URL",
+        help="a worker's REST address, to ask for configuration and position. The "
+        "environment's MILLRACE_REST_USER and MILLRACE_REST_PASSWORD (or MILLRACE_REST_TOKEN) are sent; "
+        "MILLRACE_REST_CA_FILE names the authorities of https, MILLRACE_REST_CERT_FILE an own certificate",
+    )
     verify.add_argument("--worker", metavar="FILE", help="the worker's properties: Kafka, converters, config providers")
     verify.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="Kafka, where --worker doesn't say it")
-    verify.add_argument("--tables", metavar="REGEX", default="", help="only these of the captured tables (database.table)")
+    verify.add_argument(
+        "--tables", metavar="REGEX", default="", help="only these of the captured tables (database.table)"
+    )
     verify.add_argument("--examples", type=int, default=5, metavar="N", help="keys to show of each kind (default 5)")
-    verify.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS",
-                        help="how long the connector may take to reach the place of comparison (default 300)")
-    verify.add_argument("--settle", type=float, default=5.0, metavar="SECONDS",
-                        help="without --rest: how long topics must be quiet (default 5)")
+    verify.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long the connector may take to reach the place of comparison (default 300)",
+    )
+    verify.add_argument(
+        "--settle",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="without --rest: how long topics must be quiet (default 5)",
+    )
     verify.add_argument("--tmp", metavar="DIR", help="where to put temporary files: about 80 bytes per row and event")
     verify.add_argument("--json", action="store_true", help="print the result as JSON")
     verify.set_defaults(run=run)
@@ -105,13 +126,22 @@ def _add_migrate_check(commands: Any) -> None:
         return check(options)
 
     command = commands.add_parser(
-        "migrate-check", help="tell which connectors of a Kafka Connect cluster can run here",
+        "migrate-check",
+        help="tell which connectors of a Kafka Connect cluster can run here",
         description="Reads a cluster's config and offsets topics, validates every connector as this worker would, and changes "
-                    "nothing. The Java cluster may be running. Exit code: 0 all can run, 1 some can't, "
-                    "2 it could not be found out.")
-    command.add_argument("properties", type=Path, metavar="WORKER.properties", help="the worker properties of that cluster")
-    command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
-                         help="for reading a topic, and for each connector's check of its source (default 60)")
+        "nothing. The Java cluster may be running. Exit code: 0 all can run, 1 some can't, "
+        "2 it could not be found out.",
+    )
+    command.add_argument(
+        "properties", type=Path, metavar="WORKER.properties", help="the worker properties of that cluster"
+    )
+    command.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="for reading a topic, and for each connector's check of its source (default 60)",
+    )
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     command.set_defaults(run=run)
 
@@ -122,27 +152,44 @@ def parser() -> argparse.ArgumentParser:
     from worker.rest.commands import add_commands as add_rest_commands
 
     top = argparse.ArgumentParser(
-        prog="millrace", description="Change data capture: a Kafka Connect-compatible cluster of Python workers.")
+        prog="millrace", description="Change data capture: a Kafka Connect-compatible cluster of Python workers."
+    )
     top.add_argument("--version", action="version", version=f"millrace {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
     demo = commands.add_parser(
-        "demo", help="run the main job on the local stack and show the result",
+        "demo",
+        help="run the main job on the local stack and show the result",
         description="Starts Kafka, a schema registry, MariaDB, Cassandra, an emulation of Scylla, PostgreSQL and two workers "
-                    "on this machine; creates source connectors and Spark jobs through REST; runs a shop with a schema change "
-                    "and a killed worker in its middle; compares every copy with the sources, row by row. Leaves everything "
-                    "running.")
+        "on this machine; creates source connectors and Spark jobs through REST; runs a shop with a schema change "
+        "and a killed worker in its middle; compares every copy with the sources, row by row. Leaves everything "
+        "running.",
+    )
     demo.add_argument("--writes", type=int, default=600, metavar="N", help="writes to the shop (default 600)")
     demo.add_argument("--once", action="store_true", help="take everything down at the end")
     demo.set_defaults(run=_demo)
 
-    worker = commands.add_parser("worker", help="run a worker",
-                                 description="Runs a worker of a distributed cluster until SIGTERM, which drains it first.")
-    worker.add_argument("properties", type=Path, metavar="FILE.properties", help="worker properties, as for Kafka Connect")
-    worker.add_argument("connectors", type=Path, nargs="*", metavar="CONNECTOR",
-                        help="connectors to create or update once the worker is ready (.properties or .json)")
-    worker.add_argument("--processes", type=int, metavar="N",
-                        help="task hosts to run (default: the machine's cores; 0: all in one process, for a debugger)")
+    worker = commands.add_parser(
+        "worker",
+        help="run a worker",
+        description="Runs a worker of a distributed cluster until SIGTERM, which drains it first.",
+    )
+    worker.add_argument(
+        "properties", type=Path, metavar="FILE.properties", help="worker properties, as for Kafka Connect"
+    )
+    worker.add_argument(
+        "connectors",
+        type=Path,
+        nargs="*",
+        metavar="CONNECTOR",
+        help="connectors to create or update once the worker is ready (.properties or .json)",
+    )
+    worker.add_argument(
+        "--processes",
+        type=int,
+        metavar="N",
+        help="task hosts to run (default: the machine's cores; 0: all in one process, for a debugger)",
+    )
     worker.set_defaults(run=_worker)
 
     add_commands(commands)
@@ -152,12 +199,18 @@ def parser() -> argparse.ArgumentParser:
 
     # Its own parser comes with its code, see main.
     commands.add_parser("job", help="run, check, watch and stop Spark jobs", add_help=False).add_argument(
-        "arguments", nargs=argparse.REMAINDER)
+        "arguments", nargs=argparse.REMAINDER
+    )
 
     plugins = commands.add_parser("plugins", help="list the plugins found, and those that can't be used")
-    plugins.add_argument("--plugin-path", default="", metavar="DIRS", help="folders with plugins in environments of their own")
-    plugins.add_argument("--kind", choices=["source", "sink", "converter", "header_converter", "transformation", "predicate"],
-                         help="only this kind")
+    plugins.add_argument(
+        "--plugin-path", default="", metavar="DIRS", help="folders with plugins in environments of their own"
+    )
+    plugins.add_argument(
+        "--kind",
+        choices=["source", "sink", "converter", "header_converter", "transformation", "predicate"],
+        help="only this kind",
+    )
     plugins.set_defaults(run=_plugins)
 
     options = commands.add_parser("options", help="print a connector's options")
@@ -165,10 +218,14 @@ def parser() -> argparse.ArgumentParser:
     options.set_defaults(run=_connector_help)
 
     test = commands.add_parser("test", help="run the tests", description="Runs the tests of a checkout with pytest.")
-    test.add_argument("suite", nargs="?", default="all",
-                      choices=["light", "unit", "integration", "conformance", "chaos", "all", "slow"],
-                      help="light: the unit tests that need neither Spark nor a server, in a small environment; all: what CI "
-                           "runs (the default); slow: what takes too long for CI")
+    test.add_argument(
+        "suite",
+        nargs="?",
+        default="all",
+        choices=["light", "unit", "integration", "conformance", "chaos", "all", "slow"],
+        help="light: the unit tests that need neither Spark nor a server, in a small environment; all: what CI "
+        "runs (the default); slow: what takes too long for CI",
+    )
     test.add_argument("pytest_args", nargs=argparse.REMAINDER, metavar="...", help="passed to pytest")
     test.set_defaults(run=_test)
 
@@ -182,11 +239,16 @@ def parser() -> argparse.ArgumentParser:
     docs.set_defaults(run=_docs)
 
     lint = commands.add_parser(
-        "lint", help="check the checkout's code and prose: the glossary, ruff, mypy",
-        description="Checks names and prose against docs/glossary.md, then runs ruff and mypy over the checkout.")
+        "lint",
+        help="check the checkout's code and prose: the glossary, ruff, mypy",
+        description="Checks names and prose against docs/glossary.md, then runs ruff and mypy over the checkout.",
+    )
     lint.add_argument("files", nargs="*", metavar="FILE", help="check these only, without mypy")
-    lint.add_argument("--waive", action="store_true",
-                      help="write tests/wording/waivers.txt from today's counts of banned words; refused where a count grows")
+    lint.add_argument(
+        "--waive",
+        action="store_true",
+        help="write tests/wording/waivers.txt from today's counts of banned words; refused where a count grows",
+    )
     lint.add_argument("--raise", action="store_true", dest="may_grow", help="with --waive: accept larger counts")
     lint.set_defaults(run=_lint)
 

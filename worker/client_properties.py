@@ -3,6 +3,7 @@
 Names, types, importance and defaults of properties are those of Kafka 4.1's Java clients, which Kafka Connect answers with.
 What each does here is ``worker.kafka_clients``' to say.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -25,26 +26,38 @@ _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
 
 #: What all three kinds of clients have.
 _SHARED: Final[tuple[_Row, ...]] = (
-    ("bootstrap.servers", "LIST", "HIGH", ""), ("client.dns.lookup", "STRING", "MEDIUM", "use_all_dns_ips"),
-    ("metadata.max.age.ms", "LONG", "LOW", "300000"), ("metadata.recovery.rebootstrap.trigger.ms", "LONG", "LOW", "300000"),
+    ("bootstrap.servers", "LIST", "HIGH", ""),
+    ("client.dns.lookup", "STRING", "MEDIUM", "use_all_dns_ips"),
+    ("metadata.max.age.ms", "LONG", "LOW", "300000"),
+    ("metadata.recovery.rebootstrap.trigger.ms", "LONG", "LOW", "300000"),
     ("metadata.recovery.strategy", "STRING", "LOW", "rebootstrap"),
     ("metric.reporters", "LIST", "LOW", "org.apache.kafka.common.metrics.JmxReporter"),
-    ("metrics.num.samples", "INT", "LOW", "2"), ("metrics.recording.level", "STRING", "LOW", "INFO"),
-    ("metrics.sample.window.ms", "LONG", "LOW", "30000"), ("reconnect.backoff.max.ms", "LONG", "LOW", "1000"),
-    ("reconnect.backoff.ms", "LONG", "LOW", "50"), ("request.timeout.ms", "INT", "MEDIUM", "30000"),
-    ("retry.backoff.max.ms", "LONG", "LOW", "1000"), ("retry.backoff.ms", "LONG", "LOW", "100"),
-    ("sasl.client.callback.handler.class", "CLASS", "MEDIUM", None), ("sasl.jaas.config", "PASSWORD", "MEDIUM", None),
+    ("metrics.num.samples", "INT", "LOW", "2"),
+    ("metrics.recording.level", "STRING", "LOW", "INFO"),
+    ("metrics.sample.window.ms", "LONG", "LOW", "30000"),
+    ("reconnect.backoff.max.ms", "LONG", "LOW", "1000"),
+    ("reconnect.backoff.ms", "LONG", "LOW", "50"),
+    ("request.timeout.ms", "INT", "MEDIUM", "30000"),
+    ("retry.backoff.max.ms", "LONG", "LOW", "1000"),
+    ("retry.backoff.ms", "LONG", "LOW", "100"),
+    ("sasl.client.callback.handler.class", "CLASS", "MEDIUM", None),
+    ("sasl.jaas.config", "PASSWORD", "MEDIUM", None),
     ("sasl.kerberos.kinit.cmd", "STRING", "LOW", "/usr/bin/kinit"),
     ("sasl.kerberos.min.time.before.relogin", "LONG", "LOW", "60000"),
-    ("sasl.kerberos.service.name", "STRING", "MEDIUM", None), ("sasl.kerberos.ticket.renew.jitter", "DOUBLE", "LOW", "0.05"),
+    ("sasl.kerberos.service.name", "STRING", "MEDIUM", None),
+    ("sasl.kerberos.ticket.renew.jitter", "DOUBLE", "LOW", "0.05"),
     ("sasl.kerberos.ticket.renew.window.factor", "DOUBLE", "LOW", "0.8"),
-    ("sasl.login.callback.handler.class", "CLASS", "MEDIUM", None), ("sasl.login.class", "CLASS", "MEDIUM", None),
-    ("sasl.login.connect.timeout.ms", "INT", "LOW", None), ("sasl.login.read.timeout.ms", "INT", "LOW", None),
+    ("sasl.login.callback.handler.class", "CLASS", "MEDIUM", None),
+    ("sasl.login.class", "CLASS", "MEDIUM", None),
+    ("sasl.login.connect.timeout.ms", "INT", "LOW", None),
+    ("sasl.login.read.timeout.ms", "INT", "LOW", None),
     ("sasl.login.refresh.buffer.seconds", "SHORT", "LOW", "300"),
     ("sasl.login.refresh.min.period.seconds", "SHORT", "LOW", "60"),
     ("sasl.login.refresh.window.factor", "DOUBLE", "LOW", "0.8"),
-    ("sasl.login.refresh.window.jitter", "DOUBLE", "LOW", "0.05"), ("sasl.login.retry.backoff.max.ms", "LONG", "LOW", "10000"),
-    ("sasl.login.retry.backoff.ms", "LONG", "LOW", "100"), ("sasl.mechanism", "STRING", "MEDIUM", "GSSAPI"),
+    ("sasl.login.refresh.window.jitter", "DOUBLE", "LOW", "0.05"),
+    ("sasl.login.retry.backoff.max.ms", "LONG", "LOW", "10000"),
+    ("sasl.login.retry.backoff.ms", "LONG", "LOW", "100"),
+    ("sasl.mechanism", "STRING", "MEDIUM", "GSSAPI"),
     ("sasl.oauthbearer.assertion.algorithm", "STRING", "MEDIUM", "RS256"),
     ("sasl.oauthbearer.assertion.claim.aud", "STRING", "MEDIUM", None),
     ("sasl.oauthbearer.assertion.claim.exp.seconds", "INT", "LOW", "300"),
@@ -58,7 +71,8 @@ _SHARED: Final[tuple[_Row, ...]] = (
     ("sasl.oauthbearer.assertion.template.file", "STRING", "MEDIUM", None),
     ("sasl.oauthbearer.client.credentials.client.id", "STRING", "MEDIUM", None),
     ("sasl.oauthbearer.client.credentials.client.secret", "PASSWORD", "MEDIUM", None),
-    ("sasl.oauthbearer.clock.skew.seconds", "INT", "LOW", "30"), ("sasl.oauthbearer.expected.audience", "LIST", "LOW", None),
+    ("sasl.oauthbearer.clock.skew.seconds", "INT", "LOW", "30"),
+    ("sasl.oauthbearer.expected.audience", "LIST", "LOW", None),
     ("sasl.oauthbearer.expected.issuer", "STRING", "LOW", None),
     ("sasl.oauthbearer.header.urlencode", "BOOLEAN", "LOW", "false"),
     ("sasl.oauthbearer.jwks.endpoint.refresh.ms", "LONG", "LOW", "3600000"),
@@ -67,68 +81,118 @@ _SHARED: Final[tuple[_Row, ...]] = (
     ("sasl.oauthbearer.jwks.endpoint.url", "STRING", "MEDIUM", None),
     ("sasl.oauthbearer.jwt.retriever.class", "CLASS", "MEDIUM", f"{_OAUTH}DefaultJwtRetriever"),
     ("sasl.oauthbearer.jwt.validator.class", "CLASS", "MEDIUM", f"{_OAUTH}DefaultJwtValidator"),
-    ("sasl.oauthbearer.scope", "STRING", "MEDIUM", None), ("sasl.oauthbearer.scope.claim.name", "STRING", "LOW", "scope"),
+    ("sasl.oauthbearer.scope", "STRING", "MEDIUM", None),
+    ("sasl.oauthbearer.scope.claim.name", "STRING", "LOW", "scope"),
     ("sasl.oauthbearer.sub.claim.name", "STRING", "LOW", "sub"),
-    ("sasl.oauthbearer.token.endpoint.url", "STRING", "MEDIUM", None), ("security.protocol", "STRING", "MEDIUM", "PLAINTEXT"),
-    ("security.providers", "STRING", "LOW", None), ("send.buffer.bytes", "INT", "MEDIUM", "131072"),
+    ("sasl.oauthbearer.token.endpoint.url", "STRING", "MEDIUM", None),
+    ("security.protocol", "STRING", "MEDIUM", "PLAINTEXT"),
+    ("security.providers", "STRING", "LOW", None),
+    ("send.buffer.bytes", "INT", "MEDIUM", "131072"),
     ("socket.connection.setup.timeout.max.ms", "LONG", "MEDIUM", "30000"),
-    ("socket.connection.setup.timeout.ms", "LONG", "MEDIUM", "10000"), ("ssl.cipher.suites", "LIST", "LOW", None),
+    ("socket.connection.setup.timeout.ms", "LONG", "MEDIUM", "10000"),
+    ("ssl.cipher.suites", "LIST", "LOW", None),
     ("ssl.enabled.protocols", "LIST", "MEDIUM", "TLSv1.2,TLSv1.3"),
-    ("ssl.endpoint.identification.algorithm", "STRING", "LOW", "https"), ("ssl.engine.factory.class", "CLASS", "LOW", None),
-    ("ssl.key.password", "PASSWORD", "HIGH", None), ("ssl.keymanager.algorithm", "STRING", "LOW", "SunX509"),
-    ("ssl.keystore.certificate.chain", "PASSWORD", "HIGH", None), ("ssl.keystore.key", "PASSWORD", "HIGH", None),
-    ("ssl.keystore.location", "STRING", "HIGH", None), ("ssl.keystore.password", "PASSWORD", "HIGH", None),
-    ("ssl.keystore.type", "STRING", "MEDIUM", "JKS"), ("ssl.protocol", "STRING", "MEDIUM", "TLSv1.3"),
-    ("ssl.provider", "STRING", "MEDIUM", None), ("ssl.secure.random.implementation", "STRING", "LOW", None),
-    ("ssl.trustmanager.algorithm", "STRING", "LOW", "PKIX"), ("ssl.truststore.certificates", "PASSWORD", "HIGH", None),
-    ("ssl.truststore.location", "STRING", "HIGH", None), ("ssl.truststore.password", "PASSWORD", "HIGH", None),
+    ("ssl.endpoint.identification.algorithm", "STRING", "LOW", "https"),
+    ("ssl.engine.factory.class", "CLASS", "LOW", None),
+    ("ssl.key.password", "PASSWORD", "HIGH", None),
+    ("ssl.keymanager.algorithm", "STRING", "LOW", "SunX509"),
+    ("ssl.keystore.certificate.chain", "PASSWORD", "HIGH", None),
+    ("ssl.keystore.key", "PASSWORD", "HIGH", None),
+    ("ssl.keystore.location", "STRING", "HIGH", None),
+    ("ssl.keystore.password", "PASSWORD", "HIGH", None),
+    ("ssl.keystore.type", "STRING", "MEDIUM", "JKS"),
+    ("ssl.protocol", "STRING", "MEDIUM", "TLSv1.3"),
+    ("ssl.provider", "STRING", "MEDIUM", None),
+    ("ssl.secure.random.implementation", "STRING", "LOW", None),
+    ("ssl.trustmanager.algorithm", "STRING", "LOW", "PKIX"),
+    ("ssl.truststore.certificates", "PASSWORD", "HIGH", None),
+    ("ssl.truststore.location", "STRING", "HIGH", None),
+    ("ssl.truststore.password", "PASSWORD", "HIGH", None),
     ("ssl.truststore.type", "STRING", "MEDIUM", "JKS"),
 )
 #: What else a producer has.
 _PRODUCER: Final[tuple[_Row, ...]] = (
-    ("acks", "STRING", "LOW", "all"), ("batch.size", "INT", "MEDIUM", "16384"), ("buffer.memory", "LONG", "HIGH", "33554432"),
-    ("client.id", "STRING", "MEDIUM", ""), ("compression.gzip.level", "INT", "MEDIUM", "-1"),
-    ("compression.lz4.level", "INT", "MEDIUM", "9"), ("compression.type", "STRING", "HIGH", "none"),
-    ("compression.zstd.level", "INT", "MEDIUM", "3"), ("connections.max.idle.ms", "LONG", "MEDIUM", "540000"),
-    ("delivery.timeout.ms", "INT", "MEDIUM", "120000"), ("enable.idempotence", "BOOLEAN", "LOW", "true"),
-    ("enable.metrics.push", "BOOLEAN", "LOW", "true"), ("interceptor.classes", "LIST", "LOW", ""),
-    ("key.serializer", "CLASS", "HIGH", REQUIRED), ("linger.ms", "LONG", "MEDIUM", "5"),
-    ("max.block.ms", "LONG", "MEDIUM", "60000"), ("max.in.flight.requests.per.connection", "INT", "LOW", "5"),
-    ("max.request.size", "INT", "MEDIUM", "1048576"), ("metadata.max.idle.ms", "LONG", "LOW", "300000"),
+    ("acks", "STRING", "LOW", "all"),
+    ("batch.size", "INT", "MEDIUM", "16384"),
+    ("buffer.memory", "LONG", "HIGH", "33554432"),
+    ("client.id", "STRING", "MEDIUM", ""),
+    ("compression.gzip.level", "INT", "MEDIUM", "-1"),
+    ("compression.lz4.level", "INT", "MEDIUM", "9"),
+    ("compression.type", "STRING", "HIGH", "none"),
+    ("compression.zstd.level", "INT", "MEDIUM", "3"),
+    ("connections.max.idle.ms", "LONG", "MEDIUM", "540000"),
+    ("delivery.timeout.ms", "INT", "MEDIUM", "120000"),
+    ("enable.idempotence", "BOOLEAN", "LOW", "true"),
+    ("enable.metrics.push", "BOOLEAN", "LOW", "true"),
+    ("interceptor.classes", "LIST", "LOW", ""),
+    ("key.serializer", "CLASS", "HIGH", REQUIRED),
+    ("linger.ms", "LONG", "MEDIUM", "5"),
+    ("max.block.ms", "LONG", "MEDIUM", "60000"),
+    ("max.in.flight.requests.per.connection", "INT", "LOW", "5"),
+    ("max.request.size", "INT", "MEDIUM", "1048576"),
+    ("metadata.max.idle.ms", "LONG", "LOW", "300000"),
     ("partitioner.adaptive.partitioning.enable", "BOOLEAN", "LOW", "true"),
-    ("partitioner.availability.timeout.ms", "LONG", "LOW", "0"), ("partitioner.class", "CLASS", "MEDIUM", None),
-    ("partitioner.ignore.keys", "BOOLEAN", "MEDIUM", "false"), ("receive.buffer.bytes", "INT", "MEDIUM", "32768"),
-    ("retries", "INT", "HIGH", "2147483647"), ("transaction.timeout.ms", "INT", "LOW", "60000"),
-    ("transaction.two.phase.commit.enable", "BOOLEAN", "LOW", "false"), ("transactional.id", "STRING", "LOW", None),
+    ("partitioner.availability.timeout.ms", "LONG", "LOW", "0"),
+    ("partitioner.class", "CLASS", "MEDIUM", None),
+    ("partitioner.ignore.keys", "BOOLEAN", "MEDIUM", "false"),
+    ("receive.buffer.bytes", "INT", "MEDIUM", "32768"),
+    ("retries", "INT", "HIGH", "2147483647"),
+    ("transaction.timeout.ms", "INT", "LOW", "60000"),
+    ("transaction.two.phase.commit.enable", "BOOLEAN", "LOW", "false"),
+    ("transactional.id", "STRING", "LOW", None),
     ("value.serializer", "CLASS", "HIGH", REQUIRED),
 )
 #: What else a consumer has.
 _CONSUMER: Final[tuple[_Row, ...]] = (
-    ("allow.auto.create.topics", "BOOLEAN", "MEDIUM", "true"), ("auto.commit.interval.ms", "INT", "LOW", "5000"),
-    ("auto.offset.reset", "STRING", "MEDIUM", "latest"), ("check.crcs", "BOOLEAN", "LOW", "true"),
-    ("client.id", "STRING", "LOW", ""), ("client.rack", "STRING", "LOW", ""),
-    ("connections.max.idle.ms", "LONG", "MEDIUM", "540000"), ("default.api.timeout.ms", "INT", "MEDIUM", "60000"),
-    ("enable.auto.commit", "BOOLEAN", "MEDIUM", "true"), ("enable.metrics.push", "BOOLEAN", "LOW", "true"),
-    ("exclude.internal.topics", "BOOLEAN", "MEDIUM", "true"), ("fetch.max.bytes", "INT", "MEDIUM", "52428800"),
-    ("fetch.max.wait.ms", "INT", "LOW", "500"), ("fetch.min.bytes", "INT", "HIGH", "1"), ("group.id", "STRING", "HIGH", None),
-    ("group.instance.id", "STRING", "MEDIUM", None), ("group.protocol", "STRING", "HIGH", "classic"),
-    ("group.remote.assignor", "STRING", "MEDIUM", None), ("heartbeat.interval.ms", "INT", "HIGH", "3000"),
-    ("interceptor.classes", "LIST", "LOW", ""), ("internal.leave.group.on.close", "BOOLEAN", "LOW", "true"),
+    ("allow.auto.create.topics", "BOOLEAN", "MEDIUM", "true"),
+    ("auto.commit.interval.ms", "INT", "LOW", "5000"),
+    ("auto.offset.reset", "STRING", "MEDIUM", "latest"),
+    ("check.crcs", "BOOLEAN", "LOW", "true"),
+    ("client.id", "STRING", "LOW", ""),
+    ("client.rack", "STRING", "LOW", ""),
+    ("connections.max.idle.ms", "LONG", "MEDIUM", "540000"),
+    ("default.api.timeout.ms", "INT", "MEDIUM", "60000"),
+    ("enable.auto.commit", "BOOLEAN", "MEDIUM", "true"),
+    ("enable.metrics.push", "BOOLEAN", "LOW", "true"),
+    ("exclude.internal.topics", "BOOLEAN", "MEDIUM", "true"),
+    ("fetch.max.bytes", "INT", "MEDIUM", "52428800"),
+    ("fetch.max.wait.ms", "INT", "LOW", "500"),
+    ("fetch.min.bytes", "INT", "HIGH", "1"),
+    ("group.id", "STRING", "HIGH", None),
+    ("group.instance.id", "STRING", "MEDIUM", None),
+    ("group.protocol", "STRING", "HIGH", "classic"),
+    ("group.remote.assignor", "STRING", "MEDIUM", None),
+    ("heartbeat.interval.ms", "INT", "HIGH", "3000"),
+    ("interceptor.classes", "LIST", "LOW", ""),
+    ("internal.leave.group.on.close", "BOOLEAN", "LOW", "true"),
     ("internal.throw.on.fetch.stable.offset.unsupported", "BOOLEAN", "LOW", "false"),
-    ("isolation.level", "STRING", "MEDIUM", "read_uncommitted"), ("key.deserializer", "CLASS", "HIGH", REQUIRED),
-    ("max.partition.fetch.bytes", "INT", "HIGH", "1048576"), ("max.poll.interval.ms", "INT", "MEDIUM", "300000"),
+    ("isolation.level", "STRING", "MEDIUM", "read_uncommitted"),
+    ("key.deserializer", "CLASS", "HIGH", REQUIRED),
+    ("max.partition.fetch.bytes", "INT", "HIGH", "1048576"),
+    ("max.poll.interval.ms", "INT", "MEDIUM", "300000"),
     ("max.poll.records", "INT", "MEDIUM", "500"),
-    ("partition.assignment.strategy", "LIST", "MEDIUM", [
-        "class org.apache.kafka.clients.consumer.RangeAssignor",
-        "class org.apache.kafka.clients.consumer.CooperativeStickyAssignor"]),
-    ("receive.buffer.bytes", "INT", "MEDIUM", "65536"), ("session.timeout.ms", "INT", "HIGH", "45000"),
-    ("share.acknowledgement.mode", "STRING", "MEDIUM", "implicit"), ("value.deserializer", "CLASS", "HIGH", REQUIRED),
+    (
+        "partition.assignment.strategy",
+        "LIST",
+        "MEDIUM",
+        [
+            "class org.apache.kafka.clients.consumer.RangeAssignor",
+            "class org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+        ],
+    ),
+    ("receive.buffer.bytes", "INT", "MEDIUM", "65536"),
+    ("session.timeout.ms", "INT", "HIGH", "45000"),
+    ("share.acknowledgement.mode", "STRING", "MEDIUM", "implicit"),
+    ("value.deserializer", "CLASS", "HIGH", REQUIRED),
 )
 #: What else an admin client has.
 _ADMIN: Final[tuple[_Row, ...]] = (
-    ("bootstrap.controllers", "LIST", "HIGH", ""), ("client.id", "STRING", "MEDIUM", ""),
-    ("connections.max.idle.ms", "LONG", "MEDIUM", "300000"), ("default.api.timeout.ms", "INT", "MEDIUM", "60000"),
-    ("enable.metrics.push", "BOOLEAN", "LOW", "false"), ("receive.buffer.bytes", "INT", "MEDIUM", "65536"),
+    ("bootstrap.controllers", "LIST", "HIGH", ""),
+    ("client.id", "STRING", "MEDIUM", ""),
+    ("connections.max.idle.ms", "LONG", "MEDIUM", "300000"),
+    ("default.api.timeout.ms", "INT", "MEDIUM", "60000"),
+    ("enable.metrics.push", "BOOLEAN", "LOW", "false"),
+    ("receive.buffer.bytes", "INT", "MEDIUM", "65536"),
     ("retries", "INT", "LOW", "2147483647"),
 )
 _OWN: Final = {"producer": _PRODUCER, "consumer": _CONSUMER, "admin": _ADMIN}
@@ -165,8 +229,13 @@ def client_keys(kind: str) -> Mapping[str, ConfigKey]:
     keys: dict[str, ConfigKey] = {}
     for name, type_name, importance, default in (*_SHARED, *_OWN[kind]):
         # A group without a name is how Kafka's clients declare internal ones.
-        key = ConfigKey(name=name, type=ConfigType(type_name), doc=_documentation(name, kind),
-                        importance=Importance(importance), group="" if name.startswith("internal.") else None)
+        key = ConfigKey(
+            name=name,
+            type=ConfigType(type_name),
+            doc=_documentation(name, kind),
+            importance=Importance(importance),
+            group="" if name.startswith("internal.") else None,
+        )
         keys[name] = key if default is REQUIRED else replace(key, default=parse_value(key, default))
     return keys
 
@@ -187,11 +256,15 @@ def client_overrides(config: Mapping[str, str], worker: Mapping[str, str]) -> li
     shown: list[Override] = []
     checks: Mapping[str, Callable[[Mapping[str, str]], object]] = {
         "producer": lambda connector: producer_settings(worker, connector, ""),
-        "admin": lambda connector: admin_client(connector, worker)}
+        "admin": lambda connector: admin_client(connector, worker),
+    }
     for kind, used in _used(config, worker).items():
         prefix = f"{kind}.override."
-        found = [_override(name, text, kind, worker) for name, text in config.items()
-                 if name.startswith(prefix) and name != prefix]
+        found = [
+            _override(name, text, kind, worker)
+            for name, text in config.items()
+            if name.startswith(prefix) and name != prefix
+        ]
         if kind in checks and found and not any(each.value.errors for each in found):
             _check_together(found, config, prefix, checks[kind])
         shown += [each for each in found if used or (kind in checks and each.value.errors)]
@@ -200,10 +273,12 @@ def client_overrides(config: Mapping[str, str], worker: Mapping[str, str]) -> li
 
 def _used(config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, bool]:
     """Which clients a source connector makes use of, by Kafka Connect's rules."""
-    own_offsets = (worker.get("exactly.once.source.support", "disabled").strip().lower() == "enabled"
-                   or bool(config.get("offsets.storage.topic", "").strip()))
-    creates = (worker.get("topic.creation.enable", "true").strip().lower() != "false"
-               and any(name.startswith(TOPIC_CREATION) for name in config))
+    own_offsets = worker.get("exactly.once.source.support", "disabled").strip().lower() == "enabled" or bool(
+        config.get("offsets.storage.topic", "").strip()
+    )
+    creates = worker.get("topic.creation.enable", "true").strip().lower() != "false" and any(
+        name.startswith(TOPIC_CREATION) for name in config
+    )
     return {"producer": True, "admin": own_offsets or creates, "consumer": own_offsets}
 
 
@@ -229,8 +304,9 @@ def _override(option: str, text: str, kind: str, worker: Mapping[str, str]) -> O
     return Override(key, prefix, ConfigValue(option, value, errors, [], visible=True))
 
 
-def _check_together(found: list[Override], config: Mapping[str, str], prefix: str,
-                    check: Callable[[Mapping[str, str]], object]) -> None:
+def _check_together(
+    found: list[Override], config: Mapping[str, str], prefix: str, check: Callable[[Mapping[str, str]], object]
+) -> None:
     """What several properties have wrong together, and the worker's own have not: a login without a password, a lost store."""
     try:
         check(config)
@@ -240,5 +316,7 @@ def _check_together(found: list[Override], config: Mapping[str, str], prefix: st
         except ConfigInvalid:
             return  # it is not of these
         named = [each for each in found if each.value.name.removeprefix(prefix) in str(error)]
-        security = [each for each in found if each.value.name.removeprefix(prefix).startswith(kafka_clients.SECURITY_PREFIXES)]
+        security = [
+            each for each in found if each.value.name.removeprefix(prefix).startswith(kafka_clients.SECURITY_PREFIXES)
+        ]
         (named or security or found)[0].value.errors.append(str(error))

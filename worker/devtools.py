@@ -1,4 +1,5 @@
 """Commands for people who work on Millrace or run its checks: tests, lint, benchmarks, reference pages, plugin lists."""
+
 from __future__ import annotations
 
 import asyncio
@@ -23,18 +24,51 @@ PACKAGES = ("worker", "connectors", "offsets", "spark_jobs", "compose", "tests")
 #: the longest; what must not be disturbed comes last in it, when the others have ended.
 SUITES = (
     ("integration", "chaos"),
-    ("unit", "conformance", *(f"integration/{name}" for name in (
-        "cassandra", "connectors", "control", "converters", "host", "metrics", "mysql", "offsets", "plugins", "scylla",
-        "secrets", "security"))),
+    (
+        "unit",
+        "conformance",
+        *(
+            f"integration/{name}"
+            for name in (
+                "cassandra",
+                "connectors",
+                "control",
+                "converters",
+                "host",
+                "metrics",
+                "mysql",
+                "offsets",
+                "plugins",
+                "scylla",
+                "secrets",
+                "security",
+            )
+        ),
+    ),
 )
 #: Unit tests, in two sessions that take about the same time.
 UNIT = (("unit/connectors", "unit/transforms"), ("unit",))
 #: Unit tests that need neither Spark nor a server: what ``millrace test light`` runs, in an environment without Spark.
 LIGHT = (
     ("unit/connectors",),
-    tuple(f"unit/{name}" for name in (
-        "control", "converters", "host", "metrics", "offsets", "plugins", "rest", "secrets", "transforms", "validation",
-        "test_schedule.py", "test_selection.py", "test_wording.py")),
+    tuple(
+        f"unit/{name}"
+        for name in (
+            "control",
+            "converters",
+            "host",
+            "metrics",
+            "offsets",
+            "plugins",
+            "rest",
+            "secrets",
+            "transforms",
+            "validation",
+            "test_schedule.py",
+            "test_selection.py",
+            "test_wording.py",
+        )
+    ),
 )
 
 
@@ -44,8 +78,10 @@ _NO_TESTS = 5
 
 def _checkout(what: str) -> Path:
     if not (ROOT / "tests").is_dir():
-        raise MillraceError(f"{what} needs a checkout of Millrace: {ROOT} has no tests folder; clone the repository and call "
-                            "./millrace there")
+        raise MillraceError(
+            f"{what} needs a checkout of Millrace: {ROOT} has no tests folder; clone the repository and call "
+            "./millrace there"
+        )
     return ROOT
 
 
@@ -65,8 +101,17 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
         args = ["--slow", "-m", "slow or scaled", *args]
     if os.environ.get("CI"):
         args = ["--strict-skips", *args]
-    first, *others = ([sys.executable, "-m", "pytest", *(f"tests/{name}" for name in group if (root / "tests" / name).exists()),
-                       *(f"--ignore=tests/{name}" for name in elsewhere(group, groups)), *args] for group in groups)
+    first, *others = (
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *(f"tests/{name}" for name in group if (root / "tests" / name).exists()),
+            *(f"--ignore=tests/{name}" for name in elsewhere(group, groups)),
+            *args,
+        ]
+        for group in groups
+    )
     with ExitStack() as stack:
         beside = []
         for command in others:
@@ -88,8 +133,13 @@ def exit_code(codes: list[int]) -> int:
 
 def elsewhere(group: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> list[str]:
     """The folders inside those of ``group`` that other groups name."""
-    return [name for other in groups if other is not group for name in other
-            if any(name.startswith(f"{folder}/") for folder in group)]
+    return [
+        name
+        for other in groups
+        if other is not group
+        for name in other
+        if any(name.startswith(f"{folder}/") for folder in group)
+    ]
 
 
 def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> int:
@@ -134,8 +184,11 @@ def format_code(files: list[str], *, check: bool = False) -> int:
     markdown = [page for page in pages if page.suffix == ".md" and generated not in page.parents]
     python = [path for path in paths if path.suffix != ".md"]
     option = ["--check"] if check else []
-    commands = [[*command, *option, *map(str, targets)]
-                for command, targets in ((["ruff", "format"], python), (["mdformat"], markdown)) if targets]
+    commands = [
+        [*command, *option, *map(str, targets)]
+        for command, targets in ((["ruff", "format"], python), (["mdformat"], markdown))
+        if targets
+    ]
     for command in commands:
         code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode
         if code:
@@ -167,10 +220,16 @@ def write_docs(*, check: bool) -> int:
 
     folder = _checkout("millrace docs") / "docs" / "reference"
     wanted = pages()
-    stale = [name for name, text in wanted.items()
-             if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text]
-    extra = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*.md"))
-             if str(path.relative_to(folder)) not in wanted]
+    stale = [
+        name
+        for name, text in wanted.items()
+        if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text
+    ]
+    extra = [
+        str(path.relative_to(folder))
+        for path in sorted(folder.rglob("*.md"))
+        if str(path.relative_to(folder)) not in wanted
+    ]
     if check:
         for name in (*stale, *extra):
             print(f"stale: docs/reference/{name}; call ./millrace docs and commit the result", file=sys.stderr)
@@ -189,10 +248,12 @@ def print_plugins(plugin_path: str, kind: str | None) -> int:
     from worker.plugins.model import listing
 
     plugins, found, failures = _all_plugins(plugin_path)
-    rows = [(row["type"], row["class"], row["version"], "main" if key == "" else found.environments[key].name)
-            for key in ("", *found.environments)
-            for row in listing([plugin for plugin in plugins if plugin.environment == key], connectors_only=False)
-            if kind is None or row["type"] == kind]
+    rows = [
+        (row["type"], row["class"], row["version"], "main" if key == "" else found.environments[key].name)
+        for key in ("", *found.environments)
+        for row in listing([plugin for plugin in plugins if plugin.environment == key], connectors_only=False)
+        if kind is None or row["type"] == kind
+    ]
     for row in sorted(rows):
         print(f"{row[0]:16} {row[1]:72} {row[2]:10} {row[3]}".rstrip())
     for name, error in failures.items():

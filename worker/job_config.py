@@ -2,6 +2,7 @@
 
 They are those of a source connector as far as they make sense without records passing through the worker.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -15,19 +16,33 @@ from worker.source_config import SOURCE_CONFIG
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NAMES: Final = ("name", "connector.class", "connector.plugin.version", "tasks.max", "config.action.reload",
-                 "errors.retry.timeout", "errors.retry.delay.max.ms", "errors.restart.policy", "errors.restart.max.attempts",
-                 "errors.restart.delay.ms", "errors.restart.max.delay.ms", "errors.restart.reset.ms", NODE_KEY, LABELS_KEY)
+_NAMES: Final = (
+    "name",
+    "connector.class",
+    "connector.plugin.version",
+    "tasks.max",
+    "config.action.reload",
+    "errors.retry.timeout",
+    "errors.retry.delay.max.ms",
+    "errors.restart.policy",
+    "errors.restart.max.attempts",
+    "errors.restart.delay.ms",
+    "errors.restart.max.delay.ms",
+    "errors.restart.reset.ms",
+    NODE_KEY,
+    LABELS_KEY,
+)
 _DOCS: Final[Mapping[str, str]] = {
     "tasks.max": "A job is one task, whatever this says: its own cluster, or its local threads, share the work.",
     "errors.retry.timeout": "How long a job that ended with a passing fault is started again. Not set or -1: for ever. When it "
-                            "has passed the task fails.",
+    "has passed the task fails.",
     "errors.retry.delay.max.ms": "Longest pause between two such starts; pauses grow exponentially up to it, with jitter.",
 }
 
 #: What the runtime reads of such a connector's configuration; it is not handed on to the job.
-JOB_CONFIG: Final = ConfigDef([
-    replace(SOURCE_CONFIG.keys[name], doc=_DOCS.get(name, SOURCE_CONFIG.keys[name].doc)) for name in _NAMES])
+JOB_CONFIG: Final = ConfigDef(
+    [replace(SOURCE_CONFIG.keys[name], doc=_DOCS.get(name, SOURCE_CONFIG.keys[name].doc)) for name in _NAMES]
+)
 
 #: Properties of a source connector that would have no effect: prefix -> why, and what does it instead.
 _FOREIGN: Final[Mapping[str, str]] = {
@@ -52,8 +67,12 @@ def foreign(config: Mapping[str, str]) -> list[ConfigProblem]:
     for name in config:
         why = next((why for prefix, why in _FOREIGN.items() if _under(name, prefix)), None)
         if why is not None:
-            problems.append(ConfigProblem(name, f"Configuration {name} does not apply to this connector, which moves data "
-                                                f"itself: {why}. Remove it"))
+            problems.append(
+                ConfigProblem(
+                    name,
+                    f"Configuration {name} does not apply to this connector, which moves data itself: {why}. Remove it",
+                )
+            )
     return problems
 
 
@@ -63,18 +82,32 @@ def _under(name: str, prefix: str) -> bool:
 
 def job_properties(config: Mapping[str, str], declared: ConfigDef) -> dict[str, str]:
     """What of a connector's configuration is the job's own: without the runtime's options, except those it declares itself."""
-    return {name: value for name, value in config.items()
-            if name in declared.keys
-            or (name not in JOB_CONFIG.keys and name != "task.class" and not any(_under(name, prefix) for prefix in _FOREIGN))}
+    return {
+        name: value
+        for name, value in config.items()
+        if name in declared.keys
+        or (
+            name not in JOB_CONFIG.keys
+            and name != "task.class"
+            and not any(_under(name, prefix) for prefix in _FOREIGN)
+        )
+    }
 
 
 def worker_kafka(worker: Mapping[str, str]) -> dict[str, str]:
     """How the worker reaches Kafka, for ``JobConnector.completed``: addresses and security, with the Java client's names."""
-    return {name: value for name, value in kafka_clients.inherited(worker, "consumer.").items()
-            if name == "bootstrap.servers" or name.startswith(kafka_clients.SECURITY_PREFIXES)}
+    return {
+        name: value
+        for name, value in kafka_clients.inherited(worker, "consumer.").items()
+        if name == "bootstrap.servers" or name.startswith(kafka_clients.SECURITY_PREFIXES)
+    }
 
 
 def tasks_note(config: Mapping[str, str]) -> list[str]:
     """What to say of a ``tasks.max`` that has no effect. Pure."""
     text = config.get("tasks.max", "1").strip()
-    return [] if text in {"", "1"} else [f"tasks.max={text} has no effect: a job is one task, and shares its work out itself"]
+    return (
+        []
+        if text in {"", "1"}
+        else [f"tasks.max={text} has no effect: a job is one task, and shares its work out itself"]
+    )

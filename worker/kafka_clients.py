@@ -4,6 +4,7 @@ Operators bring the property files of Kafka Connect; this module says what each 
 is not known gives a warning that names it; one that is known but has no counterpart in aiokafka (buffers of the JVM client,
 serializers ...) is mapped to nothing.
 """
+
 from __future__ import annotations
 
 import logging
@@ -65,15 +66,19 @@ def _compression(name: str, text: str) -> str | None:
         return None
     if value in {"gzip", "snappy", "lz4", "zstd"}:
         return value
-    raise ConfigInvalid(f"Invalid value {text} for configuration {name}: String must be one of: none, gzip, snappy, lz4, zstd")
+    raise ConfigInvalid(
+        f"Invalid value {text} for configuration {name}: String must be one of: none, gzip, snappy, lz4, zstd"
+    )
 
 
 def _protocol(name: str, text: str) -> str:
     value = text.strip().upper()
     if value in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
         return value
-    raise ConfigInvalid(f"Invalid value {text} for configuration {name}: String must be one of (case insensitive): "
-                        "SASL_SSL, PLAINTEXT, SSL, SASL_PLAINTEXT")
+    raise ConfigInvalid(
+        f"Invalid value {text} for configuration {name}: String must be one of (case insensitive): "
+        "SASL_SSL, PLAINTEXT, SSL, SASL_PLAINTEXT"
+    )
 
 
 _ANY: Final = frozenset({"producer", "consumer", "admin"})
@@ -122,24 +127,64 @@ _COMPUTED: Final = frozenset({"sasl.jaas.config"}) | tls.PROPERTIES | OAUTH_OPTI
 
 #: Known properties of the Java clients without a counterpart: their effect does not exist here or is the runtime's own matter
 #: (deliveries are retried for ever, one request in flight per partition keeps the order, rows and bytes bound the buffer).
-MEANINGLESS: Final = frozenset({
-    "allow.auto.create.topics", "auto.include.jmx.reporter", "buffer.memory", "client.dns.lookup", "client.rack",
-    "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "default.api.timeout.ms",
-    "delivery.timeout.ms", "enable.metrics.push", "group.protocol", "group.remote.assignor", "key.deserializer",
-    "key.serializer", "max.block.ms", "max.in.flight.requests.per.connection", "metadata.max.idle.ms",
-    "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples",
-    "metrics.recording.level", "metrics.sample.window.ms", "partition.assignment.strategy",
-    "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "partitioner.ignore.keys",
-    "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retries", "retry.backoff.max.ms",
-    "sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin", "sasl.kerberos.ticket.renew.jitter",
-    "sasl.kerberos.ticket.renew.window.factor", "sasl.login.refresh.buffer.seconds",
-    "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
-    "security.providers", "send.buffer.bytes", "share.acknowledgement.mode", "socket.connection.setup.timeout.max.ms",
-    "socket.connection.setup.timeout.ms", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
-    "ssl.trustmanager.algorithm",
-    "throw.on.fetch.stable.offset.unsupported",
-    "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
-})
+MEANINGLESS: Final = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.include.jmx.reporter",
+        "buffer.memory",
+        "client.dns.lookup",
+        "client.rack",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "default.api.timeout.ms",
+        "delivery.timeout.ms",
+        "enable.metrics.push",
+        "group.protocol",
+        "group.remote.assignor",
+        "key.deserializer",
+        "key.serializer",
+        "max.block.ms",
+        "max.in.flight.requests.per.connection",
+        "metadata.max.idle.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "partitioner.ignore.keys",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "security.providers",
+        "send.buffer.bytes",
+        "share.acknowledgement.mode",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+        "ssl.keymanager.algorithm",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "throw.on.fetch.stable.offset.unsupported",
+        "transaction.two.phase.commit.enable",
+        "value.deserializer",
+        "value.serializer",
+    }
+)
 
 CREDENTIALS: Final = fetch.CREDENTIALS
 renew = fetch.renew
@@ -184,11 +229,15 @@ def client_arguments(properties: Mapping[str, str], kind: str) -> ClientArgument
                 arguments[entry[1]] = entry[2](name, text)
         elif name == "partitioner.class":
             if not text.endswith((".DefaultPartitioner", ".UniformStickyPartitioner")):
-                warnings.append(f"{kind} property partitioner.class={text} names a Java class that can't run here: records "
-                                "are placed as Kafka's default partitioner does")
+                warnings.append(
+                    f"{kind} property partitioner.class={text} names a Java class that can't run here: records "
+                    "are placed as Kafka's default partitioner does"
+                )
         elif name == "interceptor.classes":
             if text.strip():
-                warnings.append(f"{kind} property interceptor.classes={text} names Java classes that can't run here: remove it")
+                warnings.append(
+                    f"{kind} property interceptor.classes={text} names Java classes that can't run here: remove it"
+                )
         elif name in MEANINGLESS:
             log.debug("%s property %s has no counterpart here and is ignored", kind, name)
         elif name not in _COMPUTED:
@@ -217,8 +266,10 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
     """
     words = text.strip().split(None, 2)
     if len(words) < 2 or words[1].rstrip(";").lower() not in {"required", "requisite", "sufficient", "optional"}:
-        raise ConfigInvalid("Invalid value [hidden] for configuration sasl.jaas.config: expected 'LoginModule required "
-                            "option=\"value\" ...;'")
+        raise ConfigInvalid(
+            "Invalid value [hidden] for configuration sasl.jaas.config: expected 'LoginModule required "
+            'option="value" ...;\''
+        )
     options: dict[str, str] = {}
     for match in _JAAS_OPTION.finditer(words[2] if len(words) > 2 else ""):
         name, double, single, bare = match.groups()
@@ -230,13 +281,17 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
 def _sasl(properties: Mapping[str, str], mechanism: str) -> dict[str, Any]:
     mechanism = mechanism.upper()
     if mechanism not in _MECHANISMS:
-        raise ConfigInvalid(f"Invalid value {mechanism} for configuration sasl.mechanism: String must be one of: "
-                            f"{', '.join(_MECHANISMS)}")
+        raise ConfigInvalid(
+            f"Invalid value {mechanism} for configuration sasl.mechanism: String must be one of: "
+            f"{', '.join(_MECHANISMS)}"
+        )
     result: dict[str, Any] = {"sasl_mechanism": mechanism}
     if mechanism == "GSSAPI":
         if find_spec("gssapi") is None:
-            raise ConfigInvalid("sasl.mechanism GSSAPI (Kerberos) needs the Python package gssapi, which is not installed: "
-                                "install it (pip install gssapi), or set sasl.mechanism")
+            raise ConfigInvalid(
+                "sasl.mechanism GSSAPI (Kerberos) needs the Python package gssapi, which is not installed: "
+                "install it (pip install gssapi), or set sasl.mechanism"
+            )
         return result
     jaas = properties.get("sasl.jaas.config")
     if jaas is None and mechanism == "OAUTHBEARER":
@@ -258,14 +313,22 @@ def inherited(worker: Mapping[str, str], prefix: str) -> dict[str, str]:
     ``bootstrap.servers`` comes from the worker. Its security settings do too where the prefix sets none of its own: Kafka
     Connect makes one repeat them, and plain text is never what a worker with TLS is meant to use.
     """
-    own = {name[len(prefix):]: value for name, value in worker.items()
-           if name.startswith(prefix) and not name.startswith((prefix + "override.", "admin.listeners"))}
+    own = {
+        name[len(prefix) :]: value
+        for name, value in worker.items()
+        if name.startswith(prefix) and not name.startswith((prefix + "override.", "admin.listeners"))
+    }
     result: dict[str, str] = {}
     if "bootstrap.servers" in worker:
         result["bootstrap.servers"] = worker["bootstrap.servers"]
     if not any(name.startswith(SECURITY_PREFIXES) for name in own):
-        result.update({name: value for name, value in worker.items()
-                       if name.startswith(SECURITY_PREFIXES) and name not in _SERVER_ONLY})
+        result.update(
+            {
+                name: value
+                for name, value in worker.items()
+                if name.startswith(SECURITY_PREFIXES) and name not in _SERVER_ONLY
+            }
+        )
     return result | own
 
 
@@ -273,8 +336,10 @@ _POLICY_CLASS: Final = "ConnectorClientConfigOverridePolicy"
 _POLICY_NAMES: Final = ("All", "None", "Principal", "Allowlist")
 #: What ``connector.client.config.override.policy`` may be, with the Java class names it stands for (KIP-458, KIP-1188).
 POLICIES: Final[Mapping[str, str]] = {
-    form: name for name in _POLICY_NAMES
-    for form in (name, f"{name}{_POLICY_CLASS}", f"org.apache.kafka.connect.connector.policy.{name}{_POLICY_CLASS}")}
+    form: name
+    for name in _POLICY_NAMES
+    for form in (name, f"{name}{_POLICY_CLASS}", f"org.apache.kafka.connect.connector.policy.{name}{_POLICY_CLASS}")
+}
 _PRINCIPAL: Final = frozenset({"security.protocol", "sasl.jaas.config", "sasl.mechanism"})
 POLICY: Final = "connector.client.config.override.policy"
 ALLOWLIST: Final = "connector.client.config.override.allowlist"
@@ -291,12 +356,14 @@ def overrides(connector: Mapping[str, str], prefix: str, worker: Mapping[str, st
     Raises:
         ConfigInvalid: the policy is unknown, or forbids one of the properties.
     """
-    result = {name[len(prefix):]: value for name, value in connector.items() if name.startswith(prefix)}
+    result = {name[len(prefix) :]: value for name, value in connector.items() if name.startswith(prefix)}
     policy, allowed = _policy(worker)
     forbidden = [name for name in result if allowed is not None and name not in allowed]
     if forbidden:
-        raise ConfigInvalid(f"The '{policy}' policy does not allow {', '.join(prefix + name for name in forbidden)} to be "
-                            "overridden in the connector configuration")
+        raise ConfigInvalid(
+            f"The '{policy}' policy does not allow {', '.join(prefix + name for name in forbidden)} to be "
+            "overridden in the connector configuration"
+        )
     return result
 
 
@@ -324,6 +391,8 @@ def _policy(worker: Mapping[str, str]) -> tuple[str, frozenset[str] | None]:
 
 def unknown_policy(policy: str) -> str:
     """What to say of a policy that there is none of."""
-    return (f"Invalid value {policy} for configuration {POLICY}: must be one of {', '.join(_POLICY_NAMES)} (or the name of "
-            f"Kafka Connect's class). A policy class of your own can't run here: set Allowlist, and {ALLOWLIST} to the "
-            "properties that connectors may override")
+    return (
+        f"Invalid value {policy} for configuration {POLICY}: must be one of {', '.join(_POLICY_NAMES)} (or the name of "
+        f"Kafka Connect's class). A policy class of your own can't run here: set Allowlist, and {ALLOWLIST} to the "
+        "properties that connectors may override"
+    )

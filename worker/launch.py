@@ -3,6 +3,7 @@
 Exit codes: 0 after a signal, 1 when the worker could not start, 2 for a mistake in the properties, 75 when it can't go on and
 a supervisor should start it anew.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -45,8 +46,14 @@ _READY_DEADLINE_S: Final = 120.0
 _CREATE_DEADLINE_S: Final = 60.0
 _RETRY_S: Final = 1.0
 #: A third-party logger speaks up only when it matters: what they report at lower levels, the worker reports in its own words.
-_QUIET: Final = {"aiokafka": "FATAL", "faust": "ERROR", "mode": "ERROR", "aiohttp.access": "WARN", "worker.rest.access": "WARN",
-                 "asyncio": "ERROR"}
+_QUIET: Final = {
+    "aiokafka": "FATAL",
+    "faust": "ERROR",
+    "mode": "ERROR",
+    "aiohttp.access": "WARN",
+    "worker.rest.access": "WARN",
+    "asyncio": "ERROR",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,7 +90,9 @@ def read_connector(path: Path) -> dict[str, str]:
         inner = body.get("config", body)
         if not isinstance(inner, dict):
             raise ConfigInvalid(f"{path}: the field 'config' must be an object")
-        config = {name: value if isinstance(value, str) else orjson.dumps(value).decode() for name, value in inner.items()}
+        config = {
+            name: value if isinstance(value, str) else orjson.dumps(value).decode() for name, value in inner.items()
+        }
         if "name" in body:
             config["name"] = str(body["name"])
     if not config.get("name"):
@@ -91,8 +100,9 @@ def read_connector(path: Path) -> dict[str, str]:
     return config
 
 
-async def run_worker(properties: Mapping[str, str], connectors: Sequence[Mapping[str, str]],
-                     processes: int | None = None) -> int:
+async def run_worker(
+    properties: Mapping[str, str], connectors: Sequence[Mapping[str, str]], processes: int | None = None
+) -> int:
     """Run a worker until SIGTERM or SIGINT; returns the exit code.
 
     Args:
@@ -136,7 +146,9 @@ async def _parse(properties: Mapping[str, str]) -> tuple[dict[str, str], Config,
     return resolved, config, keeper(providers, masker.add, resolved)
 
 
-async def _run(process: ControlProcess, config: Config, connectors: Sequence[Mapping[str, str]], signals: _Signals) -> int:
+async def _run(
+    process: ControlProcess, config: Config, connectors: Sequence[Mapping[str, str]], signals: _Signals
+) -> int:
     started = time.monotonic()
     starting = asyncio.create_task(_start(process, config, connectors, started))
     asked = asyncio.create_task(signals.first.wait())
@@ -165,14 +177,22 @@ async def _run(process: ControlProcess, config: Config, connectors: Sequence[Map
     return OK
 
 
-async def _start(process: ControlProcess, config: Config, connectors: Sequence[Mapping[str, str]], started: float) -> None:
+async def _start(
+    process: ControlProcess, config: Config, connectors: Sequence[Mapping[str, str]], started: float
+) -> None:
     await _reach_kafka(process, config)
     await process.start()
     await process.wait_ready(_READY_DEADLINE_S)
     node = process.node
     leader = node.view.leader.worker_id if node.view is not None else "?"
-    _log.info("Worker %s is ready after %.1f s: %d workers, %s leads, %d connectors", node.worker_id,
-              time.monotonic() - started, node.stats.members, leader, len(node.config.snapshot.connectors))
+    _log.info(
+        "Worker %s is ready after %.1f s: %d workers, %s leads, %d connectors",
+        node.worker_id,
+        time.monotonic() - started,
+        node.stats.members,
+        leader,
+        len(node.config.snapshot.connectors),
+    )
     settle_heap()
     for connector in connectors:
         await _create(process, connector)
@@ -198,9 +218,11 @@ async def _reach_kafka(process: ControlProcess, config: Config) -> None:
             if isinstance(error, LoginRefused) and not error.passing:
                 raise
             if time.monotonic() + _RETRY_S >= until:
-                raise Retriable(f"no Kafka broker answered at {servers} (bootstrap.servers) within {deadline_s:g} s "
-                                f"(kafka.start.timeout.ms). Start Kafka, or correct bootstrap.servers and the security "
-                                f"settings. The last try: {error}") from error
+                raise Retriable(
+                    f"no Kafka broker answered at {servers} (bootstrap.servers) within {deadline_s:g} s "
+                    f"(kafka.start.timeout.ms). Start Kafka, or correct bootstrap.servers and the security "
+                    f"settings. The last try: {error}"
+                ) from error
             if not told:
                 _log.warning("Waiting up to %g s for Kafka at %s: %s", deadline_s, servers, error)
                 told = True
@@ -225,8 +247,12 @@ async def _create(process: ControlProcess, connector: Mapping[str, str]) -> None
             _log.info("Connector %s from the command line was %s", name, "created" if created else "updated")
             return
         if time.monotonic() > until:
-            _log.error("Connector %s from the command line could not be created within %g s: %s", name, _CREATE_DEADLINE_S,
-                       problem)
+            _log.error(
+                "Connector %s from the command line could not be created within %g s: %s",
+                name,
+                _CREATE_DEADLINE_S,
+                problem,
+            )
             return
         await asyncio.sleep(_RETRY_S)
 
@@ -270,4 +296,3 @@ class _Signals:
         else:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-

@@ -2,6 +2,7 @@
 
 Java's level names are used everywhere an operator sees one. ``/admin/loggers`` (KIP-495, KIP-976) works on ``LoggerRegistry``.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -23,7 +24,15 @@ if TYPE_CHECKING:
 ROOT: Final = "root"
 #: Java level names -> Python's numbers; OFF is above everything, ALL below.
 LEVELS: Final[dict[str, int]] = {
-    "ALL": 1, "TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50, "OFF": 100}
+    "ALL": 1,
+    "TRACE": 5,
+    "DEBUG": 10,
+    "INFO": 20,
+    "WARN": 30,
+    "ERROR": 40,
+    "FATAL": 50,
+    "OFF": 100,
+}
 _FORMATS: Final = ("text", "json")
 #: ``LoggerRegistry.list`` hides the built-in in its class.
 _Names = list[str]
@@ -121,7 +130,9 @@ class LoggerRegistry:
     def list(self) -> dict[str, LoggerState]:
         """Root and every logger whose own level is set, by name."""
         named = {name: logger for name, logger in self._loggers().items() if logger.level != logging.NOTSET}
-        return {name: self._state(name, logger) for name, logger in sorted((*named.items(), (ROOT, self._manager.root)))}
+        return {
+            name: self._state(name, logger) for name, logger in sorted((*named.items(), (ROOT, self._manager.root)))
+        }
 
     def get(self, name: str) -> LoggerState | None:
         """A logger's level in effect; None if there is no such logger (it is not made)."""
@@ -146,8 +157,11 @@ class LoggerRegistry:
             for start in (name, *_JAVA_NAMES.get(name, ())):
                 self._manager.getLogger(start)
             starts = (name, *_JAVA_NAMES.get(name, ()))
-            affected = {found: logger for found, logger in self._loggers().items()
-                        if any(found == start or found.startswith(f"{start}.") for start in starts)}
+            affected = {
+                found: logger
+                for found, logger in self._loggers().items()
+                if any(found == start or found.startswith(f"{start}.") for start in starts)
+            }
         now = int(self._clock())
         # Before any is set: those below take over what stands above them.
         changed = sorted(found for found, logger in affected.items() if logger.getEffectiveLevel() != number)
@@ -206,8 +220,9 @@ class _RepeatFilter(logging.Filter):
         if record.levelno < logging.WARNING:
             return True
         error = repr(record.exc_info[1]) if record.exc_info else ""
-        held_back = self._limiter.admit((record.name, record.levelno, _connector_of(record), record.getMessage(), error),
-                                        time.monotonic())
+        held_back = self._limiter.admit(
+            (record.name, record.levelno, _connector_of(record), record.getMessage(), error), time.monotonic()
+        )
         if held_back:
             record.repeated = held_back
         return held_back is not None
@@ -245,9 +260,14 @@ class JsonFormatter(logging.Formatter):
         """The object."""
         connector, scope = _connector_of(record)
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        fields: dict[str, Any] = {"time": f"{moment}.{int(record.msecs):03d}Z", "level": java_level(record.levelno),
-                                  "logger": record.name, "line": record.lineno, "message": record.getMessage(),
-                                  "process": record.process}
+        fields: dict[str, Any] = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": java_level(record.levelno),
+            "logger": record.name,
+            "line": record.lineno,
+            "message": record.getMessage(),
+            "process": record.process,
+        }
         if connector:
             fields["connector"] = connector
             fields["scope"] = scope
@@ -260,8 +280,12 @@ class JsonFormatter(logging.Formatter):
         try:
             return orjson.dumps(fields).decode()
         except orjson.JSONEncodeError:  # an unpaired surrogate in a message
-            return orjson.dumps({name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-                                 for name, value in fields.items()}).decode()
+            return orjson.dumps(
+                {
+                    name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+                    for name, value in fields.items()
+                }
+            ).decode()
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
@@ -285,7 +309,9 @@ def configure(form: str = "text", level: str = "INFO", stream: TextIO | None = N
         ConfigInvalid: unknown form or level.
     """
     if form not in _FORMATS:
-        raise ConfigInvalid(f"Invalid value {form} for configuration log.format: String must be one of: {', '.join(_FORMATS)}")
+        raise ConfigInvalid(
+            f"Invalid value {form} for configuration log.format: String must be one of: {', '.join(_FORMATS)}"
+        )
     number = parse_level(level)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(TextFormatter() if form == "text" else JsonFormatter())

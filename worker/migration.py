@@ -4,6 +4,7 @@ Reads the worker's properties and the cluster's config and offsets topics, write
 cluster runs. Each connector's configuration is validated as ``PUT /connector-plugins/.../config/validate`` does it, which
 includes the connector's own look at its source.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -112,11 +113,15 @@ async def check(properties: Mapping[str, str], deadline_s: float = 60.0) -> Repo
         elif selection.environments:
             finding.problems += selection.problems.values()
             names = ", ".join(catalog.environments[key].name for key in selection.environments)
-            finding.notes.append(f"its plugins are in {names} of plugin.path: the worker checks its options when it starts it")
+            finding.notes.append(
+                f"its plugins are in {names} of plugin.path: the worker checks its options when it starts it"
+            )
         else:
             await _examine(finding, connector, registry, transformer, masker, resolved, deadline_s)
         if name in snapshot.inconsistent:
-            finding.notes.append("its task configurations are incomplete in the topic (compaction): they are made again")
+            finding.notes.append(
+                "its task configurations are incomplete in the topic (compaction): they are made again"
+            )
         findings.append(finding)
     return Report([*warnings, *unusable], config["config.storage.topic"], findings)
 
@@ -127,32 +132,44 @@ async def plugins_of(registry: PluginRegistry, plugin_path: str) -> tuple[Catalo
     found = await asyncio.to_thread(scan, [item.strip() for item in plugin_path.split(",") if item.strip()], own)
     described = await describe_all(found.environments.values())
     failures = {"": registry.failures} | {
-        found.environments[key].name: each.failures for key, each in described.items()}
+        found.environments[key].name: each.failures for key, each in described.items()
+    }
     unusable = [f"plugins in {what} can't be used: {why}" for what, why in found.failures.items()]
     unusable += [f"plugin {value} can't be used: {why}" for each in failures.values() for value, why in each.items()]
-    return Catalog([*registry.infos(), *(plugin for each in described.values() for plugin in each.plugins)],
-                   found.environments, own, failures=failures), unusable
+    return Catalog(
+        [*registry.infos(), *(plugin for each in described.values() for plugin in each.plugins)],
+        found.environments,
+        own,
+        failures=failures,
+    ), unusable
 
 
-async def _read(config_topic: str, offsets_topic: str, client: Mapping[str, Any],
-                deadline_s: float) -> tuple[ClusterSnapshot, dict[str, int]]:
+async def _read(
+    config_topic: str, offsets_topic: str, client: Mapping[str, Any], deadline_s: float
+) -> tuple[ClusterSnapshot, dict[str, int]]:
     # A worker would create what is missing; here a missing topic is a mistake in the file.
     async with TopicAdmin(client, deadline_s) as admin:
         for named_by, topic in (("config.storage.topic", config_topic), ("offset.storage.topic", offsets_topic)):
             try:
                 present = await admin.partitions(topic)
             except KafkaError as error:
-                raise ConfigInvalid(f"topic {topic!r} ({named_by}) can't be described ({error!r}): this user needs the "
-                                    "permissions Describe and Read on it") from error
+                raise ConfigInvalid(
+                    f"topic {topic!r} ({named_by}) can't be described ({error!r}): this user needs the "
+                    "permissions Describe and Read on it"
+                ) from error
             if present is None:
-                raise ConfigInvalid(f"topic {topic!r} ({named_by}) does not exist, or this user may not see it: check that "
-                                    f"{named_by} and bootstrap.servers are the Java cluster's, and the user's permissions")
+                raise ConfigInvalid(
+                    f"topic {topic!r} ({named_by}) does not exist, or this user may not see it: check that "
+                    f"{named_by} and bootstrap.servers are the Java cluster's, and the user's permissions"
+                )
     configs = ConfigStore(config_topic, client, lambda _: None)
     try:
         await configs.log.start(deadline_s)
     except Retriable as error:
-        raise Retriable(f"the config topic {config_topic!r} could not be read ({error}): check bootstrap.servers, that "
-                        "config.storage.topic is the Java cluster's, and that this user may read it") from error
+        raise Retriable(
+            f"the config topic {config_topic!r} could not be read ({error}): check bootstrap.servers, that "
+            "config.storage.topic is the Java cluster's, and that this user may read it"
+        ) from error
     try:
         snapshot = configs.snapshot
     finally:
@@ -165,16 +182,25 @@ async def _read(config_topic: str, offsets_topic: str, client: Mapping[str, Any]
         await store.stop()
 
 
-async def _examine(finding: Finding, connector: Mapping[str, str], registry: PluginRegistry, transformer: ConfigTransformer,
-                   masker: SecretMasker, worker: Mapping[str, str], deadline_s: float) -> None:
+async def _examine(
+    finding: Finding,
+    connector: Mapping[str, str],
+    registry: PluginRegistry,
+    transformer: ConfigTransformer,
+    masker: SecretMasker,
+    worker: Mapping[str, str],
+    deadline_s: float,
+) -> None:
     """Fill in problems and notes; every text is free of secrets."""
     try:
         resolved, _ = await transformer.transform_async(connector)
         masker.learn(resolved)
         for value in resolved.values():
             for provider, path, key in references(value):
-                finding.notes.append(f"${{{provider}:{path}:{key}}} has no value on this machine: run this where the worker "
-                                     "will run, and name its config.providers")
+                finding.notes.append(
+                    f"${{{provider}:{path}:{key}}} has no value on this machine: run this where the worker "
+                    "will run, and name its config.providers"
+                )
         answer = await validate(registry, connector, None, worker, resolved=resolved, deadline_s=deadline_s)
     except ConfigInvalid as error:
         finding.problems.append(_unknown(finding.connector_class, str(error)) or masker.scrub(str(error)))
@@ -183,8 +209,10 @@ async def _examine(finding: Finding, connector: Mapping[str, str], registry: Plu
         finding.problems.append(masker.scrub(str(error)))
         return
     for item in answer["configs"]:
-        finding.problems += [masker.scrub(text if item["value"]["name"] in text else f"{item['value']['name']}: {text}")
-                             for text in item["value"]["errors"]]
+        finding.problems += [
+            masker.scrub(text if item["value"]["name"] in text else f"{item['value']['name']}: {text}")
+            for text in item["value"]["errors"]
+        ]
     finding.notes += [masker.scrub(f"{each['name']}: {each['message']}") for each in answer.get("warnings", ())]
     if not finding.offsets and finding.state != "STOPPED":
         finding.notes.append("no offset is saved: it starts from the beginning")
@@ -195,12 +223,16 @@ def _unknown(connector_class: str, complaint: str) -> str | None:
     if not connector_class.strip():
         return f"{_CLASS} is missing"
     if _SINK in connector_class.rpartition(".")[2]:
-        return (f"{connector_class} is a sink connector: those don't run here, Spark jobs take their place "
-                "(docs/connectors/spark-job.md). Delete it, or leave it FAILED, once a job does its work")
+        return (
+            f"{connector_class} is a sink connector: those don't run here, Spark jobs take their place "
+            "(docs/connectors/spark-job.md). Delete it, or leave it FAILED, once a job does its work"
+        )
     if complaint.startswith(_NOT_FOUND):
         # The complaint goes on with all classes that there are: too long for a list of many connectors.
-        return (f"{connector_class} is not here (`millrace plugins` shows what is): put a package that has it into plugin.path "
-                "(docs/plugins.md), or leave the connector on a Java cluster")
+        return (
+            f"{connector_class} is not here (`millrace plugins` shows what is): put a package that has it into plugin.path "
+            "(docs/plugins.md), or leave the connector on a Java cluster"
+        )
     return None
 
 
@@ -210,11 +242,15 @@ def as_text(report: Report) -> str:
     lines.append(f"{report.config_topic}: {len(report.findings)} connectors")
     for finding in report.findings:
         verdict = "can't run here" if finding.problems else "ready"
-        lines.append(f"{finding.name}: {verdict} ({finding.connector_class}, {finding.state}, {finding.offsets} offsets)")
+        lines.append(
+            f"{finding.name}: {verdict} ({finding.connector_class}, {finding.state}, {finding.offsets} offsets)"
+        )
         lines += [f"  problem: {text}" for text in finding.problems]
         lines += [f"  note: {text}" for text in finding.notes]
     failing = sum(bool(finding.problems) for finding in report.findings)
-    lines.append(f"{failing} of {len(report.findings)} connectors can't run here" if failing else "all connectors can run here")
+    lines.append(
+        f"{failing} of {len(report.findings)} connectors can't run here" if failing else "all connectors can run here"
+    )
     return "\n".join(lines)
 
 
@@ -226,7 +262,10 @@ def run(options: argparse.Namespace) -> int:
     except MillraceError as error:
         sys.stderr.write(f"millrace: {error}\n")
         return 2
-    text = (json.dumps({"ready": report.ready, **asdict(report)}, indent=1, ensure_ascii=False) if options.json
-            else as_text(report))
+    text = (
+        json.dumps({"ready": report.ready, **asdict(report)}, indent=1, ensure_ascii=False)
+        if options.json
+        else as_text(report)
+    )
     sys.stdout.write(text + "\n")
     return 0 if report.ready else 1

@@ -4,6 +4,7 @@ With ``sasl.oauthbearer.token.endpoint.url`` a token is fetched by OAuth 2's cli
 over HTTP on the event loop. Without it, and with ``unsecuredLoginStringClaim_sub`` in ``sasl.jaas.config``, an unsigned token
 is made here, which brokers take only while they are set up for development.
 """
+
 from __future__ import annotations
 
 import base64
@@ -56,13 +57,16 @@ def token_provider(properties: Mapping[str, str], jaas: Mapping[str, str]) -> Ab
             raise ConfigInvalid(f"sasl.mechanism OAUTHBEARER needs {_URL} with a client's id and secret")
         return UnsecuredTokens(subject)
     if not url.startswith(("http://", "https://")):
-        raise ConfigInvalid(f"Invalid value {url} for configuration {_URL}: tokens are fetched from http:// and https:// "
-                            "addresses")
+        raise ConfigInvalid(
+            f"Invalid value {url} for configuration {_URL}: tokens are fetched from http:// and https:// addresses"
+        )
     client = properties.get(_ID) or jaas.get("clientId")
     secret = properties.get(_SECRET) or jaas.get("clientSecret")
     if not client or not secret:
-        raise ConfigInvalid(f"sasl.mechanism OAUTHBEARER with {_URL} needs a client: set {_ID} and {_SECRET}, or clientId and "
-                            "clientSecret in sasl.jaas.config")
+        raise ConfigInvalid(
+            f"sasl.mechanism OAUTHBEARER with {_URL} needs a client: set {_ID} and {_SECRET}, or clientId and "
+            "clientSecret in sasl.jaas.config"
+        )
     context = tls.client_context(properties) if url.startswith("https:") else None
     return ClientCredentials(url, client, secret, properties.get(_SCOPE) or jaas.get("scope", ""), context)
 
@@ -97,8 +101,10 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
 
     def __init__(self, url: str, client: str, secret: str, scope: str, context: ssl.SSLContext | None) -> None:
         self._url = url
-        self._headers = {"Authorization": f"Basic {base64.b64encode(f'{client}:{secret}'.encode()).decode()}",
-                         "Accept": "application/json"}
+        self._headers = {
+            "Authorization": f"Basic {base64.b64encode(f'{client}:{secret}'.encode()).decode()}",
+            "Accept": "application/json",
+        }
         self._form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
         self._context = context
         self._token = ""
@@ -120,12 +126,16 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
 
     async def _fetch(self) -> tuple[str, float]:
         try:
-            async with (aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_DEADLINE_S)) as session,
-                        session.post(self._url, data=self._form, headers=self._headers, ssl=self._context or True) as answer):
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_DEADLINE_S)) as session,
+                session.post(self._url, data=self._form, headers=self._headers, ssl=self._context or True) as answer,
+            ):
                 status, body = answer.status, await answer.content.read(_ANSWER_LIMIT)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise KafkaConnectionError(f"the token endpoint {self._url} ({_URL}) does not answer: {error!r}; check its address "
-                                       "and that it runs") from error
+            raise KafkaConnectionError(
+                f"the token endpoint {self._url} ({_URL}) does not answer: {error!r}; check its address "
+                "and that it runs"
+            ) from error
         if status >= 500:
             raise KafkaConnectionError(f"the token endpoint {self._url} ({_URL}) answers with status {status}")
         if status != 200:
@@ -134,7 +144,8 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
             found = orjson.loads(body)
             token, life_s = str(found["access_token"]), float(found.get("expires_in", 300))
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            raise SaslAuthenticationFailed(f"the token endpoint {self._url} gives no token; is the address ({_URL}) "
-                                           "right?") from error
+            raise SaslAuthenticationFailed(
+                f"the token endpoint {self._url} gives no token; is the address ({_URL}) right?"
+            ) from error
         _log.debug("A token of %s holds for %g s", self._url, life_s)
         return token, life_s

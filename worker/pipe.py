@@ -3,6 +3,7 @@
 Both sides are asyncio; either may ask. The handler of a request runs as a task of its own, so a slow answer holds up
 nothing. When the stream ends, all pending requests fail with ``PipeClosed`` and ``closed`` is set.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -62,8 +63,14 @@ class Peer:
         scrub: takes secrets out of the texts of refusals, which people are shown.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: Outgoing, handler: Callable[[Any], Awaitable[Any]], incoming: Any,
-                 scrub: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: Outgoing,
+        handler: Callable[[Any], Awaitable[Any]],
+        incoming: Any,
+        scrub: Callable[[str], str] = str,
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._handler = handler
@@ -153,7 +160,8 @@ class Peer:
                 self._send(_ERROR, number, self._encode((type(error).__name__, self._scrub(str(error)))))
             else:
                 asyncio.get_running_loop().call_exception_handler(
-                    {"message": f"handling {type(message).__name__} failed", "exception": error})
+                    {"message": f"handling {type(message).__name__} failed", "exception": error}
+                )
             return
         if kind == _REQUEST:
             self._send(_ANSWER, number, self._encode(result))

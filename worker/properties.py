@@ -1,4 +1,5 @@
 """Java's ``.properties`` files, read as ``java.util.Properties.load`` reads them."""
+
 from __future__ import annotations
 
 import re
@@ -48,6 +49,7 @@ def _unescape(text: str, number: int) -> str:
         if escape == "u":
             raise ConfigInvalid(f"line {number}: Malformed \\uxxxx encoding: four hexadecimal digits must follow \\u")
         return _CONTROL.get(escape, escape)
+
     plain = _ESCAPE.sub(replaced, text) if "\\" in text else text
     # Characters beyond the basic plane are written as two escapes: put the halves together.
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if "\\u" in text else plain

@@ -3,6 +3,7 @@
 Only control passes here; records go from the source straight to Kafka. ``worker.pipe`` frames the messages. A request is
 answered (with the type named in its docstring) or refused with an error; an event is not answered.
 """
+
 from __future__ import annotations
 
 from typing import Literal
@@ -398,8 +399,23 @@ class Stats(Message, frozen=True):
 
 
 ToHost = (
-    Init | StartTask | StopTask | PauseTask | Instruct | StartConnector | StopConnector | Validate | DescribePlugins
-    | PluginConfig | AlterOffsets | JobOffsets | CheckSnapshot | ConnectorView | SetLogLevel | Ping | TopicForgotten
+    Init
+    | StartTask
+    | StopTask
+    | PauseTask
+    | Instruct
+    | StartConnector
+    | StopConnector
+    | Validate
+    | DescribePlugins
+    | PluginConfig
+    | AlterOffsets
+    | JobOffsets
+    | CheckSnapshot
+    | ConnectorView
+    | SetLogLevel
+    | Ping
+    | TopicForgotten
 )
 ToControl = ReadOffsets | TaskState | ConnectorState | TaskConfigs | ActiveTopic | LoopStuck | Stats
 

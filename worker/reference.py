@@ -1,4 +1,5 @@
 """The option and metric reference: pages of ``docs/reference`` made from the declarations alone."""
+
 from __future__ import annotations
 
 import json
@@ -23,7 +24,9 @@ def _default(key: ConfigKey) -> str:
         return "not set"
     if key.type is ConfigType.PASSWORD:
         return "hidden"
-    text = ",".join(map(java_string, key.default)) if isinstance(key.default, list | tuple) else java_string(key.default)
+    text = (
+        ",".join(map(java_string, key.default)) if isinstance(key.default, list | tuple) else java_string(key.default)
+    )
     return f"`{text}`" if text else "empty"
 
 
@@ -41,8 +44,10 @@ def table(definition: ConfigDef) -> str:
             kind = key.type.lower() + (f", {key.unit}" if key.unit else "")
             extra = f" Example: `{_cell(key.example)}`." if key.example else ""
             also = f" Also accepted as: {', '.join(f'`{alias}`' for alias in key.aliases)}." if key.aliases else ""
-            parts.append(f"| `{key.name}` | {kind} | {_cell(_default(key))} | {key.importance.lower()} "
-                         f"| {_cell(key.doc)}{extra}{also} |")
+            parts.append(
+                f"| `{key.name}` | {kind} | {_cell(_default(key))} | {key.importance.lower()} "
+                f"| {_cell(key.doc)}{extra}{also} |"
+            )
     return "\n".join(parts) + "\n"
 
 
@@ -70,11 +75,18 @@ def pages() -> dict[str, str]:
 
     registry = PluginRegistry("")
     result = {
-        "worker.md": _page("Worker properties", "The property file of `millrace worker`. Names and defaults are Kafka "
-                           "Connect's where it has the property; how they differ is in [connect-compatibility.md]"
-                           "(../connect-compatibility.md).", WORKER_CONFIG),
-        "connectors/common.md": _page("Options of every source connector", "What a connector configuration may hold beside the "
-                                      "connector's own options.", SOURCE_CONFIG),
+        "worker.md": _page(
+            "Worker properties",
+            "The property file of `millrace worker`. Names and defaults are Kafka "
+            "Connect's where it has the property; how they differ is in [connect-compatibility.md]"
+            "(../connect-compatibility.md).",
+            WORKER_CONFIG,
+        ),
+        "connectors/common.md": _page(
+            "Options of every source connector",
+            "What a connector configuration may hold beside the connector's own options.",
+            SOURCE_CONFIG,
+        ),
         "metrics.md": metrics_page(),
     }
     for name, connector in registry.builtin_connectors().items():
@@ -83,18 +95,26 @@ def pages() -> dict[str, str]:
             result[f"connectors/{name}.md"] = _page(
                 f"Options of the {name} connector",
                 f"`connector.class`: `{connector.__module__}.{connector.__qualname__}`.{also if connector.aliases else ''}\n\n"
-                "What the worker reads; all other options are the job's: [../jobs.md](../jobs.md).", JOB_CONFIG)
+                "What the worker reads; all other options are the job's: [../jobs.md](../jobs.md).",
+                JOB_CONFIG,
+            )
             continue
         result[f"connectors/{name}.md"] = _page(
             f"Options of the {name} connector",
             f"`connector.class`: `{connector.__module__}.{connector.__qualname__}`.{also if connector.aliases else ''}\n\n"
-            "The options that all connectors share are in [common.md](common.md).", connector.config_def)
+            "The options that all connectors share are in [common.md](common.md).",
+            connector.config_def,
+        )
     result["converters.md"] = _sections(
-        "Converters", "Options are given with the prefix `key.converter.`, `value.converter.` or `header.converter.`.",
-        registry.converter_definitions())
+        "Converters",
+        "Options are given with the prefix `key.converter.`, `value.converter.` or `header.converter.`.",
+        registry.converter_definitions(),
+    )
     result["transforms.md"] = _sections(
-        "Transforms and predicates", "Options are given with the prefix `transforms.ALIAS.` or `predicates.ALIAS.`.",
-        registry.transform_definitions())
+        "Transforms and predicates",
+        "Options are given with the prefix `transforms.ALIAS.` or `predicates.ALIAS.`.",
+        registry.transform_definitions(),
+    )
     result["jobs.md"] = _jobs_page()
     result["rest.md"] = _rest_page()
     result["openapi.json"] = _openapi()
@@ -106,14 +126,19 @@ def _rest_page() -> str:
     from worker.rest.openapi import TAGS
     from worker.rest.routes import ROUTES
 
-    intro = ("What each takes and answers is in [openapi.json](openapi.json), examples are in [../rest.md](../rest.md). The "
-             "role is what a caller needs once [access is restricted](../security.md): admin may do what operate may, and "
-             "operate what read may. Calls marked * are Millrace's own; Kafka Connect has the others.")
+    intro = (
+        "What each takes and answers is in [openapi.json](openapi.json), examples are in [../rest.md](../rest.md). The "
+        "role is what a caller needs once [access is restricted](../security.md): admin may do what operate may, and "
+        "operate what read may. Calls marked * are Millrace's own; Kafka Connect has the others."
+    )
     parts = [f"# Calls of the REST API\n{_NOTE}\n{intro}\n"]
     for tag, doc in TAGS.items():
-        rows = [f"| `{route.method} {route.path}`{'' if route.operation.kafka else ' *'} | {route.access} "
-                f"| {_cell(route.operation.summary)} | {', '.join(map(str, sorted(route.operation.replies)))} |"
-                for route in ROUTES["all"] if route.operation.tag is tag]
+        rows = [
+            f"| `{route.method} {route.path}`{'' if route.operation.kafka else ' *'} | {route.access} "
+            f"| {_cell(route.operation.summary)} | {', '.join(map(str, sorted(route.operation.replies)))} |"
+            for route in ROUTES["all"]
+            if route.operation.tag is tag
+        ]
         parts += [f"## {tag}\n\n{doc}\n\n| call | role | what it does | answers |\n|---|---|---|---|", *rows, ""]
     return "\n".join(parts)
 
@@ -133,28 +158,39 @@ def _jobs_page() -> str:
     from spark_jobs.config_keys import FRAME
     from spark_jobs.metrics import FRAME_METRICS
 
-    intro = ("What a job file ([../jobs/running.md](../jobs/running.md)) may hold: the frame's options, those of its source "
-             "format, and those of its sink or of the materializer. Nested mappings mean the same as dotted names.")
+    intro = (
+        "What a job file ([../jobs/running.md](../jobs/running.md)) may hold: the frame's options, those of its source "
+        "format, and those of its sink or of the materializer. Nested mappings mean the same as dotted names."
+    )
     parts = [f"# Options and metrics of Spark jobs\n{_NOTE}\n{intro}\n", "## The frame\n", table(FRAME)]
     metrics = [("Every job", FRAME_METRICS)]
-    kinds = {"Source format": jobs.targets(jobs.SOURCES), "Sink": jobs.targets(jobs.SINKS),
-             "Transformation": {"materialize": jobs.MATERIALIZER}}
+    kinds = {
+        "Source format": jobs.targets(jobs.SOURCES),
+        "Sink": jobs.targets(jobs.SINKS),
+        "Transformation": {"materialize": jobs.MATERIALIZER},
+    }
     for title, known in kinds.items():
         for name, where in sorted(known.items()):
             part = jobs.load(where)
             own = ConfigDef([key for key in part.config_def.keys.values() if key.name not in FRAME.keys])
             prefixes = "".join(f" Properties that begin with `{prefix}` are passed on." for prefix in part.pass_through)
             offers = f"Guarantees: {', '.join(part.guarantees)}.\n\n" if hasattr(part, "guarantees") else ""
-            parts.append(f"## {title} `{name}`\n\n{offers}{table(own) if own.keys else 'No options of its own.'}\n"
-                         + (f"\n{prefixes.strip()}\n" if prefixes else ""))
+            parts.append(
+                f"## {title} `{name}`\n\n{offers}{table(own) if own.keys else 'No options of its own.'}\n"
+                + (f"\n{prefixes.strip()}\n" if prefixes else "")
+            )
             if getattr(part, "metrics", ()):
                 metrics.append((f"{title} `{name}`", part.metrics))
-    parts.append("## Metrics\n\n`metrics.port` of a job serves them to Prometheus, each with the label `job`. A job "
-                 "that a worker runs shows its own on the worker's `/metrics`, with the labels `connector` and "
-                 "`task`; see [metrics.md](metrics.md).\n")
+    parts.append(
+        "## Metrics\n\n`metrics.port` of a job serves them to Prometheus, each with the label `job`. A job "
+        "that a worker runs shows its own on the worker's `/metrics`, with the labels `connector` and "
+        "`task`; see [metrics.md](metrics.md).\n"
+    )
     for title, declared in metrics:
         parts.append(f"### {title}\n\n| name | labels | type | unit | meaning |\n|---|---|---|---|---|")
-        parts += [f"| `millrace_job_{each.name}` | {', '.join(each.labels)} | {each.kind} | {each.unit} | {_cell(each.help)} |"
-                  for each in declared]
+        parts += [
+            f"| `millrace_job_{each.name}` | {', '.join(each.labels)} | {each.kind} | {each.unit} | {_cell(each.help)} |"
+            for each in declared
+        ]
         parts.append("")
     return "\n".join(parts)

@@ -1,4 +1,5 @@
 """Snapshots that wait for a time of day: what tasks get until then. Pure."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,10 @@ def due(instructions: Sequence[Mapping[str, Any]], now_ms: int) -> tuple[list[di
     """
     waits = [int(each.get(START_MS) or 0) - now_ms for each in instructions if each.get("state") == "running"]
     later = [wait for wait in waits if wait > 0]
-    current = [{**each, "state": "paused"} if each.get("state") == "running" and int(each.get(START_MS) or 0) > now_ms
-               else dict(each) for each in instructions]
+    current = [
+        {**each, "state": "paused"}
+        if each.get("state") == "running" and int(each.get(START_MS) or 0) > now_ms
+        else dict(each)
+        for each in instructions
+    ]
     return current, min(later, default=None)

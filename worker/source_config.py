@@ -3,6 +3,7 @@
 What the task host reads is declared in ``worker.host.options``, the transform pipeline's options in
 ``worker.transforms.options``, topic creation's in ``offsets.creation``; here they get their place in forms, beside the rest.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -51,8 +52,11 @@ _PLACES: Final[Mapping[str, _Place]] = {
     "offsets.storage.topic": _Place(OFFSETS_TOPIC, 1, Width.LONG, _LOW, "Offsets topic"),
     "errors.deadletterqueue.topic.name": _Place(ERRORS, 6, Width.MEDIUM, _MEDIUM, "Dead Letter Queue Topic Name"),
     "errors.deadletterqueue.topic.replication.factor": _Place(
-        ERRORS, 7, Width.MEDIUM, _MEDIUM, "Dead Letter Queue Topic Replication Factor"),
-    "errors.deadletterqueue.context.headers.enable": _Place(ERRORS, 8, Width.MEDIUM, _MEDIUM, "Enable Error Context Headers"),
+        ERRORS, 7, Width.MEDIUM, _MEDIUM, "Dead Letter Queue Topic Replication Factor"
+    ),
+    "errors.deadletterqueue.context.headers.enable": _Place(
+        ERRORS, 8, Width.MEDIUM, _MEDIUM, "Enable Error Context Headers"
+    ),
     "errors.restart.policy": _Place(ERRORS, 9, Width.SHORT, _MEDIUM, "Automatic Restart"),
     "errors.restart.max.attempts": _Place(ERRORS, 10, Width.SHORT, _LOW, "Restarts in a Row"),
     "errors.restart.delay.ms": _Place(ERRORS, 11, Width.MEDIUM, _LOW, "Delay Before a Restart"),
@@ -83,8 +87,11 @@ def name_problem(name: str, value: Any) -> str | None:
         return invalid(name, value, "String may not be empty")
     control = [str(ord(char)) for char in value if ord(char) < 32 or ord(char) == 127]
     if control:
-        return invalid(name, value, "String may not contain control sequences but had the following ASCII chars: "
-                       + ", ".join(control))
+        return invalid(
+            name,
+            value,
+            "String may not contain control sequences but had the following ASCII chars: " + ", ".join(control),
+        )
     return None
 
 
@@ -96,67 +103,173 @@ def _labels(name: str, value: Any) -> str | None:
 def _converter(what: str, order: int) -> tuple[ConfigKey, ConfigKey]:
     option = f"{what.lower()}.converter"
     return (
-        ConfigKey(name=option, type=ConfigType.CLASS, default=None, importance=_LOW, group=COMMON, order=order,
-                  width=Width.SHORT, display_name=f"{what} converter class",
-                  doc=f"Class that turns record {what.lower()}s into the bytes in Kafka. Java class names are accepted. "
-                      f"Not set, the worker's {option} is used with the worker's options. Options of a converter that is set "
-                      f"here are given as {option}.*.", example="org.apache.kafka.connect.json.JsonConverter"),
-        ConfigKey(name=f"{option}.plugin.version", type=ConfigType.STRING, default=None, importance=_LOW, group=COMMON,
-                  order=order + 1, width=Width.SHORT, display_name=f"{what} converter version",
-                  doc=f"Version range that {option} must lie in; looked at only if that is set.", example="[1.0,2.0)"),
+        ConfigKey(
+            name=option,
+            type=ConfigType.CLASS,
+            default=None,
+            importance=_LOW,
+            group=COMMON,
+            order=order,
+            width=Width.SHORT,
+            display_name=f"{what} converter class",
+            doc=f"Class that turns record {what.lower()}s into the bytes in Kafka. Java class names are accepted. "
+            f"Not set, the worker's {option} is used with the worker's options. Options of a converter that is set "
+            f"here are given as {option}.*.",
+            example="org.apache.kafka.connect.json.JsonConverter",
+        ),
+        ConfigKey(
+            name=f"{option}.plugin.version",
+            type=ConfigType.STRING,
+            default=None,
+            importance=_LOW,
+            group=COMMON,
+            order=order + 1,
+            width=Width.SHORT,
+            display_name=f"{what} converter version",
+            doc=f"Version range that {option} must lie in; looked at only if that is set.",
+            example="[1.0,2.0)",
+        ),
     )
 
 
 def _hosted(name: str) -> ConfigKey:
     key = next(key for key in CONNECTOR_KEYS if key.name == name)
     place = _PLACES[name]
-    return replace(key, group=place.group, order=place.order, width=place.width, importance=place.importance,
-                   display_name=place.label, validator=_CHECKS.get(name, key.validator))
+    return replace(
+        key,
+        group=place.group,
+        order=place.order,
+        width=place.width,
+        importance=place.importance,
+        display_name=place.label,
+        validator=_CHECKS.get(name, key.validator),
+    )
 
 
 _KEYS: Final = (
-    ConfigKey(name="name", type=ConfigType.STRING, validator=name_problem, importance=_HIGH, group=COMMON, order=1,
-              width=Width.MEDIUM, display_name="Connector name",
-              doc="Name of the connector; no other of the cluster may have it. Offsets are kept under it, also when the "
-                  "connector is deleted and made again."),
-    ConfigKey(name="connector.class", type=ConfigType.STRING, importance=_HIGH, group=COMMON, order=2, width=Width.LONG,
-              display_name="Connector class",
-              doc="The connector to run: its Python path, the Java class name it stands in for, or the short form of either.",
-              example="FileStreamSource"),
-    ConfigKey(name="connector.plugin.version", type=ConfigType.STRING, default=None, importance=_MEDIUM, group=COMMON, order=3,
-              width=Width.MEDIUM, display_name="Connector version",
-              doc="Version range that the connector must lie in; a version without brackets must be met exactly.",
-              example="[1.0,2.0)"),
-    ConfigKey(name="tasks.max", type=ConfigType.INT, default=1, validator=at_least(1), importance=_HIGH, group=COMMON, order=4,
-              width=Width.SHORT, display_name="Tasks max",
-              doc="The work is split into at most this many tasks; each runs on one core of one worker."),
-    ConfigKey(name="tasks.max.enforce", type=ConfigType.BOOLEAN, default=True, importance=_LOW, group=COMMON, order=5,
-              width=Width.SHORT, display_name="Enforce tasks max",
-              doc="Whether a connector that asks for more tasks than tasks.max fails. Deprecated in Kafka Connect."),
+    ConfigKey(
+        name="name",
+        type=ConfigType.STRING,
+        validator=name_problem,
+        importance=_HIGH,
+        group=COMMON,
+        order=1,
+        width=Width.MEDIUM,
+        display_name="Connector name",
+        doc="Name of the connector; no other of the cluster may have it. Offsets are kept under it, also when the "
+        "connector is deleted and made again.",
+    ),
+    ConfigKey(
+        name="connector.class",
+        type=ConfigType.STRING,
+        importance=_HIGH,
+        group=COMMON,
+        order=2,
+        width=Width.LONG,
+        display_name="Connector class",
+        doc="The connector to run: its Python path, the Java class name it stands in for, or the short form of either.",
+        example="FileStreamSource",
+    ),
+    ConfigKey(
+        name="connector.plugin.version",
+        type=ConfigType.STRING,
+        default=None,
+        importance=_MEDIUM,
+        group=COMMON,
+        order=3,
+        width=Width.MEDIUM,
+        display_name="Connector version",
+        doc="Version range that the connector must lie in; a version without brackets must be met exactly.",
+        example="[1.0,2.0)",
+    ),
+    ConfigKey(
+        name="tasks.max",
+        type=ConfigType.INT,
+        default=1,
+        validator=at_least(1),
+        importance=_HIGH,
+        group=COMMON,
+        order=4,
+        width=Width.SHORT,
+        display_name="Tasks max",
+        doc="The work is split into at most this many tasks; each runs on one core of one worker.",
+    ),
+    ConfigKey(
+        name="tasks.max.enforce",
+        type=ConfigType.BOOLEAN,
+        default=True,
+        importance=_LOW,
+        group=COMMON,
+        order=5,
+        width=Width.SHORT,
+        display_name="Enforce tasks max",
+        doc="Whether a connector that asks for more tasks than tasks.max fails. Deprecated in Kafka Connect.",
+    ),
     *_converter("Key", 6),
     *_converter("Value", 8),
     *_converter("Header", 10),
     *PIPELINE_KEYS,
-    ConfigKey(name="config.action.reload", type=ConfigType.STRING, default="restart", validator=one_of("none", "restart"),
-              importance=_LOW, group=COMMON, order=14, width=Width.MEDIUM, display_name="Reload Action",
-              doc="What to do when a config provider says that a value it gave has changed or expires: restart the connector "
-                  "with the new value, or nothing."),
-    *(_hosted(f"errors.{name}") for name in ("retry.timeout", "retry.delay.max.ms", "tolerance", "log.enable",
-                                             "log.include.messages")),
+    ConfigKey(
+        name="config.action.reload",
+        type=ConfigType.STRING,
+        default="restart",
+        validator=one_of("none", "restart"),
+        importance=_LOW,
+        group=COMMON,
+        order=14,
+        width=Width.MEDIUM,
+        display_name="Reload Action",
+        doc="What to do when a config provider says that a value it gave has changed or expires: restart the connector "
+        "with the new value, or nothing.",
+    ),
+    *(
+        _hosted(f"errors.{name}")
+        for name in ("retry.timeout", "retry.delay.max.ms", "tolerance", "log.enable", "log.include.messages")
+    ),
     replace(GROUPS_KEY, order=1),
-    *(_hosted(name) for name in ("exactly.once.support", "transaction.boundary", "transaction.boundary.interval.ms",
-                                 "offsets.storage.topic")),
+    *(
+        _hosted(name)
+        for name in (
+            "exactly.once.support",
+            "transaction.boundary",
+            "transaction.boundary.interval.ms",
+            "offsets.storage.topic",
+        )
+    ),
 )
 
 #: Options that Kafka Connect's source connectors don't have.
 EXTENSIONS: Final = (
-    *(_hosted(key.name) for key in CONNECTOR_KEYS if key.name.startswith(("errors.deadletterqueue.", "errors.restart."))),
-    ConfigKey(name=NODE_KEY, type=ConfigType.STRING, default=None, importance=_LOW, group=COMMON, order=15, width=Width.MEDIUM,
-              display_name="Node", doc="Run only on this worker: its host, its id (host:port), its label node, or a label "
-                                       "of this name (node.labels). For sources that can only be read on their own machine."),
-    ConfigKey(name=LABELS_KEY, type=ConfigType.LIST, default=[], validator=_labels, importance=_LOW, group=COMMON, order=16,
-              width=Width.MEDIUM, display_name="Labels", doc="Run only on workers that have all of these labels (node.labels).",
-              example="zone=a,disk=ssd"),
+    *(
+        _hosted(key.name)
+        for key in CONNECTOR_KEYS
+        if key.name.startswith(("errors.deadletterqueue.", "errors.restart."))
+    ),
+    ConfigKey(
+        name=NODE_KEY,
+        type=ConfigType.STRING,
+        default=None,
+        importance=_LOW,
+        group=COMMON,
+        order=15,
+        width=Width.MEDIUM,
+        display_name="Node",
+        doc="Run only on this worker: its host, its id (host:port), its label node, or a label "
+        "of this name (node.labels). For sources that can only be read on their own machine.",
+    ),
+    ConfigKey(
+        name=LABELS_KEY,
+        type=ConfigType.LIST,
+        default=[],
+        validator=_labels,
+        importance=_LOW,
+        group=COMMON,
+        order=16,
+        width=Width.MEDIUM,
+        display_name="Labels",
+        doc="Run only on workers that have all of these labels (node.labels).",
+        example="zone=a,disk=ssd",
+    ),
 )
 
 #: All of them; the reference is made from it.

@@ -3,6 +3,7 @@
 Each check runs the plugin as a task does, without Kafka and without a worker, raises ``AssertionError`` where it breaks the
 contract, and returns what came out, so that a test can say what it should have been.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from worker.transforms.base import Predicate, Transform
 
 
-def check_transform(kind: type[Transform], config: Mapping[str, str], records: Sequence[SourceRecord],
-                    side: Side = Side.VALUE) -> list[SourceRecord | None]:
+def check_transform(
+    kind: type[Transform], config: Mapping[str, str], records: Sequence[SourceRecord], side: Side = Side.VALUE
+) -> list[SourceRecord | None]:
     """What a transform makes of records.
 
     It must leave records as they are that come in, give the same when asked twice, reuse schemas, make values that fit their
@@ -48,21 +50,31 @@ def check_transform(kind: type[Transform], config: Mapping[str, str], records: S
     _require(list(records) == before, f"{kind.__name__} changed a record that came in; copy it first (copy_record)")
     _require([apply(record) for record in records] == results, f"{kind.__name__} gives something else the second time")
     again = kind(kind.config_def.parse(config), side).compile()
-    _require([again(record) for record in before] == results, f"{kind.__name__} gives something else when it is compiled again")
+    _require(
+        [again(record) for record in before] == results,
+        f"{kind.__name__} gives something else when it is compiled again",
+    )
     schemas: dict[tuple[int, int], SourceRecord] = {}
     for record, result in zip(records, results, strict=True):
         if result is None:
             continue
-        for what, schema, value in (("key", result.key_schema, result.key), ("value", result.value_schema, result.value)):
+        for what, schema, value in (
+            ("key", result.key_schema, result.key),
+            ("value", result.value_schema, result.value),
+        ):
             # A tombstone has its table's schema.
             problem = None if value is None else mismatch(schema, value, what)
             _require(problem is None, f"{kind.__name__}: {problem}")
         first = schemas.setdefault((id(record.key_schema), id(record.value_schema)), result)
         if first.value_schema == result.value_schema and first.key_schema == result.key_schema:
-            _require(first.value_schema is result.value_schema,
-                     f"{kind.__name__} makes a new value schema for each record: keep one for each that comes in (SchemaCache)")
-            _require(first.key_schema is result.key_schema,
-                     f"{kind.__name__} makes a new key schema for each record: keep one for each that comes in (SchemaCache)")
+            _require(
+                first.value_schema is result.value_schema,
+                f"{kind.__name__} makes a new value schema for each record: keep one for each that comes in (SchemaCache)",
+            )
+            _require(
+                first.key_schema is result.key_schema,
+                f"{kind.__name__} makes a new key schema for each record: keep one for each that comes in (SchemaCache)",
+            )
     for record in records:
         tombstone = copy.copy(record)
         tombstone.value = None
@@ -71,8 +83,9 @@ def check_transform(kind: type[Transform], config: Mapping[str, str], records: S
         except MillraceError:
             pass  # it says that it can't
         except Exception as error:
-            raise AssertionError(f"{kind.__name__} fails at a tombstone with {error!r}; pass it on, or raise Skippable"
-                                 ) from error
+            raise AssertionError(
+                f"{kind.__name__} fails at a tombstone with {error!r}; pass it on, or raise Skippable"
+            ) from error
     return results
 
 
@@ -89,13 +102,21 @@ def check_predicate(kind: type[Predicate], config: Mapping[str, str], records: S
     test = kind(kind.config_def.parse(config)).compile()
     answers = [test(record) for record in records]
     _require(list(records) == before, f"{kind.__name__} changed a record")
-    _require(all(isinstance(answer, bool) for answer in answers), f"{kind.__name__} answers with something else than a bool")
+    _require(
+        all(isinstance(answer, bool) for answer in answers), f"{kind.__name__} answers with something else than a bool"
+    )
     _require([test(record) for record in records] == answers, f"{kind.__name__} says something else the second time")
     return answers
 
 
-def check_converter(kind: type[Converter], config: Mapping[str, str], values: Iterable[tuple[Schema | None, Any]], *,
-                    is_key: bool = False, reads_back: bool = True) -> list[bytes | None]:
+def check_converter(
+    kind: type[Converter],
+    config: Mapping[str, str],
+    values: Iterable[tuple[Schema | None, Any]],
+    *,
+    is_key: bool = False,
+    reads_back: bool = True,
+) -> list[bytes | None]:
     """The bytes that a converter makes of values.
 
     It must write the same bytes twice, keep one encoder per schema, leave values as they are, refuse a value that is not of its
@@ -116,8 +137,14 @@ def check_converter(kind: type[Converter], config: Mapping[str, str], values: It
     return asyncio.run(_check_converter(kind, config, list(values), is_key=is_key, reads_back=reads_back))
 
 
-async def _check_converter(kind: type[Converter], config: Mapping[str, str], values: Sequence[tuple[Schema | None, Any]], *,
-                           is_key: bool, reads_back: bool) -> list[bytes | None]:
+async def _check_converter(
+    kind: type[Converter],
+    config: Mapping[str, str],
+    values: Sequence[tuple[Schema | None, Any]],
+    *,
+    is_key: bool,
+    reads_back: bool,
+) -> list[bytes | None]:
     converter = kind({**config, "converter.type": "key" if is_key else "value"}, is_key=is_key)
     written = []
     try:
@@ -127,10 +154,14 @@ async def _check_converter(kind: type[Converter], config: Mapping[str, str], val
             encode = converter.encoder("topic", schema)
             data = encode(value)
             _require(value == before, f"{kind.__name__} changed a value")
-            _require(data is None or isinstance(data, bytes), f"{kind.__name__} made a {type(data).__name__}, not bytes")
+            _require(
+                data is None or isinstance(data, bytes), f"{kind.__name__} made a {type(data).__name__}, not bytes"
+            )
             _require(encode(value) == data, f"{kind.__name__} writes something else the second time")
-            _require(converter.encoder("topic", schema) is encode,
-                     f"{kind.__name__} makes a new encoder each time: keep one per topic and schema (SchemaCache)")
+            _require(
+                converter.encoder("topic", schema) is encode,
+                f"{kind.__name__} makes a new encoder each time: keep one per topic and schema (SchemaCache)",
+            )
             for odd, what in ((None, "null"), (object(), "a value of no known type")):
                 try:
                     encode(odd)
@@ -140,7 +171,9 @@ async def _check_converter(kind: type[Converter], config: Mapping[str, str], val
                     raise AssertionError(f"{kind.__name__} fails at {what} with {error!r}; raise Skippable") from error
             await converter.prepare_data("topic", data)
             _, read = converter.to_connect("topic", data)
-            _require(not reads_back or read == value, f"{kind.__name__} reads {read!r} back where it has written {value!r}")
+            _require(
+                not reads_back or read == value, f"{kind.__name__} reads {read!r} back where it has written {value!r}"
+            )
             written.append(data)
     finally:
         await converter.close()

@@ -3,6 +3,7 @@
 Stores are PEM or PKCS12 files, whatever ``ssl.*.type`` says, or PEM text in the properties. Java's own format is refused with
 the command that converts it.
 """
+
 from __future__ import annotations
 
 import ssl
@@ -18,11 +19,24 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 _WORDS_OF_BORDERS: Final = ("KEY", "PRIVATE", "ENCRYPTED", "RSA", "EC", "CERTIFICATE")
 
 #: The properties that this module reads.
-PROPERTIES: Final = frozenset({
-    "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.certificates", "ssl.truststore.password",
-    "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.password",
-    "ssl.key.password", "ssl.endpoint.identification.algorithm", "ssl.cipher.suites", "ssl.enabled.protocols", "ssl.protocol",
-})
+PROPERTIES: Final = frozenset(
+    {
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.password",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.password",
+        "ssl.key.password",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.cipher.suites",
+        "ssl.enabled.protocols",
+        "ssl.protocol",
+    }
+)
 #: Those of them that name files.
 FILES: Final = ("ssl.truststore.location", "ssl.keystore.location")
 
@@ -53,8 +67,10 @@ def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit(context, properties)
     if not _load_identity(context, properties):
-        raise ConfigInvalid("An https listener needs a certificate: set ssl.keystore.location to a PEM or PKCS12 file with the "
-                            "private key and the certificate chain, or ssl.keystore.key and ssl.keystore.certificate.chain")
+        raise ConfigInvalid(
+            "An https listener needs a certificate: set ssl.keystore.location to a PEM or PKCS12 file with the "
+            "private key and the certificate chain, or ssl.keystore.key and ssl.keystore.certificate.chain"
+        )
     wanted = properties.get("ssl.client.auth", "none").lower()
     if wanted != "none":
         _load_trust(context, properties)
@@ -63,14 +79,19 @@ def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _limit(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
-    enabled = [item.strip() for item in properties.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",") if item.strip()]
+    enabled = [
+        item.strip() for item in properties.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",") if item.strip()
+    ]
     unknown = [item for item in enabled if item not in _VERSIONS]
     if unknown or not enabled:
-        raise ConfigInvalid(f"ssl.enabled.protocols names {', '.join(unknown) or 'nothing'}; "
-                            f"supported are {', '.join(_VERSIONS)}")
+        raise ConfigInvalid(
+            f"ssl.enabled.protocols names {', '.join(unknown) or 'nothing'}; supported are {', '.join(_VERSIONS)}"
+        )
     context.minimum_version = min(_VERSIONS[item] for item in enabled)
     context.maximum_version = max(_VERSIONS[item] for item in enabled)
-    ciphers = [name.strip() for name in properties.get("ssl.cipher.suites", "").replace(":", ",").split(",") if name.strip()]
+    ciphers = [
+        name.strip() for name in properties.get("ssl.cipher.suites", "").replace(":", ",").split(",") if name.strip()
+    ]
     if ciphers:
         try:
             tls.set_ciphers(context, ciphers)
@@ -89,8 +110,9 @@ def _load_trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{option}: {error}") from error
     except (OSError, ValueError) as error:
-        raise ConfigInvalid(f"{option}: the trusted certificates can't be used: {error}. They must be PEM, or a PKCS12 "
-                            "file") from error
+        raise ConfigInvalid(
+            f"{option}: the trusted certificates can't be used: {error}. They must be PEM, or a PKCS12 file"
+        ) from error
 
 
 def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> bool:
@@ -110,8 +132,10 @@ def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> bo
     try:
         tls.load_identity(context, found, own or store)
     except (OSError, ValueError) as error:
-        raise ConfigInvalid(f"{option}: the private key and its certificates can't be used: {error}. Check that the key "
-                            "belongs to the first certificate, and ssl.key.password where the key is encrypted") from error
+        raise ConfigInvalid(
+            f"{option}: the private key and its certificates can't be used: {error}. Check that the key "
+            "belongs to the first certificate, and ssl.key.password where the key is encrypted"
+        ) from error
     return True
 
 

@@ -1,4 +1,5 @@
 """Turns on an event loop for many coroutines that become ready at once."""
+
 from __future__ import annotations
 
 import asyncio

@@ -2,6 +2,7 @@
 
 What goes in is the configuration as the user wrote it; references to config providers are shown as they are, and secrets never.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from connectors.options import Config, ConfigKey, ConfigProblem
     from worker.plugins.registry import Plugin, PluginRegistry
 
-_CONVERTERS: Final = (("header.converter", "header_converter", "HeaderConverter"), ("key.converter", "converter", "Converter"),
-                      ("value.converter", "converter", "Converter"))
+_CONVERTERS: Final = (
+    ("header.converter", "header_converter", "HeaderConverter"),
+    ("key.converter", "converter", "Converter"),
+    ("value.converter", "converter", "Converter"),
+)
 
 _log = logging.getLogger("worker.validation")
 
@@ -66,9 +70,15 @@ def plugin_config(registry: PluginRegistry, plugin: str, version: str | None = N
 _NAMING: Final = {"transforms": "transforms", "predicates": "predicates", "topic.creation.groups": "topic.creation"}
 
 
-async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: str | None,
-                   worker_properties: Mapping[str, str], *, resolved: Mapping[str, str] | None = None,
-                   deadline_s: float = 25.0) -> dict[str, Any]:
+async def validate(
+    registry: PluginRegistry,
+    config: Mapping[str, str],
+    plugin: str | None,
+    worker_properties: Mapping[str, str],
+    *,
+    resolved: Mapping[str, str] | None = None,
+    deadline_s: float = 25.0,
+) -> dict[str, Any]:
     """The body of ``PUT /connector-plugins/{plugin}/config/validate``.
 
     Args:
@@ -116,11 +126,17 @@ async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: 
     await _ask_connector(connector, own, actual, values, worker_properties, deadline_s, noted)
     keys = {**common.keys, **own.keys}
     groups = list(dict.fromkeys([*common.groups, *own.groups]))
-    entries = [{"definition": None, "value": value_info(value, None)} for value in values.values() if value.name not in keys]
-    entries += [{"definition": definition_info(key), "value": value_info(values[key.name], key)} for key in keys.values()]
+    entries = [
+        {"definition": None, "value": value_info(value, None)} for value in values.values() if value.name not in keys
+    ]
+    entries += [
+        {"definition": definition_info(key), "value": value_info(values[key.name], key)} for key in keys.values()
+    ]
     errors = sum(len(value.errors) for value in values.values())
     for key, prefix, value in await asyncio.to_thread(client_overrides, actual, worker_properties):
-        entries.append({"definition": None if key is None else definition_info(key, prefix), "value": value_info(value, key)})
+        entries.append(
+            {"definition": None if key is None else definition_info(key, prefix), "value": value_info(value, key)}
+        )
         groups += [key.group] if key is not None and key.group is not None and key.group not in groups else []
         errors += bool(value.errors)
     for option, kind, _ in _CONVERTERS:
@@ -135,16 +151,28 @@ async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: 
     return {**body, "warnings": [{"name": each.name, "message": each.message} for each in noted]} if noted else body
 
 
-async def _validate_job(registry: PluginRegistry, found: Plugin, config: Mapping[str, str], actual: Mapping[str, str],
-                        worker_properties: Mapping[str, str], deadline_s: float) -> dict[str, Any]:
+async def _validate_job(
+    registry: PluginRegistry,
+    found: Plugin,
+    config: Mapping[str, str],
+    actual: Mapping[str, str],
+    worker_properties: Mapping[str, str],
+    deadline_s: float,
+) -> dict[str, Any]:
     """``validate`` for a connector that moves data itself: see there."""
     connector: type[JobConnector] = found.cls
     actual = connector.completed(actual, worker_kafka(worker_properties))
     # Which options there are may depend on parts that have to be imported first: not on the event loop.
     own = await asyncio.to_thread(connector.definition, actual)
     versions = registry.versions(found.kind, found.class_name)
-    common = ConfigDef([replace(key, default=versions[-1], recommender=_recommend(versions))
-                        if key.name == "connector.plugin.version" else key for key in JOB_CONFIG.keys.values()])
+    common = ConfigDef(
+        [
+            replace(key, default=versions[-1], recommender=_recommend(versions))
+            if key.name == "connector.plugin.version"
+            else key
+            for key in JOB_CONFIG.keys.values()
+        ]
+    )
     values = _evaluate(registry, common, actual)
     values |= _evaluate(registry, own, actual)
     complaint = registry.check_version(found, actual.get("connector.plugin.version"))
@@ -156,15 +184,25 @@ async def _validate_job(registry: PluginRegistry, found: Plugin, config: Mapping
     await _ask(connector, connector.validate(job_properties(own.canonical(actual), own)), values, deadline_s)
     keys = {**common.keys, **own.keys}
     groups = list(dict.fromkeys([*common.groups, *own.groups]))
-    entries = [{"definition": None, "value": value_info(value, None)} for value in values.values() if value.name not in keys]
-    entries += [{"definition": definition_info(key), "value": value_info(values[key.name], key)} for key in keys.values()]
+    entries = [
+        {"definition": None, "value": value_info(value, None)} for value in values.values() if value.name not in keys
+    ]
+    entries += [
+        {"definition": definition_info(key), "value": value_info(values[key.name], key)} for key in keys.values()
+    ]
     _hide_resolved(entries, config, actual)
     errors = sum(len(value.errors) for value in values.values())
-    return {"name": config.get(CLASS_OPTION, found.class_name), "error_count": errors, "groups": groups, "configs": entries}
+    return {
+        "name": config.get(CLASS_OPTION, found.class_name),
+        "error_count": errors,
+        "groups": groups,
+        "configs": entries,
+    }
 
 
-def common_definition(registry: PluginRegistry, connector: Plugin, config: Mapping[str, str],
-                      worker_properties: Mapping[str, str]) -> ConfigDef:
+def common_definition(
+    registry: PluginRegistry, connector: Plugin, config: Mapping[str, str], worker_properties: Mapping[str, str]
+) -> ConfigDef:
     """The options that every source connector has, as they are for this one.
 
     The connector and the worker give defaults and recommended values, the configuration adds the options of its transforms,
@@ -182,7 +220,8 @@ def common_definition(registry: PluginRegistry, connector: Plugin, config: Mappi
             keys.append(key)
             continue
         default = worker_properties.get(option) or (
-            "org.apache.kafka.connect.storage.SimpleHeaderConverter" if option == "header.converter" else None)
+            "org.apache.kafka.connect.storage.SimpleHeaderConverter" if option == "header.converter" else None
+        )
         if key.name == option:
             shown = _canonical(registry, kind, default) if default else None
             keys.append(replace(key, default=shown, recommender=_recommend(registry.class_names(kind))))
@@ -192,8 +231,13 @@ def common_definition(registry: PluginRegistry, connector: Plugin, config: Mappi
             visible = bool(found) or _any_class(registry, named) is not None
             # The one in use, which is the latest that can be in one process with the connector.
             used = registry.find(kind, named) if found and key.name not in config else None
-            keys.append(replace(key, default=used.version if used is not None else found[-1] if found else None,
-                                recommender=_recommend(found, visible=visible)))
+            keys.append(
+                replace(
+                    key,
+                    default=used.version if used is not None else found[-1] if found else None,
+                    recommender=_recommend(found, visible=visible),
+                )
+            )
     keys += transform_config_keys(config, registry)
     if worker_properties.get("topic.creation.enable", "true").strip().lower() != "false":
         keys += group_keys(config)
@@ -203,10 +247,17 @@ def common_definition(registry: PluginRegistry, connector: Plugin, config: Mappi
 def definition_info(key: ConfigKey, prefix: str = "") -> dict[str, Any]:
     """An option's declaration in Connect's form."""
     return {
-        "name": prefix + key.name, "type": str(key.type), "required": key.required,
-        "default_value": None if key.required else text_of(key.default, key.type), "importance": str(key.importance),
-        "documentation": key.doc, "group": key.group, "width": str(key.width), "display_name": key.display_name or key.name,
-        "dependents": list(key.dependents), "order": key.order,
+        "name": prefix + key.name,
+        "type": str(key.type),
+        "required": key.required,
+        "default_value": None if key.required else text_of(key.default, key.type),
+        "importance": str(key.importance),
+        "documentation": key.doc,
+        "group": key.group,
+        "width": str(key.width),
+        "display_name": key.display_name or key.name,
+        "dependents": list(key.dependents),
+        "order": key.order,
     }
 
 
@@ -215,9 +266,13 @@ def value_info(value: ConfigValue, key: ConfigKey | None) -> dict[str, Any]:
     kind = ConfigType.STRING if key is None else key.type
     item = ConfigType.STRING if kind is ConfigType.LIST else kind
     text = text_of(value.value, kind)
-    return {"name": value.name, "value": None if text is None else mask_patterns(text),
-            "recommended_values": [text_of(each, item) for each in value.recommended],
-            "errors": [mask_patterns(error) for error in value.errors], "visible": value.visible}
+    return {
+        "name": value.name,
+        "value": None if text is None else mask_patterns(text),
+        "recommended_values": [text_of(each, item) for each in value.recommended],
+        "errors": [mask_patterns(error) for error in value.errors],
+        "visible": value.visible,
+    }
 
 
 def text_of(value: Any, kind: ConfigType) -> str | None:
@@ -261,8 +316,11 @@ def _class_value(registry: PluginRegistry, option: str, value: str, errors: list
             if found is not None:
                 return found
             other = _any_class(registry, value)
-            errors.append(f"Class class {other} does not implement the {interface} interface" if other is not None
-                          else invalid(option, value, f"Class {value} could not be found."))
+            errors.append(
+                f"Class class {other} does not implement the {interface} interface"
+                if other is not None
+                else invalid(option, value, f"Class {value} could not be found.")
+            )
             return other
     resolve: Callable[[str], Any]
     if option.startswith("transforms.") and option.endswith(".type"):
@@ -282,8 +340,12 @@ def _class_value(registry: PluginRegistry, option: str, value: str, errors: list
             return None
         if other is None:
             return value
-        errors[:] = [f"Class class {other} does not implement the {interface} interface" if "could not be found." in error
-                     else error for error in errors]
+        errors[:] = [
+            f"Class class {other} does not implement the {interface} interface"
+            if "could not be found." in error
+            else error
+            for error in errors
+        ]
         return other
     return name
 
@@ -312,8 +374,9 @@ def _any_class(registry: PluginRegistry, value: str) -> str | None:
         return None
 
 
-def _check_versions(registry: PluginRegistry, connector: Plugin, config: Mapping[str, str],
-                    values: dict[str, ConfigValue]) -> None:
+def _check_versions(
+    registry: PluginRegistry, connector: Plugin, config: Mapping[str, str], values: dict[str, ConfigValue]
+) -> None:
     """KIP-891: complaints stand at the class and at its version; those about a converter's range itself at the version only."""
     complaint = registry.check_version(connector, config.get("connector.plugin.version"))
     if complaint is not None:
@@ -339,13 +402,23 @@ def _check_references(keys: Iterable[ConfigKey], resolved: Mapping[str, str], va
     for key in keys:
         text = resolved.get(key.name)
         if key.secret and text and only_references(text):
-            _complain(values, key.name, f"{text} in the option {key.name} has no value: check the provider's name "
-                                        "(config.providers), the path and the key")
+            _complain(
+                values,
+                key.name,
+                f"{text} in the option {key.name} has no value: check the provider's name "
+                "(config.providers), the path and the key",
+            )
 
 
-async def _ask_connector(connector: type[SourceConnector], definition: ConfigDef, raw: Mapping[str, str],
-                         values: dict[str, ConfigValue], worker_properties: Mapping[str, str], deadline_s: float,
-                         noted: list[ConfigProblem]) -> None:
+async def _ask_connector(
+    connector: type[SourceConnector],
+    definition: ConfigDef,
+    raw: Mapping[str, str],
+    values: dict[str, ConfigValue],
+    worker_properties: Mapping[str, str],
+    deadline_s: float,
+    noted: list[ConfigProblem],
+) -> None:
     """Ask the connector what only it knows: its own checks, exactly once, transaction boundaries. Warnings go to ``noted``."""
     own_errors = any(values[name].errors for name in definition.keys)
     config = None if own_errors else definition.parse(raw)
@@ -354,8 +427,13 @@ async def _ask_connector(connector: type[SourceConnector], definition: ConfigDef
     _check_exactly_once(connector, config, values, worker_properties)
 
 
-async def _ask(connector: type[SourceConnector | JobConnector], check: Coroutine[Any, Any, list[ConfigProblem]],
-               values: dict[str, ConfigValue], deadline_s: float, noted: list[ConfigProblem] | None = None) -> None:
+async def _ask(
+    connector: type[SourceConnector | JobConnector],
+    check: Coroutine[Any, Any, list[ConfigProblem]],
+    values: dict[str, ConfigValue],
+    deadline_s: float,
+    noted: list[ConfigProblem] | None = None,
+) -> None:
     """The complaints of the connector's own ``check``, or one about the check; warnings go to ``noted``."""
     try:
         async with asyncio.timeout(deadline_s):
@@ -367,10 +445,15 @@ async def _ask(connector: type[SourceConnector | JobConnector], check: Coroutine
                     continue
                 _complain(values, problem.name or CLASS_OPTION, problem.message)
     except TimeoutError:
-        _complain(values, CLASS_OPTION, f"The connector's own check took longer than {deadline_s:g} s: is the source it reads "
-                                        "from reachable from this worker?" if issubclass(connector, SourceConnector) else
-                  f"The connector's own check took longer than {deadline_s:g} s: are the systems it reads from and writes to "
-                  "reachable from this worker?")
+        _complain(
+            values,
+            CLASS_OPTION,
+            f"The connector's own check took longer than {deadline_s:g} s: is the source it reads "
+            "from reachable from this worker?"
+            if issubclass(connector, SourceConnector)
+            else f"The connector's own check took longer than {deadline_s:g} s: are the systems it reads from and writes to "
+            "reachable from this worker?",
+        )
     except ConfigInvalid as error:
         _complain(values, CLASS_OPTION, str(error))
     except Exception as error:  # noqa: BLE001 - foreign code may fail in any way; the user gets an answer all the same
@@ -378,20 +461,32 @@ async def _ask(connector: type[SourceConnector | JobConnector], check: Coroutine
         _complain(values, CLASS_OPTION, f"The connector's own check failed with {type(error).__name__}: {error}")
 
 
-def _check_exactly_once(connector: type[SourceConnector], config: Config | None, values: dict[str, ConfigValue],
-                        worker_properties: Mapping[str, str]) -> None:
+def _check_exactly_once(
+    connector: type[SourceConnector],
+    config: Config | None,
+    values: dict[str, ConfigValue],
+    worker_properties: Mapping[str, str],
+) -> None:
     """KIP-618's preflight checks, with Kafka Connect's texts."""
     support = values["exactly.once.support"]
     if not support.errors and str(support.value).strip().lower() == "required":
         if worker_properties.get("exactly.once.source.support", "disabled").strip().lower() != "enabled":
             support.errors.append("This worker does not have exactly-once source support enabled.")
         if config is not None and not _asked(support, lambda: connector.exactly_once_support(config)):
-            support.errors.append("The connector does not support exactly-once semantics with the provided configuration.")
+            support.errors.append(
+                "The connector does not support exactly-once semantics with the provided configuration."
+            )
     boundary = values["transaction.boundary"]
-    if (not boundary.errors and str(boundary.value).strip().lower() == "connector" and config is not None
-            and not _asked(boundary, lambda: connector.can_define_transaction_boundaries(config))):
-        boundary.errors.append("The connector does not support connector-defined transaction boundaries with the given "
-                               "configuration. Please reconfigure it to use a different transaction boundary definition.")
+    if (
+        not boundary.errors
+        and str(boundary.value).strip().lower() == "connector"
+        and config is not None
+        and not _asked(boundary, lambda: connector.can_define_transaction_boundaries(config))
+    ):
+        boundary.errors.append(
+            "The connector does not support connector-defined transaction boundaries with the given "
+            "configuration. Please reconfigure it to use a different transaction boundary definition."
+        )
 
 
 def _asked(value: ConfigValue, question: Callable[[], bool]) -> bool:
@@ -403,10 +498,15 @@ def _asked(value: ConfigValue, question: Callable[[], bool]) -> bool:
         return True
 
 
-async def _converter_entries(registry: PluginRegistry, option: str, kind: str, config: Mapping[str, str],
-                             values: Mapping[str, ConfigValue]) -> tuple[list[dict[str, Any]], list[str], int]:
+async def _converter_entries(
+    registry: PluginRegistry, option: str, kind: str, config: Mapping[str, str], values: Mapping[str, ConfigValue]
+) -> tuple[list[dict[str, Any]], list[str], int]:
     """Options of a converter that the connector names itself: entries, their groups, and how many are wrong."""
-    if option not in config or values[option].errors or range_problem(config.get(f"{option}.plugin.version")) is not None:
+    if (
+        option not in config
+        or values[option].errors
+        or range_problem(config.get(f"{option}.plugin.version")) is not None
+    ):
         return [], [], 0
     plugin = registry.find(kind, config[option], config.get(f"{option}.plugin.version"))
     if plugin is None:
@@ -427,7 +527,9 @@ async def _converter_entries(registry: PluginRegistry, option: str, kind: str, c
         value.name = prefix + name
         wrong += bool(value.errors)
         # The value of an option that does not exist is not shown: it may be a secret under a misspelt name.
-        entries.append({"definition": None if key is None else definition_info(key, prefix), "value": value_info(value, key)})
+        entries.append(
+            {"definition": None if key is None else definition_info(key, prefix), "value": value_info(value, key)}
+        )
     return entries, definition.groups, wrong
 
 
@@ -439,7 +541,9 @@ def _complain(values: dict[str, ConfigValue], name: str, message: str) -> None:
         value.errors.append(message)
 
 
-def _recommend(items: Sequence[str], *, visible: bool = True) -> Callable[[str, Mapping[str, str]], tuple[Sequence[Any], bool]]:
+def _recommend(
+    items: Sequence[str], *, visible: bool = True
+) -> Callable[[str, Mapping[str, str]], tuple[Sequence[Any], bool]]:
     return lambda name, raw: (items, visible)  # noqa: ARG005 - a recommender's signature
 
 
@@ -457,8 +561,9 @@ def _hide_resolved(entries: Iterable[dict[str, Any]], config: Mapping[str, str],
                 value["errors"] = [error.replace(actual[name], text) for error in value["errors"]]
 
 
-def _hide_names(entries: Iterable[dict[str, Any]], groups: list[str], config: Mapping[str, str],
-                actual: Mapping[str, str]) -> None:
+def _hide_names(
+    entries: Iterable[dict[str, Any]], groups: list[str], config: Mapping[str, str], actual: Mapping[str, str]
+) -> None:
     """The same for names that are part of other options' names: of transforms, predicates and groups of topics."""
     for option, prefix in _NAMING.items():
         written = config.get(option, "")

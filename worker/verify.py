@@ -3,6 +3,7 @@
 One read view of the source, whose place in the binlog is known, is compared with what the topics say up to that place. Nothing
 is written anywhere but into a temporary folder.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -70,7 +71,9 @@ class Forms:
                 raise ConfigInvalid(f"{which}={name}: verify reads JSON and Avro; other forms can't be compared")
             json_options = {key: value for key, value in own.items() if isinstance(made, JsonConverter)}
             self._converters.append(made)
-            self._enveloped.append(isinstance(made, JsonConverter) and own.get("schemas.enable", "true").lower() == "true")
+            self._enveloped.append(
+                isinstance(made, JsonConverter) and own.get("schemas.enable", "true").lower() == "true"
+            )
             self._writers.append(JsonConverter({**json_options, "schemas.enable": "false"}))
         self._split = msgspec.json.Decoder(_Envelope).decode
 
@@ -120,9 +123,14 @@ def home(entry: TableEntry, place: Place, pipeline: Pipeline) -> _Home:
     schema = record.value_schema
     if is_envelope(record.value):
         after = schema.field("after")
-        return _Home(record.topic, plain=False, columns=tuple(field.name for field in after.schema.fields) if after else ())
-    return _Home(record.topic, plain=True,
-                 columns=tuple(field.name for field in schema.fields if not field.name.startswith("__")))
+        return _Home(
+            record.topic, plain=False, columns=tuple(field.name for field in after.schema.fields) if after else ()
+        )
+    return _Home(
+        record.topic,
+        plain=True,
+        columns=tuple(field.name for field in schema.fields if not field.name.startswith("__")),
+    )
 
 
 class Progress:
@@ -160,9 +168,18 @@ class Verification:
         folder: for temporary files.
     """
 
-    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], *, wanted: Callable[[str], bool],
-                 offsets: Callable[[], list[dict[str, Any]]] | None = None, timeout_s: float = 300.0, settle_s: float = 5.0,
-                 examples: int = 5, folder: str | None = None) -> None:
+    def __init__(
+        self,
+        connector: Mapping[str, str],
+        worker: Mapping[str, str],
+        *,
+        wanted: Callable[[str], bool],
+        offsets: Callable[[], list[dict[str, Any]]] | None = None,
+        timeout_s: float = 300.0,
+        settle_s: float = 5.0,
+        examples: int = 5,
+        folder: str | None = None,
+    ) -> None:
         kind = connector.get("connector.class", "")
         if not _CLASSES.fullmatch(kind.strip()):
             raise ConfigInvalid(f"connector.class={kind}: only MySQL and MariaDB connectors can be verified")
@@ -202,8 +219,10 @@ class Verification:
                 await self._quiet(consumer, partitions)
             return await self._compare(view, consumer, partitions, homes)
         except KafkaError as error:
-            raise Retriable(f"Kafka at {self._worker.get('bootstrap.servers')}: {type(error).__name__}: {error}; check "
-                            "--bootstrap-servers or the worker's properties, and what the user may read") from error
+            raise Retriable(
+                f"Kafka at {self._worker.get('bootstrap.servers')}: {type(error).__name__}: {error}; check "
+                "--bootstrap-servers or the worker's properties, and what the user may read"
+            ) from error
         finally:
             self._progress.end()
             await consumer.stop()
@@ -215,8 +234,15 @@ class Verification:
 
         found = kafka_clients.client_arguments(kafka_clients.inherited(self._worker, "consumer."), "consumer")
         # An uncommitted transaction is no part of what readers see; groups are no business of ours.
-        return AIOKafkaConsumer(**{**found.arguments, "group_id": None, "enable_auto_commit": False,
-                                   "isolation_level": "read_committed", "auto_offset_reset": "earliest"})
+        return AIOKafkaConsumer(
+            **{
+                **found.arguments,
+                "group_id": None,
+                "enable_auto_commit": False,
+                "isolation_level": "read_committed",
+                "auto_offset_reset": "earliest",
+            }
+        )
 
     async def _partitions(self, consumer: AIOKafkaConsumer, homes: Mapping[str, _Home]) -> list[TopicPartition]:
         from aiokafka import TopicPartition
@@ -245,15 +271,21 @@ class Verification:
             if done:
                 return
             if time.monotonic() > deadline:
-                raise Retriable(f"the connector did not reach {place.file}:{place.pos} within {self._timeout_s:g} s; it is at "
-                                f"{at}. Look at its status and lag, or wait longer with --timeout")
-            self._progress.say(f"waiting for the connector: it is at {at}, the tables are read at {place.file}:{place.pos}")
+                raise Retriable(
+                    f"the connector did not reach {place.file}:{place.pos} within {self._timeout_s:g} s; it is at "
+                    f"{at}. Look at its status and lag, or wait longer with --timeout"
+                )
+            self._progress.say(
+                f"waiting for the connector: it is at {at}, the tables are read at {place.file}:{place.pos}"
+            )
             await asyncio.sleep(min(_POLL_S, self._settle_s / 4))
 
     async def _quiet(self, consumer: AIOKafkaConsumer, partitions: Sequence[TopicPartition]) -> None:
         """Wait until nothing is added to the topics any more: the best that can be done without asking the connector."""
-        self.notes.append("the connector's position was not asked (give --rest and --connector): the topics were read once "
-                          f"they had been quiet for {self._settle_s:g} s")
+        self.notes.append(
+            "the connector's position was not asked (give --rest and --connector): the topics were read once "
+            f"they had been quiet for {self._settle_s:g} s"
+        )
         deadline = time.monotonic() + self._timeout_s
         ends, since = None, time.monotonic()
         while partitions:
@@ -264,13 +296,20 @@ class Verification:
             elif now - since >= self._settle_s:
                 return
             if now > deadline:
-                raise Retriable(f"the topics did not become quiet within {self._timeout_s:g} s: give --rest and --connector, "
-                                "so that the connector can be asked for its position")
+                raise Retriable(
+                    f"the topics did not become quiet within {self._timeout_s:g} s: give --rest and --connector, "
+                    "so that the connector can be asked for its position"
+                )
             self._progress.say("waiting for the topics to become quiet")
             await asyncio.sleep(min(_POLL_S, self._settle_s / 4))
 
-    async def _compare(self, view: SourceView, consumer: AIOKafkaConsumer, partitions: Sequence[TopicPartition],
-                       homes: Mapping[str, _Home]) -> list[TableReport]:
+    async def _compare(
+        self,
+        view: SourceView,
+        consumer: AIOKafkaConsumer,
+        partitions: Sequence[TopicPartition],
+        homes: Mapping[str, _Home],
+    ) -> list[TableReport]:
         ends = await consumer.end_offsets(partitions) if partitions else {}
         starts = await consumer.beginning_offsets(partitions) if partitions else {}
         expected = sum(ends.values()) - sum(starts.values()) + await view.estimate()
@@ -292,8 +331,14 @@ class Verification:
                 self._progress.say(f"comparing: {step[0]} of {step[1]}")
             return list(comparison.reports.values())
 
-    async def _read_topics(self, comparison: Comparison, reader: Reader, consumer: AIOKafkaConsumer,
-                           starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+    async def _read_topics(
+        self,
+        comparison: Comparison,
+        reader: Reader,
+        consumer: AIOKafkaConsumer,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
         left = {partition: end for partition, end in ends.items() if starts[partition] < end}
         if not left:
             return
@@ -320,8 +365,10 @@ class Verification:
             value = await self._forms.read(message.topic, 1, message.value)
             changes = list(reader.changes(message.topic, key, value))
         except (msgspec.MsgspecError, Skippable, ValueError, KeyError, TypeError) as error:
-            raise ConfigInvalid(f"message {message.topic}-{message.partition}@{message.offset} can't be read: {error}. Do the "
-                                "converters of the configuration fit, and is all of the topic the connector's?") from error
+            raise ConfigInvalid(
+                f"message {message.topic}-{message.partition}@{message.offset} can't be read: {error}. Do the "
+                "converters of the configuration fit, and is all of the topic the connector's?"
+            ) from error
         for change in changes:
             if change.kind == "set" and change.row is not None:
                 comparison.topic_row(change.table, change.key, change.row)
@@ -355,8 +402,10 @@ def _check_homes(homes: Mapping[str, _Home]) -> None:
     taken: dict[str, str] = {}
     for name, each in homes.items():
         if each.plain and taken.setdefault(each.topic, name) != name:
-            raise ConfigInvalid(f"{name} and {taken[each.topic]} both go to {each.topic} as plain rows, which don't tell their "
-                                "table: verify them one by one with --tables if their keys differ, or a topic with envelopes")
+            raise ConfigInvalid(
+                f"{name} and {taken[each.topic]} both go to {each.topic} as plain rows, which don't tell their "
+                "table: verify them one by one with --tables if their keys differ, or a topic with envelopes"
+            )
 
 
 # The command.
@@ -392,8 +441,10 @@ def _prepared(options: argparse.Namespace) -> Verification:
         raise ConfigInvalid("say which connector: --connector-config FILE, or --connector NAME with --rest URL")
     hidden = sorted(key for key, value in raw.items() if value == MASK)
     if hidden:
-        raise ConfigInvalid(f"the worker doesn't show {', '.join(hidden)}: give the configuration with --connector-config "
-                            "FILE, or write secrets as references to a config provider and give --worker FILE")
+        raise ConfigInvalid(
+            f"the worker doesn't show {', '.join(hidden)}: give the configuration with --connector-config "
+            "FILE, or write secrets as references to a config provider and give --worker FILE"
+        )
     raw, _ = transformer.transform(raw)
     try:
         pattern = re.compile(options.tables, re.IGNORECASE)
@@ -401,8 +452,15 @@ def _prepared(options: argparse.Namespace) -> Verification:
         raise ConfigInvalid(f"--tables {options.tables!r}: {error}") from error
     offsets = (lambda: list(rest(options.rest, name, "offsets")["offsets"])) if options.rest and name else None
     return Verification(
-        raw, worker, wanted=lambda table: not options.tables or pattern.fullmatch(table) is not None, offsets=offsets,
-        timeout_s=options.timeout, settle_s=options.settle, examples=options.examples, folder=options.tmp)
+        raw,
+        worker,
+        wanted=lambda table: not options.tables or pattern.fullmatch(table) is not None,
+        offsets=offsets,
+        timeout_s=options.timeout,
+        settle_s=options.settle,
+        examples=options.examples,
+        folder=options.tmp,
+    )
 
 
 def rest(url: str, connector: str, what: str) -> dict[str, Any]:
@@ -426,14 +484,32 @@ def rest(url: str, connector: str, what: str) -> dict[str, Any]:
 
 def as_json(reports: Sequence[TableReport], notes: Sequence[str]) -> str:
     """The result as one JSON document."""
-    tables = [{"table": report.table, "topics": report.topics, "equal": report.equal,
-               "rows": {"source": report.total.source_rows, "topic": report.total.topic_rows},
-               "checksum": {"source": f"{report.total.source_checksum:016x}", "topic": f"{report.total.topic_checksum:016x}"},
-               "missing": report.missing, "extra": report.extra, "different": report.different,
-               "unsettled": report.unsettled, "older_structure": report.older_structure, "examples": report.examples,
-               "key_ranges": report.bad_ranges(), "note": report.note} for report in reports]
-    return json.dumps({"equal": all(report.equal for report in reports), "notes": list(notes), "tables": tables}, indent=1,
-                      ensure_ascii=False)
+    tables = [
+        {
+            "table": report.table,
+            "topics": report.topics,
+            "equal": report.equal,
+            "rows": {"source": report.total.source_rows, "topic": report.total.topic_rows},
+            "checksum": {
+                "source": f"{report.total.source_checksum:016x}",
+                "topic": f"{report.total.topic_checksum:016x}",
+            },
+            "missing": report.missing,
+            "extra": report.extra,
+            "different": report.different,
+            "unsettled": report.unsettled,
+            "older_structure": report.older_structure,
+            "examples": report.examples,
+            "key_ranges": report.bad_ranges(),
+            "note": report.note,
+        }
+        for report in reports
+    ]
+    return json.dumps(
+        {"equal": all(report.equal for report in reports), "notes": list(notes), "tables": tables},
+        indent=1,
+        ensure_ascii=False,
+    )
 
 
 def as_text(reports: Sequence[TableReport], notes: Sequence[str]) -> str:
@@ -442,20 +518,29 @@ def as_text(reports: Sequence[TableReport], notes: Sequence[str]) -> str:
     for report in reports:
         total = report.total
         verdict = "equal" if report.equal else "DIFFERENT"
-        lines.append(f"{report.table} and {', '.join(report.topics)}: {verdict}, {total.source_rows} rows in the source, "
-                     f"{total.topic_rows} on the topic, checksums {total.source_checksum:016x} {total.topic_checksum:016x}")
+        lines.append(
+            f"{report.table} and {', '.join(report.topics)}: {verdict}, {total.source_rows} rows in the source, "
+            f"{total.topic_rows} on the topic, checksums {total.source_checksum:016x} {total.topic_checksum:016x}"
+        )
         for kind, count, meaning in (
-                ("missing", report.missing, "not on the topic"), ("extra", report.extra, "on the topic only"),
-                ("different", report.different, "with other contents"),
-                ("unsettled", report.unsettled, "that can't be compared (changed again since, or of an older structure)")):
+            ("missing", report.missing, "not on the topic"),
+            ("extra", report.extra, "on the topic only"),
+            ("different", report.different, "with other contents"),
+            ("unsettled", report.unsettled, "that can't be compared (changed again since, or of an older structure)"),
+        ):
             if count:
                 lines.append(f"  {kind}: {count} rows {meaning}, such as {', '.join(report.examples.get(kind, ()))}")
         if report.older_structure:
-            lines.append(f"  {report.older_structure} rows have an older structure on the topic: compared on common columns")
+            lines.append(
+                f"  {report.older_structure} rows have an older structure on the topic: compared on common columns"
+            )
         bad = report.bad_ranges()
         if bad:
-            lines.append("  first key column: " + ", ".join(f"{low}..{high}" for low, high in bad[:10])
-                         + (f" and {len(bad) - 10} further ranges" if len(bad) > 10 else ""))
+            lines.append(
+                "  first key column: "
+                + ", ".join(f"{low}..{high}" for low, high in bad[:10])
+                + (f" and {len(bad) - 10} further ranges" if len(bad) > 10 else "")
+            )
         if report.note:
             lines.append(f"  {report.note}")
     return "\n".join([*lines, *(f"note: {note}" for note in notes)])

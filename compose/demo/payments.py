@@ -71,13 +71,17 @@ class Payments:
 
     def apply(self, payment: Payment) -> None:
         """Write it. Blocks."""
-        self._connection.execute(payment.statement, [encode(_TYPES[name], value) for name, value in payment.values.items()])
+        self._connection.execute(
+            payment.statement, [encode(_TYPES[name], value) for name, value in payment.values.items()]
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """What the table holds now. Blocks."""
         decode = {name: decoder(kind) for name, kind in _TYPES.items()}
-        return [{name: decode[name](cell) if cell is not None else None for name, cell in row.items()}
-                for row in self._connection.query(f"SELECT * FROM {PAYMENTS}")]
+        return [
+            {name: decode[name](cell) if cell is not None else None for name, cell in row.items()}
+            for row in self._connection.query(f"SELECT * FROM {PAYMENTS}")
+        ]
 
     def close(self) -> None:
         """Close the connection."""

@@ -77,6 +77,7 @@ class Rest:
         Raises:
             StackError: A task failed for good or time is up; the message holds the status.
         """
+
         def runs() -> bool:
             tasks = self.status(name)["tasks"]
             return bool(tasks) and all(task["state"] == "RUNNING" and task["worker_id"] != without for task in tasks)

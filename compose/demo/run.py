@@ -81,8 +81,13 @@ class Demo:
             StackError: One did not start.
         """
         servers: list[tuple[str, Managed | KafkaCluster]] = [
-            ("Kafka", self.kafka), ("Scylla (an emulation on Cassandra)", self.scylla), ("schema registry", self.registry),
-            ("Cassandra", self.cassandra), ("MariaDB", self.mariadb), ("PostgreSQL", self.postgres)]
+            ("Kafka", self.kafka),
+            ("Scylla (an emulation on Cassandra)", self.scylla),
+            ("schema registry", self.registry),
+            ("Cassandra", self.cassandra),
+            ("MariaDB", self.mariadb),
+            ("PostgreSQL", self.postgres),
+        ]
         failures: list[BaseException] = []
 
         def start(name: str, server: Managed | KafkaCluster) -> None:
@@ -104,9 +109,17 @@ class Demo:
             raise failures[0]
         for number in (1, 2):
             worker = MillraceWorker(
-                self.folder / f"worker-{number}", self.kafka.bootstrap, group="demo", processes=1, detached=self.detached,
-                properties={"exactly.once.source.support": "enabled", "session.timeout.ms": "6000",
-                            "task.shutdown.graceful.timeout.ms": "20000"})
+                self.folder / f"worker-{number}",
+                self.kafka.bootstrap,
+                group="demo",
+                processes=1,
+                detached=self.detached,
+                properties={
+                    "exactly.once.source.support": "enabled",
+                    "session.timeout.ms": "6000",
+                    "task.shutdown.graceful.timeout.ms": "20000",
+                },
+            )
             worker.start()
             self.rest.workers.append(worker)
             say(f"worker {number} is ready at {worker.url}")
@@ -121,41 +134,100 @@ class Demo:
     def create_sources(self) -> None:
         """The source connectors, through REST."""
         topics = {"topic.creation.default.partitions": "2", "topic.creation.default.replication.factor": "1"}
-        avro = {f"{side}.converter{suffix}": value for side in ("key", "value") for suffix, value in (
-            ("", "io.confluent.connect.avro.AvroConverter"), (".schema.registry.url", self.registry.url))}
-        self._create(CUSTOMERS_SOURCE, {
-            "connector.class": "mysql", "topic.prefix": "crm", "database.hostname": "127.0.0.1",
-            "database.port": str(self.mariadb.port), "database.user": self.mariadb.user,
-            "database.password": self.mariadb.password, "table.include.list": CUSTOMERS, **avro, **topics})
-        self._create(ORDERS_SOURCE, {
-            "connector.class": "scylla", "tasks.max": "2", "topic.prefix": "shop",
-            "scylla.cluster.ip.addresses": self.scylla.address, "scylla.table.names": ORDERS,
-            "output.format": "partition-update", **avro,
-            "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter", **topics})
-        self._create(PAYMENTS_SOURCE, {
-            "connector.class": "cassandra", "topic.prefix": "ledger", "cassandra.hosts": self.cassandra.address,
-            # No label: both workers see the directory, so whichever is alive reads it.
-            "cdc.raw.directories": str(self.cassandra.cdc_raw), "table.include.list": PAYMENTS,
-            "output.format": "partition-update-raw", **avro,
-            "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter", **topics})
+        avro = {
+            f"{side}.converter{suffix}": value
+            for side in ("key", "value")
+            for suffix, value in (
+                ("", "io.confluent.connect.avro.AvroConverter"),
+                (".schema.registry.url", self.registry.url),
+            )
+        }
+        self._create(
+            CUSTOMERS_SOURCE,
+            {
+                "connector.class": "mysql",
+                "topic.prefix": "crm",
+                "database.hostname": "127.0.0.1",
+                "database.port": str(self.mariadb.port),
+                "database.user": self.mariadb.user,
+                "database.password": self.mariadb.password,
+                "table.include.list": CUSTOMERS,
+                **avro,
+                **topics,
+            },
+        )
+        self._create(
+            ORDERS_SOURCE,
+            {
+                "connector.class": "scylla",
+                "tasks.max": "2",
+                "topic.prefix": "shop",
+                "scylla.cluster.ip.addresses": self.scylla.address,
+                "scylla.table.names": ORDERS,
+                "output.format": "partition-update",
+                **avro,
+                "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+                **topics,
+            },
+        )
+        self._create(
+            PAYMENTS_SOURCE,
+            {
+                "connector.class": "cassandra",
+                "topic.prefix": "ledger",
+                "cassandra.hosts": self.cassandra.address,
+                # No label: both workers see the directory, so whichever is alive reads it.
+                "cdc.raw.directories": str(self.cassandra.cdc_raw),
+                "table.include.list": PAYMENTS,
+                "output.format": "partition-update-raw",
+                **avro,
+                "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+                **topics,
+            },
+        )
         self.rest.until_running(SOURCES)
 
     def create_jobs(self) -> None:
         """The Spark jobs, through REST: materializers for orders and payments, and two sinks for all rows."""
         registry = self.registry.url
         for table, name in MATERIALIZERS.items():
-            self._create(name, {
-                "connector.class": _CLASS, "source.topics": UPDATES[table], "source.format": "partition-update",
-                "source.value.encoding": "avro", "source.schema.registry.url": registry, "transform.type": "materialize",
-                "sink.type": "kafka", "sink.kafka.topic": ROWS[table], **self._local(name)})
-        rows = {"connector.class": _CLASS, "source.topics": ",".join(ROWS.values()),
-                "source.format": "debezium", "source.value.encoding": "avro", "source.key.encoding": "avro",
-                "source.schema.registry.url": registry}
-        self._create(HISTORY, {**rows, "sink.type": "files", "sink.files.path": str(self.folder / "history"),
-                               **self._local(HISTORY)})
-        self._create(WAREHOUSE, {
-            **rows, "sink.type": "jdbc", "sink.jdbc.url": self.postgres.url, "sink.jdbc.user": self.postgres.user,
-            "sink.jdbc.password": self.postgres.password, **self._local(WAREHOUSE)})
+            self._create(
+                name,
+                {
+                    "connector.class": _CLASS,
+                    "source.topics": UPDATES[table],
+                    "source.format": "partition-update",
+                    "source.value.encoding": "avro",
+                    "source.schema.registry.url": registry,
+                    "transform.type": "materialize",
+                    "sink.type": "kafka",
+                    "sink.kafka.topic": ROWS[table],
+                    **self._local(name),
+                },
+            )
+        rows = {
+            "connector.class": _CLASS,
+            "source.topics": ",".join(ROWS.values()),
+            "source.format": "debezium",
+            "source.value.encoding": "avro",
+            "source.key.encoding": "avro",
+            "source.schema.registry.url": registry,
+        }
+        self._create(
+            HISTORY,
+            {**rows, "sink.type": "files", "sink.files.path": str(self.folder / "history"), **self._local(HISTORY)},
+        )
+        self._create(
+            WAREHOUSE,
+            {
+                **rows,
+                "sink.type": "jdbc",
+                "sink.jdbc.url": self.postgres.url,
+                "sink.jdbc.user": self.postgres.user,
+                "sink.jdbc.password": self.postgres.password,
+                **self._local(WAREHOUSE),
+            },
+        )
         self.rest.until_running(JOBS)
 
     def _create(self, name: str, config: Mapping[str, str]) -> None:
@@ -163,12 +235,20 @@ class Demo:
 
     def database(self) -> "pymysql.Connection[Any]":
         """A connection to MariaDB. Blocks."""
-        return pymysql.connect(host="127.0.0.1", port=int(self.mariadb.port or 0), user=self.mariadb.user,
-                               password=self.mariadb.password, autocommit=True)
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=int(self.mariadb.port or 0),
+            user=self.mariadb.user,
+            password=self.mariadb.password,
+            autocommit=True,
+        )
 
     def _local(self, name: str) -> dict[str, str]:
-        return {"checkpoint.location": str(self.folder / "jobs" / name), "spark.master": "local[1]",
-                "spark.driver.memory": "512m"}
+        return {
+            "checkpoint.location": str(self.folder / "jobs" / name),
+            "spark.master": "local[1]",
+            "spark.driver.memory": "512m",
+        }
 
     def settled(self, shop: Shop, timeout: float = _LIMIT) -> float:
         """Wait until every copy equals the source; the seconds it took. Blocks.
@@ -190,8 +270,10 @@ class Demo:
                     return bool(copy(table) == wanted[table])
 
                 if not wait_until(equal, left, 0.5):
-                    raise StackError(f"after {timeout:g} s {name} differs from {table}: "
-                                     f"{show.difference(wanted[table], copy(table))}")
+                    raise StackError(
+                        f"after {timeout:g} s {name} differs from {table}: "
+                        f"{show.difference(wanted[table], copy(table))}"
+                    )
         return time.monotonic() - begin
 
 
@@ -227,8 +309,9 @@ def run_demo(*, writes: int = 600, once: bool = False) -> int:
             stack.pop_all()
             for each in (client, database, payments):
                 each.close()
-            show.left_running(demo.kafka, demo.registry, demo.scylla, demo.cassandra, demo.mariadb, demo.postgres, demo.rest,
-                              folder)
+            show.left_running(
+                demo.kafka, demo.registry, demo.scylla, demo.cassandra, demo.mariadb, demo.postgres, demo.rest, folder
+            )
     return 0
 
 
@@ -241,15 +324,19 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
     demo.create_jobs()
     say(f"{writes // 4} writes more")
     shop.trade(writes // 4)
-    say(f"every copy equals the source, {demo.settled(shop):.1f} s after the last write; "
-        + ", ".join(f"{kind}s: {count}" for kind, count in sorted(shop.counts.items())))
+    say(
+        f"every copy equals the source, {demo.settled(shop):.1f} s after the last write; "
+        + ", ".join(f"{kind}s: {count}" for kind, count in sorted(shop.counts.items()))
+    )
     then = time.time()
     earlier = {table: shop.rows(table) for table in TABLES}
 
     say(f"while everything runs: {shop.add_column()}")
     trading = shop.trading(writes - writes // 4 * 2)
-    victim = max(demo.rest.workers, key=lambda worker: sum(
-        worker.worker_id in demo.rest.where(name) for name in (*SOURCES, *JOBS)))
+    victim = max(
+        demo.rest.workers,
+        key=lambda worker: sum(worker.worker_id in demo.rest.where(name) for name in (*SOURCES, *JOBS)),
+    )
     moved = [name for name in (*SOURCES, *JOBS) if victim.worker_id in demo.rest.where(name)]
     say(f"kill -9 worker {victim.worker_id}, which runs {', '.join(moved)}, while writes go on")
     victim.kill()

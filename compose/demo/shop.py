@@ -53,14 +53,17 @@ class Shop:
         """Make the tables. Blocks."""
         self._run(f"CREATE DATABASE {KEYSPACE}")
         tags = ", ".join(f"'{tag}'" for tag in ("new", *_TAGS))
-        self._run(f"CREATE TABLE {CUSTOMERS} (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL, city VARCHAR(40), "
-                  f"tags SET({tags}), since DATETIME NOT NULL)")
+        self._run(
+            f"CREATE TABLE {CUSTOMERS} (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL, city VARCHAR(40), "
+            f"tags SET({tags}), since DATETIME NOT NULL)"
+        )
         if self.client.emulated and not self.client.generations():
             self.client.new_generation()
         self.client.create_keyspace(KEYSPACE)
         self.client.create_table(
             f"CREATE TABLE {ORDERS} (customer int, number int, item text, amount int, price decimal, paid boolean, "
-            "placed timestamp, PRIMARY KEY (customer, number)) WITH cdc = {'enabled': true}")
+            "placed timestamp, PRIMARY KEY (customer, number)) WITH cdc = {'enabled': true}"
+        )
         self.payments.create()
 
     def add_column(self) -> str:
@@ -84,6 +87,7 @@ class Shop:
 
     def trading(self, writes: int) -> threading.Thread:
         """``trade`` in a thread of its own; ``join`` it with ``finish``."""
+
         def run() -> None:
             try:
                 self.trade(writes)
@@ -122,29 +126,44 @@ class Shop:
         draw = self._chance.random()
         if self._customers < 10 or draw < 0.06:
             self._customers += 1
-            return "insert", ("INSERT INTO shop.customers VALUES (%s, %s, %s, 'new', '2026-05-28 20:26:40')", (
-                self._customers, self._chance.choice(_NAMES), self._chance.choice(_CITIES)))
+            return "insert", (
+                "INSERT INTO shop.customers VALUES (%s, %s, %s, 'new', '2026-05-28 20:26:40')",
+                (self._customers, self._chance.choice(_NAMES), self._chance.choice(_CITIES)),
+            )
         customer = self._chance.randrange(1, self._customers + 1)
         if draw < 0.09:
-            return "update", ("UPDATE shop.customers SET city = %s WHERE id = %s", (self._chance.choice(_CITIES), customer))
+            return "update", (
+                "UPDATE shop.customers SET city = %s WHERE id = %s",
+                (self._chance.choice(_CITIES), customer),
+            )
         if draw < 0.12:
-            return "update", ("UPDATE shop.customers SET tags = CONCAT_WS(',', tags, %s) WHERE id = %s", (
-                self._chance.choice(_TAGS), customer))
+            return "update", (
+                "UPDATE shop.customers SET tags = CONCAT_WS(',', tags, %s) WHERE id = %s",
+                (self._chance.choice(_TAGS), customer),
+            )
         if self._orders and draw < 0.27:
             return self.payments.next(self._chance, *self._orders[self._chance.randrange(len(self._orders))])
         if draw < 0.65 or not self._orders:
             number = len(self._orders) + 1
             self._orders.append((customer, number))
-            values = {"customer": customer, "number": number, "item": self._chance.choice(_ITEMS),
-                      "amount": self._chance.randrange(1, 9), "price": f"{self._chance.randrange(100, 9999) / 100:.2f}",
-                      "paid": False, "placed": 1_780_000_000_000 + number}
+            values = {
+                "customer": customer,
+                "number": number,
+                "item": self._chance.choice(_ITEMS),
+                "amount": self._chance.randrange(1, 9),
+                "price": f"{self._chance.randrange(100, 9999) / 100:.2f}",
+                "paid": False,
+                "placed": 1_780_000_000_000 + number,
+            }
             if self._noted:
                 values["note"] = f"note {number}"
             return "insert", Insert(ORDERS, values)
         customer, number = self._orders[self._chance.randrange(len(self._orders))]
         key = {"customer": customer, "number": number}
         if draw < 0.90:
-            return "update", Update(ORDERS, key, {"paid": True} if draw < 0.80 else {"amount": self._chance.randrange(1, 9)})
+            return "update", Update(
+                ORDERS, key, {"paid": True} if draw < 0.80 else {"amount": self._chance.randrange(1, 9)}
+            )
         if draw < 0.99:
             return "delete", Delete(ORDERS, key)
         return "delete", Delete(ORDERS, {"customer": customer})

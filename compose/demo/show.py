@@ -36,8 +36,13 @@ Rows = dict[tuple[Any, ...], dict[str, Any]]
 
 KEYS = {CUSTOMERS: ("id",), ORDERS: ("customer", "number"), PAYMENTS: ("customer", "number")}
 _SHOWN = 3
-_METRICS = ("millrace_job_lag", "millrace_job_rows", "kafka_connect_sink_task_sink_record_lag_max",
-            "kafka_connect_sink_task_sink_record_send_total", "kafka_connect_source_task_source_record_write_total")
+_METRICS = (
+    "millrace_job_lag",
+    "millrace_job_rows",
+    "kafka_connect_sink_task_sink_record_lag_max",
+    "kafka_connect_sink_task_sink_record_send_total",
+    "kafka_connect_source_task_source_record_write_total",
+)
 
 
 def plain(value: Any) -> Any:
@@ -55,12 +60,17 @@ def plain(value: Any) -> Any:
 
 def by_key(rows: Iterable[Mapping[str, Any]], key: Sequence[str]) -> Rows:
     """Rows by key; columns without a value left out, as a table does not tell them apart."""
-    return {tuple(row[name] for name in key): {name: plain(value) for name, value in row.items() if plain(value) is not None}
-            for row in rows}
+    return {
+        tuple(row[name] for name in key): {
+            name: plain(value) for name, value in row.items() if plain(value) is not None
+        }
+        for row in rows
+    }
 
 
 def decoded(bootstrap: str, topic: str, registry: str) -> list[dict[str, Any]]:
     """Committed events of a topic, decoded; tombstones left out. Blocks."""
+
     async def decode(values: list[bytes]) -> list[Any]:
         converter = AvroConverter({"schema.registry.url": registry}, is_key=False)
         try:
@@ -72,7 +82,9 @@ def decoded(bootstrap: str, topic: str, registry: str) -> list[dict[str, Any]]:
         finally:
             await converter.close()
 
-    return asyncio.run(decode([record.value for record in read_topic(bootstrap, topic, committed=True) if record.value]))
+    return asyncio.run(
+        decode([record.value for record in read_topic(bootstrap, topic, committed=True) if record.value])
+    )
 
 
 def folded(bootstrap: str, topic: str, registry: str, key: Sequence[str]) -> Rows:
@@ -104,16 +116,24 @@ def difference(wanted: Rows, found: Rows) -> str:
     missing, extra = wanted.keys() - found.keys(), found.keys() - wanted.keys()
     other = [key for key in wanted.keys() & found.keys() if wanted[key] != found[key]]
     example = f"; of {other[0]}: {wanted[other[0]]} there, {found[other[0]]} here" if other else ""
-    return (f"{len(missing)} rows are missing {sorted(missing)[:3]}, {len(extra)} too many {sorted(extra)[:3]}, "
-            f"{len(other)} differ{example}")
+    return (
+        f"{len(missing)} rows are missing {sorted(missing)[:3]}, {len(extra)} too many {sorted(extra)[:3]}, "
+        f"{len(other)} differ{example}"
+    )
 
 
 def topics(bootstrap: str, names: Sequence[str]) -> None:
     """Topics with their counts."""
     for name in names:
         records = read_topic(bootstrap, name, committed=True)
-        say(f"topic {name}: {len(records)} records" + (f", {tombstones} of them tombstones" if (
-            tombstones := sum(record.value is None for record in records)) else ""))
+        say(
+            f"topic {name}: {len(records)} records"
+            + (
+                f", {tombstones} of them tombstones"
+                if (tombstones := sum(record.value is None for record in records))
+                else ""
+            )
+        )
 
 
 def event(bootstrap: str, topic: str, registry: str) -> None:
@@ -126,7 +146,9 @@ def event(bootstrap: str, topic: str, registry: str) -> None:
         say(f"  {line}")
 
 
-def side_by_side(shop: "Shop", bootstrap: str, registry: str, postgres: "Postgres", topics_of: Mapping[str, str]) -> None:
+def side_by_side(
+    shop: "Shop", bootstrap: str, registry: str, postgres: "Postgres", topics_of: Mapping[str, str]
+) -> None:
     """Each table beside its copies, row by row.
 
     Raises:
@@ -139,8 +161,10 @@ def side_by_side(shop: "Shop", bootstrap: str, registry: str, postgres: "Postgre
         for name, copy in (("topic", topic), ("PostgreSQL", database)):
             if copy != source:
                 raise StackError(f"{name} differs from {table}: {difference(source, copy)}")
-        say(f"{table}: {len(source)} rows in the source, {len(topic)} in topic {topic_name}, {len(database)} in PostgreSQL; "
-            "equal, row by row:")
+        say(
+            f"{table}: {len(source)} rows in the source, {len(topic)} in topic {topic_name}, {len(database)} in PostgreSQL; "
+            "equal, row by row:"
+        )
         for row in sorted(source)[-_SHOWN:]:
             say(f"  source     {source[row]}")
             say(f"  topic      {topic[row]}")
@@ -153,11 +177,13 @@ def joined(shop: "Shop", postgres: "Postgres") -> None:
     Raises:
         StackError: It is not what the sources say.
     """
-    query = ("SELECT c.id, c.name, c.city, count(*) AS orders, coalesce(sum(o.amount * o.price::numeric), 0) AS total, "
-             "count(p.customer) FILTER (WHERE NOT p.refunded) AS paid "
-             "FROM customers c JOIN orders o ON o.customer = c.id AND o.ums_active_ = 1 "
-             "LEFT JOIN payments p ON p.customer = o.customer AND p.number = o.number AND p.ums_active_ = 1 "
-             "WHERE c.ums_active_ = 1 GROUP BY c.id, c.name, c.city ORDER BY total DESC, c.id")
+    query = (
+        "SELECT c.id, c.name, c.city, count(*) AS orders, coalesce(sum(o.amount * o.price::numeric), 0) AS total, "
+        "count(p.customer) FILTER (WHERE NOT p.refunded) AS paid "
+        "FROM customers c JOIN orders o ON o.customer = c.id AND o.ums_active_ = 1 "
+        "LEFT JOIN payments p ON p.customer = o.customer AND p.number = o.number AND p.ums_active_ = 1 "
+        "WHERE c.ums_active_ = 1 GROUP BY c.id, c.name, c.city ORDER BY total DESC, c.id"
+    )
     with psycopg.connect(postgres.dsn) as connection:
         found = connection.execute(query).fetchall()
     customers = {row["id"]: row for row in shop.rows(CUSTOMERS)}
@@ -171,12 +197,21 @@ def joined(shop: "Shop", postgres: "Postgres") -> None:
             payment = payments.get((order["customer"], order["number"]))
             paid += payment is not None and payment["refunded"] is False
             wanted[order["customer"]] = count + 1, total + price, paid
-    expected = sorted(((key, customers[key]["name"], customers[key]["city"], count, total, paid)
-                       for key, (count, total, paid) in wanted.items()), key=lambda row: (-row[4], row[0]))
+    expected = sorted(
+        (
+            (key, customers[key]["name"], customers[key]["city"], count, total, paid)
+            for key, (count, total, paid) in wanted.items()
+        ),
+        key=lambda row: (-row[4], row[0]),
+    )
     if found != expected:
-        raise StackError(f"the join in PostgreSQL differs from the sources': {found[:3]} there, {expected[:3]} expected")
-    say(f"customers (from MariaDB) joined with their orders (from Scylla) and payments (from Cassandra) in PostgreSQL, "
-        f"{len(found)} rows as the sources say:")
+        raise StackError(
+            f"the join in PostgreSQL differs from the sources': {found[:3]} there, {expected[:3]} expected"
+        )
+    say(
+        f"customers (from MariaDB) joined with their orders (from Scylla) and payments (from Cassandra) in PostgreSQL, "
+        f"{len(found)} rows as the sources say:"
+    )
     for key, name, city, orders, total, paid in found[:_SHOWN]:
         say(f"  customer {key} {name} of {city}: {orders} orders, {total}, {paid} of them paid")
 
@@ -224,16 +259,37 @@ def lag(rest: "Rest") -> None:
         say(f"  {line}")
 
 
-def left_running(kafka: "KafkaCluster", registry: "SchemaRegistry", scylla: "ScyllaEmulation", cassandra: "CassandraNode",
-                 mariadb: "MariaDb", postgres: "Postgres", rest: "Rest", folder: Path) -> None:
+def left_running(
+    kafka: "KafkaCluster",
+    registry: "SchemaRegistry",
+    scylla: "ScyllaEmulation",
+    cassandra: "CassandraNode",
+    mariadb: "MariaDb",
+    postgres: "Postgres",
+    rest: "Rest",
+    folder: Path,
+) -> None:
     """Where everything is, and how to end it."""
     worker = rest.alive
     say("left running:")
-    for name, address in (("Kafka", kafka.bootstrap), ("Scylla", scylla.address), ("Cassandra", cassandra.address),
-                          ("MariaDB", mariadb.address), ("schema registry", registry.url),
-                          ("PostgreSQL", postgres.dsn), ("REST", f"{worker.url}/connectors?expand=status"),
-                          ("metrics", f"{worker.url}/metrics"), ("files", folder)):
+    for name, address in (
+        ("Kafka", kafka.bootstrap),
+        ("Scylla", scylla.address),
+        ("Cassandra", cassandra.address),
+        ("MariaDB", mariadb.address),
+        ("schema registry", registry.url),
+        ("PostgreSQL", postgres.dsn),
+        ("REST", f"{worker.url}/connectors?expand=status"),
+        ("metrics", f"{worker.url}/metrics"),
+        ("files", folder),
+    ):
         say(f"  {name}: {address}")
-    pids = [each.pid for each in rest.workers if each.running] + [kafka.broker(0).pid, registry.pid, scylla.pid,
-                                                                    cassandra.pid, mariadb.pid, postgres.pid]
+    pids = [each.pid for each in rest.workers if each.running] + [
+        kafka.broker(0).pid,
+        registry.pid,
+        scylla.pid,
+        cassandra.pid,
+        mariadb.pid,
+        postgres.pid,
+    ]
     say(f"stop it with: kill {' '.join(map(str, pids))}")

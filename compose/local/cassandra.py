@@ -82,7 +82,15 @@ def artifact_set(version: str) -> str:
 
 
 def node_settings(
-    data: Path, *, host: str, port: int, storage_port: int, seeds: Sequence[str], tokens: str, cdc: bool, durable: bool = False
+    data: Path,
+    *,
+    host: str,
+    port: int,
+    storage_port: int,
+    seeds: Sequence[str],
+    tokens: str,
+    cdc: bool,
+    durable: bool = False,
 ) -> dict[str, Any]:
     """The settings (`cassandra.yaml`) of one node. Pure.
 
@@ -104,7 +112,10 @@ def node_settings(
         "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
         "endpoint_snitch": "SimpleSnitch",
         "seed_provider": [
-            {"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": [{"seeds": ",".join(seeds)}]}
+            {
+                "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
+                "parameters": [{"seeds": ",".join(seeds)}],
+            }
         ],
         "listen_address": host,
         "rpc_address": host,
@@ -240,15 +251,19 @@ class CassandraNode(Managed):
         try:
             result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise StackError(f"nodetool {' '.join(arguments)} took longer than {timeout:g} s at {service.name}; "
-                             f"see its log {service.log_path}") from None
+            raise StackError(
+                f"nodetool {' '.join(arguments)} took longer than {timeout:g} s at {service.name}; "
+                f"see its log {service.log_path}"
+            ) from None
         if result.returncode:
             said = f"{result.stdout[-1500:]}{result.stderr[-1500:]}"
             raise StackError(f"nodetool {' '.join(arguments)} failed at {service.name}: {said}")
         return result.stdout
 
     def _jars(self) -> list[Path]:
-        return Resolver(say=self.say).fetch(load_manifest().members(artifact_set(self.version)), f"Cassandra {self.version}")
+        return Resolver(say=self.say).fetch(
+            load_manifest().members(artifact_set(self.version)), f"Cassandra {self.version}"
+        )
 
     def redraw(self, said: str) -> bool:
         """Choose others in place of ports that somebody else has by what its log says; False: none of them may be changed.
@@ -329,7 +344,9 @@ class CassandraNode(Managed):
             **self.properties,
         }
         # 4.1 measures objects with a jamm that fails on Java 17's lambdas, unless it runs as an agent.
-        agents = [f"-javaagent:{each}" for each in jars if each.name.startswith("jamm-")] if self.version == "4.1" else []
+        agents = (
+            [f"-javaagent:{each}" for each in jars if each.name.startswith("jamm-")] if self.version == "4.1" else []
+        )
         options = [
             *self.jvm_options,
             *agents,

@@ -1,4 +1,5 @@
 """Several Cassandra nodes on 127.0.0.1, 127.0.0.2 ... that form one cluster. Everything here blocks."""
+
 from __future__ import annotations
 
 from contextlib import closing
@@ -80,11 +81,16 @@ class CassandraCluster:
         self.port = _free_on_all(self.port, (), addresses)
         self._storage = _free_on_all(None, (self.port,), addresses)
         # All of the first nodes are seeds of each other: none has to wait for another, and they start side by side.
-        self._seeds = tuple(f"{each}:{self._storage}" for each in addresses[:self.nodes])
+        self._seeds = tuple(f"{each}:{self._storage}" for each in addresses[: self.nodes])
         self.members = [self._member(number, token) for number, token in enumerate(even_tokens(self.nodes), 1)]
 
-    def _member(self, number: int, token: int, settings: Mapping[str, Any] | None = None,
-                properties: Mapping[str, str] | None = None) -> CassandraNode:
+    def _member(
+        self,
+        number: int,
+        token: int,
+        settings: Mapping[str, Any] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> CassandraNode:
         return CassandraNode(
             self.state_dir / f"cass-{number}",
             port=self.port,
@@ -93,8 +99,14 @@ class CassandraCluster:
             seeds=self._seeds,
             tokens=str(token),
             durable=self.durable,
-            settings={"memtable_heap_space": "96MiB", "memtable_offheap_space": "48MiB", "concurrent_reads": 4,
-                      "concurrent_writes": 4, **self.settings, **(settings or {})},
+            settings={
+                "memtable_heap_space": "96MiB",
+                "memtable_offheap_space": "48MiB",
+                "concurrent_reads": 4,
+                "concurrent_writes": 4,
+                **self.settings,
+                **(settings or {}),
+            },
             # A node that leaves waits that long for its batch log, else for twice the timeout of writes.
             properties={"cassandra.batchlog.replay_timeout_in_ms": "1000", **self.properties, **(properties or {})},
             heap=self.heap,
@@ -145,8 +157,10 @@ class CassandraCluster:
         """
         running = [member for member in self.members if member.running]
         if not wait_until(lambda: all(_sees(member, len(self.members) - 1) for member in running), timeout, 0.1):
-            raise StackError(f"the nodes {self.hosts} do not see each other with one schema after {timeout:g} s; "
-                             f"see their logs, as {self.members[0].log_path}")
+            raise StackError(
+                f"the nodes {self.hosts} do not see each other with one schema after {timeout:g} s; "
+                f"see their logs, as {self.members[0].log_path}"
+            )
 
     def execute(self, *statements: str, member: int = 0) -> list[dict[str, Any]]:
         """Run CQL statements at one node, see `execute`; after a change of the schema, wait until all running nodes know it."""
@@ -164,8 +178,14 @@ class CassandraCluster:
             StackError: There is no room, or it did not come to join.
         """
         used = {int(member.host.rpartition(".")[2]) for member in self.members}
-        number = next((each for each in range(1, _MOST + 1) if each not in used
-                       and not (self.state_dir / f"cass-{each}").exists()), 0)
+        number = next(
+            (
+                each
+                for each in range(1, _MOST + 1)
+                if each not in used and not (self.state_dir / f"cass-{each}").exists()
+            ),
+            0,
+        )
         if not number:
             raise StackError(f"the cluster in {self.state_dir} has used all of its {_MOST} addresses")
         token = middle_token([int(member.tokens) for member in self.members])

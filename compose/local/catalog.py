@@ -227,12 +227,18 @@ OFFERS: Mapping[str, Offer] = {
         Offer("registry", "schema registry with Confluent's API (Apicurio)", _registry),
         Offer("prometheus", "Prometheus that scrapes a worker on its default port, with the alert rules", _prometheus),
         Offer("cassandra", "Apache Cassandra 5.0, one node, with its change log (cdc_enabled)", _cassandra),
-        Offer("scylla", "an emulation of Scylla with CDC: a Cassandra dressed as one, for clients on one port", _scylla),
         Offer(
-            "postgres", "PostgreSQL 18; user, password and database are 'millrace'", _postgres,
+            "scylla", "an emulation of Scylla with CDC: a Cassandra dressed as one, for clients on one port", _scylla
+        ),
+        Offer(
+            "postgres",
+            "PostgreSQL 18; user, password and database are 'millrace'",
+            _postgres,
             stop_signal=postgres.STOP_SIGNAL,
         ),
         Offer("mariadb", "MariaDB 11.4 with its binary log; user, password and database are 'millrace'", _mariadb),
-        Offer("java-connect", "the Java Kafka Connect worker with Debezium, to compare with", _java_connect, ("kafka",)),
+        Offer(
+            "java-connect", "the Java Kafka Connect worker with Debezium, to compare with", _java_connect, ("kafka",)
+        ),
     )
 }

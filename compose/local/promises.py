@@ -70,7 +70,9 @@ def _locked() -> FileIO | None:
 
 def _holding(text: bytes) -> dict[int, tuple[float, int, str]]:
     try:
-        kept = {int(port): (float(at), int(pid), str(mark)) for port, (at, pid, mark) in json.loads(text or b"{}").items()}
+        kept = {
+            int(port): (float(at), int(pid), str(mark)) for port, (at, pid, mark) in json.loads(text or b"{}").items()
+        }
     except (ValueError, TypeError, AttributeError):
         return {}  # it was cut off in the middle of a write
     now = time.time()

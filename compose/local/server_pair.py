@@ -1,4 +1,5 @@
 """What pairs of MariaDB and MySQL servers share: a primary and its replica, and statements on them. Everything here blocks."""
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -27,8 +28,19 @@ def execute(server: MariaDb | MySql, *statements: str) -> tuple[tuple[Any, ...],
     import pymysql
 
     try:
-        with closing(pymysql.connect(host=LOOPBACK, port=server.port or 0, user=server.user, password=server.password,
-                                     autocommit=True, charset="utf8mb4")) as connection, connection.cursor() as cursor:
+        with (
+            closing(
+                pymysql.connect(
+                    host=LOOPBACK,
+                    port=server.port or 0,
+                    user=server.user,
+                    password=server.password,
+                    autocommit=True,
+                    charset="utf8mb4",
+                )
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
             for statement in statements:
                 try:
                     cursor.execute(statement)

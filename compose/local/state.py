@@ -88,7 +88,9 @@ class StateFile:
         try:
             content = json.loads(text)
             if content["format"] != _FORMAT:
-                raise StackError(f"{self.path} was written by another version of Millrace; stop the stack with that one")
+                raise StackError(
+                    f"{self.path} was written by another version of Millrace; stop the stack with that one"
+                )
             # Files of before have nothing that was stopped.
             return [Entry(**entry) for entry in (content[kind] if kind == "entries" else content.get(kind, []))]
         except (ValueError, KeyError, TypeError) as error:

@@ -25,8 +25,9 @@ async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> li
         committed: Leave out records of open and aborted transactions.
     """
     isolation = "read_committed" if committed else "read_uncommitted"
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, isolation_level=isolation,
-                                auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, isolation_level=isolation, auto_offset_reset="earliest"
+    )
     await consumer.start()
     try:
         # Asking for one topic's metadata would create it where the broker creates topics by itself.
@@ -44,8 +45,10 @@ async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> li
             if not behind:
                 return found
             for batch in (await consumer.getmany(*behind, timeout_ms=300)).values():
-                found += [Read(record.partition, record.offset, record.key, record.value, tuple(record.headers))
-                          for record in batch]
+                found += [
+                    Read(record.partition, record.offset, record.key, record.value, tuple(record.headers))
+                    for record in batch
+                ]
     finally:
         await consumer.stop()
 

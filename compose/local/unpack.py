@@ -19,6 +19,7 @@ def unpack_tar(archive: Path, folder: Path) -> Path:
     Raises:
         StackError: The archive is damaged or there is no room.
     """
+
     def fill(part: Path) -> None:
         with tarfile.open(archive) as tar:
             tar.extractall(part, filter="data")
@@ -32,6 +33,7 @@ def unpack_tar_in_jar(archive: Path, member: str, folder: Path) -> Path:
     Raises:
         StackError: An archive is damaged, the jar has no such member, or there is no room.
     """
+
     def fill(part: Path) -> None:
         with zipfile.ZipFile(archive) as jar, jar.open(member) as inner, tarfile.open(fileobj=inner) as tar:
             tar.extractall(part, filter="data")
@@ -47,12 +49,13 @@ def unpack_jar(archive: Path, prefix: str, folder: Path, executable: tuple[str, 
     Raises:
         StackError: The jar is damaged or there is no room.
     """
+
     def fill(part: Path) -> None:
         with zipfile.ZipFile(archive) as jar:
             for info in jar.infolist():
                 if not info.filename.startswith(prefix) or info.is_dir():
                     continue
-                target = (part / info.filename[len(prefix):]).resolve()
+                target = (part / info.filename[len(prefix) :]).resolve()
                 if not target.is_relative_to(part.resolve()):
                     raise OSError(f"{info.filename} lies outside of the archive's folder")
                 target.parent.mkdir(parents=True, exist_ok=True)

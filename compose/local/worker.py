@@ -99,9 +99,12 @@ class MillraceWorker(Managed):
         Raises:
             StackError: They did not in time; the message holds the status.
         """
-        self.wait_for(lambda: self.states(name) == ("RUNNING", ["RUNNING"] * tasks), timeout,
-                      f"connector {name} did not come to run with {tasks} tasks",
-                      lambda: self.request("GET", f"/connectors/{name}/status"))
+        self.wait_for(
+            lambda: self.states(name) == ("RUNNING", ["RUNNING"] * tasks),
+            timeout,
+            f"connector {name} did not come to run with {tasks} tasks",
+            lambda: self.request("GET", f"/connectors/{name}/status"),
+        )
 
     def wait_for(self, condition: Callable[[], bool], timeout: float, what: str, detail: Callable[[], object]) -> None:
         """Wait for a condition that asks the worker; a refused connection counts as not yet.
@@ -109,6 +112,7 @@ class MillraceWorker(Managed):
         Raises:
             StackError: `what`, with `detail()` and the end of the worker's log.
         """
+
         def holds() -> bool:
             try:
                 return condition()
@@ -121,7 +125,9 @@ class MillraceWorker(Managed):
             shown = str(detail())
         except OSError as error:
             shown = f"no answer: {error}"
-        raise StackError(f"{what} within {timeout:g} s: {shown}\nEnd of the log {self.log_path}:\n{self.service.log_tail()}")
+        raise StackError(
+            f"{what} within {timeout:g} s: {shown}\nEnd of the log {self.log_path}:\n{self.service.log_tail()}"
+        )
 
     def _prepare(self) -> Service:
         self.port = free_port(self.port)

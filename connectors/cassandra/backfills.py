@@ -1,4 +1,5 @@
 """Backfills as a run uses them: who asks for what, and the records of what was read."""
+
 from __future__ import annotations
 
 import asyncio
@@ -43,10 +44,18 @@ class Backfills:
         log: the task's.
     """
 
-    def __init__(self, settings: BackfillSettings, shard: tuple[int, int], offsets: Sequence[tuple[Position, Position]], *,
-                 catalog: Catalog, builder: Callable[[TableDefinition, int], TableEvents],
-                 refresh: Callable[[], Awaitable[object]], metrics: TaskMetrics,
-                 log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self,
+        settings: BackfillSettings,
+        shard: tuple[int, int],
+        offsets: Sequence[tuple[Position, Position]],
+        *,
+        catalog: Catalog,
+        builder: Callable[[TableDefinition, int], TableEvents],
+        refresh: Callable[[], Awaitable[object]],
+        metrics: TaskMetrics,
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
         self._settings = settings
         self._shard = shard
         self._catalog = catalog
@@ -82,13 +91,18 @@ class Backfills:
                 self._forget(name)
         elif settings.mode == "initial":
             # Also those of tables that are gone by now: they come to their end.
-            self._requests |= {name: request for name, offset in self._saved.items()
-                               if (request := request_of(name, offset)) and offset.get("state") not in SNAPSHOT_ENDED}
+            self._requests |= {
+                name: request
+                for name, offset in self._saved.items()
+                if (request := request_of(name, offset)) and offset.get("state") not in SNAPSHOT_ENDED
+            }
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """The operator's complete list of requests, over what the connector has begun itself."""
         listed = {INITIAL, *(name for name in (*self._requests, *self._saved, *self._left) if new_table_id(name))}
-        self._steered = {str(each["id"]): each["state"] for each in instructions if each.get("origin", "rest") != "rest"}
+        self._steered = {
+            str(each["id"]): each["state"] for each in instructions if each.get("origin", "rest") != "rest"
+        }
         for each in instructions:
             name = str(each["id"])
             listed.add(name)
@@ -114,22 +128,36 @@ class Backfills:
             return
         found = [new_request(each.table_id, str(each)) for each in self._backfiller.uncovered()]
         again = self._backfiller.reopened(
-            (table, again_us) for table in self._catalog.tables(self._settings.tables)
-            if (again_us := self._catalog.captures.of(id_bytes(table.table_id)).again_us))
+            (table, again_us)
+            for table in self._catalog.tables(self._settings.tables)
+            if (again_us := self._catalog.captures.of(id_bytes(table.table_id)).again_us)
+        )
         for request in found:
-            self._log.info("%s came after the first backfill: it is read on its own (%s)", request.tables[0], request.id)
+            self._log.info(
+                "%s came after the first backfill: it is read on its own (%s)", request.tables[0], request.id
+            )
         for request in again:
             self._log.info("cdc of %s was off for a while: it is read again (%s)", request.tables[0], request.id)
         found += again
         for request in found:
-            self._requests[request.id] = msgspec.structs.replace(request, state=self._steered.get(request.id, "running"))
+            self._requests[request.id] = msgspec.structs.replace(
+                request, state=self._steered.get(request.id, "running")
+            )
         if found:
             self._backfiller.set_requests(list(self._requests.values()))
 
     def start(self, session: CqlSession) -> None:
         """Begin to read; the cluster is there. Does not block."""
-        self._backfiller = Backfiller(self._settings, session, self._catalog.tables, self._shard, self._offsets, self._metrics,
-                                      self._log, refresh=self._refresh)
+        self._backfiller = Backfiller(
+            self._settings,
+            session,
+            self._catalog.tables,
+            self._shard,
+            self._offsets,
+            self._metrics,
+            self._log,
+            refresh=self._refresh,
+        )
         self._backfiller.set_requests(list(self._requests.values()))
         self._backfiller.start()
         self._started.set()

@@ -20,6 +20,7 @@ The last segment is saved with the table's definition, and with the time of the 
 no other ALTER, which may have turned cdc on for a while. Without a last segment the table counts without limit, and one that is
 chosen later is never an earlier one: so no order of crashes, restarts and changes of the definition loses an update.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -103,8 +104,9 @@ class Captures:
             altered = before.altered_us not in (0, altered_us)
         ever = before.ever or (listed and altered)
         last_segment = None if altered else before.last_segment
-        self._known[table_id] = Capture(ever=ever, last_segment=last_segment, altered_us=altered_us,
-                                        again_us=before.again_us)
+        self._known[table_id] = Capture(
+            ever=ever, last_segment=last_segment, altered_us=altered_us, again_us=before.again_us
+        )
         if ever and last_segment is None and (altered or table_id not in self._off_since):
             self._off_since[table_id] = now_ms
             self._waiting.setdefault(table_id, now_ms)
@@ -141,7 +143,9 @@ class Captures:
 
 def waiting_text(tables: Sequence[str], nodes: Sequence[str]) -> str:
     """The warning about nodes that prevent tables from getting their last segment. Pure."""
-    return (f"cdc of {', '.join(tables)} is off, but {', '.join(nodes)} has another version of the schema than the other nodes "
-            "(it is down, or does not learn the change), so changes without cdc keep coming. Start the node, or if it is gone "
-            "for good remove it: nodetool removenode. If it runs: nodetool describecluster shows the versions, and nodetool "
-            "resetlocalschema or a restart lets the node learn the schema")
+    return (
+        f"cdc of {', '.join(tables)} is off, but {', '.join(nodes)} has another version of the schema than the other nodes "
+        "(it is down, or does not learn the change), so changes without cdc keep coming. Start the node, or if it is gone "
+        "for good remove it: nodetool removenode. If it runs: nodetool describecluster shows the versions, and nodetool "
+        "resetlocalschema or a restart lets the node learn the schema"
+    )

@@ -8,6 +8,7 @@ was dropped may still be in segments that were not read.
 only be an older state than what is known (a column that is gone without a trace, a type that lost fields) is not taken until
 the nodes agree.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -33,9 +34,24 @@ if TYPE_CHECKING:
     from connectors.cql.types import CqlType
 
 #: The server's own keyspaces; nothing of them is captured.
-SYSTEM: Final = frozenset({"system", "system_schema", "system_auth", "system_distributed", "system_traces", "system_views",
-                           "system_virtual_schema", "system_cluster_metadata", "dse_system", "dse_system_local",
-                           "dse_security", "dse_perf", "dse_leases", "solr_admin"})
+SYSTEM: Final = frozenset(
+    {
+        "system",
+        "system_schema",
+        "system_auth",
+        "system_distributed",
+        "system_traces",
+        "system_views",
+        "system_virtual_schema",
+        "system_cluster_metadata",
+        "dse_system",
+        "dse_system_local",
+        "dse_security",
+        "dse_perf",
+        "dse_leases",
+        "solr_admin",
+    }
+)
 _LOCAL: Final = "ONE"
 _KEYSPACE: Final = "keyspace_name"
 _TABLE: Final = "table_name"
@@ -98,8 +114,13 @@ class Catalog:
         session: asks the cluster, and is not released here; None: it is set (``session``) before the first ``refresh``.
     """
 
-    def __init__(self, filter_: TableFilter, log: logging.LoggerAdapter[logging.Logger] | logging.Logger | None,
-                 metrics: TaskMetrics | None = None, session: CqlSession | None = None) -> None:
+    def __init__(
+        self,
+        filter_: TableFilter,
+        log: logging.LoggerAdapter[logging.Logger] | logging.Logger | None,
+        metrics: TaskMetrics | None = None,
+        session: CqlSession | None = None,
+    ) -> None:
         self.session = session
         self._filter = filter_
         self._log = log
@@ -139,8 +160,9 @@ class Catalog:
         """Whether the table's changes would be delivered if it had cdc."""
         known = self._wanted.get(table.table_id)
         if known is None:
-            known = self._wanted[table.table_id] = (self._filter.matches(table.keyspace, table.table)
-                                                    and not table.has_counters)
+            known = self._wanted[table.table_id] = (
+                self._filter.matches(table.keyspace, table.table) and not table.has_counters
+            )
         return known
 
     def known(self) -> list[TableDefinition]:
@@ -154,13 +176,23 @@ class Catalog:
             ConfigInvalid: a pattern is no regular expression.
         """
         wanted = [compile_java(f"(?i){each}") for each in patterns]
-        found = [table for key, table in self._tables.items() if key in self._live and table.cdc and self.captured(table)]
-        return sorted((table for table in found if not wanted or any(each.fullmatch(str(table)) for each in wanted)), key=str)
+        found = [
+            table for key, table in self._tables.items() if key in self._live and table.cdc and self.captured(table)
+        ]
+        return sorted(
+            (table for table in found if not wanted or any(each.fullmatch(str(table)) for each in wanted)), key=str
+        )
 
     def refused(self) -> list[TableDefinition]:
         """The tables with cdc that are chosen and can't be captured: counters."""
-        return [table for key, table in self._tables.items() if key in self._live and table.cdc and table.has_counters
-                and self._filter.matches(table.keyspace, table.table)]
+        return [
+            table
+            for key, table in self._tables.items()
+            if key in self._live
+            and table.cdc
+            and table.has_counters
+            and self._filter.matches(table.keyspace, table.table)
+        ]
 
     def remember(self, saved: Iterable[TableDefinition], captures: Mapping[str, Capture] | None = None) -> None:
         """Take definitions that were saved before; what ``refresh`` has read counts more.
@@ -229,8 +261,10 @@ class Catalog:
         session = self._connected()
         local = await session.query("SELECT broadcast_address, schema_version FROM system.local", consistency=_LOCAL)
         peers = await session.query("SELECT peer, schema_version FROM system.peers", consistency=_LOCAL)
-        rows = [*((row["broadcast_address"], row["schema_version"]) for row in local),
-                *((row["peer"], row["schema_version"]) for row in peers)]
+        rows = [
+            *((row["broadcast_address"], row["schema_version"]) for row in local),
+            *((row["peer"], row["schema_version"]) for row in peers),
+        ]
         self._nodes = {str(address): str(version) for address, version in rows if version is not None}
         return tuple(sorted(str(version) for _, version in rows if version is not None))
 
@@ -288,24 +322,34 @@ class Catalog:
         self._wanted.clear()
         return changed, all_taken
 
-    def _observe(self, table: TableDefinition, row: Mapping[str, Any], columns: Iterable[Mapping[str, Any]],
-                 now_ms: int) -> bool:
+    def _observe(
+        self, table: TableDefinition, row: Mapping[str, Any], columns: Iterable[Mapping[str, Any]], now_ms: int
+    ) -> bool:
         """Whether more of the table's updates count than before."""
         key, altered_us = id_bytes(table.table_id), int(row.get("altered_us") or 0)
         known = self.captures.of(key)
         more = self.captures.observe(
-            key, cdc=table.cdc, altered_us=altered_us, listed=self._filter.names(table.keyspace, table.table),
-            created=altered_us <= _created_us(columns), now_ms=now_ms)
+            key,
+            cdc=table.cdc,
+            altered_us=altered_us,
+            listed=self._filter.names(table.keyspace, table.table),
+            created=altered_us <= _created_us(columns),
+            now_ms=now_ms,
+        )
         if more and not table.cdc and not known.ever:
-            self._warn("%s has no cdc, but it was altered since it was created or seen last, so it may have had it: what the "
-                       "log has of it until now is delivered", table)
+            self._warn(
+                "%s has no cdc, but it was altered since it was created or seen last, so it may have had it: what the "
+                "log has of it until now is delivered",
+                table,
+            )
         return more
 
     def _definition(self, keyspace: str, name: str, rows: _Keyspace) -> TableDefinition | None:
         """None: it can't be told (now)."""
         try:
-            return definition(keyspace, name, rows.tables[name], rows.columns.get(name, ()), rows.dropped.get(name, ()),
-                              rows.resolver)
+            return definition(
+                keyspace, name, rows.tables[name], rows.columns.get(name, ()), rows.dropped.get(name, ()), rows.resolver
+            )
         except UnknownType as error:
             # A mixture of two states, or a type that is new to us.
             if (keyspace, name) not in self._told:
@@ -325,11 +369,18 @@ class Catalog:
         if before is not None and before.cdc and not after.cdc:
             self._warn("cdc of %s was turned off: what the log has of it until now is still delivered", after)
         if before is not None and not before.cdc and after.cdc and self.captures.of(id_bytes(after.table_id)).again_us:
-            self._warn("cdc of %s is on again after it was off: what was written in between is not in the log. The table is "
-                       "read again, unless snapshot.mode or snapshot.new.tables says not to", after)
+            self._warn(
+                "cdc of %s is on again after it was off: what was written in between is not in the log. The table is "
+                "read again, unless snapshot.mode or snapshot.new.tables says not to",
+                after,
+            )
         if after.cdc and after.has_counters and (before is None or not before.cdc):
-            self._warn("%s has cdc = true and counters: changes of counters can't be merged, so they are not delivered; "
-                       "ALTER TABLE %s WITH cdc = false saves their room in cdc_raw", after, after)
+            self._warn(
+                "%s has cdc = true and counters: changes of counters can't be merged, so they are not delivered; "
+                "ALTER TABLE %s WITH cdc = false saves their room in cdc_raw",
+                after,
+                after,
+            )
 
     def _warn(self, text: str, *values: object) -> None:
         if self._log is not None:
@@ -352,7 +403,11 @@ class _Keyspace:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Keyspace) and (self.tables, self.columns, self.dropped, self.types) == (
-            other.tables, other.columns, other.dropped, other.types)
+            other.tables,
+            other.columns,
+            other.dropped,
+            other.types,
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -370,17 +425,23 @@ async def _load(session: CqlSession) -> dict[str, _Keyspace]:
     async def ask(text: str) -> Rows:
         return await session.query(text, consistency=_LOCAL)
 
-    for row in await ask("SELECT keyspace_name, table_name, id, cdc, WRITETIME(cdc) AS altered_us FROM system_schema.tables"):
+    for row in await ask(
+        "SELECT keyspace_name, table_name, id, cdc, WRITETIME(cdc) AS altered_us FROM system_schema.tables"
+    ):
         found.setdefault(row[_KEYSPACE], _Keyspace()).tables[row[_TABLE]] = row
     # A view's rows are mutations of their own in the log. Views are never captured.
     for row in await ask("SELECT keyspace_name, view_name, id FROM system_schema.views"):
         found.setdefault(row[_KEYSPACE], _Keyspace()).tables[row["view_name"]] = {**row, "cdc": False}
-    for row in await ask("SELECT keyspace_name, table_name, column_name, kind, position, clustering_order, type, "
-                         "WRITETIME(type) AS created_us FROM system_schema.columns"):
+    for row in await ask(
+        "SELECT keyspace_name, table_name, column_name, kind, position, clustering_order, type, "
+        "WRITETIME(type) AS created_us FROM system_schema.columns"
+    ):
         found.setdefault(row[_KEYSPACE], _Keyspace()).columns.setdefault(row[_TABLE], []).append(row)
     # Some of the server's own tables have times of dropping that no date can hold.
-    for row in await ask('SELECT keyspace_name, table_name, column_name, kind, type, '
-                         'blobAsBigint(timestampAsBlob(dropped_time)) AS "dropped_ms" FROM system_schema.dropped_columns'):
+    for row in await ask(
+        "SELECT keyspace_name, table_name, column_name, kind, type, "
+        'blobAsBigint(timestampAsBlob(dropped_time)) AS "dropped_ms" FROM system_schema.dropped_columns'
+    ):
         found.setdefault(row[_KEYSPACE], _Keyspace()).dropped.setdefault(row[_TABLE], []).append(row)
     for row in await ask("SELECT keyspace_name, type_name, field_names, field_types FROM system_schema.types"):
         found.setdefault(row[_KEYSPACE], _Keyspace()).types[row["type_name"]] = (row["field_names"], row["field_types"])
@@ -389,8 +450,10 @@ async def _load(session: CqlSession) -> dict[str, _Keyspace]:
 
 def _created_us(columns: Iterable[Mapping[str, Any]]) -> int:
     """When a table was created, µs since 1970; 0: not known. ALTER writes the table's row again, but not its key's columns."""
-    return min((int(each["created_us"]) for each in columns if each["kind"] == "partition_key" and each.get("created_us")),
-               default=0)
+    return min(
+        (int(each["created_us"]) for each in columns if each["kind"] == "partition_key" and each.get("created_us")),
+        default=0,
+    )
 
 
 def id_bytes(table_id: str) -> bytes:
@@ -398,9 +461,14 @@ def id_bytes(table_id: str) -> bytes:
     return bytes.fromhex(table_id.replace("-", ""))
 
 
-def definition(keyspace: str, name: str, table: Mapping[str, Any], columns: Iterable[Mapping[str, Any]],
-               dropped: Iterable[Mapping[str, Any]], resolver: Callable[[str], Callable[[str], CqlType | None]],
-               ) -> TableDefinition:
+def definition(
+    keyspace: str,
+    name: str,
+    table: Mapping[str, Any],
+    columns: Iterable[Mapping[str, Any]],
+    dropped: Iterable[Mapping[str, Any]],
+    resolver: Callable[[str], Callable[[str], CqlType | None]],
+) -> TableDefinition:
     """A table's definition from rows of ``system_schema``. Pure.
 
     Raises:
@@ -411,9 +479,16 @@ def definition(keyspace: str, name: str, table: Mapping[str, Any], columns: Iter
     def kind_of(text: str) -> CqlType:
         return parse(text, resolve, keyspace=keyspace)
 
-    present = [Column(row["column_name"], kind_of(row["type"]), kind := cast("Kind", row["kind"]),
-                      int(row["position"]) if kind in ("partition_key", "clustering") else -1,
-                      str(row["clustering_order"] or "").lower() == "desc") for row in columns]
+    present = [
+        Column(
+            row["column_name"],
+            kind_of(row["type"]),
+            kind := cast("Kind", row["kind"]),
+            int(row["position"]) if kind in ("partition_key", "clustering") else -1,
+            str(row["clustering_order"] or "").lower() == "desc",
+        )
+        for row in columns
+    ]
     gone = []
     for row in dropped:
         try:

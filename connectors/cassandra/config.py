@@ -1,4 +1,5 @@
 """The connector's options as plain values for its parts, and the checks that need no server. Pure functions."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -26,8 +27,24 @@ if TYPE_CHECKING:
     from connectors.api import Position
     from connectors.options import Config
 
-__all__ = ["CONFIG", "Node", "TaskSettings", "backfill_settings", "event_settings", "log_partition", "log_settings", "nodes",
-           "problems", "session_settings", "shard", "table_lists", "task_count", "task_node", "task_settings", "warnings"]
+__all__ = [
+    "CONFIG",
+    "Node",
+    "TaskSettings",
+    "backfill_settings",
+    "event_settings",
+    "log_partition",
+    "log_settings",
+    "nodes",
+    "problems",
+    "session_settings",
+    "shard",
+    "table_lists",
+    "task_count",
+    "task_node",
+    "task_settings",
+    "warnings",
+]
 
 #: Options that count for the debezium form only.
 _DEBEZIUM_ONLY: Final = (keys.CLUSTER, keys.TOMBSTONES, keys.EXTENDED, keys.LOGICAL, DECIMALS, VARINTS)
@@ -91,8 +108,13 @@ def log_partition(prefix: str, node: str) -> Position:
 
 def task_settings(config: Mapping[str, Any]) -> TaskSettings:
     """What a task needs for itself."""
-    return TaskSettings(prefix=config[keys.PREFIX], max_batch=config[keys.BATCH], max_bytes=config[keys.BATCH_BYTES],
-                        heartbeat_s=config[keys.HEARTBEAT] / 1000, refresh_s=config[keys.REFRESH] / 1000)
+    return TaskSettings(
+        prefix=config[keys.PREFIX],
+        max_batch=config[keys.BATCH],
+        max_bytes=config[keys.BATCH_BYTES],
+        heartbeat_s=config[keys.HEARTBEAT] / 1000,
+        refresh_s=config[keys.REFRESH] / 1000,
+    )
 
 
 def log_settings(config: Mapping[str, Any], node: Node) -> LogSettings:
@@ -151,7 +173,9 @@ def event_settings(config: Config) -> EventSettings:
     return EventSettings(
         topic_prefix=config[keys.PREFIX],
         cluster=config[keys.CLUSTER] or "",
-        output_format=cast('Literal["partition-update", "partition-update-raw", "debezium"]', _word(config, keys.OUTPUT)),
+        output_format=cast(
+            'Literal["partition-update", "partition-update-raw", "debezium"]', _word(config, keys.OUTPUT)
+        ),
         tombstones=config[keys.TOMBSTONES],
         extended=config[keys.EXTENDED],
         decimals=cast('Literal["double", "precise", "string"]', _word(config, DECIMALS)),
@@ -186,9 +210,14 @@ def problems(config: Config) -> list[ConfigProblem]:
     """What makes the configuration one that can't work."""
     found = masking.problems(config.raw, debezium=False)
     if masking.rule_names(config.raw) and _word(config, keys.OUTPUT) == "partition-update-raw":
-        found.append(ConfigProblem(keys.OUTPUT, f"{keys.OUTPUT}=partition-update-raw holds the database's own bytes, which "
-                                                f"{masking.RULES} can't mask: set {keys.OUTPUT}=partition-update, or mask the "
-                                                f"rows that come out of the materializer ({masking.RULES} of the job)"))
+        found.append(
+            ConfigProblem(
+                keys.OUTPUT,
+                f"{keys.OUTPUT}=partition-update-raw holds the database's own bytes, which "
+                f"{masking.RULES} can't mask: set {keys.OUTPUT}=partition-update, or mask the "
+                f"rows that come out of the materializer ({masking.RULES} of the job)",
+            )
+        )
 
     def complain(name: str, why: str) -> None:
         found.append(ConfigProblem(name, invalid(name, text_of(config[name]), why)))
@@ -204,7 +233,9 @@ def problems(config: Config) -> list[ConfigProblem]:
             missing, given = (one, other) if config[one] is None else (other, one)
             found.append(ConfigProblem(missing, f"{given} is given, {missing} is not: give both or neither"))
     if config[keys.KEYSTORE] is not None and config[keys.CERTIFICATE] is not None:
-        complain(keys.KEYSTORE, f"must not be given together with {keys.CERTIFICATE}: both name the worker's certificate")
+        complain(
+            keys.KEYSTORE, f"must not be given together with {keys.CERTIFICATE}: both name the worker's certificate"
+        )
     excluded = [str(each) for each in config[keys.EXCLUDED] or () if str(each).strip()]
     wrong = next((each for each in excluded if each.count(".") < 2), None)
     if wrong is not None:
@@ -216,8 +247,10 @@ def problems(config: Config) -> list[ConfigProblem]:
 
 def too_few_tasks(tasks: int, wanted: int) -> str:
     """The complaint about ``tasks.max``."""
-    return (f"tasks.max={tasks} is too few: each of the {wanted} directories of {keys.DIRECTORIES} needs a task of its own, on "
-            f"a worker that sees it. Set tasks.max to {wanted} or more (more only share backfills)")
+    return (
+        f"tasks.max={tasks} is too few: each of the {wanted} directories of {keys.DIRECTORIES} needs a task of its own, on "
+        f"a worker that sees it. Set tasks.max to {wanted} or more (more only share backfills)"
+    )
 
 
 def _tasks_max(config: Config) -> int | None:
@@ -256,11 +289,17 @@ def warnings(config: Config) -> list[ConfigProblem]:
             if config[name]:
                 warn(name, f"{name} has no effect without {keys.SSL}=true")
     if not config[keys.DELETE]:
-        warn(keys.DELETE, f"{keys.DELETE}=false: somebody else has to delete segments that were delivered, or the nodes refuse "
-                          "writes to tables with cdc once cdc_total_space is used up")
+        warn(
+            keys.DELETE,
+            f"{keys.DELETE}=false: somebody else has to delete segments that were delivered, or the nodes refuse "
+            "writes to tables with cdc once cdc_total_space is used up",
+        )
     if _word(config, keys.ERROR_POLICY) == "skip":
-        warn(keys.ERROR_POLICY, f"{keys.ERROR_POLICY}=skip: changes in damaged places of the log are lost; watch "
-                                "cassandra_damaged_segments_total")
+        warn(
+            keys.ERROR_POLICY,
+            f"{keys.ERROR_POLICY}=skip: changes in damaged places of the log are lost; watch "
+            "cassandra_damaged_segments_total",
+        )
     for name in config.raw:
         family = next((each for each in keys.FAMILIES if name.startswith(each)), None)
         if name in CONFIG.keys:

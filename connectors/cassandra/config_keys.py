@@ -1,4 +1,5 @@
 """The options of the Cassandra connector: one declaration each. Debezium's names keep their meaning."""
+
 from __future__ import annotations
 
 from typing import Any, Final
@@ -86,7 +87,11 @@ _ACCEPTED: Final = "Accepted for compatibility"
 #: Debezium's options that have nothing to set here: name -> (type, default, why).
 ACCEPTED: Final[dict[str, tuple[ConfigType, Any, str]]] = {
     "cassandra.config": (ConfigType.STRING, None, "the server's configuration is asked for over CQL"),
-    "cassandra.driver.config.file": (ConfigType.STRING, "application.conf", "hosts and credentials are options of their own"),
+    "cassandra.driver.config.file": (
+        ConfigType.STRING,
+        "application.conf",
+        "hosts and credentials are options of their own",
+    ),
     "cassandra.node.id": (ConfigType.STRING, None, "a node is called by its label in cdc.raw.directories"),
     "http.port": (ConfigType.INT, 8000, "the worker's REST interface tells health and progress"),
     "commit.log.relocation.dir": (ConfigType.STRING, None, "segments are read and deleted where they are"),
@@ -95,8 +100,11 @@ ACCEPTED: Final[dict[str, tuple[ConfigType, Any, str]]] = {
     "commit.log.error.reprocessing.enabled": (ConfigType.BOOLEAN, False, "see commit.log.error.policy"),
     "commit.log.real.time.processing.enabled": (ConfigType.BOOLEAN, False, "segments are always read while they grow"),
     "commit.log.marked.complete.poll.interval.ms": (ConfigType.INT, 10_000, "see cdc.dir.poll.interval.ms"),
-    "commit.log.transfer.class": (ConfigType.CLASS, "io.debezium.connector.cassandra.BlackHoleCommitLogTransfer",
-                                  "segments are not archived; to keep them set commit.log.delete=false and move them yourself"),
+    "commit.log.transfer.class": (
+        ConfigType.CLASS,
+        "io.debezium.connector.cassandra.BlackHoleCommitLogTransfer",
+        "segments are not archived; to keep them set commit.log.delete=false and move them yourself",
+    ),
     "commit.log.processor.shutdown.timeout.seconds": (ConfigType.INT, 5, "the worker bounds a stop"),
     "latest.commit.log.only": (ConfigType.BOOLEAN, False, "segments are always read in their order"),
     "offset.backing.store.dir": (ConfigType.STRING, None, "positions are saved in Kafka"),
@@ -120,13 +128,23 @@ ACCEPTED: Final[dict[str, tuple[ConfigType, Any, str]]] = {
     "event.processing.failure.handling.mode": (ConfigType.STRING, "fail", "see errors.tolerance"),
     "retriable.restart.connector.wait.ms": (ConfigType.LONG, 10_000, "the runtime backs off"),
     "errors.max.retries": (ConfigType.INT, -1, "the runtime tries again until the connector is stopped"),
-    "custom.metric.tags": (ConfigType.STRING, None, "metrics carry the connector's name, the task's number and the node"),
+    "custom.metric.tags": (
+        ConfigType.STRING,
+        None,
+        "metrics carry the connector's name, the task's number and the node",
+    ),
 }
 #: Units of those of them that are numbers: by name, or by what the name ends in.
 _UNITS: Final = {
-    "http.port": "port", "max.offset.flush.size": "records", "num.of.change.event.queues": "queues",
-    "max.queue.size": "records", "snapshot.fetch.size": "rows", "errors.max.retries": "tries",
-    "ms": "ms", "seconds": "s", "bytes": "bytes",
+    "http.port": "port",
+    "max.offset.flush.size": "records",
+    "num.of.change.event.queues": "queues",
+    "max.queue.size": "records",
+    "snapshot.fetch.size": "rows",
+    "errors.max.retries": "tries",
+    "ms": "ms",
+    "seconds": "s",
+    "bytes": "bytes",
 }
 #: Families of options for parts that don't exist here: prefix -> why they have no effect.
 FAMILIES: Final = {
@@ -141,172 +159,479 @@ FAMILIES: Final = {
 COMPLETE: Final = ("cassandra.", "cdc.", "commit.log.", "snapshot.", "table.", "schema.", "max.", "output.")
 
 
-CONFIG: Final = ConfigDef([
-    ConfigKey(name=HOSTS, type=ConfigType.LIST, validator=complaint(lambda value: contact_points(value, DEFAULT_PORT)),
-              importance=Importance.HIGH, group=_CONNECTION, width=Width.LONG, display_name="Hosts",
-              example="10.0.0.1,10.0.0.2:9142",
-              doc="Nodes that are asked first, as a comma-separated list of host or host:port; the others are learned from "
-                  "them. An IPv6 address with a port stands in brackets. They are asked for definitions of tables and for "
-                  "backfills; changes come from the nodes' directories."),
-    ConfigKey(name=PORT, type=ConfigType.INT, default=DEFAULT_PORT, validator=between(1, 65_535), importance=Importance.HIGH,
-              group=_CONNECTION, width=Width.SHORT, display_name="Port", unit="port",
-              doc="Port of hosts that are named without one."),
-    ConfigKey(name=USER, type=ConfigType.STRING, default=None, aliases=("cassandra.user",), importance=Importance.HIGH,
-              group=_CONNECTION, width=Width.SHORT, display_name="User", example="millrace",
-              doc="Role to log in as. Without it no credentials are sent. It needs SELECT on the tables for backfills, and on "
-                  "system_views.settings for the checks of the server's settings."),
-    ConfigKey(name=PASSWORD, type=ConfigType.PASSWORD, default=None, importance=Importance.HIGH, group=_CONNECTION,
-              width=Width.SHORT, display_name="Password", doc="The role's password; needed with cassandra.username."),
-    ConfigKey(name=LOCAL_DC, type=ConfigType.STRING, default=None, importance=Importance.LOW, group=_CONNECTION,
-              width=Width.MEDIUM, display_name="Local data centre", example="dc1",
-              doc="Data centre whose nodes are asked first; the others are asked only if none of it answers. Not set: the data "
-                  "centre of the first host that answers."),
-    ConfigKey(name=COMPRESSION, type=ConfigType.STRING, default="none", importance=Importance.LOW, group=_CONNECTION,
-              validator=words("none", "lz4"), display_name="Compression",
-              doc="Compression between the nodes and the worker: none, or lz4, which costs CPU on both sides and helps "
-                  "backfills over a slow network."),
-    ConfigKey(name=QUERY_TIMEOUT, type=ConfigType.INT, default=12_000, unit="ms", validator=at_least(100),
-              importance=Importance.LOW, group=_CONNECTION, display_name="Query timeout",
-              doc="How long to wait for a page before the query counts as failed and is tried again."),
-    ConfigKey(name=CONNECT_TIMEOUT, type=ConfigType.INT, default=5_000, unit="ms", validator=at_least(100),
-              importance=Importance.LOW, group=_CONNECTION, display_name="Connection timeout",
-              doc="How long to wait for a connection to a node."),
-
-    ConfigKey(name=SSL, type=ConfigType.BOOLEAN, default=False, importance=Importance.HIGH, group=_TLS,
-              display_name="TLS", doc="Whether to connect with TLS."),
-    ConfigKey(name=TRUSTSTORE, type=ConfigType.STRING, default=None, group=_TLS, display_name="Trust store",
-              example="/etc/millrace/truststore.p12",
-              doc="File with the certificates that are trusted: PEM or PKCS12. Not set: the system's. A JKS store must be "
-                  "converted with keytool."),
-    ConfigKey(name=TRUSTSTORE_PASSWORD, type=ConfigType.PASSWORD, default=None, group=_TLS,
-              display_name="Trust store password", doc="Password of the trust store."),
-    ConfigKey(name=KEYSTORE, type=ConfigType.STRING, default=None, group=_TLS, display_name="Key store",
-              example="/etc/millrace/keystore.p12",
-              doc="File with the worker's own certificate and key, where nodes demand one: PEM or PKCS12."),
-    ConfigKey(name=KEYSTORE_PASSWORD, type=ConfigType.PASSWORD, default=None, group=_TLS, display_name="Key store password",
-              doc="Password of the key store and of the key in it."),
-    ConfigKey(name=CERTIFICATE, type=ConfigType.STRING, default=None, group=_TLS, display_name="Certificate chain",
-              example="/etc/millrace/client.pem",
-              doc="PEM file with the worker's certificate and those above it; in place of the key store."),
-    ConfigKey(name=PRIVATE_KEY, type=ConfigType.STRING, default=None, group=_TLS, display_name="Private key",
-              example="/etc/millrace/client.key", doc="PEM file with the key of the certificate."),
-    ConfigKey(name=CIPHERS, type=ConfigType.LIST, default=None, importance=Importance.LOW, group=_TLS,
-              display_name="Cipher suites", example="ECDHE-RSA-AES256-GCM-SHA384",
-              doc="Cipher suites to offer, by OpenSSL's or by Java's names. Not set: the worker's defaults."),
-    ConfigKey(name=VERIFY_HOSTS, type=ConfigType.BOOLEAN, default=True, importance=Importance.LOW, group=_TLS,
-              display_name="Verify host names",
-              doc="Whether a node's certificate must name the address that is connected to."),
-
-    ConfigKey(name=DIRECTORIES, type=ConfigType.LIST, validator=complaint(directories), importance=Importance.HIGH, group=_LOG,
-              width=Width.LONG, display_name="Directories of the nodes",
-              example="cass-1=/var/lib/cassandra/cdc_raw,cass-2=/mnt/cass-2/cdc_raw",
-              doc="The cdc_raw directory of every Cassandra node, as a comma-separated list of LABEL=PATH. Each gets a task, "
-                  "which runs on a worker that sees the directory: one whose host, id or label node is LABEL, or that has a "
-                  "label named LABEL (node.labels=cass-2=yes). The label is also the node's name in positions, events and "
-                  "metrics: don't change it. One path may stand without a label: its task runs anywhere."),
-    ConfigKey(name=READ_MODE, type=ConfigType.STRING, default="idx", validator=words("idx", "marker"), group=_LOG,
-              importance=Importance.HIGH, display_name="Read mode",
-              doc="How far a segment is read. idx: up to what the node has synced to its disk (commitlog_sync_period, 10 s by "
-                  "the server's default). marker: up to the newest sync marker in the file, about 100 ms after a write with "
-                  "commitlog_sync=periodic; such a change can be lost on that node if its machine crashes. Compressed "
-                  "segments grow at the sync only, in both modes."),
-    ConfigKey(name=ERROR_POLICY, type=ConfigType.STRING, default="stop", validator=words("stop", "skip"), group=_LOG,
-              importance=Importance.HIGH, display_name="After damage",
-              doc="What follows a place in a segment that can't be read, after everything before it was delivered. stop: the "
-                  "task fails. skip: the entry is passed over (or what follows it, up to the next readable marker), with an "
-                  "error in the log and in the metrics. The segment is kept aside in both cases."),
-    ConfigKey(name=ERROR_DIRECTORY, type=ConfigType.STRING, default=None, validator=absolute_path, group=_LOG,
-              importance=Importance.LOW, width=Width.LONG, display_name="Directory for damaged segments",
-              example="/var/lib/cassandra/cdc_raw_aside",
-              doc="Where damaged segments are kept, as hard links: on the same file system as cdc_raw. With several nodes on a "
-                  "worker each has a folder of its name in it. Not set: cdc_raw_aside beside each cdc_raw."),
-    ConfigKey(name=DELETE, type=ConfigType.BOOLEAN, default=True, group=_LOG, importance=Importance.MEDIUM,
-              display_name="Delete segments",
-              doc="Whether segments are deleted from cdc_raw once everything in them is in Kafka and the position is saved. "
-                  "With false somebody else has to do it: at cdc_total_space the node refuses writes to tables with cdc."),
-    ConfigKey(name=POLL, type=ConfigType.INT, default=100, unit="ms", validator=between(1, 60_000), group=_LOG,
-              importance=Importance.LOW, display_name="Poll interval",
-              doc="How often the directory is looked at when nothing is new."),
-    ConfigKey(name=BATCH, type=ConfigType.INT, default=2_048, unit="records", validator=between(1, 100_000), group=_LOG,
-              importance=Importance.LOW, display_name="Batch size", doc="Records that a task hands over at once, about."),
-    ConfigKey(name=BATCH_BYTES, type=ConfigType.INT, default=1 << 20, unit="bytes", validator=between(4_096, 64 << 20),
-              group=_LOG, importance=Importance.LOW, display_name="Batch bytes",
-              doc="Bytes of the log that a task reads at once, about; a single mutation may be larger."),
-    ConfigKey(name=HEARTBEAT, type=ConfigType.INT, default=10_000, unit="ms", validator=at_least(100), group=_LOG,
-              importance=Importance.LOW, display_name="Heartbeat interval",
-              doc="How often the position is saved while the log has nothing for captured tables. No heartbeat records are "
-                  "written."),
-
-    ConfigKey(name=TABLES, type=ConfigType.LIST, default=None, validator=regex_list, importance=Importance.HIGH, group=_TABLES,
-              width=Width.LONG, display_name="Tables", example=r"shop\.orders,shop\.customer.*",
-              doc="Tables to capture, as a comma-separated list of regular expressions (Java's syntax) that match whole names "
-                  "of the form keyspace.table in any case. Not set: all. Of these, the ones with cdc = true are captured. Not "
-                  "together with table.exclude.list."),
-    ConfigKey(name=NOT_TABLES, type=ConfigType.LIST, default=None, validator=regex_list, group=_TABLES, width=Width.LONG,
-              display_name="Tables left out", doc="Tables not to capture, in the same form."),
-    ConfigKey(name=REFRESH, type=ConfigType.INT, default=1_000, unit="ms", validator=at_least(100), importance=Importance.LOW,
-              group=_TABLES, display_name="Schema check",
-              doc="How often the cluster's schema version is asked for; definitions of tables are read when it has changed, "
-                  "and at once when the log names a table or column that is not known. A table that is created and dropped "
-                  "within it can't be read."),
-
-    ConfigKey(name=PREFIX, type=ConfigType.STRING, validator=topic_prefix, importance=Importance.HIGH, group=_EVENTS,
-              width=Width.MEDIUM, display_name="Topic prefix", example="shop",
-              doc="Name of the cluster in topics, positions, schemas and events. A table's events go to the topic "
-                  "prefix.keyspace.table."),
-    ConfigKey(name=OUTPUT, type=ConfigType.STRING, default="partition-update", validator=words(*OUTPUTS), group=_EVENTS,
-              importance=Importance.HIGH, display_name="Output format",
-              doc="What events look like. partition-update: everything a mutation says, decoded, one message per partition "
-                  "update. partition-update-raw: the same in the bytes of the log, the cheapest; the materializer reads both. "
-                  "debezium: an event per row as Debezium's Cassandra connector writes it, for a replication factor of 1: with "
-                  "more, every replica gives each event."),
-    ConfigKey(name=CLUSTER, type=ConfigType.STRING, default=None, group=_EVENTS, importance=Importance.LOW,
-              width=Width.MEDIUM, display_name="Cluster name", example="Test Cluster",
-              doc="cluster in the source block of the debezium form. Not set: topic.prefix."),
-    ConfigKey(name=TOMBSTONES, type=ConfigType.BOOLEAN, default=False, group=_EVENTS, display_name="Tombstones",
-              doc="Debezium form: whether the delete of a row is followed by a record without a value, which lets a compacted "
-                  "topic forget the key. Compaction loses changes in that form: an event has only the cells that were "
-                  "written."),
-    ConfigKey(name=EXTENDED, type=ConfigType.BOOLEAN, default=True, group=_EVENTS, importance=Importance.LOW,
-              display_name="Extended Debezium form",
-              doc="Debezium form: whether to say also what Debezium's connector leaves out: changes of static columns, and of "
-                  "collections whether they were overwritten and which elements were removed. With false these are counted "
-                  "in cassandra_dropped_changes_total."),
-    decimals_key("double", _EVENTS),
-    varints_key("long", _EVENTS, "long", "precise", "string"),
-    logical_types_key(LOGICAL, _EVENTS, "Debezium's connector", "time is io.debezium.time.NanoTime,"),
-    ConfigKey(name=EXCLUDED, type=ConfigType.LIST, default=[], group=_EVENTS, width=Width.LONG,
-              display_name="Columns left out", example="shop.customers.phone",
-              doc="Debezium form: columns to leave out, as a comma-separated list of keyspace.table.column; columns of the key "
-                  "stay. The other forms have all columns: mask them by transforms or in a job."),
-
-    ConfigKey(name=SNAPSHOT, type=ConfigType.STRING, default="initial", validator=words("initial", "always", "never"),
-              group=_SNAPSHOT, importance=Importance.HIGH, display_name="Backfill",
-              doc="When what tables hold is read, beside the log. initial: once, of the captured tables. always: again at "
-                  "every start of the tasks. never: only on request (POST /connectors/NAME/snapshots)."),
-    new_tables_key(_SNAPSHOT),
-    ConfigKey(name=SNAPSHOT_CONSISTENCY, type=ConfigType.STRING, default="QUORUM", validator=words(*CONSISTENCY_LEVELS),
-              group=_SNAPSHOT, display_name="Consistency level", example="LOCAL_QUORUM",
-              doc="Consistency level of a backfill's queries."),
-    ConfigKey(name=SNAPSHOT_ROWS, type=ConfigType.INT, default=1_000, unit="rows", validator=between(1, 100_000),
-              importance=Importance.LOW, group=_SNAPSHOT, display_name="Rows per chunk",
-              doc="Rows of a chunk, about: what is read at once and, after a restart, at most again."),
-    ConfigKey(name=SNAPSHOT_RATE, type=ConfigType.INT, default=0, unit="rows/s", validator=at_least(0),
-              importance=Importance.LOW, group=_SNAPSHOT, display_name="Rows per second",
-              doc="Rows that a task's backfills read per second at the most; 0: no limit."),
-    ConfigKey(name=SNAPSHOT_THREADS, type=ConfigType.INT, default=2, unit="chunks", validator=between(1, 64),
-              importance=Importance.LOW, group=_SNAPSHOT, display_name="Concurrent chunks",
-              doc="Chunks that a task reads at the same time; fewer while the servers are slow."),
-
-    *MASK_KEYS,
-
-    *(ConfigKey(name=name, type=kind, default=default, importance=Importance.LOW, group=_ACCEPTED,
+CONFIG: Final = ConfigDef(
+    [
+        ConfigKey(
+            name=HOSTS,
+            type=ConfigType.LIST,
+            validator=complaint(lambda value: contact_points(value, DEFAULT_PORT)),
+            importance=Importance.HIGH,
+            group=_CONNECTION,
+            width=Width.LONG,
+            display_name="Hosts",
+            example="10.0.0.1,10.0.0.2:9142",
+            doc="Nodes that are asked first, as a comma-separated list of host or host:port; the others are learned from "
+            "them. An IPv6 address with a port stands in brackets. They are asked for definitions of tables and for "
+            "backfills; changes come from the nodes' directories.",
+        ),
+        ConfigKey(
+            name=PORT,
+            type=ConfigType.INT,
+            default=DEFAULT_PORT,
+            validator=between(1, 65_535),
+            importance=Importance.HIGH,
+            group=_CONNECTION,
+            width=Width.SHORT,
+            display_name="Port",
+            unit="port",
+            doc="Port of hosts that are named without one.",
+        ),
+        ConfigKey(
+            name=USER,
+            type=ConfigType.STRING,
+            default=None,
+            aliases=("cassandra.user",),
+            importance=Importance.HIGH,
+            group=_CONNECTION,
+            width=Width.SHORT,
+            display_name="User",
+            example="millrace",
+            doc="Role to log in as. Without it no credentials are sent. It needs SELECT on the tables for backfills, and on "
+            "system_views.settings for the checks of the server's settings.",
+        ),
+        ConfigKey(
+            name=PASSWORD,
+            type=ConfigType.PASSWORD,
+            default=None,
+            importance=Importance.HIGH,
+            group=_CONNECTION,
+            width=Width.SHORT,
+            display_name="Password",
+            doc="The role's password; needed with cassandra.username.",
+        ),
+        ConfigKey(
+            name=LOCAL_DC,
+            type=ConfigType.STRING,
+            default=None,
+            importance=Importance.LOW,
+            group=_CONNECTION,
+            width=Width.MEDIUM,
+            display_name="Local data centre",
+            example="dc1",
+            doc="Data centre whose nodes are asked first; the others are asked only if none of it answers. Not set: the data "
+            "centre of the first host that answers.",
+        ),
+        ConfigKey(
+            name=COMPRESSION,
+            type=ConfigType.STRING,
+            default="none",
+            importance=Importance.LOW,
+            group=_CONNECTION,
+            validator=words("none", "lz4"),
+            display_name="Compression",
+            doc="Compression between the nodes and the worker: none, or lz4, which costs CPU on both sides and helps "
+            "backfills over a slow network.",
+        ),
+        ConfigKey(
+            name=QUERY_TIMEOUT,
+            type=ConfigType.INT,
+            default=12_000,
+            unit="ms",
+            validator=at_least(100),
+            importance=Importance.LOW,
+            group=_CONNECTION,
+            display_name="Query timeout",
+            doc="How long to wait for a page before the query counts as failed and is tried again.",
+        ),
+        ConfigKey(
+            name=CONNECT_TIMEOUT,
+            type=ConfigType.INT,
+            default=5_000,
+            unit="ms",
+            validator=at_least(100),
+            importance=Importance.LOW,
+            group=_CONNECTION,
+            display_name="Connection timeout",
+            doc="How long to wait for a connection to a node.",
+        ),
+        ConfigKey(
+            name=SSL,
+            type=ConfigType.BOOLEAN,
+            default=False,
+            importance=Importance.HIGH,
+            group=_TLS,
+            display_name="TLS",
+            doc="Whether to connect with TLS.",
+        ),
+        ConfigKey(
+            name=TRUSTSTORE,
+            type=ConfigType.STRING,
+            default=None,
+            group=_TLS,
+            display_name="Trust store",
+            example="/etc/millrace/truststore.p12",
+            doc="File with the certificates that are trusted: PEM or PKCS12. Not set: the system's. A JKS store must be "
+            "converted with keytool.",
+        ),
+        ConfigKey(
+            name=TRUSTSTORE_PASSWORD,
+            type=ConfigType.PASSWORD,
+            default=None,
+            group=_TLS,
+            display_name="Trust store password",
+            doc="Password of the trust store.",
+        ),
+        ConfigKey(
+            name=KEYSTORE,
+            type=ConfigType.STRING,
+            default=None,
+            group=_TLS,
+            display_name="Key store",
+            example="/etc/millrace/keystore.p12",
+            doc="File with the worker's own certificate and key, where nodes demand one: PEM or PKCS12.",
+        ),
+        ConfigKey(
+            name=KEYSTORE_PASSWORD,
+            type=ConfigType.PASSWORD,
+            default=None,
+            group=_TLS,
+            display_name="Key store password",
+            doc="Password of the key store and of the key in it.",
+        ),
+        ConfigKey(
+            name=CERTIFICATE,
+            type=ConfigType.STRING,
+            default=None,
+            group=_TLS,
+            display_name="Certificate chain",
+            example="/etc/millrace/client.pem",
+            doc="PEM file with the worker's certificate and those above it; in place of the key store.",
+        ),
+        ConfigKey(
+            name=PRIVATE_KEY,
+            type=ConfigType.STRING,
+            default=None,
+            group=_TLS,
+            display_name="Private key",
+            example="/etc/millrace/client.key",
+            doc="PEM file with the key of the certificate.",
+        ),
+        ConfigKey(
+            name=CIPHERS,
+            type=ConfigType.LIST,
+            default=None,
+            importance=Importance.LOW,
+            group=_TLS,
+            display_name="Cipher suites",
+            example="ECDHE-RSA-AES256-GCM-SHA384",
+            doc="Cipher suites to offer, by OpenSSL's or by Java's names. Not set: the worker's defaults.",
+        ),
+        ConfigKey(
+            name=VERIFY_HOSTS,
+            type=ConfigType.BOOLEAN,
+            default=True,
+            importance=Importance.LOW,
+            group=_TLS,
+            display_name="Verify host names",
+            doc="Whether a node's certificate must name the address that is connected to.",
+        ),
+        ConfigKey(
+            name=DIRECTORIES,
+            type=ConfigType.LIST,
+            validator=complaint(directories),
+            importance=Importance.HIGH,
+            group=_LOG,
+            width=Width.LONG,
+            display_name="Directories of the nodes",
+            example="cass-1=/var/lib/cassandra/cdc_raw,cass-2=/mnt/cass-2/cdc_raw",
+            doc="The cdc_raw directory of every Cassandra node, as a comma-separated list of LABEL=PATH. Each gets a task, "
+            "which runs on a worker that sees the directory: one whose host, id or label node is LABEL, or that has a "
+            "label named LABEL (node.labels=cass-2=yes). The label is also the node's name in positions, events and "
+            "metrics: don't change it. One path may stand without a label: its task runs anywhere.",
+        ),
+        ConfigKey(
+            name=READ_MODE,
+            type=ConfigType.STRING,
+            default="idx",
+            validator=words("idx", "marker"),
+            group=_LOG,
+            importance=Importance.HIGH,
+            display_name="Read mode",
+            doc="How far a segment is read. idx: up to what the node has synced to its disk (commitlog_sync_period, 10 s by "
+            "the server's default). marker: up to the newest sync marker in the file, about 100 ms after a write with "
+            "commitlog_sync=periodic; such a change can be lost on that node if its machine crashes. Compressed "
+            "segments grow at the sync only, in both modes.",
+        ),
+        ConfigKey(
+            name=ERROR_POLICY,
+            type=ConfigType.STRING,
+            default="stop",
+            validator=words("stop", "skip"),
+            group=_LOG,
+            importance=Importance.HIGH,
+            display_name="After damage",
+            doc="What follows a place in a segment that can't be read, after everything before it was delivered. stop: the "
+            "task fails. skip: the entry is passed over (or what follows it, up to the next readable marker), with an "
+            "error in the log and in the metrics. The segment is kept aside in both cases.",
+        ),
+        ConfigKey(
+            name=ERROR_DIRECTORY,
+            type=ConfigType.STRING,
+            default=None,
+            validator=absolute_path,
+            group=_LOG,
+            importance=Importance.LOW,
+            width=Width.LONG,
+            display_name="Directory for damaged segments",
+            example="/var/lib/cassandra/cdc_raw_aside",
+            doc="Where damaged segments are kept, as hard links: on the same file system as cdc_raw. With several nodes on a "
+            "worker each has a folder of its name in it. Not set: cdc_raw_aside beside each cdc_raw.",
+        ),
+        ConfigKey(
+            name=DELETE,
+            type=ConfigType.BOOLEAN,
+            default=True,
+            group=_LOG,
+            importance=Importance.MEDIUM,
+            display_name="Delete segments",
+            doc="Whether segments are deleted from cdc_raw once everything in them is in Kafka and the position is saved. "
+            "With false somebody else has to do it: at cdc_total_space the node refuses writes to tables with cdc.",
+        ),
+        ConfigKey(
+            name=POLL,
+            type=ConfigType.INT,
+            default=100,
+            unit="ms",
+            validator=between(1, 60_000),
+            group=_LOG,
+            importance=Importance.LOW,
+            display_name="Poll interval",
+            doc="How often the directory is looked at when nothing is new.",
+        ),
+        ConfigKey(
+            name=BATCH,
+            type=ConfigType.INT,
+            default=2_048,
+            unit="records",
+            validator=between(1, 100_000),
+            group=_LOG,
+            importance=Importance.LOW,
+            display_name="Batch size",
+            doc="Records that a task hands over at once, about.",
+        ),
+        ConfigKey(
+            name=BATCH_BYTES,
+            type=ConfigType.INT,
+            default=1 << 20,
+            unit="bytes",
+            validator=between(4_096, 64 << 20),
+            group=_LOG,
+            importance=Importance.LOW,
+            display_name="Batch bytes",
+            doc="Bytes of the log that a task reads at once, about; a single mutation may be larger.",
+        ),
+        ConfigKey(
+            name=HEARTBEAT,
+            type=ConfigType.INT,
+            default=10_000,
+            unit="ms",
+            validator=at_least(100),
+            group=_LOG,
+            importance=Importance.LOW,
+            display_name="Heartbeat interval",
+            doc="How often the position is saved while the log has nothing for captured tables. No heartbeat records are "
+            "written.",
+        ),
+        ConfigKey(
+            name=TABLES,
+            type=ConfigType.LIST,
+            default=None,
+            validator=regex_list,
+            importance=Importance.HIGH,
+            group=_TABLES,
+            width=Width.LONG,
+            display_name="Tables",
+            example=r"shop\.orders,shop\.customer.*",
+            doc="Tables to capture, as a comma-separated list of regular expressions (Java's syntax) that match whole names "
+            "of the form keyspace.table in any case. Not set: all. Of these, the ones with cdc = true are captured. Not "
+            "together with table.exclude.list.",
+        ),
+        ConfigKey(
+            name=NOT_TABLES,
+            type=ConfigType.LIST,
+            default=None,
+            validator=regex_list,
+            group=_TABLES,
+            width=Width.LONG,
+            display_name="Tables left out",
+            doc="Tables not to capture, in the same form.",
+        ),
+        ConfigKey(
+            name=REFRESH,
+            type=ConfigType.INT,
+            default=1_000,
+            unit="ms",
+            validator=at_least(100),
+            importance=Importance.LOW,
+            group=_TABLES,
+            display_name="Schema check",
+            doc="How often the cluster's schema version is asked for; definitions of tables are read when it has changed, "
+            "and at once when the log names a table or column that is not known. A table that is created and dropped "
+            "within it can't be read.",
+        ),
+        ConfigKey(
+            name=PREFIX,
+            type=ConfigType.STRING,
+            validator=topic_prefix,
+            importance=Importance.HIGH,
+            group=_EVENTS,
+            width=Width.MEDIUM,
+            display_name="Topic prefix",
+            example="shop",
+            doc="Name of the cluster in topics, positions, schemas and events. A table's events go to the topic "
+            "prefix.keyspace.table.",
+        ),
+        ConfigKey(
+            name=OUTPUT,
+            type=ConfigType.STRING,
+            default="partition-update",
+            validator=words(*OUTPUTS),
+            group=_EVENTS,
+            importance=Importance.HIGH,
+            display_name="Output format",
+            doc="What events look like. partition-update: everything a mutation says, decoded, one message per partition "
+            "update. partition-update-raw: the same in the bytes of the log, the cheapest; the materializer reads both. "
+            "debezium: an event per row as Debezium's Cassandra connector writes it, for a replication factor of 1: with "
+            "more, every replica gives each event.",
+        ),
+        ConfigKey(
+            name=CLUSTER,
+            type=ConfigType.STRING,
+            default=None,
+            group=_EVENTS,
+            importance=Importance.LOW,
+            width=Width.MEDIUM,
+            display_name="Cluster name",
+            example="Test Cluster",
+            doc="cluster in the source block of the debezium form. Not set: topic.prefix.",
+        ),
+        ConfigKey(
+            name=TOMBSTONES,
+            type=ConfigType.BOOLEAN,
+            default=False,
+            group=_EVENTS,
+            display_name="Tombstones",
+            doc="Debezium form: whether the delete of a row is followed by a record without a value, which lets a compacted "
+            "topic forget the key. Compaction loses changes in that form: an event has only the cells that were "
+            "written.",
+        ),
+        ConfigKey(
+            name=EXTENDED,
+            type=ConfigType.BOOLEAN,
+            default=True,
+            group=_EVENTS,
+            importance=Importance.LOW,
+            display_name="Extended Debezium form",
+            doc="Debezium form: whether to say also what Debezium's connector leaves out: changes of static columns, and of "
+            "collections whether they were overwritten and which elements were removed. With false these are counted "
+            "in cassandra_dropped_changes_total.",
+        ),
+        decimals_key("double", _EVENTS),
+        varints_key("long", _EVENTS, "long", "precise", "string"),
+        logical_types_key(LOGICAL, _EVENTS, "Debezium's connector", "time is io.debezium.time.NanoTime,"),
+        ConfigKey(
+            name=EXCLUDED,
+            type=ConfigType.LIST,
+            default=[],
+            group=_EVENTS,
+            width=Width.LONG,
+            display_name="Columns left out",
+            example="shop.customers.phone",
+            doc="Debezium form: columns to leave out, as a comma-separated list of keyspace.table.column; columns of the key "
+            "stay. The other forms have all columns: mask them by transforms or in a job.",
+        ),
+        ConfigKey(
+            name=SNAPSHOT,
+            type=ConfigType.STRING,
+            default="initial",
+            validator=words("initial", "always", "never"),
+            group=_SNAPSHOT,
+            importance=Importance.HIGH,
+            display_name="Backfill",
+            doc="When what tables hold is read, beside the log. initial: once, of the captured tables. always: again at "
+            "every start of the tasks. never: only on request (POST /connectors/NAME/snapshots).",
+        ),
+        new_tables_key(_SNAPSHOT),
+        ConfigKey(
+            name=SNAPSHOT_CONSISTENCY,
+            type=ConfigType.STRING,
+            default="QUORUM",
+            validator=words(*CONSISTENCY_LEVELS),
+            group=_SNAPSHOT,
+            display_name="Consistency level",
+            example="LOCAL_QUORUM",
+            doc="Consistency level of a backfill's queries.",
+        ),
+        ConfigKey(
+            name=SNAPSHOT_ROWS,
+            type=ConfigType.INT,
+            default=1_000,
+            unit="rows",
+            validator=between(1, 100_000),
+            importance=Importance.LOW,
+            group=_SNAPSHOT,
+            display_name="Rows per chunk",
+            doc="Rows of a chunk, about: what is read at once and, after a restart, at most again.",
+        ),
+        ConfigKey(
+            name=SNAPSHOT_RATE,
+            type=ConfigType.INT,
+            default=0,
+            unit="rows/s",
+            validator=at_least(0),
+            importance=Importance.LOW,
+            group=_SNAPSHOT,
+            display_name="Rows per second",
+            doc="Rows that a task's backfills read per second at the most; 0: no limit.",
+        ),
+        ConfigKey(
+            name=SNAPSHOT_THREADS,
+            type=ConfigType.INT,
+            default=2,
+            unit="chunks",
+            validator=between(1, 64),
+            importance=Importance.LOW,
+            group=_SNAPSHOT,
+            display_name="Concurrent chunks",
+            doc="Chunks that a task reads at the same time; fewer while the servers are slow.",
+        ),
+        *MASK_KEYS,
+        *(
+            ConfigKey(
+                name=name,
+                type=kind,
+                default=default,
+                importance=Importance.LOW,
+                group=_ACCEPTED,
                 unit=_UNITS.get(name) or _UNITS.get(name.rpartition(".")[2], ""),
-                doc=f"Accepted for compatibility and without effect: {why}.")
-      for name, (kind, default, why) in ACCEPTED.items()),
-
-    ConfigKey(name=TASK_NODE, type=ConfigType.STRING, default=None, internal=True,
-              doc="The node whose log the task reads; set by the connector."),
-    ConfigKey(name=TASK_SHARD, type=ConfigType.STRING, default="0/1", validator=complaint(shard_of), internal=True,
-              doc="The task's share of backfills; set by the connector."),
-])
+                doc=f"Accepted for compatibility and without effect: {why}.",
+            )
+            for name, (kind, default, why) in ACCEPTED.items()
+        ),
+        ConfigKey(
+            name=TASK_NODE,
+            type=ConfigType.STRING,
+            default=None,
+            internal=True,
+            doc="The node whose log the task reads; set by the connector.",
+        ),
+        ConfigKey(
+            name=TASK_SHARD,
+            type=ConfigType.STRING,
+            default="0/1",
+            validator=complaint(shard_of),
+            internal=True,
+            doc="The task's share of backfills; set by the connector.",
+        ),
+    ]
+)

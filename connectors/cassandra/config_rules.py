@@ -1,4 +1,5 @@
 """Validators of the options: hosts, directories of nodes, lists of regular expressions. Pure functions."""
+
 from __future__ import annotations
 
 import ipaddress
@@ -57,11 +58,16 @@ def directories(items: Iterable[str] | None) -> tuple[Node, ...]:
         else:
             node = Node(label, path)
         if not node.directory.startswith("/"):
-            raise ConfigInvalid(f"'{item}' is not of the form LABEL=PATH with an absolute path, such as "
-                                "cass-1=/var/lib/cassandra/cdc_raw")
+            raise ConfigInvalid(
+                f"'{item}' is not of the form LABEL=PATH with an absolute path, such as "
+                "cass-1=/var/lib/cassandra/cdc_raw"
+            )
         if node.name in found:
-            raise ConfigInvalid(f"the node {node.name} is there twice" if node.placed else
-                                "only one directory may stand without a label: write LABEL=PATH for each node")
+            raise ConfigInvalid(
+                f"the node {node.name} is there twice"
+                if node.placed
+                else "only one directory may stand without a label: write LABEL=PATH for each node"
+            )
         found[node.name] = node._replace(directory=node.directory.rstrip("/") or "/")
     if not found:
         raise ConfigInvalid("at least one LABEL=PATH must be given, such as cass-1=/var/lib/cassandra/cdc_raw")
@@ -140,12 +146,14 @@ def absolute_path(name: str, value: Any) -> str | None:
 
 def complaint(parse: Callable[[Any], object]) -> Validator:
     """A validator that passes on what ``parse`` raises as ``ConfigInvalid``."""
+
     def check(name: str, value: Any) -> str | None:
         try:
             parse(value)
         except ConfigInvalid as error:
             return invalid(name, text_of(value), str(error))
         return None
+
     return check
 
 

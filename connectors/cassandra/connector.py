@@ -1,4 +1,5 @@
 """The Cassandra connector: checks its configuration, gives every node's log a task, and answers for them."""
+
 from __future__ import annotations
 
 import asyncio
@@ -34,8 +35,11 @@ class CassandraConnector(SourceConnector):
     version = version("millrace")
     config_def = CONFIG
     task_class = CassandraTask
-    aliases = ("io.debezium.connector.cassandra.Cassandra4Connector", "io.debezium.connector.cassandra.Cassandra5Connector",
-               "connectors.cassandra.CassandraConnector")
+    aliases = (
+        "io.debezium.connector.cassandra.Cassandra4Connector",
+        "io.debezium.connector.cassandra.Cassandra5Connector",
+        "connectors.cassandra.CassandraConnector",
+    )
     metrics = METRICS
 
     async def start(self) -> None:
@@ -98,7 +102,9 @@ class CassandraConnector(SourceConnector):
             try:
                 _check(config[keys.PREFIX], names, partition, offset)
             except MillraceError as error:
-                raise ConfigInvalid(f"The offset {offset} of partition {partition} can't be resumed from: {error}") from error
+                raise ConfigInvalid(
+                    f"The offset {offset} of partition {partition} can't be resumed from: {error}"
+                ) from error
         return True
 
     # What REST asks.
@@ -114,8 +120,9 @@ class CassandraConnector(SourceConnector):
         return views.check_request(request)
 
     @classmethod
-    def snapshots(cls, config: Config, instructions: Sequence[Instruction],
-                  offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+    def snapshots(
+        cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
+    ) -> list[dict[str, Any]]:
         """See ``SourceConnector.snapshots``."""
         return views.snapshots(config[keys.PREFIX], instructions, offsets)
 
@@ -139,7 +146,9 @@ def _check(prefix: str, names: set[str], partition: Position, offset: Position |
         # What is saved for a node that has left may always be taken away.
         if offset is not None:
             if partition[NODE] not in names:
-                raise ConfigInvalid(f"{keys.DIRECTORIES} has no node {partition[NODE]}; it has {', '.join(sorted(names))}")
+                raise ConfigInvalid(
+                    f"{keys.DIRECTORIES} has no node {partition[NODE]}; it has {', '.join(sorted(names))}"
+                )
             LogPosition.of(offset)
     elif members == {NODE, TABLE_ID}:
         if offset is not None:
@@ -152,5 +161,7 @@ def _check(prefix: str, names: set[str], partition: Position, offset: Position |
         if offset is not None and not isinstance(offset.get("state"), str):
             raise ConfigInvalid('what is saved of a backfill has a "state", such as "completed"')
     else:
-        raise ConfigInvalid(f'a partition of this connector has, beside "{CLUSTER}", "{NODE}" (a log), "{NODE}" and '
-                            f'"{TABLE_ID}" (a definition), or "{SNAPSHOT}" and "{SHARD}" (a backfill)')
+        raise ConfigInvalid(
+            f'a partition of this connector has, beside "{CLUSTER}", "{NODE}" (a log), "{NODE}" and '
+            f'"{TABLE_ID}" (a definition), or "{SNAPSHOT}" and "{SHARD}" (a backfill)'
+        )

@@ -3,6 +3,7 @@
 A directory is visible on the worker of its task, which need not be the one that is asked: what is not visible here is told as
 unknown, by node.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -34,16 +35,30 @@ async def lag(config: Config, offsets: Sequence[tuple[Position, Position]]) -> d
     The whole is as far behind as the node that is most behind; null while a node's directory is not visible here.
     """
     prefix = config[PREFIX]
-    known = {str(partition[NODE]): offset for partition, offset in offsets
-             if partition == log_partition(prefix, str(partition.get(NODE)))}
+    known = {
+        str(partition[NODE]): offset
+        for partition, offset in offsets
+        if partition == log_partition(prefix, str(partition.get(NODE)))
+    }
     now_ms = time.time_ns() // 1_000_000
-    shown = await asyncio.gather(*(asyncio.to_thread(node_lag, node, known.get(node.name), now_ms) for node in nodes(config)))
+    shown = await asyncio.gather(
+        *(asyncio.to_thread(node_lag, node, known.get(node.name), now_ms) for node in nodes(config))
+    )
     time_behind = _worst([each["time_behind_s"] for each in shown])
     bytes_behind = _total([each["bytes_behind"] for each in shown])
     return {
-        "time_behind_s": time_behind, "bytes_behind": bytes_behind,
-        "tables": [{"table": each["table"], "time_behind_s": time_behind, "events_behind": 0 if bytes_behind == 0 else None,
-                    "last_event_ts": None} for each in saved.tables(prefix, offsets) if each["versions"][0]["cdc"]],
+        "time_behind_s": time_behind,
+        "bytes_behind": bytes_behind,
+        "tables": [
+            {
+                "table": each["table"],
+                "time_behind_s": time_behind,
+                "events_behind": 0 if bytes_behind == 0 else None,
+                "last_event_ts": None,
+            }
+            for each in saved.tables(prefix, offsets)
+            if each["versions"][0]["cdc"]
+        ],
         "heartbeat": None,
         "position": {each["node"]: each["position"] for each in shown},
         "source_position": {each["node"]: each["source_position"] for each in shown},
@@ -59,9 +74,18 @@ def node_lag(node: Node, offset: Mapping[str, Any] | None, now_ms: int) -> dict[
         offset: its saved position; None: there is none.
         now_ms: milliseconds since 1970.
     """
-    shown: dict[str, Any] = {"node": node.name, "directory": node.directory, "visible": False, "time_behind_s": None,
-                             "bytes_behind": None, "segments_waiting": None, "directory_bytes": None,
-                             "position": None, "source_position": None, "note": None}
+    shown: dict[str, Any] = {
+        "node": node.name,
+        "directory": node.directory,
+        "visible": False,
+        "time_behind_s": None,
+        "bytes_behind": None,
+        "segments_waiting": None,
+        "directory_bytes": None,
+        "position": None,
+        "source_position": None,
+        "note": None,
+    }
     try:
         place = LogPosition.of(dict(offset)) if offset else None
     except Fatal as error:
@@ -70,17 +94,26 @@ def node_lag(node: Node, offset: Mapping[str, Any] | None, now_ms: int) -> dict[
         shown["position"] = place.offset()
     directory = Path(node.directory)
     if not directory.is_dir():
-        return {**shown, "note": f"{directory} is not on the worker that answered: the task's metrics (cassandra_lag_seconds, "
-                                 "cassandra_lag_bytes) tell how far behind it is"}
+        return {
+            **shown,
+            "note": f"{directory} is not on the worker that answered: the task's metrics (cassandra_lag_seconds, "
+            "cassandra_lag_bytes) tell how far behind it is",
+        }
     try:
         files = scan(directory, node.name)
         found = usage(directory, node.name, place, 0)
     except Retriable as error:
         return {**shown, "note": str(error)}
     behind_s = max(0, now_ms - found.oldest_ms) / 1000 if found.oldest_ms else 0.0
-    return {**shown, "visible": True, "bytes_behind": found.behind_bytes, "segments_waiting": found.waiting,
-            "directory_bytes": found.total_bytes, "source_position": _newest(files),
-            "time_behind_s": round(behind_s, 3) if found.behind_bytes and behind_s >= _CURRENT_S else 0.0}
+    return {
+        **shown,
+        "visible": True,
+        "bytes_behind": found.behind_bytes,
+        "segments_waiting": found.waiting,
+        "directory_bytes": found.total_bytes,
+        "source_position": _newest(files),
+        "time_behind_s": round(behind_s, 3) if found.behind_bytes and behind_s >= _CURRENT_S else 0.0,
+    }
 
 
 def _newest(files: Mapping[int, SegmentFile]) -> dict[str, Any] | None:

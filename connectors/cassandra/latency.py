@@ -3,6 +3,7 @@
 Write times are the clients' or the coordinators', all else is this machine's clock: where they differ, a stage shows the
 difference; nothing is shown as less than 0. A write with a timestamp of its own (``USING TIMESTAMP``) counts by that.
 """
+
 from __future__ import annotations
 
 import time

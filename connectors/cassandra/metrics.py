@@ -4,6 +4,7 @@ Who sets which: the reader of the directory the first group, the stream the seco
 backfill the last. Numbers of a node's log carry the label ``node``, numbers of one table the label ``table``
 (``keyspace.table``).
 """
+
 from __future__ import annotations
 
 from typing import Final
@@ -67,8 +68,19 @@ SNAPSHOT_IN_FLIGHT: Final = "cassandra_snapshot_queries_in_flight"
 SNAPSHOT_LIMIT: Final = "cassandra_snapshot_query_limit"
 
 #: Counters that are there with 0 from the start: whoever looks for growth must see the first step.
-FROM_ZERO: Final = (SEGMENTS_READ, SEGMENTS_DELETED, DELETE_ERRORS, DAMAGED, LOST_BYTES, ENTRIES, UPDATES, EVENTS, IGNORED,
-                    UNKNOWN_TABLES, BAD)
+FROM_ZERO: Final = (
+    SEGMENTS_READ,
+    SEGMENTS_DELETED,
+    DELETE_ERRORS,
+    DAMAGED,
+    LOST_BYTES,
+    ENTRIES,
+    UPDATES,
+    EVENTS,
+    IGNORED,
+    UNKNOWN_TABLES,
+    BAD,
+)
 
 _LOG: Final = "commitlog-processor"
 #: What of these Debezium's dashboards have as well.
@@ -88,7 +100,10 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     **mirrored(DEBEZIUM),
     **declared(*SNAPSHOTS),
     DIRECTORY_BYTES: ("gauge", "Bytes of the files in cdc_raw, which count against the node's cdc_total_space."),
-    DIRECTORY_LIMIT: ("gauge", "The node's cdc_total_space; at it writes to tables with cdc are refused. 0: not known."),
+    DIRECTORY_LIMIT: (
+        "gauge",
+        "The node's cdc_total_space; at it writes to tables with cdc are refused. 0: not known.",
+    ),
     DIRECTORY_FILL: ("gauge", "Share of cdc_total_space that is used, 0 to 1; 0 where the limit is not known."),
     DIRECTORY_AVAILABLE: ("gauge", "1 while the directory can be read and segments can be deleted from it."),
     SEGMENTS_WAITING: ("gauge", "Segments in the directory that are not read to their end, the newest included."),
@@ -108,7 +123,10 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     UPDATES: ("counter", "Partition updates of captured tables read from the log."),
     EVENTS: ("counter", "Records made from them."),
     IGNORED: ("counter", "Partition updates passed over: of tables that are not captured."),
-    UNKNOWN_TABLES: ("counter", "Partition updates skipped since no definition of their table is known. Any is data lost."),
+    UNKNOWN_TABLES: (
+        "counter",
+        "Partition updates skipped since no definition of their table is known. Any is data lost.",
+    ),
     COUNTERS: ("counter", "Partition updates of counter tables, which can't be captured."),
     BAD: ("counter", "Mutations that could not be decoded."),
     DROPPED_CHANGES: ("counter", "Changes that the output form has no event for, left out."),
@@ -123,8 +141,14 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     SCHEMA_CHANGES: ("counter", "Definitions of tables that were new or changed."),
     TABLES: ("gauge", "Tables that are captured."),
     REFUSED_TABLES: ("gauge", "Tables with cdc = true that can't be captured: counters."),
-    TABLES_WAITING: ("gauge", "Tables without cdc whose changes are still delivered, until all nodes agree that it is off."),
-    NODES_APART: ("gauge", "Nodes that have another version of the schema than most: they are down, or do not learn it."),
+    TABLES_WAITING: (
+        "gauge",
+        "Tables without cdc whose changes are still delivered, until all nodes agree that it is off.",
+    ),
+    NODES_APART: (
+        "gauge",
+        "Nodes that have another version of the schema than most: they are down, or do not learn it.",
+    ),
     SNAPSHOT_RUNNING: ("gauge", "Backfills that the task works at; those that are paused do not count."),
     SNAPSHOT_ROWS: ("counter", "Rows read by backfills."),
     SNAPSHOT_PARTITIONS: ("counter", "Partition updates made from them."),

@@ -1,4 +1,5 @@
 """The words that the modules of the Cassandra connector share. Times named ``_ms`` and ``_us`` count from 1970-01-01 UTC."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -55,9 +56,14 @@ class LogPosition(NamedTuple):
             Fatal: it is none; the message says what is wrong.
         """
         values = [offset.get(name, 0) for name in (SEGMENT, OFFSET, INDEX)]
-        if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in values) or not values[0]:
-            raise Fatal(f"{offset} is no position in a commit log: it needs {SEGMENT} (the number in the segment's file name), "
-                        f"{OFFSET} and {INDEX}, whole numbers")
+        if (
+            not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in values)
+            or not values[0]
+        ):
+            raise Fatal(
+                f"{offset} is no position in a commit log: it needs {SEGMENT} (the number in the segment's file name), "
+                f"{OFFSET} and {INDEX}, whole numbers"
+            )
         return cls(values[0], values[1], values[2], offset.get(FINISHED) is True)
 
 

@@ -1,4 +1,5 @@
 """One run of a task: the log of its node as it grows, and its share of backfills beside it, until something fails."""
+
 from __future__ import annotations
 
 import asyncio
@@ -147,8 +148,15 @@ class Run:
         where = Where(partition=self._partition, node=self._node_name, segment=0, version=0)
         stream = self._stream = Stream(where, place, self._catalog, self._builder, self._log)
         backfills = self._backfills = Backfills(
-            settings.backfill_settings(config), self._shard, self._saved, catalog=self._catalog, builder=self._builder,
-            refresh=self._refresh, metrics=self._metrics, log=self._log)
+            settings.backfill_settings(config),
+            self._shard,
+            self._saved,
+            catalog=self._catalog,
+            builder=self._builder,
+            refresh=self._refresh,
+            metrics=self._metrics,
+            log=self._log,
+        )
         backfills.instruct(self._instructions)
         await self._begin_backfills()
         self._watch = asyncio.create_task(self._keep_watch())
@@ -187,8 +195,11 @@ class Run:
             return
         waiting = asyncio.ensure_future(backfills.wait())
         try:
-            await asyncio.wait({waiting, *((reading,) if reading is not None else ())}, timeout=_IDLE_S,
-                               return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {waiting, *((reading,) if reading is not None else ())},
+                timeout=_IDLE_S,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
         finally:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
@@ -251,7 +262,9 @@ class Run:
             await self._follow()
         stream.sure = True
 
-    async def _look_for(self, stream: Stream, missing: Missing, before: TableDefinition | None, written_ms: int) -> None:
+    async def _look_for(
+        self, stream: Stream, missing: Missing, before: TableDefinition | None, written_ms: int
+    ) -> None:
         """Read definitions until one has what an entry needs, or give it up.
 
         What was written well before definitions were read, and is of a table that they don't have, is of one that was dropped.
@@ -308,7 +321,9 @@ class Run:
         except Retriable as error:
             if required:
                 raise
-            self._log.warning("the cluster is away (%s): the log is read on with the definitions that were saved", error)
+            self._log.warning(
+                "the cluster is away (%s): the log is read on with the definitions that were saved", error
+            )
 
     async def _refresh(self) -> None:
         began = time.time_ns() // 1_000_000
@@ -369,8 +384,12 @@ class Run:
             offset = saved.offset(table, 0, self._catalog.captures.of(id_bytes(table.table_id)))
             if self._kept.get(table.table_id) != offset:
                 self._kept[table.table_id] = offset
-                self._unsaved.append((saved.partition(self._settings.prefix, self._node_name, table.table_id),
-                                      {**offset, saved.SEEN_MS: time.time_ns() // 1_000_000}))
+                self._unsaved.append(
+                    (
+                        saved.partition(self._settings.prefix, self._node_name, table.table_id),
+                        {**offset, saved.SEEN_MS: time.time_ns() // 1_000_000},
+                    )
+                )
 
     def _take_unsaved(self) -> tuple[tuple[Position, Position | None], ...]:
         found, self._unsaved = tuple(self._unsaved), []
@@ -415,12 +434,17 @@ class Run:
             return
         self._reported = now
         counts, self._stream.counts = self._stream.counts, Counts()
-        for name, value in ((metrics.ENTRIES, counts.entries), (metrics.UPDATES, counts.updates),
-                            (metrics.EVENTS, counts.events), (metrics.IGNORED, counts.ignored),
-                            (metrics.UNKNOWN_TABLES, counts.unknown), (metrics.COUNTERS, counts.counters),
-                            (metrics.BAD, counts.bad),
-                            (metrics.DROPPED_CHANGES, self._stream.skipped() - self._skipped),
-                            (metrics.FULL_DECODES, self._stream.full_decodes() - self._decoded)):
+        for name, value in (
+            (metrics.ENTRIES, counts.entries),
+            (metrics.UPDATES, counts.updates),
+            (metrics.EVENTS, counts.events),
+            (metrics.IGNORED, counts.ignored),
+            (metrics.UNKNOWN_TABLES, counts.unknown),
+            (metrics.COUNTERS, counts.counters),
+            (metrics.BAD, counts.bad),
+            (metrics.DROPPED_CHANGES, self._stream.skipped() - self._skipped),
+            (metrics.FULL_DECODES, self._stream.full_decodes() - self._decoded),
+        ):
             if value > 0:
                 self._metrics.add(name, value, self._labels)
         self._skipped, self._decoded = self._stream.skipped(), self._stream.full_decodes()

@@ -1,4 +1,5 @@
 """Definitions of tables among the connector's offsets: saved by id and for ever, so that old segments stay readable. Pure."""
+
 from __future__ import annotations
 
 import time
@@ -43,8 +44,12 @@ def offset(table: TableDefinition, seen_ms: int | None = None, capture: Capture 
         seen_ms: when it was read; now if not given.
         capture: what is known of its cdc beyond the definition.
     """
-    found: Position = {DEFINITION: table.text(), TABLE: str(table), VERSION: table.version,
-                       SEEN_MS: time.time_ns() // 1_000_000 if seen_ms is None else seen_ms}
+    found: Position = {
+        DEFINITION: table.text(),
+        TABLE: str(table),
+        VERSION: table.version,
+        SEEN_MS: time.time_ns() // 1_000_000 if seen_ms is None else seen_ms,
+    }
     if capture is not None and capture.altered_us:
         found[ALTERED_US] = capture.altered_us
     if capture is not None and capture.again_us:
@@ -70,11 +75,15 @@ def captures(prefix: str, node: str, offsets: Sequence[tuple[Position, Position]
         known = found.get(table_id) or Capture(now=now[table_id])
         if saver == node or not known.altered_us:
             # A segment holds with the time of ALTER that was saved with it.
-            known = known._replace(last_segment=_number(saved, LAST_SEGMENT) if saver == node else None,
-                                   altered_us=_number(saved, ALTERED_US) or 0)
+            known = known._replace(
+                last_segment=_number(saved, LAST_SEGMENT) if saver == node else None,
+                altered_us=_number(saved, ALTERED_US) or 0,
+            )
         cdc = definition.parse(saved[DEFINITION]).cdc
-        found[table_id] = known._replace(ever=known.ever or cdc or saved.get(HAD_CDC) is True,
-                                         again_us=max(known.again_us, _number(saved, AGAIN_US) or 0))
+        found[table_id] = known._replace(
+            ever=known.ever or cdc or saved.get(HAD_CDC) is True,
+            again_us=max(known.again_us, _number(saved, AGAIN_US) or 0),
+        )
     return found
 
 
@@ -99,8 +108,10 @@ def definitions(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> li
         try:
             found.append(definition.parse(saved[DEFINITION]))
         except Fatal as error:
-            raise Fatal(f"{error}. Reset the offset of the partition with {TABLE_ID}={table_id}: the definition is then read "
-                        "from the cluster, if the table is still there") from None
+            raise Fatal(
+                f"{error}. Reset the offset of the partition with {TABLE_ID}={table_id}: the definition is then read "
+                "from the cluster, if the table is still there"
+            ) from None
     return found
 
 
@@ -118,10 +129,18 @@ def tables(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> list[di
         nodes = sorted({*(entry["nodes"] if entry else ()), node})
         if entry is None or seen > entry["ts_ms"]:
             entry = entries[table_id] = {
-                "version": table.version, "table_id": table_id, "ts_ms": seen, "cdc": table.cdc,
-                "columns": [{"name": each.name, "type": to_text(each.type), "kind": each.kind} for each in table.columns],
-                "dropped_columns": [{"name": each.name, "type": to_text(each.type), "dropped_ms": each.dropped_us // 1000}
-                                    for each in table.dropped]}
+                "version": table.version,
+                "table_id": table_id,
+                "ts_ms": seen,
+                "cdc": table.cdc,
+                "columns": [
+                    {"name": each.name, "type": to_text(each.type), "kind": each.kind} for each in table.columns
+                ],
+                "dropped_columns": [
+                    {"name": each.name, "type": to_text(each.type), "dropped_ms": each.dropped_us // 1000}
+                    for each in table.dropped
+                ],
+            }
         entry["nodes"] = nodes
     shown = []
     for name, entries in sorted(books.items()):

@@ -3,6 +3,7 @@
 ``system_views`` answers for the node that is asked, and the driver asks them in turn: so the question is put several times.
 Values are those of ``cassandra.yaml`` of 4.0 (``cdc_total_space_in_mb: 4096``) or of 4.1 on (``cdc_total_space: 4096MiB``).
 """
+
 from __future__ import annotations
 
 import re
@@ -19,11 +20,24 @@ if TYPE_CHECKING:
 _LOCAL: Final = "ONE"
 #: Rounds of questions, and settings asked for.
 _MOST_ASKED: Final = 24
-_NAMES: Final = ("broadcast_address", "listen_address", "rpc_address", "cdc_enabled", "cdc_raw_directory", "cdc_block_writes",
-                 "cdc_total_space", "commitlog_directory", "commitlog_segment_size",
-                 "transparent_data_encryption_options.enabled")
+_NAMES: Final = (
+    "broadcast_address",
+    "listen_address",
+    "rpc_address",
+    "cdc_enabled",
+    "cdc_raw_directory",
+    "cdc_block_writes",
+    "cdc_total_space",
+    "commitlog_directory",
+    "commitlog_segment_size",
+    "transparent_data_encryption_options.enabled",
+)
 #: What 4.0 calls some of them; later servers complain of these.
-_OLD_NAMES: Final = ("cdc_total_space_in_mb", "commitlog_segment_size_in_mb", "transparent_data_encryption_options_enabled")
+_OLD_NAMES: Final = (
+    "cdc_total_space_in_mb",
+    "commitlog_segment_size_in_mb",
+    "transparent_data_encryption_options_enabled",
+)
 _SIZE: Final = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?\Z")
 _UNITS: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
@@ -77,6 +91,7 @@ def size_of(text: str | None) -> int | None:
 
 def settings_of(values: Mapping[str, str | None]) -> NodeSettings:
     """A node's settings from the rows of ``system_views.settings``. Pure."""
+
     def yes(name: str) -> bool | None:
         text = values.get(name)
         return None if text is None else text.strip().lower() == "true"
@@ -89,11 +104,14 @@ def settings_of(values: Mapping[str, str | None]) -> NodeSettings:
     secret = [yes(f"transparent_data_encryption_options{mark}enabled") for mark in "._"]
     return NodeSettings(
         address=next((each for each in addresses if each), ""),
-        cdc_enabled=yes("cdc_enabled"), cdc_block_writes=yes("cdc_block_writes"),
+        cdc_enabled=yes("cdc_enabled"),
+        cdc_block_writes=yes("cdc_block_writes"),
         total_space=size("cdc_total_space") or None,  # 0 where cdc is off
-        segment_size=size("commitlog_segment_size"), cdc_raw=(values.get("cdc_raw_directory") or "").rstrip("/"),
+        segment_size=size("commitlog_segment_size"),
+        cdc_raw=(values.get("cdc_raw_directory") or "").rstrip("/"),
         commitlog=(values.get("commitlog_directory") or "").rstrip("/"),
-        encrypted=True in secret)
+        encrypted=True in secret,
+    )
 
 
 def version_of(text: str | None) -> tuple[int, int]:
@@ -112,8 +130,12 @@ async def cluster(session: CqlSession) -> Cluster:
     rows = await session.query("SELECT release_version, data_center FROM system.local", consistency=_LOCAL)
     centre = str(rows[0]["data_center"] or "") if rows else ""
     rows += await session.query("SELECT release_version, data_center FROM system.peers", consistency=_LOCAL)
-    return Cluster(tuple(str(row["release_version"]) for row in rows if row["release_version"]), len(rows), centre,
-                   sum(row["data_center"] == centre for row in rows))
+    return Cluster(
+        tuple(str(row["release_version"]) for row in rows if row["release_version"]),
+        len(rows),
+        centre,
+        sum(row["data_center"] == centre for row in rows),
+    )
 
 
 async def node_settings(session: CqlSession, nodes: int) -> list[NodeSettings]:
@@ -139,8 +161,10 @@ async def node_settings(session: CqlSession, nodes: int) -> list[NodeSettings]:
 
 async def _settings(session: CqlSession, names: Sequence[str]) -> dict[str, str | None]:
     wanted = ", ".join(f"'{name}'" for name in names)
-    rows = await session.query(f"SELECT name, value FROM system_views.settings WHERE name IN ({wanted})",  # noqa: S608 - constants
-                               consistency=_LOCAL)
+    rows = await session.query(
+        f"SELECT name, value FROM system_views.settings WHERE name IN ({wanted})",  # noqa: S608 - constants
+        consistency=_LOCAL,
+    )
     return {row["name"]: row["value"] for row in rows}
 
 
@@ -180,7 +204,9 @@ class Copies(NamedTuple):
 
 def replicas(replication: Any) -> Copies:
     """Copies of each row, by the ``replication`` of ``system_schema.keyspaces``. Pure."""
-    options = replication if isinstance(replication, dict) else {each["key"]: each["value"] for each in replication or ()}
+    options = (
+        replication if isinstance(replication, dict) else {each["key"]: each["value"] for each in replication or ()}
+    )
     counts = {}
     for name, value in options.items():
         count = str(value).partition("/")[0]  # "3/1" has a transient replica

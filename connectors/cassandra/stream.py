@@ -1,4 +1,5 @@
 """From stretches of a node's log to records: which table each update is of, and what to do with those nobody knows. No I/O."""
+
 from __future__ import annotations
 
 import logging
@@ -96,8 +97,14 @@ class Stream:
         log: the task's.
     """
 
-    def __init__(self, where: Where, place: LogPosition | None, definitions: Definitions,
-                 builder: Callable[[TableDefinition, int], TableEvents], log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self,
+        where: Where,
+        place: LogPosition | None,
+        definitions: Definitions,
+        builder: Callable[[TableDefinition, int], TableEvents],
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
         #: Whoever reads them puts new ones here.
         self.counts = Counts()
         #: The entry that ``take`` goes on with.
@@ -118,7 +125,9 @@ class Stream:
 
     def skipped(self) -> int:
         """Changes that the output form has no event for, in all."""
-        return self._skipped + sum(each.events.skipped.total() for each in self._tables.values() if each.events is not None)
+        return self._skipped + sum(
+            each.events.skipped.total() for each in self._tables.values() if each.events is not None
+        )
 
     def full_decodes(self) -> int:
         """Updates that the fast decoder left to the complete one, since definitions changed last."""
@@ -134,8 +143,11 @@ class Stream:
 
     def _check_captures(self, segment: int) -> None:
         """Another segment begins: look again at tables whose updates count in only one of the two."""
-        changed = {each.definition.table_id for each in self._tables.values()
-                   if each.captured != self._definitions.captured(each.definition, segment)}
+        changed = {
+            each.definition.table_id
+            for each in self._tables.values()
+            if each.captured != self._definitions.captured(each.definition, segment)
+        }
         if changed:
             self.changed(changed)
 
@@ -149,10 +161,14 @@ class Stream:
         """
         self._given_up.add((missing.table_id, missing.column))
         if missing.column is None and not own:
-            self._log.log(logging.INFO if old else logging.WARNING,
-                          "segment %d has mutations of a table that is not known (id %s): it was dropped %s. They are skipped "
-                          "and counted", self._where.segment, missing.table_id.hex(),
-                          "before this connector began" if old else "before its definition could be read")
+            self._log.log(
+                logging.INFO if old else logging.WARNING,
+                "segment %d has mutations of a table that is not known (id %s): it was dropped %s. They are skipped "
+                "and counted",
+                self._where.segment,
+                missing.table_id.hex(),
+                "before this connector began" if old else "before its definition could be read",
+            )
 
     def take(self, stretch: Stretch, first: int, limit: int, out: list[SourceRecord], bad: list[BadRecord]) -> int:
         """Append the records of a stretch's entries from number ``first`` on, until there are ``limit`` or more.
@@ -186,9 +202,9 @@ class Stream:
                     number += 1
                     continue
                 # Where the table id is as a rule: behind a count of one byte. What is not of this kind goes the long way.
-                table = tables.get((version, data[start + 1:start + _BEHIND_ID]))
+                table = tables.get((version, data[start + 1 : start + _BEHIND_ID]))
                 if table is not None and table.events is not None and not done:
-                    passed = table.events.entries(data, entries[number:number + limit - len(out)], where, out)
+                    passed = table.events.entries(data, entries[number : number + limit - len(out)], where, out)
                     if passed:
                         number += passed
                         before = entries[number - 1][2]
@@ -204,7 +220,7 @@ class Stream:
                     del out[mark:]
                     raise
                 if done:
-                    del out[mark:mark + done]
+                    del out[mark : mark + done]
                     done = 0
                 counts.events += len(out) - mark
                 counts.entries += 1
@@ -225,7 +241,7 @@ class Stream:
             count, at = mutation(data, start, version)
             while count > 0 and at < end:
                 count -= 1
-                identity = data[at:at + TABLE_ID_BYTES]
+                identity = data[at : at + TABLE_ID_BYTES]
                 table = self._tables.get((version, identity)) or self._table(version, identity)
                 if table is None:
                     if count:
@@ -241,8 +257,14 @@ class Stream:
                     at = table.events.update(data, at, None if count else end, where, out)
                     if at > end or (at < end and count == 0):
                         del out[mark:]
-                        self._bad(data, start, end, bad, Skippable(
-                            f"the mutation has {end - start} bytes, its updates have {at - start}"), identity)
+                        self._bad(
+                            data,
+                            start,
+                            end,
+                            bad,
+                            Skippable(f"the mutation has {end - start} bytes, its updates have {at - start}"),
+                            identity,
+                        )
                         return
                 else:
                     if table.wanted and not self.sure:
@@ -267,8 +289,11 @@ class Stream:
 
         Ids are random enough (time and node) that their 16 bytes are not met by chance.
         """
-        ids = [bytes.fromhex(each.table_id.replace("-", "")) for each in self._definitions.known()
-               if self._definitions.captured(each, self._where.segment)]
+        ids = [
+            bytes.fromhex(each.table_id.replace("-", ""))
+            for each in self._definitions.known()
+            if self._definitions.captured(each, self._where.segment)
+        ]
         return min((found for each in ids if (found := data.find(each, at, end)) >= 0), default=-1)
 
     def _table(self, version: int, identity: bytes) -> _Table | None:
@@ -285,12 +310,18 @@ class Stream:
         found = self._tables[version, identity] = _Table(definition, events, captured, refused, wanted)
         return found
 
-    def _bad(self, data: bytes, start: int, end: int, bad: list[BadRecord], error: Exception,
-             identity: bytes) -> None:
+    def _bad(self, data: bytes, start: int, end: int, bad: list[BadRecord], error: Exception, identity: bytes) -> None:
         where = self._where
         self.counts.bad += 1
         table = self._tables.get((where.version, identity))
         place = f"node {where.node}, segment {where.segment}, position {where.position}"
         topic = table.events.topic if table is not None and table.events is not None else None
-        bad.append(BadRecord(where.partition, where.ended(), Skippable(f"{place}: {error}"),
-                             data[start:min(end, start + _RAW_BYTES)], topic))
+        bad.append(
+            BadRecord(
+                where.partition,
+                where.ended(),
+                Skippable(f"{place}: {error}"),
+                data[start : min(end, start + _RAW_BYTES)],
+                topic,
+            )
+        )

@@ -1,4 +1,5 @@
 """A task of the connector: the commit log of one node, and a share of the full reads of tables."""
+
 from __future__ import annotations
 
 from contextlib import aclosing

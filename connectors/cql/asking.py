@@ -1,4 +1,5 @@
 """Questions to a cluster about a configuration: what goes wrong on the way becomes a complaint about the option to mend."""
+
 from __future__ import annotations
 
 import asyncio
@@ -26,8 +27,12 @@ class Names(NamedTuple):
     tls: str
 
 
-async def asked(config: Mapping[str, Any], names: Names, settings: Callable[[], SessionSettings],
-                ask: Callable[[CqlSession], Awaitable[list[ConfigProblem]]]) -> list[ConfigProblem]:
+async def asked(
+    config: Mapping[str, Any],
+    names: Names,
+    settings: Callable[[], SessionSettings],
+    ask: Callable[[CqlSession], Awaitable[list[ConfigProblem]]],
+) -> list[ConfigProblem]:
     """What ``ask`` complains of, or one complaint of not getting to ask. Opens a session and gives it back.
 
     Args:
@@ -42,8 +47,12 @@ async def asked(config: Mapping[str, Any], names: Names, settings: Callable[[], 
             session = await CqlSession.acquire(settings())
             return await ask(session)
     except TimeoutError:
-        return [ConfigProblem(names.hosts, f"The cluster did not answer within {DEADLINE_S:.0f} s; check {names.hosts} and the "
-                                           "way to it")]
+        return [
+            ConfigProblem(
+                names.hosts,
+                f"The cluster did not answer within {DEADLINE_S:.0f} s; check {names.hosts} and the way to it",
+            )
+        ]
     except ConfigInvalid as error:
         return [_refused(config, names, error)]
     except MillraceError as error:

@@ -1,4 +1,5 @@
 """Debezium's names for CQL types that Connect has no type for, and their values: uuid, time, decimal and varint."""
+
 from __future__ import annotations
 
 from decimal import Decimal
@@ -12,8 +13,13 @@ if TYPE_CHECKING:
 
 UUID: Final = Schema(Type.STRING, optional=True, name="io.debezium.data.Uuid", version=1)
 NANO_TIME: Final = Schema(Type.INT64, optional=True, name="io.debezium.time.NanoTime", version=1)
-VARIABLE_SCALE_DECIMAL: Final = struct("io.debezium.data.VariableScaleDecimal", {
-    "scale": connect.INT32, "value": connect.BYTES}, optional=True, version=1, doc="Variable scaled decimal")
+VARIABLE_SCALE_DECIMAL: Final = struct(
+    "io.debezium.data.VariableScaleDecimal",
+    {"scale": connect.INT32, "value": connect.BYTES},
+    optional=True,
+    version=1,
+    doc="Variable scaled decimal",
+)
 
 
 class Form(NamedTuple):
@@ -38,11 +44,15 @@ def variable_scale(text: str) -> dict[str, Any]:
 
 #: By ``decimal.handling.mode``; values are text, and stay what they are with ``string``.
 DECIMAL_FORMS: Final = {
-    "double": Form(connect.OPTIONAL_FLOAT64, float), "string": Form(connect.OPTIONAL_STRING, None),
-    "precise": Form(VARIABLE_SCALE_DECIMAL, variable_scale)}
+    "double": Form(connect.OPTIONAL_FLOAT64, float),
+    "string": Form(connect.OPTIONAL_STRING, None),
+    "precise": Form(VARIABLE_SCALE_DECIMAL, variable_scale),
+}
 #: By ``varint.handling.mode``; values are text.
 VARINT_FORMS: Final = {
-    "string": Form(connect.OPTIONAL_STRING, None), "precise": Form(connect.decimal(0, optional=True), Decimal)}
+    "string": Form(connect.OPTIONAL_STRING, None),
+    "precise": Form(connect.decimal(0, optional=True), Decimal),
+}
 
 
 class Names(NamedTuple):

@@ -2,6 +2,7 @@
 
 Everything named ``open_`` or ``prepare`` here blocks and belongs in a thread. Callbacks come on the driver's own thread.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -96,8 +97,11 @@ class _Routing(TokenAwarePolicy):  # type: ignore[misc]
             return
         child = self._child_policy
         keyspace = query.keyspace or working_keyspace
-        first = [host for host in token_map.get_replicas(keyspace, token_map.token_class(token))
-                 if host.is_up and child.distance(host) not in {HostDistance.REMOTE, HostDistance.IGNORED}]
+        first = [
+            host
+            for host in token_map.get_replicas(keyspace, token_map.token_class(token))
+            if host.is_up and child.distance(host) not in {HostDistance.REMOTE, HostDistance.IGNORED}
+        ]
         yield from first
         for host in child.make_query_plan(keyspace, query):
             if host not in first:
@@ -117,7 +121,9 @@ def _offer_compression() -> None:
 
     known = driver_connection.locally_supported_compressions
     known.setdefault("lz4", (compress, decompress))
-    known.setdefault("snappy", (lambda data: bytes(snappy.compress_raw(data)), lambda data: bytes(snappy.decompress_raw(data))))
+    known.setdefault(
+        "snappy", (lambda data: bytes(snappy.compress_raw(data)), lambda data: bytes(snappy.decompress_raw(data)))
+    )
 
 
 class Statement:
@@ -146,8 +152,10 @@ class Statement:
             raise Fatal(f"{len(parameters)} parameters for a query with {len(self._encoders)} places: {self.text}")
         bound = BoundStatement(self.prepared, fetch_size=fetch_size, consistency_level=consistency_level(consistency))
         try:
-            bound.values = [None if value is None else encode(value)
-                            for encode, value in zip(self._encoders, parameters, strict=True)]
+            bound.values = [
+                None if value is None else encode(value)
+                for encode, value in zip(self._encoders, parameters, strict=True)
+            ]
         except Exception as error:
             raise Fatal(f"a parameter of the query {self.text} does not fit: {error}") from error
         bound.raw_values = ()
@@ -185,14 +193,17 @@ def row_decoder(text: str, columns: Sequence[Any], types: Sequence[CqlType | Non
         raise SchemaChanged(f"the server sends {len(names)} columns where {len(types)} are expected (query: {text})")
     for name, expected, kind in zip(names, types, actual, strict=True):
         if expected is not None and not same_on_the_wire(expected, kind):
-            raise SchemaChanged(f"column {name} is of type {to_text(kind)} where {to_text(expected)} is expected "
-                                f"(query: {text})")
+            raise SchemaChanged(
+                f"column {name} is of type {to_text(kind)} where {to_text(expected)} is expected (query: {text})"
+            )
     return RowDecoder(names, types)
 
 
 def _newer_fields(columns: Sequence[Any], types: Sequence[CqlType | None] | None) -> bool:
-    return any(expected is not None and has_newer_fields(expected, column[3])
-               for expected, column in zip(types or (), columns, strict=False))
+    return any(
+        expected is not None and has_newer_fields(expected, column[3])
+        for expected, column in zip(types or (), columns, strict=False)
+    )
 
 
 def consistency_level(name: str) -> int:
@@ -203,22 +214,34 @@ def consistency_level(name: str) -> int:
     """
     level: int | None = ConsistencyLevel.name_to_value.get(name.upper())
     if level is None:
-        raise ConfigInvalid(f"{name!r} is no consistency level; use one of {', '.join(sorted(ConsistencyLevel.name_to_value))}")
+        raise ConfigInvalid(
+            f"{name!r} is no consistency level; use one of {', '.join(sorted(ConsistencyLevel.name_to_value))}"
+        )
     return level
 
 
 def _cluster(settings: SessionSettings, context: Any, provider: Any, profile: Any) -> Any:
     """The driver's cluster; resolves names, connects to nothing yet."""
     return Cluster(
-        contact_points=list(settings.contact_points), auth_provider=provider, connection_class=LargeReads,
+        contact_points=list(settings.contact_points),
+        auth_provider=provider,
+        connection_class=LargeReads,
         # Other nodes are listed without their ports: they have that of the contact points.
         port=settings.contact_points[0][1],
-        compression={"none": False}.get(settings.compression, settings.compression), ssl_context=context,
-        protocol_version=settings.protocol_version, execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        schema_metadata_enabled=False, token_metadata_enabled=True, prepare_on_all_hosts=False, reprepare_on_up=False,
+        compression={"none": False}.get(settings.compression, settings.compression),
+        ssl_context=context,
+        protocol_version=settings.protocol_version,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        schema_metadata_enabled=False,
+        token_metadata_enabled=True,
+        prepare_on_all_hosts=False,
+        reprepare_on_up=False,
         reconnection_policy=ExponentialReconnectionPolicy(0.5, RECONNECT_CEILING_S, None),
-        connect_timeout=settings.connect_timeout_s, control_connection_timeout=settings.connect_timeout_s,
-        idle_heartbeat_interval=settings.heartbeat_s, idle_heartbeat_timeout=settings.heartbeat_s)
+        connect_timeout=settings.connect_timeout_s,
+        control_connection_timeout=settings.connect_timeout_s,
+        idle_heartbeat_interval=settings.heartbeat_s,
+        idle_heartbeat_timeout=settings.heartbeat_s,
+    )
 
 
 class _Login(AuthProvider):  # type: ignore[misc]
@@ -313,15 +336,20 @@ class Connection:
         if not settings.contact_points or settings.connections_per_host < 1:
             raise ConfigInvalid("a session needs a contact point and at least one connection per host")
         if settings.compression not in COMPRESSIONS:
-            raise ConfigInvalid(f"{settings.compression!r} is no compression of the protocol; use {', '.join(COMPRESSIONS)}")
+            raise ConfigInvalid(
+                f"{settings.compression!r} is no compression of the protocol; use {', '.join(COMPRESSIONS)}"
+            )
         if settings.compression != "none":
             _offer_compression()
         context = ssl_context(settings.tls) if settings.tls is not None else None
         provider = _Login(settings.user, password) if settings.user is not None else None
         profile = ExecutionProfile(
-            load_balancing_policy=_Routing(DCAwareRoundRobinPolicy(settings.local_dc or "")), retry_policy=_Retry(),
-            consistency_level=consistency_level(settings.consistency), request_timeout=settings.request_timeout_s,
-            row_factory=keep_raw)
+            load_balancing_policy=_Routing(DCAwareRoundRobinPolicy(settings.local_dc or "")),
+            retry_policy=_Retry(),
+            consistency_level=consistency_level(settings.consistency),
+            request_timeout=settings.request_timeout_s,
+            row_factory=keep_raw,
+        )
         try:
             cluster = _cluster(settings, context, provider, profile)
         except Exception as error:
@@ -336,8 +364,9 @@ class Connection:
             with contextlib.suppress(Exception):
                 cluster.shutdown()
             if settings.local_dc and centres and settings.local_dc not in centres:
-                raise ConfigInvalid(f"the cluster has no data centre {settings.local_dc!r}; it has "
-                                    f"{', '.join(sorted(centres))}") from error
+                raise ConfigInvalid(
+                    f"the cluster has no data centre {settings.local_dc!r}; it has {', '.join(sorted(centres))}"
+                ) from error
             raise translate(error, "", settings.addresses) from error
         return cls(cluster, sessions, settings.addresses, provider)
 
@@ -361,12 +390,23 @@ class Connection:
 
     def _prepare(self, text: str) -> Any:
         # Session.prepare would do, but for its reader of types (see RawProtocolHandler), which it can't be told to leave alone.
-        future = ResponseFuture(self.session, PrepareMessage(query=text), query=None, timeout=self.session.default_timeout)
+        future = ResponseFuture(
+            self.session, PrepareMessage(query=text), query=None, timeout=self.session.default_timeout
+        )
         future._protocol_handler = RawProtocolHandler  # noqa: SLF001
         future.send_request()
         response = future.result().one()
-        arguments = [response.query_id, response.bind_metadata, response.pk_indexes, self.cluster.metadata, text, None,
-                     self.cluster.protocol_version, response.column_metadata, response.result_metadata_id]
+        arguments = [
+            response.query_id,
+            response.bind_metadata,
+            response.pk_indexes,
+            self.cluster.metadata,
+            text,
+            None,
+            self.cluster.protocol_version,
+            response.column_metadata,
+            response.result_metadata_id,
+        ]
         if hasattr(response, "is_lwt"):
             # scylla-driver's.
             arguments.append(response.is_lwt)
@@ -394,8 +434,9 @@ class Connection:
             self._replication.discard(keyspace)
             LOG.info("replicas of keyspace %s are not known, queries go to any node: %s", keyspace, error)
 
-    def send(self, statement: Any, timeout_s: float, state: bytes | None,
-             done: Callable[[Any, BaseException | None], None]) -> None:
+    def send(
+        self, statement: Any, timeout_s: float, state: bytes | None, done: Callable[[Any, BaseException | None], None]
+    ) -> None:
         """Send a statement; ``done(RawRows or None, error)`` is called once, on the driver's thread or at once.
 
         Does not block.
@@ -405,11 +446,11 @@ class Connection:
 
     def simple(self, text: str, fetch_size: int, consistency: str) -> Any:
         """A statement that is not prepared."""
-        return SimpleStatement(text, fetch_size=fetch_size, consistency_level=consistency_level(consistency),
-                               is_idempotent=True)
+        return SimpleStatement(
+            text, fetch_size=fetch_size, consistency_level=consistency_level(consistency), is_idempotent=True
+        )
 
     def close(self) -> None:
         """Close all connections. Blocks."""
         with contextlib.suppress(Exception):
             self.cluster.shutdown()
-

@@ -2,6 +2,7 @@
 
 Takes the forms that ``connectors.cql.values`` gives, and for uuids, inets, varints and decimals also Python's own types.
 """
+
 from __future__ import annotations
 
 import ipaddress
@@ -87,7 +88,8 @@ def signed_vint(value: int) -> bytes:
 
 
 _DURATION: Final = re.compile(
-    r"(-?)(?:(\d+)y)?(?:(\d+)mo)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?(?:(\d+)us)?(?:(\d+)ns)?\Z")
+    r"(-?)(?:(\d+)y)?(?:(\d+)mo)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?(?:(\d+)us)?(?:(\d+)ns)?\Z"
+)
 
 
 def _duration(value: Any) -> bytes:
@@ -95,7 +97,9 @@ def _duration(value: Any) -> bytes:
     if match is None:
         raise NotEncodable(f"{value!r} is no duration as 1y2mo3d4h5m6s7ms8us9ns")
     sign = -1 if match[1] else 1
-    years, months, weeks, days, hours, minutes, seconds, millis, micros, nanos = (int(part or 0) for part in match.groups()[1:])
+    years, months, weeks, days, hours, minutes, seconds, millis, micros, nanos = (
+        int(part or 0) for part in match.groups()[1:]
+    )
     total = ((((hours * 60 + minutes) * 60 + seconds) * 1000 + millis) * 1000 + micros) * 1000 + nanos
     return b"".join(signed_vint(sign * number) for number in (years * 12 + months, weeks * 7 + days, total))
 
@@ -115,10 +119,29 @@ _pack_int = struct.Struct(">i").pack
 _pack_short = struct.Struct(">H").pack
 
 _SCALARS: Final[dict[str, Callable[[Any], bytes]]] = {
-    "ascii": _text, "text": _text, "varchar": _text, "blob": _bytes, "custom": _bytes, "raw": _bytes, "boolean": _boolean,
-    "tinyint": _fixed(">b"), "smallint": _fixed(">h"), "int": _fixed(">i"), "bigint": _fixed(">q"), "counter": _fixed(">q"),
-    "timestamp": _fixed(">q"), "time": _fixed(">q"), "float": _fixed(">f"), "double": _fixed(">d"), "date": _date,
-    "uuid": _uuid, "timeuuid": _uuid, "varint": _varint, "decimal": _decimal, "inet": _inet, "duration": _duration,
+    "ascii": _text,
+    "text": _text,
+    "varchar": _text,
+    "blob": _bytes,
+    "custom": _bytes,
+    "raw": _bytes,
+    "boolean": _boolean,
+    "tinyint": _fixed(">b"),
+    "smallint": _fixed(">h"),
+    "int": _fixed(">i"),
+    "bigint": _fixed(">q"),
+    "counter": _fixed(">q"),
+    "timestamp": _fixed(">q"),
+    "time": _fixed(">q"),
+    "float": _fixed(">f"),
+    "double": _fixed(">d"),
+    "date": _date,
+    "uuid": _uuid,
+    "timeuuid": _uuid,
+    "varint": _varint,
+    "decimal": _decimal,
+    "inet": _inet,
+    "duration": _duration,
     "empty": _empty,
 }
 
@@ -210,7 +233,12 @@ def _vector(kind: CqlType) -> Callable[[Any], bytes]:
 
 
 _BUILDERS: Final[dict[str, Callable[[CqlType], Callable[[Any], bytes]]]] = {
-    "list": _sequence, "set": _sequence, "map": _map, "tuple": _tuple, "udt": _udt, "vector": _vector,
+    "list": _sequence,
+    "set": _sequence,
+    "map": _map,
+    "tuple": _tuple,
+    "udt": _udt,
+    "vector": _vector,
     "timed_list": _timed_list,
 }
 
@@ -251,10 +279,12 @@ def split_partition_key(data: bytes, columns: int) -> list[bytes]:
     parts: list[bytes] = []
     position = 0
     for _ in range(columns):
-        end = position + 2 + int.from_bytes(data[position:position + 2], "big")
+        end = position + 2 + int.from_bytes(data[position : position + 2], "big")
         if end + 1 > len(data):
-            raise NotEncodable(f"a partition key of {len(data)} bytes ends inside its column {len(parts) + 1} of {columns}")
-        parts.append(data[position + 2:end])
+            raise NotEncodable(
+                f"a partition key of {len(data)} bytes ends inside its column {len(parts) + 1} of {columns}"
+            )
+        parts.append(data[position + 2 : end])
         position = end + 1
     if position != len(data):
         raise NotEncodable(f"{len(data) - position} bytes follow the {columns} columns of a partition key")

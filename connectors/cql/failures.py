@@ -1,4 +1,5 @@
 """What the driver raises, as the errors that the runtime knows."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,21 @@ class LoginRefused(ConfigInvalid):
 
 
 #: Parts of refusals that say that something named in the query is not there (any more).
-_GONE = ("undefined column", "undefined name", "unknown identifier", "unrecognized name", "unconfigured table",
-         "does not exist", "unconfigured columnfamily", "unknown field", "non-existent", "unknown table",
-         "not found in table", "table doesn't exist", "unknown keyspace")
+_GONE = (
+    "undefined column",
+    "undefined name",
+    "unknown identifier",
+    "unrecognized name",
+    "unconfigured table",
+    "does not exist",
+    "unconfigured columnfamily",
+    "unknown field",
+    "non-existent",
+    "unknown table",
+    "not found in table",
+    "table doesn't exist",
+    "unknown keyspace",
+)
 #: Parts of refused logins that do not mean wrong credentials: the node could not look them up.
 _PASSING_LOGIN = ("unable to perform", "cannot achieve consistency", "unavailable", "timed out", "timeout")
 
@@ -63,7 +76,9 @@ def translate(error: BaseException, query: str, nodes: Sequence[str] = ()) -> Mi
     if isinstance(error, NoHostAvailable):
         return _no_host(error, where, asked)
     if isinstance(error, UnresolvableContactPoints):
-        return NodesAway(f"no name of the contact points{asked} can be resolved: check them and the name service{where}")
+        return NodesAway(
+            f"no name of the contact points{asked} can be resolved: check them and the name service{where}"
+        )
     if isinstance(error, OperationTimedOut):
         host = getattr(error, "last_host", None)
         return Retriable(f"node {_node(host) if host else asked or '?'} did not answer in time{where}")
@@ -116,14 +131,18 @@ def _no_host(error: Any, where: str, asked: str) -> MillraceError:
         if isinstance(cause, InvalidRequest):
             return _refused(str(cause), where)
         if "CERTIFICATE_VERIFY_FAILED" in str(cause):
-            return ConfigInvalid(f"a node's certificate is not believed: {cause}{where}; check the trust store and whether the "
-                                 "certificate has the node's address in it, or switch the check of host names off")
+            return ConfigInvalid(
+                f"a node's certificate is not believed: {cause}{where}; check the trust store and whether the "
+                "certificate has the node's address in it, or switch the check of host names off"
+            )
     told = "; ".join(f"{_node(host)}: {type(cause).__name__}: {cause}" for host, cause in list(reasons.items())[:5])
     busy = any("busy" in type(cause).__name__.lower() or "overloaded" in str(cause).lower() for cause in causes)
     kind = Retriable if busy else NodesAway
     told = told or f"none of{asked or ' them'} is up"
-    return kind(f"no node could answer: {told}{where}; check that the nodes are up and reachable from here, and that the local "
-                "data centre's name is right")
+    return kind(
+        f"no node could answer: {told}{where}; check that the nodes are up and reachable from here, and that the local "
+        "data centre's name is right"
+    )
 
 
 def _refused(text: str, where: str) -> MillraceError:
@@ -134,8 +153,13 @@ def _refused(text: str, where: str) -> MillraceError:
 
 def _server_error(error: Any, where: str) -> MillraceError:
     name, text = type(error).__name__, str(getattr(error, "message", error))
-    if name in {"SyntaxException", "ConfigurationException", "UnauthorizedErrorMessage", "BadCredentials",
-                "FunctionFailureMessage"}:
+    if name in {
+        "SyntaxException",
+        "ConfigurationException",
+        "UnauthorizedErrorMessage",
+        "BadCredentials",
+        "FunctionFailureMessage",
+    }:
         return Fatal(f"the server refuses the query: {text}{where}")
     if name == "ProtocolException" and "consistency" not in text.lower():
         return Fatal(f"the server does not understand the request: {text}{where}")

@@ -1,4 +1,5 @@
 """Values as the texts that Java's ``String.valueOf`` makes of them; numbers and dates differ from Python's."""
+
 from __future__ import annotations
 
 import datetime as dt
@@ -42,7 +43,9 @@ def _float_text(value: float) -> str:
     """The shortest text that reads back as the same 4-byte float."""
     if not math.isfinite(value):
         return _java_float(value, "")
-    text = next(text for digits in range(1, 10) if _single(float(text := f"{value:.{digits}g}")) == value or digits == 9)
+    text = next(
+        text for digits in range(1, 10) if _single(float(text := f"{value:.{digits}g}")) == value or digits == 9
+    )
     return _java_float(value, repr(float(text)))
 
 

@@ -1,4 +1,5 @@
 """Types as the server's own names have them: Java classes (``MapType(UTF8Type,Int32Type)``) and the protocol's numbers."""
+
 from __future__ import annotations
 
 import struct
@@ -11,19 +12,53 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "org.apache.cassandra.db.marshal."
 _CLASSES: Final = {
-    "AsciiType": "ascii", "BooleanType": "boolean", "ByteType": "tinyint", "BytesType": "blob", "CounterColumnType": "counter",
-    "DateType": "timestamp", "DecimalType": "decimal", "DoubleType": "double", "DurationType": "duration", "EmptyType": "empty",
-    "FloatType": "float", "InetAddressType": "inet", "Int32Type": "int", "IntegerType": "varint", "LongType": "bigint",
-    "ShortType": "smallint", "SimpleDateType": "date", "TimeType": "time", "TimeUUIDType": "timeuuid",
-    "TimestampType": "timestamp", "UTF8Type": "text", "UUIDType": "uuid",
+    "AsciiType": "ascii",
+    "BooleanType": "boolean",
+    "ByteType": "tinyint",
+    "BytesType": "blob",
+    "CounterColumnType": "counter",
+    "DateType": "timestamp",
+    "DecimalType": "decimal",
+    "DoubleType": "double",
+    "DurationType": "duration",
+    "EmptyType": "empty",
+    "FloatType": "float",
+    "InetAddressType": "inet",
+    "Int32Type": "int",
+    "IntegerType": "varint",
+    "LongType": "bigint",
+    "ShortType": "smallint",
+    "SimpleDateType": "date",
+    "TimeType": "time",
+    "TimeUUIDType": "timeuuid",
+    "TimestampType": "timestamp",
+    "UTF8Type": "text",
+    "UUIDType": "uuid",
 }
 _CONTAINERS: Final = {"ListType": "list", "SetType": "set", "MapType": "map", "TupleType": "tuple"}
 #: Numbers of types in the native protocol.
 _CODES: Final = {
-    0x01: "ascii", 0x02: "bigint", 0x03: "blob", 0x04: "boolean", 0x05: "counter", 0x06: "decimal", 0x07: "double",
-    0x08: "float", 0x09: "int",
-    0x0A: "text", 0x0B: "timestamp", 0x0C: "uuid", 0x0D: "text", 0x0E: "varint", 0x0F: "timeuuid", 0x10: "inet",
-    0x11: "date", 0x12: "time", 0x13: "smallint", 0x14: "tinyint", 0x15: "duration",
+    0x01: "ascii",
+    0x02: "bigint",
+    0x03: "blob",
+    0x04: "boolean",
+    0x05: "counter",
+    0x06: "decimal",
+    0x07: "double",
+    0x08: "float",
+    0x09: "int",
+    0x0A: "text",
+    0x0B: "timestamp",
+    0x0C: "uuid",
+    0x0D: "text",
+    0x0E: "varint",
+    0x0F: "timeuuid",
+    0x10: "inet",
+    0x11: "date",
+    0x12: "time",
+    0x13: "smallint",
+    0x14: "tinyint",
+    0x15: "duration",
 }
 _CODE_CUSTOM, _CODE_LIST, _CODE_MAP, _CODE_SET, _CODE_UDT, _CODE_TUPLE = 0x00, 0x20, 0x21, 0x22, 0x30, 0x31
 
@@ -79,9 +114,13 @@ def _user_type(parts: list[str], text: str) -> CqlType:
     try:
         keyspace, name, *fields = parts
         pairs = [field.split(":", 1) for field in fields]
-        return CqlType("udt", tuple(parse_class(kind) for _, kind in pairs), keyspace=keyspace.strip(),
-                       udt_name=bytes.fromhex(name).decode(),
-                       field_names=tuple(bytes.fromhex(field).decode() for field, _ in pairs))
+        return CqlType(
+            "udt",
+            tuple(parse_class(kind) for _, kind in pairs),
+            keyspace=keyspace.strip(),
+            udt_name=bytes.fromhex(name).decode(),
+            field_names=tuple(bytes.fromhex(field).decode() for field, _ in pairs),
+        )
     except ValueError as error:
         raise UnknownType(f"the type class {text!r} is not understood: {error}") from error
 
@@ -114,8 +153,13 @@ def read_type(read: Callable[[int], bytes]) -> CqlType:
         keyspace, name = _string(read), _string(read)
         (count,) = _short(read(2))
         fields = [(_string(read), read_type(read)) for _ in range(count)]
-        return CqlType("udt", tuple(kind for _, kind in fields), keyspace=keyspace, udt_name=name,
-                       field_names=tuple(field for field, _ in fields))
+        return CqlType(
+            "udt",
+            tuple(kind for _, kind in fields),
+            keyspace=keyspace,
+            udt_name=name,
+            field_names=tuple(field for field, _ in fields),
+        )
     raise UnknownType(f"the server sends a type with the number 0x{code:04x}, which this version does not know")
 
 

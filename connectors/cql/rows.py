@@ -5,6 +5,7 @@ decodes it where and how it wants, with a ``RowDecoder`` that is compiled once p
 its C extensions they cut the rows and decode what they do well; columns that need Python call a compiled decoder of
 ``connectors.cql.values`` from there, for cells that are not null. Without the extensions all is done in Python.
 """
+
 from __future__ import annotations
 
 import struct
@@ -66,8 +67,9 @@ class _UndecodedResult(ResultMessage):  # type: ignore[misc]
         del user_type_map
         return read_type(f.read)
 
-    def recv_results_rows(self, f: Any, protocol_version: int, user_type_map: Any, result_metadata: Any,
-                          column_encryption_policy: Any) -> None:
+    def recv_results_rows(
+        self, f: Any, protocol_version: int, user_type_map: Any, result_metadata: Any, column_encryption_policy: Any
+    ) -> None:
         """Read the header of a page and keep the rest."""
         del protocol_version, column_encryption_policy
         self.recv_results_metadata(f, user_type_map)
@@ -91,15 +93,28 @@ def keep_raw(names: object, rows: Any) -> Any:
 
 #: Types that the C extensions decode into our forms, with the right handling of zero bytes.
 _IN_C: Final = {
-    "ascii": cqltypes.AsciiType, "text": cqltypes.UTF8Type, "varchar": cqltypes.UTF8Type, "blob": cqltypes.BytesType,
-    "custom": cqltypes.BytesType, "raw": cqltypes.BytesType, "boolean": cqltypes.BooleanType, "tinyint": cqltypes.ByteType,
-    "smallint": cqltypes.ShortType, "int": cqltypes.Int32Type, "bigint": cqltypes.LongType, "counter": cqltypes.LongType,
-    "timestamp": cqltypes.LongType, "time": cqltypes.LongType, "float": cqltypes.FloatType, "double": cqltypes.DoubleType,
+    "ascii": cqltypes.AsciiType,
+    "text": cqltypes.UTF8Type,
+    "varchar": cqltypes.UTF8Type,
+    "blob": cqltypes.BytesType,
+    "custom": cqltypes.BytesType,
+    "raw": cqltypes.BytesType,
+    "boolean": cqltypes.BooleanType,
+    "tinyint": cqltypes.ByteType,
+    "smallint": cqltypes.ShortType,
+    "int": cqltypes.Int32Type,
+    "bigint": cqltypes.LongType,
+    "counter": cqltypes.LongType,
+    "timestamp": cqltypes.LongType,
+    "time": cqltypes.LongType,
+    "float": cqltypes.FloatType,
+    "double": cqltypes.DoubleType,
 }
 
 
 def _python_type(decode: Callable[[bytes], Any]) -> Any:
     """A stand-in for a type class of the driver, for which the C parser calls ``decode`` with a cell that is not null."""
+
     def deserialize(data: bytes, protocol_version: int) -> Any:
         del protocol_version
         try:
@@ -107,10 +122,17 @@ def _python_type(decode: Callable[[bytes], Any]) -> Any:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this cell's
             return BadCell(data, error)
 
-    return type("PythonDecoded", (), {
-        "empty_binary_ok": True, "support_empty_values": False, "deserialize": staticmethod(deserialize),
-        "cql_parameterized_type": classmethod(lambda cls: cls.__name__), "subtypes": (),
-    })
+    return type(
+        "PythonDecoded",
+        (),
+        {
+            "empty_binary_ok": True,
+            "support_empty_values": False,
+            "deserialize": staticmethod(deserialize),
+            "cql_parameterized_type": classmethod(lambda cls: cls.__name__),
+            "subtypes": (),
+        },
+    )
 
 
 class RowDecoder:
@@ -176,7 +198,9 @@ class RowDecoder:
         except struct.error:
             position = len(body) + 1
         if position > len(body):
-            raise Retriable(f"a page of {len(body)} bytes from the server ends inside row {len(rows) + 1}: it is read again")
+            raise Retriable(
+                f"a page of {len(body)} bytes from the server ends inside row {len(rows) + 1}: it is read again"
+            )
         return rows
 
 

@@ -4,6 +4,7 @@ Every schema is optional but the entries of a map. Structs are named ``<prefix>M
 ``<prefix>Tuple_<...>`` and ``<prefix>UDT_<name>``, with types named by ``type_name``; the prefix is
 ``<topic prefix>.<keyspace>.<table>.``.
 """
+
 from __future__ import annotations
 
 from functools import lru_cache
@@ -22,14 +23,30 @@ JAVA: Final = Names()
 _DATE: Final = schema.date(optional=True)
 _TIMESTAMP: Final = schema.timestamp(optional=True)
 _SCALARS: Final = {
-    "ascii": schema.OPTIONAL_STRING, "text": schema.OPTIONAL_STRING, "varchar": schema.OPTIONAL_STRING,
-    "uuid": schema.OPTIONAL_STRING, "timeuuid": schema.OPTIONAL_STRING, "varint": schema.OPTIONAL_STRING,
-    "decimal": schema.OPTIONAL_STRING, "inet": schema.OPTIONAL_STRING, "duration": schema.OPTIONAL_STRING,
-    "tinyint": schema.OPTIONAL_INT8, "smallint": schema.OPTIONAL_INT16, "int": schema.OPTIONAL_INT32,
-    "bigint": schema.OPTIONAL_INT64, "counter": schema.OPTIONAL_INT64, "time": schema.OPTIONAL_INT64,
-    "boolean": schema.OPTIONAL_BOOLEAN, "float": schema.OPTIONAL_FLOAT32, "double": schema.OPTIONAL_FLOAT64,
-    "blob": schema.OPTIONAL_BYTES, "custom": schema.OPTIONAL_BYTES, "raw": schema.OPTIONAL_BYTES,
-    "empty": schema.OPTIONAL_BYTES, "date": _DATE, "timestamp": _TIMESTAMP,
+    "ascii": schema.OPTIONAL_STRING,
+    "text": schema.OPTIONAL_STRING,
+    "varchar": schema.OPTIONAL_STRING,
+    "uuid": schema.OPTIONAL_STRING,
+    "timeuuid": schema.OPTIONAL_STRING,
+    "varint": schema.OPTIONAL_STRING,
+    "decimal": schema.OPTIONAL_STRING,
+    "inet": schema.OPTIONAL_STRING,
+    "duration": schema.OPTIONAL_STRING,
+    "tinyint": schema.OPTIONAL_INT8,
+    "smallint": schema.OPTIONAL_INT16,
+    "int": schema.OPTIONAL_INT32,
+    "bigint": schema.OPTIONAL_INT64,
+    "counter": schema.OPTIONAL_INT64,
+    "time": schema.OPTIONAL_INT64,
+    "boolean": schema.OPTIONAL_BOOLEAN,
+    "float": schema.OPTIONAL_FLOAT32,
+    "double": schema.OPTIONAL_FLOAT64,
+    "blob": schema.OPTIONAL_BYTES,
+    "custom": schema.OPTIONAL_BYTES,
+    "raw": schema.OPTIONAL_BYTES,
+    "empty": schema.OPTIONAL_BYTES,
+    "date": _DATE,
+    "timestamp": _TIMESTAMP,
 }
 #: The Java drivers call both spellings by the older one.
 _NAMES: Final = {"text": "VARCHAR"}

@@ -4,6 +4,7 @@ The driver does its I/O in a thread of its own; this module is the event loop's 
 Pages are decoded on the loop, by the caller's ``await``: a decoder in the driver's thread would fight the loop for the
 interpreter lock, and hold up the answers to all other queries while it has it.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -271,8 +272,14 @@ class CqlSession:
             raise Fatal("a CQL session was used after it had been given back")
         return self._shared
 
-    async def query(self, text: str, parameters: Sequence[Any] = (), *, consistency: str | None = None,
-                    timeout_s: float | None = None) -> list[dict[str, Any]]:
+    async def query(
+        self,
+        text: str,
+        parameters: Sequence[Any] = (),
+        *,
+        consistency: str | None = None,
+        timeout_s: float | None = None,
+    ) -> list[dict[str, Any]]:
         """All rows of a (small) query as dicts, values in the forms of ``connectors.cql.values``.
 
         Args:
@@ -291,7 +298,9 @@ class CqlSession:
         state: bytes | None = None
         while True:
             if parameters:
-                page = await self.page(text, parameters, fetch_size=5000, state=state, consistency=level, timeout_s=timeout)
+                page = await self.page(
+                    text, parameters, fetch_size=5000, state=state, consistency=level, timeout_s=timeout
+                )
             else:
                 page = await self._plain(shared, text, level, timeout, state)
             rows += [dict(zip(page.columns, row, strict=True)) for row in page.rows]
@@ -309,9 +318,19 @@ class CqlSession:
         decoder = row_decoder(text, raw.columns or (), None)
         return Page(decoder.names, decoder.decode(raw.body), raw.state, len(raw.body))
 
-    async def page(self, text: str, parameters: Sequence[Any], *, fetch_size: int, state: bytes | None = None,
-                   consistency: str = "QUORUM", timeout_s: float = 12.0, types: Sequence[CqlType | None] | None = None,
-                   token: int | None = None, stats: QueryStats | None = None) -> Page:
+    async def page(
+        self,
+        text: str,
+        parameters: Sequence[Any],
+        *,
+        fetch_size: int,
+        state: bytes | None = None,
+        consistency: str = "QUORUM",
+        timeout_s: float = 12.0,
+        types: Sequence[CqlType | None] | None = None,
+        token: int | None = None,
+        stats: QueryStats | None = None,
+    ) -> Page:
         """One page of a prepared query; statements are prepared once per session and again when the schema changes.
 
         Args:
@@ -373,15 +392,24 @@ class CqlSession:
             self._note(shared, error)
             raise
 
-    async def _send(self, shared: _Shared, text: str, statement: Any, timeout_s: float, state: bytes | None,
-                    stats: QueryStats | None) -> Any:
+    async def _send(
+        self,
+        shared: _Shared,
+        text: str,
+        statement: Any,
+        timeout_s: float,
+        state: bytes | None,
+        stats: QueryStats | None,
+    ) -> Any:
         future: asyncio.Future[Any] = shared.loop.create_future()
         totals = (shared.stats, stats) if stats is not None else (shared.stats,)
         for each in totals:
             each.in_flight += 1
         started = shared.loop.time()
         try:
-            shared.connection.send(statement, timeout_s, state, lambda rows, error: shared.mailbox.post(future, rows, error))
+            shared.connection.send(
+                statement, timeout_s, state, lambda rows, error: shared.mailbox.post(future, rows, error)
+            )
             answer = await future
         except asyncio.CancelledError:
             raise

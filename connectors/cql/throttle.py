@@ -2,6 +2,7 @@
 
 Pure: no clock, no I/O.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -102,7 +103,7 @@ class PageSize:
         """A page came: looks at a few of its rows."""
         if not rows:
             return
-        sample = rows[::max(1, len(rows) // 4)]
+        sample = rows[:: max(1, len(rows) // 4)]
         size = max(weight(row) for row in sample)
         # Large rows count at once, small ones are believed slowly.
         self._row_bytes = max(size, self._row_bytes + _SMOOTH * (size - self._row_bytes))

@@ -1,4 +1,5 @@
 """TLS to the cluster, from the files that users of the Java connector have."""
+
 from __future__ import annotations
 
 import ssl
@@ -55,10 +56,14 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
         _attempt("key store", settings.keystore, lambda: tls.load_identity(context, found, secret))
     elif settings.certificate or settings.private_key:
         if not settings.certificate:
-            raise ConfigInvalid(f"the private key {settings.private_key} has no certificate beside it: set both or none")
+            raise ConfigInvalid(
+                f"the private key {settings.private_key} has no certificate beside it: set both or none"
+            )
         certificate, key = settings.certificate, settings.private_key
         # Without a password OpenSSL would ask for one on the terminal.
-        _attempt("certificate", certificate, lambda: context.load_cert_chain(certificate, key, password=lambda: secret or ""))
+        _attempt(
+            "certificate", certificate, lambda: context.load_cert_chain(certificate, key, password=lambda: secret or "")
+        )
     if settings.ciphers:
         tls.set_ciphers(context, settings.ciphers)
     return context

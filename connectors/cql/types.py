@@ -1,4 +1,5 @@
 """CQL types as values: read from the text of ``system_schema``, and written back."""
+
 from __future__ import annotations
 
 import re
@@ -47,17 +48,42 @@ class CqlType:
 _MULTICELL = frozenset({"list", "set", "map", "udt"})
 
 #: Types without parts, by the names that CQL gives them.
-NATIVE: Final = frozenset({
-    "ascii", "bigint", "blob", "boolean", "counter", "date", "decimal", "double", "duration", "empty", "float", "inet", "int",
-    "smallint", "text", "time", "timestamp", "timeuuid", "tinyint", "uuid", "varchar", "varint",
-})
+NATIVE: Final = frozenset(
+    {
+        "ascii",
+        "bigint",
+        "blob",
+        "boolean",
+        "counter",
+        "date",
+        "decimal",
+        "double",
+        "duration",
+        "empty",
+        "float",
+        "inet",
+        "int",
+        "smallint",
+        "text",
+        "time",
+        "timestamp",
+        "timeuuid",
+        "tinyint",
+        "uuid",
+        "varchar",
+        "varint",
+    }
+)
 #: How many arguments a type with parts has; 0: any number from one up.
 _ARITY: Final = {"list": 1, "set": 1, "map": 2, "tuple": 0, "vector": 2, "frozen": 1}
 #: For a cell whose bytes are wanted as they are.
 RAW: Final = CqlType("raw")
 
-_TOKEN: Final = re.compile(r"""\s*(?: (?P<word>[A-Za-z0-9_]+) | "(?P<quoted>(?:[^"]|"")+)" | '(?P<java>(?:[^']|'')*)'
-                               | (?P<mark>[<>,.]) )""", re.VERBOSE)
+_TOKEN: Final = re.compile(
+    r"""\s*(?: (?P<word>[A-Za-z0-9_]+) | "(?P<quoted>(?:[^"]|"")+)" | '(?P<java>(?:[^']|'')*)'
+                               | (?P<mark>[<>,.]) )""",
+    re.VERBOSE,
+)
 _PLAIN: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 #: Words that can't be names without quotes, of Cassandra and Scylla together.
 _RESERVED_TEXT: Final = """
@@ -226,8 +252,9 @@ def to_text(kind: CqlType) -> str:
     return f"frozen<{text}>" if kind.frozen else text
 
 
-def udt_resolver(keyspace: str,
-                 definitions: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> Callable[[str], CqlType | None]:
+def udt_resolver(
+    keyspace: str, definitions: Mapping[str, tuple[Sequence[str], Sequence[str]]]
+) -> Callable[[str], CqlType | None]:
     """A resolver over the UDTs of ``keyspace``.
 
     Args:

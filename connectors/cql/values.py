@@ -26,6 +26,7 @@ tuple                        ``{"field_0": ..., "field_1": ...}``
 A null is None. Zero bytes are the empty value of text, ascii, blob and custom types, a collection without elements, a UDT or
 tuple of nulls, and None for all others (they have no empty value that Python could show).
 """
+
 from __future__ import annotations
 
 import socket
@@ -39,7 +40,6 @@ from connectors.errors import Fatal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
 
 
 class BadCell:
@@ -182,11 +182,17 @@ def read_unsigned_vint(data: bytes, position: int) -> tuple[int, int]:
     end = position + 1 + extra
     if end > len(data):
         raise BadValue("the bytes end inside a number")
-    return (first & 0xFF >> extra) << 8 * extra | int.from_bytes(data[position + 1:end], "big"), end
+    return (first & 0xFF >> extra) << 8 * extra | int.from_bytes(data[position + 1 : end], "big"), end
 
 
-_UNITS: Final = ((3_600_000_000_000, "h"), (60_000_000_000, "m"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"),
-                 (1, "ns"))
+_UNITS: Final = (
+    (3_600_000_000_000, "h"),
+    (60_000_000_000, "m"),
+    (1_000_000_000, "s"),
+    (1_000_000, "ms"),
+    (1_000, "us"),
+    (1, "ns"),
+)
 
 
 def duration_text(months: int, days: int, nanoseconds: int) -> str:
@@ -227,16 +233,44 @@ _unpack_uuid: Any = struct.Struct(">IHHQ").unpack
 _unpack_groups = struct.Struct(">8H").unpack
 
 _SCALARS: Final[dict[str, Callable[[bytes], Any]]] = {
-    "ascii": _ascii, "text": _text, "varchar": _text, "blob": _raw, "custom": _raw, "raw": _raw, "boolean": _boolean,
-    "tinyint": _fixed(">b"), "smallint": _fixed(">h"), "int": _fixed(">i"), "bigint": _fixed(">q"), "counter": _fixed(">q"),
-    "timestamp": _fixed(">q"), "time": _fixed(">q"), "float": _fixed(">f"), "double": _fixed(">d"), "date": _date,
-    "uuid": _uuid, "timeuuid": _uuid, "varint": _varint, "decimal": _decimal, "inet": _inet, "duration": _duration,
+    "ascii": _ascii,
+    "text": _text,
+    "varchar": _text,
+    "blob": _raw,
+    "custom": _raw,
+    "raw": _raw,
+    "boolean": _boolean,
+    "tinyint": _fixed(">b"),
+    "smallint": _fixed(">h"),
+    "int": _fixed(">i"),
+    "bigint": _fixed(">q"),
+    "counter": _fixed(">q"),
+    "timestamp": _fixed(">q"),
+    "time": _fixed(">q"),
+    "float": _fixed(">f"),
+    "double": _fixed(">d"),
+    "date": _date,
+    "uuid": _uuid,
+    "timeuuid": _uuid,
+    "varint": _varint,
+    "decimal": _decimal,
+    "inet": _inet,
+    "duration": _duration,
     "empty": _empty,
 }
 
 #: Lengths of values of fixed width: what decides how a vector of them is stored. (To Cassandra ``smallint``, ``tinyint``,
 #: ``date`` and ``time`` are of variable width.)
-FIXED_WIDTH: Final = {"boolean": 1, "int": 4, "float": 4, "bigint": 8, "double": 8, "timestamp": 8, "uuid": 16, "timeuuid": 16}
+FIXED_WIDTH: Final = {
+    "boolean": 1,
+    "int": 4,
+    "float": 4,
+    "bigint": 8,
+    "double": 8,
+    "timestamp": 8,
+    "uuid": 16,
+    "timeuuid": 16,
+}
 _ARRAY_LETTERS: Final = {"int": "i", "float": "f", "bigint": "q", "double": "d", "timestamp": "q"}
 
 
@@ -254,8 +288,10 @@ def decoder(kind: CqlType) -> Callable[[bytes], Any]:
         return scalar
     build = _BUILDERS.get(kind.name)
     if build is None:
-        raise Fatal(f"values of the CQL type {to_text(kind)!r} can't be decoded: the type is not known to this version; "
-                    "leave the column out, or write to the project")
+        raise Fatal(
+            f"values of the CQL type {to_text(kind)!r} can't be decoded: the type is not known to this version; "
+            "leave the column out, or write to the project"
+        )
     return build(kind)
 
 
@@ -399,7 +435,9 @@ def _vector(kind: CqlType) -> Callable[[bytes], Any]:
     if width is None:
         return _variable_vector(item, dimension)
     total = width * dimension
-    unpack = struct.Struct(f">{dimension}{_ARRAY_LETTERS[element.name]}").unpack if element.name in _ARRAY_LETTERS else None
+    unpack = (
+        struct.Struct(f">{dimension}{_ARRAY_LETTERS[element.name]}").unpack if element.name in _ARRAY_LETTERS else None
+    )
 
     def decode(data: bytes) -> list[Any] | None:
         if len(data) != total:
@@ -408,7 +446,7 @@ def _vector(kind: CqlType) -> Callable[[bytes], Any]:
             raise BadValue(f"{len(data)} bytes where the vector has {total}")
         if unpack is not None:
             return list(unpack(data))
-        return [item(data[start:start + width]) for start in range(0, total, width)]
+        return [item(data[start : start + width]) for start in range(0, total, width)]
 
     return decode
 
@@ -431,6 +469,11 @@ def _variable_vector(item: Callable[[bytes], Any], dimension: int) -> Callable[[
 
 
 _BUILDERS: Final[dict[str, Callable[[CqlType], Callable[[bytes], Any]]]] = {
-    "list": _sequence, "set": _sequence, "map": _map, "tuple": _tuple, "udt": _udt, "vector": _vector,
+    "list": _sequence,
+    "set": _sequence,
+    "map": _map,
+    "tuple": _tuple,
+    "udt": _udt,
+    "vector": _vector,
     "timed_list": _timed_list,
 }

@@ -1,4 +1,5 @@
 """The datagen connector: a load whose every record can be made again by whoever wants to check what arrived."""
+
 from __future__ import annotations
 
 from importlib.metadata import version
@@ -29,8 +30,10 @@ class DatagenConnector(SourceConnector):
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """The source partitions divided among at most ``max_tasks`` tasks."""
-        return [{TASK_PARTITIONS: msgspec.json.encode(list(numbers)).decode()}
-                for numbers in partitions_of(self.context.config[PARTITIONS], max_tasks)]
+        return [
+            {TASK_PARTITIONS: msgspec.json.encode(list(numbers)).decode()}
+            for numbers in partitions_of(self.context.config[PARTITIONS], max_tasks)
+        ]
 
     @classmethod
     def exactly_once_support(cls, config: Config) -> bool:
@@ -56,10 +59,19 @@ class DatagenConnector(SourceConnector):
                 continue
             number = partition.get(PARTITION)
             if set(partition) != {PARTITION} or not isinstance(number, int) or not 0 <= number < config[PARTITIONS]:
-                raise ConfigInvalid(f'Partition objects must be {{"{PARTITION}": n}} with n from 0 to '
-                                    f"{config[PARTITIONS] - 1}; {partition!r} is not")
+                raise ConfigInvalid(
+                    f'Partition objects must be {{"{PARTITION}": n}} with n from 0 to '
+                    f"{config[PARTITIONS] - 1}; {partition!r} is not"
+                )
             sequence = offset.get(SEQUENCE)
-            if set(offset) != {SEQUENCE} or not isinstance(sequence, int) or isinstance(sequence, bool) or sequence < -1:
-                raise ConfigInvalid(f'Offset objects must be {{"{SEQUENCE}": n}} with the number of the last record that '
-                                    f"counts as sent, or -1 to start over; {offset!r} is not")
+            if (
+                set(offset) != {SEQUENCE}
+                or not isinstance(sequence, int)
+                or isinstance(sequence, bool)
+                or sequence < -1
+            ):
+                raise ConfigInvalid(
+                    f'Offset objects must be {{"{SEQUENCE}": n}} with the number of the last record that '
+                    f"counts as sent, or -1 to start over; {offset!r} is not"
+                )
         return True

@@ -1,4 +1,5 @@
 """Faults on purpose, for chaos tests: a task that fails, hangs, blocks its loop or leaks where it is told to."""
+
 from __future__ import annotations
 
 import asyncio

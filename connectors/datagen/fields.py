@@ -1,4 +1,5 @@
 """What a generated row looks like: field specifications, the built-in ones, and their schemas and values."""
+
 from __future__ import annotations
 
 import string
@@ -24,16 +25,42 @@ _ALPHABET: Final = string.ascii_letters + string.digits + " "
 _BITS: Final = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 #: What values of the types may be given in JSON.
 _LISTED: Final[dict[str, tuple[type, ...]]] = {
-    "boolean": (bool,), "string": (str,), "float": (int, float), "double": (int, float), "date": (int,), "time": (int,),
+    "boolean": (bool,),
+    "string": (str,),
+    "float": (int, float),
+    "double": (int, float),
+    "date": (int,),
+    "time": (int,),
     "timestamp": (int,),
 }
 _PLAIN: Final = {
-    "boolean": types.BOOLEAN, "int8": types.INT8, "int16": types.INT16, "int32": types.INT32, "int64": types.INT64,
-    "float": types.FLOAT32, "double": types.FLOAT64, "string": types.STRING, "bytes": types.BYTES,
+    "boolean": types.BOOLEAN,
+    "int8": types.INT8,
+    "int16": types.INT16,
+    "int32": types.INT32,
+    "int64": types.INT64,
+    "float": types.FLOAT32,
+    "double": types.FLOAT64,
+    "string": types.STRING,
+    "bytes": types.BYTES,
 }
 
-TypeName = Literal["boolean", "int8", "int16", "int32", "int64", "float", "double", "string", "bytes", "decimal", "date",
-                   "time", "timestamp", "struct"]
+TypeName = Literal[
+    "boolean",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float",
+    "double",
+    "string",
+    "bytes",
+    "decimal",
+    "date",
+    "time",
+    "timestamp",
+    "struct",
+]
 
 
 class FieldSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,24 +107,41 @@ _STATES: Final = tuple(f"State_{number}" for number in range(10))
 _CITIES: Final = tuple(f"City_{number}" for number in range(100))
 #: The quick starts of Confluent's connector of the same name, by its field names.
 BUILT_IN: Final = {
-    "orders": RowSpec(name="orders", fields=(
-        FieldSpec(name="ordertime", type="timestamp"),
-        FieldSpec(name="orderid", type="int32", min=0, max=1_000_000),
-        FieldSpec(name="itemid", type="string", prefix="Item_", min=0, max=999),
-        FieldSpec(name="orderunits", type="double", min=0, max=10),
-        FieldSpec(name="address", type="struct", fields=(
-            FieldSpec(name="city", type="string", values=_CITIES),
-            FieldSpec(name="state", type="string", values=_STATES),
-            FieldSpec(name="zipcode", type="int64", min=10_000, max=99_999))))),
-    "users": RowSpec(name="users", fields=(
-        FieldSpec(name="registertime", type="timestamp"),
-        FieldSpec(name="userid", type="string", prefix="User_", min=1, max=9),
-        FieldSpec(name="regionid", type="string", prefix="Region_", min=1, max=9),
-        FieldSpec(name="gender", type="string", values=("MALE", "FEMALE", "OTHER")))),
-    "pageviews": RowSpec(name="pageviews", fields=(
-        FieldSpec(name="viewtime", type="timestamp"),
-        FieldSpec(name="userid", type="string", prefix="User_", min=1, max=9),
-        FieldSpec(name="pageid", type="string", prefix="Page_", min=10, max=99))),
+    "orders": RowSpec(
+        name="orders",
+        fields=(
+            FieldSpec(name="ordertime", type="timestamp"),
+            FieldSpec(name="orderid", type="int32", min=0, max=1_000_000),
+            FieldSpec(name="itemid", type="string", prefix="Item_", min=0, max=999),
+            FieldSpec(name="orderunits", type="double", min=0, max=10),
+            FieldSpec(
+                name="address",
+                type="struct",
+                fields=(
+                    FieldSpec(name="city", type="string", values=_CITIES),
+                    FieldSpec(name="state", type="string", values=_STATES),
+                    FieldSpec(name="zipcode", type="int64", min=10_000, max=99_999),
+                ),
+            ),
+        ),
+    ),
+    "users": RowSpec(
+        name="users",
+        fields=(
+            FieldSpec(name="registertime", type="timestamp"),
+            FieldSpec(name="userid", type="string", prefix="User_", min=1, max=9),
+            FieldSpec(name="regionid", type="string", prefix="Region_", min=1, max=9),
+            FieldSpec(name="gender", type="string", values=("MALE", "FEMALE", "OTHER")),
+        ),
+    ),
+    "pageviews": RowSpec(
+        name="pageviews",
+        fields=(
+            FieldSpec(name="viewtime", type="timestamp"),
+            FieldSpec(name="userid", type="string", prefix="User_", min=1, max=9),
+            FieldSpec(name="pageid", type="string", prefix="Page_", min=10, max=99),
+        ),
+    ),
 }
 
 
@@ -139,10 +183,16 @@ def _check(fields: Sequence[FieldSpec], where: str) -> None:
         classes = _LISTED.get(field.type, () if field.type not in _BITS else (int,))
         for value in field.values:
             if not isinstance(value, classes) or (isinstance(value, bool) and bool not in classes):
-                raise ConfigInvalid(f"{name}: {value!r} in values is not of type {field.type}, or not one that JSON can give")
+                raise ConfigInvalid(
+                    f"{name}: {value!r} in values is not of type {field.type}, or not one that JSON can give"
+                )
         bits = _BITS.get(field.type)
         for value in (*field.values, *((field.min, field.max) if field.prefix is None else ())):
-            if value is not None and bits is not None and not (value == int(value) and -(1 << bits) <= value < 1 << bits):
+            if (
+                value is not None
+                and bits is not None
+                and not (value == int(value) and -(1 << bits) <= value < 1 << bits)
+            ):
                 raise ConfigInvalid(f"{name}: {value} is not of type {field.type}")
         low, high = _limits(field)
         if low > high:
@@ -153,8 +203,11 @@ def field_schema(field: FieldSpec, namespace: str) -> Schema:
     """Connect's schema of a field."""
     optional = field.nulls > 0
     if field.type == "struct":
-        return types.struct(f"{namespace}.{field.name}", {member.name: field_schema(member, f"{namespace}.{field.name}")
-                                                          for member in field.fields}, optional=optional)
+        return types.struct(
+            f"{namespace}.{field.name}",
+            {member.name: field_schema(member, f"{namespace}.{field.name}") for member in field.fields},
+            optional=optional,
+        )
     if field.type == "decimal":
         return types.decimal(field.scale, optional=optional)
     if field.type == "date":
@@ -178,13 +231,27 @@ def row_schema(spec: RowSpec, name: str, *, payload: bool, optional: bool = Fals
 
 def running_times(spec: RowSpec) -> tuple[str, ...]:
     """Fields whose value is the record's own time, not a random one."""
-    return tuple(field.name for field in spec.fields if field.type == "timestamp" and field.min is None
-                 and field.max is None and not field.values and not field.nulls)
+    return tuple(
+        field.name
+        for field in spec.fields
+        if field.type == "timestamp"
+        and field.min is None
+        and field.max is None
+        and not field.values
+        and not field.nulls
+    )
 
 
 def _limits(field: FieldSpec) -> tuple[float, float]:
-    defaults = {"int8": (0, 127), "int16": (0, 32767), "int32": (0, 1_000_000), "int64": (0, 1_000_000_000_000),
-                "date": (18_000, 20_000), "time": (0, 86_399_999), "timestamp": (EPOCH_MS, EPOCH_MS + 86_400_000)}
+    defaults = {
+        "int8": (0, 127),
+        "int16": (0, 32767),
+        "int32": (0, 1_000_000),
+        "int64": (0, 1_000_000_000_000),
+        "date": (18_000, 20_000),
+        "time": (0, 86_399_999),
+        "timestamp": (EPOCH_MS, EPOCH_MS + 86_400_000),
+    }
     low, high = defaults.get(field.type, (0, 1000))
     return low if field.min is None else field.min, high if field.max is None else field.max
 

@@ -1,4 +1,5 @@
 """Records as a pure function of (seed, partition, n): what the task sends, and what a verifier compares a topic with."""
+
 from __future__ import annotations
 
 import random
@@ -57,8 +58,17 @@ class Generator:
         envelope: wrap rows in Debezium's change events.
     """
 
-    def __init__(self, seed: int, partition: int, spec: RowSpec, *, topic: str = "", size: int = 0, keys: int = 1000,
-                 envelope: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        partition: int,
+        spec: RowSpec,
+        *,
+        topic: str = "",
+        size: int = 0,
+        keys: int = 1000,
+        envelope: bool = False,
+    ) -> None:
         self.partition = partition
         self.topic = topic
         self.source_partition: Position = {PARTITION: partition}
@@ -116,19 +126,35 @@ class Generator:
         return {
             "before": None if operation == "c" else self.row(n - self._keys),
             "after": None if operation == "d" else self.row(n),
-            "source": {"version": _VERSION, "connector": "datagen", "name": self.topic, "ts_ms": time, "snapshot": "false",
-                       "db": "datagen", "table": self.topic, PARTITION: self.partition, SEQUENCE: n},
+            "source": {
+                "version": _VERSION,
+                "connector": "datagen",
+                "name": self.topic,
+                "ts_ms": time,
+                "snapshot": "false",
+                "db": "datagen",
+                "table": self.topic,
+                PARTITION: self.partition,
+                SEQUENCE: n,
+            },
             "op": operation,
             "ts_ms": time,
         }
 
     def records(self, start: int, stop: int) -> list[SourceRecord]:
         """Records ``start`` to ``stop - 1``."""
-        partition, topic, key_schema, value_schema = self.source_partition, self.topic, self.key_schema, self.value_schema
+        partition, topic, key_schema, value_schema = (
+            self.source_partition,
+            self.topic,
+            self.key_schema,
+            self.value_schema,
+        )
         if self._envelope:
             key, value = self.key, self.value
-            return [SourceRecord(partition, {SEQUENCE: n}, topic, value(n), value_schema, key(n), key_schema)
-                    for n in range(start, stop)]
+            return [
+                SourceRecord(partition, {SEQUENCE: n}, topic, value(n), value_schema, key(n), key_schema)
+                for n in range(start, stop)
+            ]
         # What row() does, without a call for each record: this loop is the load's own cost.
         number, salt, templates, times = self.partition, self._salt, self._templates, self._times
         flat, nested, ids, keys, known = self._flat, self._nested, self._ids, self._keys, len(self._ids)
@@ -150,8 +176,17 @@ class Generator:
         return result
 
 
-def record(seed: int, partition: int, n: int, *, schema: str = "orders", topic: str = "", size: int = 0, keys: int = 1000,
-           envelope: str = "plain") -> tuple[Any, Any]:
+def record(
+    seed: int,
+    partition: int,
+    n: int,
+    *,
+    schema: str = "orders",
+    topic: str = "",
+    size: int = 0,
+    keys: int = 1000,
+    envelope: str = "plain",
+) -> tuple[Any, Any]:
     """Key and value of record ``n`` of ``partition``, with the connector's options of the same meaning."""
     generator = _cached(seed, partition, schema, topic, size, keys, envelope)
     return generator.key(n), generator.value(n)
@@ -172,7 +207,9 @@ def share(records: int, partitions: int, partition: int) -> int:
 
 @lru_cache(maxsize=64)
 def _cached(seed: int, partition: int, schema: str, topic: str, size: int, keys: int, envelope: str) -> Generator:
-    return Generator(seed, partition, row_spec(schema), topic=topic, size=size, keys=keys, envelope=envelope == "debezium")
+    return Generator(
+        seed, partition, row_spec(schema), topic=topic, size=size, keys=keys, envelope=envelope == "debezium"
+    )
 
 
 @lru_cache(maxsize=8)
@@ -215,9 +252,22 @@ def _copy(value: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _envelope_schema(spec: RowSpec, topic: str, *, payload: bool) -> Schema:
     row = row_schema(spec, f"{topic}.Value", payload=payload, optional=True)
-    source = types.struct("io.millrace.connector.datagen.Source", {
-        "version": types.STRING, "connector": types.STRING, "name": types.STRING, "ts_ms": types.INT64,
-        "snapshot": types.OPTIONAL_STRING, "db": types.STRING, "table": types.STRING, PARTITION: types.INT32,
-        SEQUENCE: types.INT64})
-    return types.struct(f"{topic}.Envelope", {"before": row, "after": row, "source": source, "op": types.STRING,
-                                              "ts_ms": types.OPTIONAL_INT64}, version=1)
+    source = types.struct(
+        "io.millrace.connector.datagen.Source",
+        {
+            "version": types.STRING,
+            "connector": types.STRING,
+            "name": types.STRING,
+            "ts_ms": types.INT64,
+            "snapshot": types.OPTIONAL_STRING,
+            "db": types.STRING,
+            "table": types.STRING,
+            PARTITION: types.INT32,
+            SEQUENCE: types.INT64,
+        },
+    )
+    return types.struct(
+        f"{topic}.Envelope",
+        {"before": row, "after": row, "source": source, "op": types.STRING, "ts_ms": types.OPTIONAL_INT64},
+        version=1,
+    )

@@ -1,4 +1,5 @@
 """The datagen connector's task."""
+
 from __future__ import annotations
 
 import asyncio
@@ -71,8 +72,15 @@ class _Partition:
     """One source partition's way through its records."""
 
     def __init__(self, options: Settings, number: int, offsets: OffsetReader) -> None:
-        self.generator = Generator(options.seed, number, options.spec, topic=options.topics[number % len(options.topics)],
-                                   size=options.size, keys=options.keys, envelope=options.debezium)
+        self.generator = Generator(
+            options.seed,
+            number,
+            options.spec,
+            topic=options.topics[number % len(options.topics)],
+            size=options.size,
+            keys=options.keys,
+            envelope=options.debezium,
+        )
         self.next = _saved(number, offsets.get(self.generator.source_partition)) + 1
         self._count = share(options.records, options.partitions, number)
         self.finished = False
@@ -93,8 +101,10 @@ def _saved(number: int, offset: dict[str, Any] | None) -> int:
         return -1
     sequence = offset.get(SEQUENCE)
     if not isinstance(sequence, int) or isinstance(sequence, bool) or sequence < -1:
-        raise Fatal(f"The offset {offset!r} is saved for {PARTITION} {number}, where a number called {SEQUENCE} must be; reset "
-                    "or alter this connector's offsets")
+        raise Fatal(
+            f"The offset {offset!r} is saved for {PARTITION} {number}, where a number called {SEQUENCE} must be; reset "
+            "or alter this connector's offsets"
+        )
     return sequence
 
 
@@ -105,15 +115,20 @@ def _batch(generator: Generator, start: int, stop: int, bad_every: int) -> Batch
     good = [record for record in records if (record.source_offset[SEQUENCE] + 1) % bad_every]
     bad = tuple(_spoilt(record) for record in records if (record.source_offset[SEQUENCE] + 1) % bad_every == 0)
     last = records[-1]
-    moved = ((last.source_partition, last.source_offset),) if bad and bad[-1].source_offset is last.source_offset else ()
+    moved = (
+        ((last.source_partition, last.source_offset),) if bad and bad[-1].source_offset is last.source_offset else ()
+    )
     return Batch(good, bad, moved)
 
 
 def _spoilt(record: SourceRecord) -> BadRecord:
     number = record.source_offset[SEQUENCE]
-    error = Skippable(f"record {number} of partition {record.source_partition[PARTITION]} is bad because fault.bad.every "
-                      "says so")
-    return BadRecord(record.source_partition, record.source_offset, error, msgspec.json.encode(record.value), record.topic)
+    error = Skippable(
+        f"record {number} of partition {record.source_partition[PARTITION]} is bad because fault.bad.every says so"
+    )
+    return BadRecord(
+        record.source_partition, record.source_offset, error, msgspec.json.encode(record.value), record.topic
+    )
 
 
 def partitions_of(count: int, tasks: int) -> Sequence[Sequence[int]]:

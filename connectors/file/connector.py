@@ -1,4 +1,5 @@
 """The file connector: Kafka Connect's FileStreamSource, and files that rotate, are compressed, or come in a directory."""
+
 from __future__ import annotations
 
 import asyncio
@@ -92,8 +93,10 @@ class FileStreamSourceConnector(SourceConnector):
             ConfigInvalid: an offset this connector can't resume from.
         """
         if not one_file(config) and not config[DIRECTORY]:
-            raise ConfigInvalid(f"Offsets cannot be modified if the '{FILE}' configuration is unspecified. This is because "
-                                "stdin is used for input and offsets are not tracked.")
+            raise ConfigInvalid(
+                f"Offsets cannot be modified if the '{FILE}' configuration is unspecified. This is because "
+                "stdin is used for input and offsets are not tracked."
+            )
         for partition, offset in offsets:
             if offset is None:
                 continue  # whatever is saved may be cleaned up

@@ -1,4 +1,5 @@
 """Which files of a directory are read, and by which task. ``matching`` blocks; ``assign`` is pure."""
+
 from __future__ import annotations
 
 import fnmatch
@@ -20,8 +21,11 @@ def matching(directory: str, pattern: str) -> list[str]:
     """
     try:
         with os.scandir(directory) as entries:
-            names = [entry.name for entry in entries
-                     if not entry.name.startswith(".") and fnmatch.fnmatchcase(entry.name, pattern) and entry.is_file()]
+            names = [
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and fnmatch.fnmatchcase(entry.name, pattern) and entry.is_file()
+            ]
     except FileNotFoundError:
         return []
     except OSError as error:

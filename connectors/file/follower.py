@@ -2,6 +2,7 @@
 
 The state machine has no clock and no loop of its own, so that tests can walk through every turn of it.
 """
+
 from __future__ import annotations
 
 import os
@@ -81,8 +82,17 @@ class Follower:
         clock: seconds that only grow.
     """
 
-    def __init__(self, path: str, *, compression: str, position: int = 0, mark: str | None = None,
-                 rotated_pattern: str | None = None, wait: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        compression: str,
+        position: int = 0,
+        mark: str | None = None,
+        rotated_pattern: str | None = None,
+        wait: float,
+        clock: Callable[[], float],
+    ) -> None:
         self.path = path
         #: The first bytes of the file that is being read, for fingerprints and byte order marks.
         self.head = b""
@@ -199,8 +209,10 @@ class Follower:
             return ""
         before = os.pread(self._fd, 4, max(0, position - 4))
         if not before.strip(b"\0").endswith((b"\n", b"\r")):
-            return (f"position {position} of {self.path} is inside a line: reading starts with the rest of that line (Kafka "
-                    "Connect counts characters, so its positions are too low in files that are not ASCII)")
+            return (
+                f"position {position} of {self.path} is inside a line: reading starts with the rest of that line (Kafka "
+                "Connect counts characters, so its positions are too low in files that are not ASCII)"
+            )
         return ""
 
     def _read(self, stream: TextStream) -> Step:
@@ -224,8 +236,9 @@ class Follower:
             self._quiet_since = now
         if now - self._quiet_since >= self._wait:
             if self._queue:
-                return self._begin(0, f"{self.path} was rotated: the renamed file is read to its end, going on with the new "
-                                      "one")
+                return self._begin(
+                    0, f"{self.path} was rotated: the renamed file is read to its end, going on with the new one"
+                )
             if self._missing:
                 return Step(Kind.GONE)
         return Step(Kind.COMPLETE if stream.complete() else Kind.IDLE)
@@ -247,7 +260,7 @@ class Follower:
             return Step(Kind.BUSY)
         before = stream.at - len(data)
         if before < self._target:
-            data = data[self._target - before:]
+            data = data[self._target - before :]
         self._target = 0
         return Step(Kind.DATA, data)
 

@@ -4,6 +4,7 @@ A line ends with ``\n``, ``\r`` or ``\r\n``, as for Kafka Connect's reader; a ``
 next byte. Whole blocks are decoded and split at once; a block is looked at line by line only where something in it is
 unusual (malformed bytes, a line over the limit).
 """
+
 from __future__ import annotations
 
 import codecs
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
 #: Bytes in one code unit of the encodings in which a line feed is not the single byte 0x0A.
 _WIDE: Final = {"utf-16-le": 2, "utf-16-be": 2, "utf-32-le": 4, "utf-32-be": 4}
-_MARKS: Final = {"utf-16": (codecs.BOM_UTF16_LE, "utf-16-le", codecs.BOM_UTF16_BE, "utf-16-be"),
-                 "utf-32": (codecs.BOM_UTF32_LE, "utf-32-le", codecs.BOM_UTF32_BE, "utf-32-be")}
+_MARKS: Final = {
+    "utf-16": (codecs.BOM_UTF16_LE, "utf-16-le", codecs.BOM_UTF16_BE, "utf-16-be"),
+    "utf-32": (codecs.BOM_UTF32_LE, "utf-32-le", codecs.BOM_UTF32_BE, "utf-32-be"),
+}
 
 
 class BadLine(NamedTuple):
@@ -58,11 +61,14 @@ def encoding_problem(name: str) -> str | None:
         canonical = codecs.lookup(name).name
         if canonical in _WIDE or canonical in _MARKS:
             return None
-        probe = b"\n".join(bytes([value]) for value in range(0x21, 0x7f)) + b"a" * 100 + b"\r\n"
+        probe = b"\n".join(bytes([value]) for value in range(0x21, 0x7F)) + b"a" * 100 + b"\r\n"
         text = probe.decode(canonical)
         b"\xff".decode(canonical, "replace")
-        return None if text == probe.decode("ascii") and "\n\r".encode(canonical).endswith(b"\n\r") else \
-            "Lines are looked for at the bytes of ASCII line ends, which this encoding does not use"
+        return (
+            None
+            if text == probe.decode("ascii") and "\n\r".encode(canonical).endswith(b"\n\r")
+            else "Lines are looked for at the bytes of ASCII line ends, which this encoding does not use"
+        )
     except (LookupError, ValueError, AttributeError):
         return "Unknown text encoding, or one in which ASCII characters are not single bytes; name a Python codec like utf-8"
 
@@ -99,13 +105,25 @@ class LineSplitter:
         cut: give a line over the limit in pieces instead of reporting it.
     """
 
-    __slots__ = ("_codec", "_cut", "_decode_incrementally", "_discarding", "_held", "_limit", "_parts", "_replace", "_start",
-                 "_unit")
+    __slots__ = (
+        "_codec",
+        "_cut",
+        "_decode_incrementally",
+        "_discarding",
+        "_held",
+        "_limit",
+        "_parts",
+        "_replace",
+        "_start",
+        "_unit",
+    )
 
     def __init__(self, encoding: str, *, position: int = 0, limit: int, replace: bool, cut: bool) -> None:
         canonical = codecs.lookup(encoding).name
         self._codec = "utf-8" if canonical == "utf-8-sig" else canonical
-        self._decode_incrementally: Callable[[str], codecs.IncrementalDecoder] = codecs.getincrementaldecoder(self._codec)
+        self._decode_incrementally: Callable[[str], codecs.IncrementalDecoder] = codecs.getincrementaldecoder(
+            self._codec
+        )
         self._unit = _WIDE.get(self._codec, 1)
         self._limit = max(limit, self._unit)
         self._replace = replace
@@ -223,7 +241,9 @@ class LineSplitter:
             texts.append(line.decode(self._codec))
         except UnicodeDecodeError as error:
             if not self._replace:
-                bad.append(BadLine(end, line, f"a line is not {self._codec}: {error.reason} at byte {error.start} of the line"))
+                bad.append(
+                    BadLine(end, line, f"a line is not {self._codec}: {error.reason} at byte {error.start} of the line")
+                )
                 return
             texts.append(line.decode(self._codec, "replace"))
         ends.append(end)
@@ -234,19 +254,21 @@ class LineSplitter:
     def _raw_lines(self, body: bytes) -> list[tuple[bytes, int]]:
         """Each line without its terminator, and its size with it."""
         if self._unit == 1:
-            return [(line.rstrip(b"\r\n") if line.endswith((b"\n", b"\r")) else line, len(line))
-                    for line in body.splitlines(keepends=True)]
+            return [
+                (line.rstrip(b"\r\n") if line.endswith((b"\n", b"\r")) else line, len(line))
+                for line in body.splitlines(keepends=True)
+            ]
         feed, carriage = "\n".encode(self._codec), "\r".encode(self._codec)
         unit = self._unit
         found: list[tuple[bytes, int]] = []
         start = at = 0
         size = len(body)
         while at + unit <= size:
-            here = body[at:at + unit]
+            here = body[at : at + unit]
             at += unit
             if here in (feed, carriage):
-                text = body[start:at - unit]
-                if here == carriage and body[at:at + unit] == feed:
+                text = body[start : at - unit]
+                if here == carriage and body[at : at + unit] == feed:
                     at += unit
                 found.append((text, at - start))
                 start = at

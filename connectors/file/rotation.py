@@ -1,4 +1,5 @@
 """Which file a saved position belongs to, after files have been renamed, compressed or replaced. Blocking."""
+
 from __future__ import annotations
 
 import fnmatch
@@ -30,7 +31,7 @@ class Place(NamedTuple):
 
 def fingerprint(head: bytes, position: int) -> str:
     """A checksum of the part of a file's beginning that lies before ``position``."""
-    return f"{zlib.crc32(head[:min(position, HEAD)]):08x}"
+    return f"{zlib.crc32(head[: min(position, HEAD)]):08x}"
 
 
 def locate(path: str, position: int, mark: str | None, compression: str, pattern: str | None) -> Place | None:
@@ -45,8 +46,12 @@ def locate(path: str, position: int, mark: str | None, compression: str, pattern
         if size is None:
             return None
         if size < position:
-            return Place([path], 0, f"{path} is shorter than the saved position {position}: it was truncated or replaced; "
-                                    "reading it from its beginning")
+            return Place(
+                [path],
+                0,
+                f"{path} is shorter than the saved position {position}: it was truncated or replaced; "
+                "reading it from its beginning",
+            )
         return Place([path], position)
     if _holds(path, position, mark, compression):
         return Place([path], position)
@@ -54,12 +59,18 @@ def locate(path: str, position: int, mark: str | None, compression: str, pattern
     for other in _siblings(path, pattern):
         if _holds(other, position, mark, compression):
             paths = [other, *reversed(newer), path]
-            return Place(paths, position, f"{path} was rotated while it was not read: going on in {other} at {position}")
+            return Place(
+                paths, position, f"{path} was rotated while it was not read: going on in {other} at {position}"
+            )
         newer.append(other)
     if not Path(path).exists():
         return None
-    return Place([path], 0, f"{path} is not the file that was read to position {position}, and no rotated file beside it is; "
-                            "reading it from its beginning (rotation.pattern tells which names rotated files have)")
+    return Place(
+        [path],
+        0,
+        f"{path} is not the file that was read to position {position}, and no rotated file beside it is; "
+        "reading it from its beginning (rotation.pattern tells which names rotated files have)",
+    )
 
 
 def _text_size(path: str, compression: str) -> int | None:
@@ -95,8 +106,11 @@ def _siblings(path: str, pattern: str | None) -> list[str]:
     found: list[tuple[int, str]] = []
     try:
         with os.scandir(folder or ".") as entries:
-            found.extend((entry.stat().st_mtime_ns, os.path.join(folder, entry.name)) for entry in entries  # noqa: PTH118
-                         if entry.name != name and fnmatch.fnmatchcase(entry.name, wanted) and entry.is_file())
+            found.extend(
+                (entry.stat().st_mtime_ns, os.path.join(folder, entry.name))  # noqa: PTH118
+                for entry in entries
+                if entry.name != name and fnmatch.fnmatchcase(entry.name, wanted) and entry.is_file()
+            )
     except FileNotFoundError:
         return []
     return [found_path for _, found_path in sorted(found, reverse=True)]

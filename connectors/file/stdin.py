@@ -1,4 +1,5 @@
 """The standard input as an awaitable source of blocks."""
+
 from __future__ import annotations
 
 import asyncio

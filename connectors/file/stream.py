@@ -1,4 +1,5 @@
 """An open file as a stream of text bytes from a position on, compressed or not. Blocking; meant to run in a thread."""
+
 from __future__ import annotations
 
 import errno
@@ -136,8 +137,10 @@ def open_file(path: str) -> int | None:
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise Fatal(f"{path} is not a regular file; name a file (pipes are read through the standard input, folders with "
-                f"the option directory)")
+    raise Fatal(
+        f"{path} is not a regular file; name a file (pipes are read through the standard input, folders with "
+        f"the option directory)"
+    )
 
 
 def read_error(path: str, error: OSError) -> Fatal | Retriable:

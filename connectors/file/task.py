@@ -1,4 +1,5 @@
 """The file connector's task: reads lines of one or several files, or of the standard input, and yields them as records."""
+
 from __future__ import annotations
 
 import asyncio
@@ -87,8 +88,15 @@ class _OneFile:
         self._several = bool(context.config["directory"])
         self._partition: Position = {FILENAME: path}
         position, mark = _saved(path, context.offsets.get(self._partition))
-        self.follower = Follower(path, compression=options.compression, position=position, mark=mark,
-                                  rotated_pattern=options.rotated_pattern, wait=options.rotation_wait, clock=time.monotonic)
+        self.follower = Follower(
+            path,
+            compression=options.compression,
+            position=position,
+            mark=mark,
+            rotated_pattern=options.rotated_pattern,
+            wait=options.rotation_wait,
+            clock=time.monotonic,
+        )
         self._splitter: LineSplitter | None = None
         self._start = position
         self._begun = False
@@ -153,8 +161,13 @@ class _OneFile:
             options = self._options
             head = self.follower.head
             skipped = 0 if self._start else mark_length(options.encoding, head)
-            splitter = LineSplitter(byte_order(options.encoding, head), position=self._start + skipped,
-                                    limit=options.line_limit, replace=options.replace_malformed, cut=options.split_long)
+            splitter = LineSplitter(
+                byte_order(options.encoding, head),
+                position=self._start + skipped,
+                limit=options.line_limit,
+                replace=options.replace_malformed,
+                cut=options.split_long,
+            )
             self._splitter = splitter
             data = data[skipped:]
         return splitter.feed(data)
@@ -167,8 +180,10 @@ class _OneFile:
         batches = self._finish()
         position = self._start if self._splitter is None else self._splitter.position
         path = self._partition[FILENAME]
-        error = Skippable(f"{path} can't be decompressed after position {position}: {why}; the rest of it is left out until "
-                          "it is replaced by a whole file")
+        error = Skippable(
+            f"{path} can't be decompressed after position {position}: {why}; the rest of it is left out until "
+            "it is replaced by a whole file"
+        )
         bad = BadRecord(self._partition, self._offset(position), error, topic=self._options.topic)
         return [*batches, Batch([], (bad,))]
 
@@ -195,13 +210,15 @@ class _OneFile:
                 yield Batch(self._records(texts, ends))
         else:
             for at in range(0, len(texts), size):
-                yield Batch(self._records(texts[at:at + size], ends[at:at + size]))
+                yield Batch(self._records(texts[at : at + size], ends[at : at + size]))
 
     def _records(self, texts: list[str], ends: Sequence[int]) -> list[SourceRecord]:
         partition, topic = self._partition, self._options.topic
         now = int(time.time() * 1000)
-        return [SourceRecord(partition, offset, topic, text, STRING, None, None, None, (), now)
-                for text, offset in zip(texts, self._offsets(ends), strict=True)]
+        return [
+            SourceRecord(partition, offset, topic, text, STRING, None, None, None, (), now)
+            for text, offset in zip(texts, self._offsets(ends), strict=True)
+        ]
 
     def _with_bad(self, lines: Lines) -> Iterator[Batch]:
         """Slices of the lines, each with the bad lines among them."""
@@ -209,15 +226,18 @@ class _OneFile:
         size = self._options.batch_size
         done = 0
         for at in range(0, max(len(texts), 1), size):
-            part = ends[at:at + size]
+            part = ends[at : at + size]
             last = at + size >= len(texts)
             upto = len(bad) if last else done + sum(1 for line in bad[done:] if line.end < part[-1])
             taken = tuple(map(self._bad_record, bad[done:upto]))
             # A bad line at the end has no record after it that would move the position over it.
             moved = taken and (not part or bad[upto - 1].end > part[-1])
             done = upto
-            yield Batch(self._records(texts[at:at + size], part), taken,
-                        ((self._partition, taken[-1].source_offset),) if moved else ())
+            yield Batch(
+                self._records(texts[at : at + size], part),
+                taken,
+                ((self._partition, taken[-1].source_offset),) if moved else (),
+            )
 
     def _bad_record(self, line: BadLine) -> BadRecord:
         path = self._partition[FILENAME]
@@ -254,7 +274,7 @@ class _Thread:
 def _advance(sources: list[_OneFile], at: int) -> list[Step]:
     """A step of each source from ``at`` on, until one has data: at most one block is in memory. Blocks."""
     steps: list[Step] = []
-    for source in sources[at:at + _STEPS]:
+    for source in sources[at : at + _STEPS]:
         step = source.follower.advance()
         steps.append(step)
         if step.data:
@@ -279,8 +299,10 @@ def _saved(path: str, offset: Position | None) -> tuple[int, str | None]:
     if position is None:
         return 0, None
     if not isinstance(position, int) or isinstance(position, bool) or position < 0:
-        raise Fatal(f"Offset position is the incorrect type: {position!r} is saved for {path} where a number of bytes must "
-                    "be; reset or alter this connector's offsets")
+        raise Fatal(
+            f"Offset position is the incorrect type: {position!r} is saved for {path} where a number of bytes must "
+            "be; reset or alter this connector's offsets"
+        )
     mark = offset.get(FINGERPRINT)
     return position, mark if isinstance(mark, str) else None
 
@@ -296,19 +318,24 @@ async def _standard_input(options: Settings) -> AsyncGenerator[Batch, None]:
     """Lines of the standard input; their offsets say nothing, as in Kafka Connect."""
     partition: Position = {FILENAME: None}
     offset: Position = {POSITION: None}
-    splitter = LineSplitter(options.encoding, limit=options.line_limit, replace=options.replace_malformed,
-                            cut=options.split_long)
+    splitter = LineSplitter(
+        options.encoding, limit=options.line_limit, replace=options.replace_malformed, cut=options.split_long
+    )
     source = StandardInput()
     try:
         while True:
             data = await source.read()
             lines = splitter.feed(data) if data else splitter.finish()
             now = int(time.time() * 1000)
-            records = [SourceRecord(partition, offset, options.topic, text, STRING, timestamp=now) for text in lines.texts]
-            bad = tuple(BadRecord(partition, offset, Skippable(f"standard input: {line.error}"), line.raw, options.topic)
-                        for line in lines.bad)
+            records = [
+                SourceRecord(partition, offset, options.topic, text, STRING, timestamp=now) for text in lines.texts
+            ]
+            bad = tuple(
+                BadRecord(partition, offset, Skippable(f"standard input: {line.error}"), line.raw, options.topic)
+                for line in lines.bad
+            )
             for at in range(0, len(records), options.batch_size):
-                yield Batch(records[at:at + options.batch_size])
+                yield Batch(records[at : at + options.batch_size])
             if bad:
                 yield Batch([], bad)
             if not data:

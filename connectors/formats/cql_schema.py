@@ -3,6 +3,7 @@
 Values are in the forms of ``connectors.cql.values``. Every member of a struct is optional, elements of collections too: CQL has
 no type whose values can't be null somewhere.
 """
+
 from __future__ import annotations
 
 import base64
@@ -38,10 +39,30 @@ if TYPE_CHECKING:
 CQL_TYPE: Final = "cql.type"
 
 _NATIVE: Final = {
-    "ascii": STRING, "text": STRING, "varchar": STRING, "varint": STRING, "decimal": STRING, "inet": STRING, "duration": STRING,
-    "uuid": STRING, "timeuuid": STRING, "bigint": INT64, "counter": INT64, "int": INT32, "smallint": INT16, "tinyint": INT8,
-    "boolean": BOOLEAN, "float": FLOAT32, "double": FLOAT64, "blob": BYTES, "custom": BYTES, "empty": BYTES, "time": INT64,
-    "date": date(), "timestamp": timestamp()}
+    "ascii": STRING,
+    "text": STRING,
+    "varchar": STRING,
+    "varint": STRING,
+    "decimal": STRING,
+    "inet": STRING,
+    "duration": STRING,
+    "uuid": STRING,
+    "timeuuid": STRING,
+    "bigint": INT64,
+    "counter": INT64,
+    "int": INT32,
+    "smallint": INT16,
+    "tinyint": INT8,
+    "boolean": BOOLEAN,
+    "float": FLOAT32,
+    "double": FLOAT64,
+    "blob": BYTES,
+    "custom": BYTES,
+    "empty": BYTES,
+    "time": INT64,
+    "date": date(),
+    "timestamp": timestamp(),
+}
 
 
 def cql_schema(kind: CqlType, name: str, *, optional: bool) -> Schema:
@@ -56,17 +77,32 @@ def cql_schema(kind: CqlType, name: str, *, optional: bool) -> Schema:
         case "list" | "set" | "vector":
             return array(cql_schema(kind.arguments[0], f"{name}.item", optional=True), optional=optional)
         case "map":
-            entry = struct(f"{name}.Entry", {"key": cql_schema(kind.arguments[0], f"{name}.key", optional=True),
-                                             "value": cql_schema(kind.arguments[1], f"{name}.value", optional=True)})
+            entry = struct(
+                f"{name}.Entry",
+                {
+                    "key": cql_schema(kind.arguments[0], f"{name}.key", optional=True),
+                    "value": cql_schema(kind.arguments[1], f"{name}.value", optional=True),
+                },
+            )
             return array(entry, optional=optional)
         case "tuple":
-            return struct(f"{name}.Tuple", {
-                f"field_{index}": cql_schema(member, f"{name}.field_{index}", optional=True)
-                for index, member in enumerate(kind.arguments)}, optional=optional)
+            return struct(
+                f"{name}.Tuple",
+                {
+                    f"field_{index}": cql_schema(member, f"{name}.field_{index}", optional=True)
+                    for index, member in enumerate(kind.arguments)
+                },
+                optional=optional,
+            )
         case "udt":
-            return struct(f"{name}.Udt", {
-                field_name(each): typed(member, f"{name}.{part(field_name(each))}", optional=True)
-                for each, member in zip(kind.field_names, kind.arguments, strict=True)}, optional=optional)
+            return struct(
+                f"{name}.Udt",
+                {
+                    field_name(each): typed(member, f"{name}.{part(field_name(each))}", optional=True)
+                    for each, member in zip(kind.field_names, kind.arguments, strict=True)
+                },
+                optional=optional,
+            )
     schema = _NATIVE[kind.name]
     return replace(schema, optional=True) if optional else schema
 
@@ -88,11 +124,18 @@ def renamer(kind: CqlType) -> Callable[[Any], Any] | None:
     if not any(members):
         return None
     if kind.name == "map":
-        return _over_null(lambda value: [{"key": _apply(members[0], entry["key"]), "value": _apply(members[1], entry["value"])}
-                                         for entry in value])
+        return _over_null(
+            lambda value: [
+                {"key": _apply(members[0], entry["key"]), "value": _apply(members[1], entry["value"])}
+                for entry in value
+            ]
+        )
     if kind.name == "tuple":
-        return _over_null(lambda value: {f"field_{index}": _apply(change, value.get(f"field_{index}"))
-                                         for index, change in enumerate(members)})
+        return _over_null(
+            lambda value: {
+                f"field_{index}": _apply(change, value.get(f"field_{index}")) for index, change in enumerate(members)
+            }
+        )
     return _over_null(lambda value: [_apply(members[0], item) for item in value])
 
 

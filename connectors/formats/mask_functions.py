@@ -1,4 +1,5 @@
 """What masks compute: digests, default values by type, texts of values. Pure functions, none blocks."""
+
 from __future__ import annotations
 
 import base64
@@ -19,14 +20,27 @@ _BITS32: Final = 0xFFFFFFFF
 _BITS64: Final = 0xFFFFFFFFFFFFFFFF
 _INTEGER_BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 #: Java's names of digests that differ from Python's by more than case and hyphens.
-_JAVA_DIGESTS: Final = {"sha": "sha1", "sha512/224": "sha512_224", "sha512/256": "sha512_256", "sha3224": "sha3_224",
-                        "sha3256": "sha3_256", "sha3384": "sha3_384", "sha3512": "sha3_512"}
+_JAVA_DIGESTS: Final = {
+    "sha": "sha1",
+    "sha512/224": "sha512_224",
+    "sha512/256": "sha512_256",
+    "sha3224": "sha3_224",
+    "sha3256": "sha3_256",
+    "sha3384": "sha3_384",
+    "sha3512": "sha3_512",
+}
 #: Texts that stand for 1970 or nothing in logical types carried as strings.
 _DEFAULT_TEXTS: Final = {
-    "io.debezium.time.ZonedTimestamp": "1970-01-01T00:00:00Z", "io.debezium.time.ZonedTime": "00:00:00Z",
-    "io.debezium.time.IsoTimestamp": "1970-01-01T00:00:00", "io.debezium.time.IsoDate": "1970-01-01Z",
-    "io.debezium.time.IsoTime": "00:00:00Z", "io.debezium.data.Json": "{}", "io.millrace.ums.date": "1970-01-01",
-    "io.millrace.ums.datetime": "1970-01-01 00:00:00.000000", "io.millrace.ums.decimal": "0"}
+    "io.debezium.time.ZonedTimestamp": "1970-01-01T00:00:00Z",
+    "io.debezium.time.ZonedTime": "00:00:00Z",
+    "io.debezium.time.IsoTimestamp": "1970-01-01T00:00:00",
+    "io.debezium.time.IsoDate": "1970-01-01Z",
+    "io.debezium.time.IsoTime": "00:00:00Z",
+    "io.debezium.data.Json": "{}",
+    "io.millrace.ums.date": "1970-01-01",
+    "io.millrace.ums.datetime": "1970-01-01 00:00:00.000000",
+    "io.millrace.ums.decimal": "0",
+}
 _YEAR: Final = "io.debezium.time.Year"
 _BIT_FIELD: Final = "io.debezium.data.Bits"
 #: A point at 0, 0 as well-known binary.
@@ -44,6 +58,7 @@ def digest_of(algorithm: str) -> Callable[[bytes], Any]:
 
     def make(data: bytes) -> Any:
         return hashlib.new(name, data, usedforsecurity=False)
+
     try:
         make(b"").hexdigest()
     except (ValueError, TypeError):  # TypeError: a digest without a length of its own, which Java doesn't have either
@@ -223,8 +238,10 @@ def typed(text: str, schema: Schema, where: str) -> Any:
             return {"true": True, "false": False}[text.lower()]
     except (ValueError, KeyError, OverflowError, ArithmeticError):
         pass
-    raise ConfigInvalid(f"{where}: the replacement {text!r} is no value of type {schema.name or kind}; give one that fits, or "
-                        "mask the column with default or hash")
+    raise ConfigInvalid(
+        f"{where}: the replacement {text!r} is no value of type {schema.name or kind}; give one that fits, or "
+        "mask the column with default or hash"
+    )
 
 
 def _scaled(text: str, scale: int) -> Decimal:
@@ -240,10 +257,12 @@ def utf16_cut(text: str, length: int) -> str:
         return text
     if text.isascii():
         return text[:length]
-    return text.encode("utf-16-le", "surrogatepass")[:2 * length].decode("utf-16-le", "ignore")
+    return text.encode("utf-16-le", "surrogatepass")[: 2 * length].decode("utf-16-le", "ignore")
 
 
 def missing_field(rule: str, field: str) -> Skippable:
     """The complaint of a mask that needs another field of the row."""
-    return Skippable(f"mask {rule} needs the field {field!r}, which the row image doesn't have: set binlog_row_image=FULL on "
-                     "the source (MySQL), include that column, or choose a column of the key as salt.field")
+    return Skippable(
+        f"mask {rule} needs the field {field!r}, which the row image doesn't have: set binlog_row_image=FULL on "
+        "the source (MySQL), include that column, or choose a column of the key as salt.field"
+    )

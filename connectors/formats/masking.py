@@ -8,6 +8,7 @@ Debezium's options:
   ``column.mask.hash.v2.ALGORITHM.with.salt.SALT``. As there they touch only text columns and never keys.
 - ``mask.rules=a,b`` with ``mask.a.columns``, ``mask.a.type`` and the type's options (``RULE_KEYS``).
 """
+
 from __future__ import annotations
 
 import re
@@ -124,7 +125,9 @@ class Masks:
 
     def rule_of(self, column: str) -> str | None:
         """The name of the first rule that names a column; None for none."""
-        return next((rule.name for rule in self.rules if any(pattern.fullmatch(column) for pattern in rule.columns)), None)
+        return next(
+            (rule.name for rule in self.rules if any(pattern.fullmatch(column) for pattern in rule.columns)), None
+        )
 
 
 def row_masker(masks: Sequence[tuple[str, Mask]]) -> Callable[[dict[str, Any]], None] | None:
@@ -137,9 +140,13 @@ def row_masker(masks: Sequence[tuple[str, Mask]]) -> Callable[[dict[str, Any]], 
         return None
 
     def apply(row: dict[str, Any]) -> None:
-        changed = [(name, convert(row[name], row)) for name, convert, nulls in steps
-                   if name in row and (nulls or row[name] is not None)]
+        changed = [
+            (name, convert(row[name], row))
+            for name, convert, nulls in steps
+            if name in row and (nulls or row[name] is not None)
+        ]
         row.update(changed)
+
     return apply
 
 
@@ -167,8 +174,10 @@ def column_patterns(option: str, text: str) -> tuple[re.Pattern[str], ...]:
         ConfigInvalid: one is wrong, or the list is empty.
     """
     try:
-        patterns = tuple(re.compile(found.pattern, found.flags | re.IGNORECASE)
-                         for found in (compile_java(part) for part in split_patterns(text)))
+        patterns = tuple(
+            re.compile(found.pattern, found.flags | re.IGNORECASE)
+            for found in (compile_java(part) for part in split_patterns(text))
+        )
     except ConfigInvalid as error:
         raise ConfigInvalid(invalid(option, text, str(error))) from None
     if not patterns:
@@ -196,6 +205,7 @@ def _debezium_chars(count: int) -> Callable[[Target], Mask]:
         if not _is_text(target):
             return Mask("chars", schema, encoded=False)  # as Debezium: says masked, and is not
         return Mask("chars", schema, lambda _value: stars, nulls=True)
+
     return make
 
 
@@ -209,6 +219,7 @@ def _debezium_truncate(count: int) -> Callable[[Target], Mask | None]:
         if 0 <= target.length <= count:
             return None
         return Mask("truncate", _with_parameter(target.schema, DEBEZIUM_TRUNCATED, str(count)), cut, encoded=False)
+
     return make
 
 
@@ -226,17 +237,23 @@ def _debezium_hash(algorithm: str, salt: str, *, serialized: bool) -> Callable[[
                 return None
             data = java_serialized(value) if serialized else value.encode("utf-8", "surrogatepass")
             return digest(salted + data).hexdigest()[:length]
+
         return Mask("hash", schema, convert)
+
     return make
 
 
 _DEBEZIUM: Final = (
     (re.compile(r"column\.truncate\.to\.(\d+)\.chars", re.ASCII), lambda found: _debezium_truncate(_count(found))),
     (re.compile(r"column\.mask\.with\.(\d+)\.chars", re.ASCII), lambda found: _debezium_chars(_count(found))),
-    (re.compile(r"column\.mask\.hash\.([^.]+)\.with\.salt\.(.+)"),
-     lambda found: _debezium_hash(found[1], found[2], serialized=True)),
-    (re.compile(r"column\.mask\.hash\.v2\.([^.]+)\.with\.salt\.(.+)"),
-     lambda found: _debezium_hash(found[1], found[2], serialized=False)),
+    (
+        re.compile(r"column\.mask\.hash\.([^.]+)\.with\.salt\.(.+)"),
+        lambda found: _debezium_hash(found[1], found[2], serialized=True),
+    ),
+    (
+        re.compile(r"column\.mask\.hash\.v2\.([^.]+)\.with\.salt\.(.+)"),
+        lambda found: _debezium_hash(found[1], found[2], serialized=False),
+    ),
 )
 
 
@@ -250,8 +267,10 @@ def _count(found: re.Match[str]) -> int:
 def hide_reason(error: BaseException | str) -> Skippable:
     """What is said instead of an error with a record that was not masked yet: both may hold its values."""
     kind = "The record is bad" if isinstance(error, str) else type(error).__name__
-    return Skippable(f"{kind}: neither the reason nor the record is shown, because columns are masked and both may hold their "
-                     "values (docs/masking.md)")
+    return Skippable(
+        f"{kind}: neither the reason nor the record is shown, because columns are masked and both may hold their "
+        "values (docs/masking.md)"
+    )
 
 
 def has_rules(raw: Mapping[str, str]) -> bool:
@@ -279,9 +298,11 @@ def _masked_schema(target: Target, rule: str, *, text: bool) -> Schema:
 
 def _fixed(rule: str, target: Target, value: Any, *, nulls: bool) -> Mask:
     if target.in_key:
-        raise ConfigInvalid(f"mask {rule} would give all rows of {target.name.rpartition('.')[0]} one key: it can't mask "
-                            f"{target.name}, a column of the message key; use hash, md5 or murmur there, or "
-                            "message.key.columns")
+        raise ConfigInvalid(
+            f"mask {rule} would give all rows of {target.name.rpartition('.')[0]} one key: it can't mask "
+            f"{target.name}, a column of the message key; use hash, md5 or murmur there, or "
+            "message.key.columns"
+        )
     schema = _masked_schema(target, rule, text=False)
     if isinstance(value, dict | list):
         return Mask(rule, schema, lambda _value: value.copy(), nulls=nulls)
@@ -312,11 +333,16 @@ def make_truncate(target: Target, options: Mapping[str, str]) -> Mask:
     if target.schema.type not in (Type.STRING, Type.BYTES):
         raise ConfigInvalid(f"mask {options['rule']} of {target.name}: only text and bytes can be truncated")
     if target.in_key:
-        raise ConfigInvalid(f"mask {options['rule']} would give different rows one key: it can't truncate {target.name}, a "
-                            "column of the message key")
+        raise ConfigInvalid(
+            f"mask {options['rule']} would give different rows one key: it can't truncate {target.name}, a "
+            "column of the message key"
+        )
     text = target.schema.type is Type.STRING
-    return Mask(options["rule"], _masked_schema(target, options["rule"], text=text),
-                (lambda value: utf16_cut(value, count)) if text else (lambda value: value[:count]))
+    return Mask(
+        options["rule"],
+        _masked_schema(target, options["rule"], text=text),
+        (lambda value: utf16_cut(value, count)) if text else (lambda value: value[:count]),
+    )
 
 
 def make_regex(target: Target, options: Mapping[str, str]) -> Mask:
@@ -325,39 +351,52 @@ def make_regex(target: Target, options: Mapping[str, str]) -> Mask:
     pattern = compile_java(_needed(options, "regex"))
     expand = java_replacement(options.get("replacement", ""), pattern)
     if target.in_key:
-        raise ConfigInvalid(f"mask {rule} may give different rows one key: it can't mask {target.name}, a column of the "
-                            "message key; use hash, md5 or murmur there")
+        raise ConfigInvalid(
+            f"mask {rule} may give different rows one key: it can't mask {target.name}, a column of the "
+            "message key; use hash, md5 or murmur there"
+        )
     nulls = _nulls(options)
 
     def convert(value: Any) -> str:
         return pattern.sub(expand, "" if value is None else value_text(value))
+
     return Mask(rule, _masked_schema(target, rule, text=True), convert, nulls=nulls)
 
 
 def _hasher(function: Callable[[bytes], str]) -> Factory:
     """A factory for a hash, with its salt: fixed, another field's value, both or none; the salt goes before the value."""
+
     def make(target: Target, options: Mapping[str, str]) -> Mask:
         rule = options["rule"]
         salt, field = options.get("salt.secret", "").encode(), options.get("salt.field", "")
         schema, nulls = _masked_schema(target, rule, text=True), _nulls(options)
         if not field:
+
             def convert(value: Any) -> str:
                 return function(salt + (b"" if value is None else value_bytes(value)))
+
             return Mask(rule, schema, convert, nulls=nulls, in_key=True)
         if target.fields and field not in target.fields:
-            raise ConfigInvalid(f"mask {rule} of {target.name}: there is no field {field!r} for salt.field; there are "
-                                f"{', '.join(target.fields)}")
+            raise ConfigInvalid(
+                f"mask {rule} of {target.name}: there is no field {field!r} for salt.field; there are "
+                f"{', '.join(target.fields)}"
+            )
 
         def convert_row(value: Any, row: Mapping[str, Any]) -> str:
             if field not in row:
                 raise missing_field(rule, field)
             other = row[field]
-            return function(salt + (b"" if other is None else value_bytes(other))
-                            + (b"" if value is None else value_bytes(value)))
+            return function(
+                salt + (b"" if other is None else value_bytes(other)) + (b"" if value is None else value_bytes(value))
+            )
+
         if target.in_key:
-            raise ConfigInvalid(f"mask {rule}: salt.field can't be used for {target.name}, a column of the message key, which "
-                                "would change with the other field; use salt.secret")
+            raise ConfigInvalid(
+                f"mask {rule}: salt.field can't be used for {target.name}, a column of the message key, which "
+                "would change with the other field; use salt.secret"
+            )
         return Mask(rule, schema, convert_row=convert_row, nulls=nulls)
+
     return make
 
 
@@ -376,40 +415,87 @@ make_murmur: Final = _hasher(lambda data: murmur3_128(data).hex())
 make_murmur32: Final = _hasher(lambda data: murmur3_32(data).to_bytes(4, "little").hex())
 #: Options that a type needs; they are checked before any column is there.
 _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
-    "replace": ("replacement",), "chars": ("length",), "truncate": ("length",), "regex": ("regex",)}
+    "replace": ("replacement",),
+    "chars": ("length",),
+    "truncate": ("length",),
+    "regex": ("regex",),
+}
 
 #: The options of one rule, without ``mask.NAME.``; a transform declares them as they are.
 RULE_KEYS: Final[tuple[ConfigKey, ...]] = (
-    ConfigKey(name="columns", type=ConfigType.STRING, importance=Importance.HIGH,
-              doc="Columns to mask: regular expressions, separated by commas, that match the whole of database.table.column in "
-                  "any case. Only these are masked.", example=r"shop\.customers\.(mail|phone)"),
-    ConfigKey(name="type", type=ConfigType.STRING, importance=Importance.HIGH,
-              doc="How: default (0, false, an empty text, 1970-01-01, by type), replace (with replacement), chars (length "
-                  "asterisks), truncate (to length characters), regex (every match of regex by replacement), hash (with "
-                  "algorithm), md5, murmur (MurmurHash3_x64_128, 32 hexadecimal digits), murmur32 (MurmurHash3_x86_32, 8 "
-                  "digits), the name of an entry point in group millrace.masks, or module:function. Hashes and regex make a "
-                  "field text, whatever it was.", example="md5"),
-    ConfigKey(name="replacement", type=ConfigType.STRING, default=None,
-              doc="With type=replace: what stands in the field instead, in the column's type. With type=regex: what replaces "
-                  "each match, with $1 or ${name} for groups.", example="***"),
-    ConfigKey(name="regex", type=ConfigType.STRING, default=None,
-              doc="With type=regex: the expression, in Java's syntax. A value that it doesn't match stays as it is.",
-              example=r"(\d{4})\d+"),
-    ConfigKey(name="length", type=ConfigType.INT, default=None, unit="characters",
-              doc="With type=chars and type=truncate: how many characters.", example="8"),
-    ConfigKey(name="algorithm", type=ConfigType.STRING, default="SHA-256",
-              doc="With type=hash: MD5, SHA-1, SHA-256, SHA-512, SHA3-256 ... The field holds it in hexadecimal.",
-              example="SHA-512"),
-    ConfigKey(name="salt.secret", type=ConfigType.PASSWORD, default=None,
-              doc="With the hashes: a fixed text that goes before the value, so that nobody can try values out. It is "
-                  "secret, so give it as a reference to a config provider.",
-              example="${file:/etc/millrace/salts.properties:mail}"),
-    ConfigKey(name="salt.field", type=ConfigType.STRING, default=None,
-              doc="With the hashes: another field of the same row, whose value goes before this one's (behind salt.secret), so "
-                  "that equal values in two rows give different hashes.", example="id"),
-    ConfigKey(name="nulls", type=ConfigType.STRING, default="keep", validator=one_of("keep", "mask"),
-              doc="Whether a null stays a null (keep), or is masked like an empty text (mask), so that nobody sees which rows "
-                  "have no value."),
+    ConfigKey(
+        name="columns",
+        type=ConfigType.STRING,
+        importance=Importance.HIGH,
+        doc="Columns to mask: regular expressions, separated by commas, that match the whole of database.table.column in "
+        "any case. Only these are masked.",
+        example=r"shop\.customers\.(mail|phone)",
+    ),
+    ConfigKey(
+        name="type",
+        type=ConfigType.STRING,
+        importance=Importance.HIGH,
+        doc="How: default (0, false, an empty text, 1970-01-01, by type), replace (with replacement), chars (length "
+        "asterisks), truncate (to length characters), regex (every match of regex by replacement), hash (with "
+        "algorithm), md5, murmur (MurmurHash3_x64_128, 32 hexadecimal digits), murmur32 (MurmurHash3_x86_32, 8 "
+        "digits), the name of an entry point in group millrace.masks, or module:function. Hashes and regex make a "
+        "field text, whatever it was.",
+        example="md5",
+    ),
+    ConfigKey(
+        name="replacement",
+        type=ConfigType.STRING,
+        default=None,
+        doc="With type=replace: what stands in the field instead, in the column's type. With type=regex: what replaces "
+        "each match, with $1 or ${name} for groups.",
+        example="***",
+    ),
+    ConfigKey(
+        name="regex",
+        type=ConfigType.STRING,
+        default=None,
+        doc="With type=regex: the expression, in Java's syntax. A value that it doesn't match stays as it is.",
+        example=r"(\d{4})\d+",
+    ),
+    ConfigKey(
+        name="length",
+        type=ConfigType.INT,
+        default=None,
+        unit="characters",
+        doc="With type=chars and type=truncate: how many characters.",
+        example="8",
+    ),
+    ConfigKey(
+        name="algorithm",
+        type=ConfigType.STRING,
+        default="SHA-256",
+        doc="With type=hash: MD5, SHA-1, SHA-256, SHA-512, SHA3-256 ... The field holds it in hexadecimal.",
+        example="SHA-512",
+    ),
+    ConfigKey(
+        name="salt.secret",
+        type=ConfigType.PASSWORD,
+        default=None,
+        doc="With the hashes: a fixed text that goes before the value, so that nobody can try values out. It is "
+        "secret, so give it as a reference to a config provider.",
+        example="${file:/etc/millrace/salts.properties:mail}",
+    ),
+    ConfigKey(
+        name="salt.field",
+        type=ConfigType.STRING,
+        default=None,
+        doc="With the hashes: another field of the same row, whose value goes before this one's (behind salt.secret), so "
+        "that equal values in two rows give different hashes.",
+        example="id",
+    ),
+    ConfigKey(
+        name="nulls",
+        type=ConfigType.STRING,
+        default="keep",
+        validator=one_of("keep", "mask"),
+        doc="Whether a null stays a null (keep), or is masked like an empty text (mask), so that nobody sees which rows "
+        "have no value.",
+    ),
 )
 
 
@@ -445,8 +531,10 @@ def _factory(name: str, rule: str) -> Factory:
         raise ConfigInvalid(f"mask {rule}: type={name} can't be loaded: {error}") from None
     if not callable(found):
         types = ", ".join(own_entries(ENTRY_POINTS))
-        raise ConfigInvalid(f"mask {rule}: there is no type {name!r}; types are {types}, other entry points of the "
-                            f"group {ENTRY_POINTS}, and module:function")
+        raise ConfigInvalid(
+            f"mask {rule}: there is no type {name!r}; types are {types}, other entry points of the "
+            f"group {ENTRY_POINTS}, and module:function"
+        )
     return found  # type: ignore[no-any-return]  # what it returns is checked where it is called
 
 
@@ -456,8 +544,11 @@ def rule(name: str, options: Mapping[str, Any]) -> _Rule:
     Raises:
         ConfigInvalid: an option is missing or wrong.
     """
-    texts = {key: each.value if isinstance(each, Password) else str(each)
-             for key, each in options.items() if each is not None}
+    texts = {
+        key: each.value if isinstance(each, Password) else str(each)
+        for key, each in options.items()
+        if each is not None
+    }
     texts["rule"] = name
     for key in ("columns", "type"):
         _needed({"type": "", **texts} if key == "columns" else texts, key)
@@ -480,9 +571,12 @@ def rule(name: str, options: Mapping[str, Any]) -> _Rule:
         if mask is not None and not isinstance(mask, Mask):
             raise ConfigInvalid(f"mask {name}: type={kind} returned {type(mask).__name__}, not a Mask")
         if mask is not None and target.in_key and not mask.in_key:
-            raise ConfigInvalid(f"mask {name} may give different rows one key: type={kind} doesn't say that it keeps different "
-                                f"values apart (Mask.in_key), so it can't mask {target.name}, a column of the message key")
+            raise ConfigInvalid(
+                f"mask {name} may give different rows one key: type={kind} doesn't say that it keeps different "
+                f"values apart (Mask.in_key), so it can't mask {target.name}, a column of the message key"
+            )
         return mask
+
     return _Rule(name, patterns, checked)
 
 
@@ -495,14 +589,18 @@ def _rules(raw: Mapping[str, str], *, debezium: bool) -> Iterable[tuple[str, Cal
     """(property to blame, how to make the rule) in order of precedence."""
     for name in rule_names(raw):
         prefix = f"mask.{name}."
-        own = {key[len(prefix):]: value for key, value in raw.items() if key.startswith(prefix)}
+        own = {key[len(prefix) :]: value for key, value in raw.items() if key.startswith(prefix)}
         yield f"{prefix}type", lambda name=name, own=own: rule(name, own)  # type: ignore[misc]
     for pattern, make in _DEBEZIUM if debezium else ():
         for key, value in raw.items():
             found = pattern.fullmatch(key)
             if found is not None:
-                yield key, lambda key=key, value=value, make=make, found=found: _Rule(  # type: ignore[misc]
-                    key, column_patterns(key.partition(".with.salt.")[0], value), make(found))
+                yield (
+                    key,
+                    lambda key=key, value=value, make=make, found=found: _Rule(  # type: ignore[misc]
+                        key, column_patterns(key.partition(".with.salt.")[0], value), make(found)
+                    ),
+                )
 
 
 def parse_rules(raw: Mapping[str, str], *, debezium: bool = True) -> Masks:
@@ -522,8 +620,14 @@ def problems(raw: Mapping[str, str], *, debezium: bool = True) -> list[ConfigPro
     """Every complaint about the rules of a configuration, for validation; never raises. Arguments as ``parse_rules``."""
     found: list[ConfigProblem] = []
     if not debezium:
-        found += [ConfigProblem(name, f"{name} masks nothing here: it is an option of the MySQL connector. Use {RULES}, see "
-                                      "docs/masking.md") for name in raw if is_debezium_option(name)]
+        found += [
+            ConfigProblem(
+                name,
+                f"{name} masks nothing here: it is an option of the MySQL connector. Use {RULES}, see docs/masking.md",
+            )
+            for name in raw
+            if is_debezium_option(name)
+        ]
     for name, make in _rules(raw, debezium=debezium):
         try:
             make()
@@ -536,22 +640,36 @@ def problems(raw: Mapping[str, str], *, debezium: bool = True) -> list[ConfigPro
         if parts[0] != "mask" or name == RULES:
             continue
         if len(parts) < 3:
-            found.append(ConfigProblem(name, f"{name} is no option; an option of a rule is mask.NAME.OPTION, where {RULES} has "
-                                             "the names"))
+            found.append(
+                ConfigProblem(
+                    name, f"{name} is no option; an option of a rule is mask.NAME.OPTION, where {RULES} has the names"
+                )
+            )
         elif parts[1] not in names:
-            found.append(ConfigProblem(name, f"{name}: {RULES} doesn't name a rule {parts[1]!r}, so nothing is masked by it"))
+            found.append(
+                ConfigProblem(name, f"{name}: {RULES} doesn't name a rule {parts[1]!r}, so nothing is masked by it")
+            )
         elif parts[2] not in known and raw.get(f"mask.{parts[1]}.type", "").strip() in own_entries(ENTRY_POINTS):
-            found.append(ConfigProblem(name, f"{name}: a mask rule has no option {parts[2]!r}; it has "
-                                             f"{', '.join(sorted(known))}"))
+            found.append(
+                ConfigProblem(
+                    name, f"{name}: a mask rule has no option {parts[2]!r}; it has {', '.join(sorted(known))}"
+                )
+            )
     return found
 
 
 #: What a source connector declares; the options of each rule are ``mask.NAME.`` and the names of ``RULE_KEYS``.
 SOURCE_KEYS: Final[tuple[ConfigKey, ...]] = (
-    ConfigKey(name=RULES, type=ConfigType.LIST, default=[], importance=Importance.LOW, group="Masking",
-              display_name="Mask rules",
-              doc="Names of mask rules, in order of precedence. Rule NAME is written as mask.NAME.columns, mask.NAME.type and "
-                  "the type's options: replacement, regex, length, algorithm, salt.secret, salt.field, nulls; see "
-                  "docs/masking.md.",
-              example="mail,card"),
+    ConfigKey(
+        name=RULES,
+        type=ConfigType.LIST,
+        default=[],
+        importance=Importance.LOW,
+        group="Masking",
+        display_name="Mask rules",
+        doc="Names of mask rules, in order of precedence. Rule NAME is written as mask.NAME.columns, mask.NAME.type and "
+        "the type's options: replacement, regex, length, algorithm, salt.secret, salt.field, nulls; see "
+        "docs/masking.md.",
+        example="mail,card",
+    ),
 )

@@ -1,4 +1,5 @@
 """Names of columns as names of fields that every converter takes."""
+
 from __future__ import annotations
 
 import re

@@ -14,6 +14,7 @@ so that a table can be fed by any of them in turn. Pure functions.
 
 Readers let a later arrival of an equal number win: rows with one number come in order, and a replay brings the last one, too.
 """
+
 from __future__ import annotations
 
 from functools import lru_cache
@@ -30,7 +31,9 @@ LAST_FILE: Final = (1 << 63) // FILE_UNIT - 1
 BY_WRITE_TIME: Final = ("scylla", "cassandra")
 #: Members of a ``source`` block that order its change, as ``order_number`` takes them.
 MEMBERS: Final = ("connector", "ums_id", "lsn", "file", "pos", "row", "ts_us", "ts_ns", "ts_ms")
-NO_FILE_NUMBER: Final = "the binlog file's name must end with a point and a number up to 9223371, as in mysql-bin.000103"
+NO_FILE_NUMBER: Final = (
+    "the binlog file's name must end with a point and a number up to 9223371, as in mysql-bin.000103"
+)
 NO_POSITION: Final = "the binlog position must be from 0 to 10^12 - 1"
 
 
@@ -66,8 +69,17 @@ def row_number(row: int, size: int) -> int:
     return min(row, size - 1) if size else row
 
 
-def order_number(connector: str | None, ums_id: int | None, lsn: int | None, file: str | None, pos: int | None, row: int | None,
-                 ts_us: int | None, ts_ns: int | None, ts_ms: int | None) -> int | None:
+def order_number(
+    connector: str | None,
+    ums_id: int | None,
+    lsn: int | None,
+    file: str | None,
+    pos: int | None,
+    row: int | None,
+    ts_us: int | None,
+    ts_ns: int | None,
+    ts_ms: int | None,
+) -> int | None:
     """The number that the members of a Debezium event's ``source`` say (``MEMBERS``); None: they say none.
 
     Where they say none, Kafka's offset is what orders changes.

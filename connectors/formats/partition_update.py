@@ -2,6 +2,7 @@
 
 The layout, its rules and an example are in PARTITION_UPDATE.md; ``partition_update_codec`` writes and reads it.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -201,44 +202,88 @@ class Layout:
         """
         counters = [each.name for each in columns if each.type.name == "counter"]
         if counters:
-            raise Fatal(f"{source.keyspace}.{source.table} has counters ({', '.join(counters)}): changes of a counter can't be "
-                        "merged, so it has no partition updates. Choose another output format for it.")
+            raise Fatal(
+                f"{source.keyspace}.{source.table} has counters ({', '.join(counters)}): changes of a counter can't be "
+                "merged, so it has no partition updates. Choose another output format for it."
+            )
         self.source = source
         self.key = sorted((each for each in columns if each.kind == "partition_key"), key=lambda each: each.position)
-        self.clustering = sorted((each for each in columns if each.kind == "clustering"), key=lambda each: each.position)
+        self.clustering = sorted(
+            (each for each in columns if each.kind == "clustering"), key=lambda each: each.position
+        )
         self.static = sorted((each for each in columns if each.kind == "static"), key=lambda each: each.name)
         self.regular = sorted((each for each in columns if each.kind == "regular"), key=lambda each: each.name)
         self.schema = self._schema(position)
 
     def _schema(self, position: Mapping[str, Schema]) -> Schema:
         source = self.source
-        base = ".".join(map(part, (source.cluster or source.connector, source.keyspace, source.table,
-                                   f"t_{source.table_id}", f"v_{source.schema_version}")))
-        stamp = struct(f"{base}.Stamp", {"write_time": INT64, "ttl": OPTIONAL_INT32, "expires": OPTIONAL_INT64}, optional=True)
+        base = ".".join(
+            map(
+                part,
+                (
+                    source.cluster or source.connector,
+                    source.keyspace,
+                    source.table,
+                    f"t_{source.table_id}",
+                    f"v_{source.schema_version}",
+                ),
+            )
+        )
+        stamp = struct(
+            f"{base}.Stamp", {"write_time": INT64, "ttl": OPTIONAL_INT32, "expires": OPTIONAL_INT64}, optional=True
+        )
         deletion = struct(f"{base}.Deletion", {"write_time": INT64, "local_deletion_time": INT64}, optional=True)
         members: dict[str, Schema] = {
-            "source": struct(f"{base}.Source", {
-                "schema": STRING, "snapshot": BOOLEAN, "read_time": OPTIONAL_INT64,
-                "position": struct(f"{base}.Position", position, optional=True)}),
+            "source": struct(
+                f"{base}.Source",
+                {
+                    "schema": STRING,
+                    "snapshot": BOOLEAN,
+                    "read_time": OPTIONAL_INT64,
+                    "position": struct(f"{base}.Position", position, optional=True),
+                },
+            ),
             "key": struct(f"{base}.Key", _key_members(self.key, f"{base}.key", optional=False)),
-            "write_time": INT64, "ttl": OPTIONAL_INT32, "expires": OPTIONAL_INT64, "deletion": deletion}
+            "write_time": INT64,
+            "ttl": OPTIONAL_INT32,
+            "expires": OPTIONAL_INT64,
+            "deletion": deletion,
+        }
         if self.static:
-            members["static"] = struct(f"{base}.StaticRow", {
-                "stamp": stamp, **_cell_members(self.static, f"{base}.static", stamp)}, optional=True)
+            members["static"] = struct(
+                f"{base}.StaticRow",
+                {"stamp": stamp, **_cell_members(self.static, f"{base}.static", stamp)},
+                optional=True,
+            )
         row: dict[str, Schema] = {}
         if self.clustering:
             keys = _key_members(self.clustering, f"{base}.clustering", optional=False)
             row["clustering"] = struct(f"{base}.Clustering", keys)
-        row |= {"liveness": struct(f"{base}.Liveness", {"stamp": stamp}, optional=True), "deletion": deletion, "stamp": stamp,
-                **_cell_members(self.regular, f"{base}.row", stamp)}
+        row |= {
+            "liveness": struct(f"{base}.Liveness", {"stamp": stamp}, optional=True),
+            "deletion": deletion,
+            "stamp": stamp,
+            **_cell_members(self.regular, f"{base}.row", stamp),
+        }
         members["rows"] = array(struct(f"{base}.Row", row), optional=True)
         if self.clustering:
             prefix = struct(f"{base}.Prefix", _key_members(self.clustering, f"{base}.prefix", optional=True))
             bound = struct(f"{base}.Bound", {"prefix": prefix, "inclusive": BOOLEAN})
-            members["ranges"] = array(struct(f"{base}.Range", {
-                "start": bound, "end": bound, "write_time": INT64, "local_deletion_time": INT64}), optional=True)
-        return struct(f"{base}.PartitionUpdate", members, parameters=(
-            ("form", FORM), ("form.version", FORM_VERSION), *((name, getattr(source, name)) for name in CONSTANTS)))
+            members["ranges"] = array(
+                struct(
+                    f"{base}.Range", {"start": bound, "end": bound, "write_time": INT64, "local_deletion_time": INT64}
+                ),
+                optional=True,
+            )
+        return struct(
+            f"{base}.PartitionUpdate",
+            members,
+            parameters=(
+                ("form", FORM),
+                ("form.version", FORM_VERSION),
+                *((name, getattr(source, name)) for name in CONSTANTS),
+            ),
+        )
 
 
 def _key_members(columns: Sequence[ColumnLike], base: str, *, optional: bool) -> dict[str, Schema]:
@@ -257,15 +302,21 @@ def _cell_members(columns: Sequence[ColumnLike], base: str, stamp: Schema) -> di
     if not columns:
         return {}
     simple = [each for each in columns if not each.type.is_multicell]
-    cells = {field_name(each.name): _multicell(each.type, f"{base}.{field_name(each.name)}", stamp) if each.type.is_multicell
-             else typed(each.type, f"{base}.{field_name(each.name)}", optional=True) for each in columns}
+    cells = {
+        field_name(each.name): _multicell(each.type, f"{base}.{field_name(each.name)}", stamp)
+        if each.type.is_multicell
+        else typed(each.type, f"{base}.{field_name(each.name)}", optional=True)
+        for each in columns
+    }
     members = {"cells": struct(f"{base}.Cells", cells, optional=True)}
     if simple:
         members["deleted"] = array(STRING, optional=True)
         members["stamps"] = struct(f"{base}.Stamps", {field_name(each.name): stamp for each in simple}, optional=True)
     if len(simple) < len(columns):
-        members["complex_deletions"] = array(struct(f"{base}.ComplexDeletion", {
-            "column": STRING, "write_time": INT64, "local_deletion_time": INT64}), optional=True)
+        members["complex_deletions"] = array(
+            struct(f"{base}.ComplexDeletion", {"column": STRING, "write_time": INT64, "local_deletion_time": INT64}),
+            optional=True,
+        )
     return members
 
 
@@ -273,13 +324,23 @@ def _multicell(kind: CqlType, base: str, stamp: Schema) -> Schema:
     parameters = ((CQL_TYPE, to_text(kind)),)
     if kind.name == "udt":
         names = [field_name(name) for name in kind.field_names]
-        fields = {name: typed(member, f"{base}.{name}", optional=True)
-                  for name, member in zip(names, kind.arguments, strict=True)}
-        return struct(f"{base}.{UDT_FIELDS}", {
-            "fields": struct(f"{base}.Values", fields), "deleted": array(STRING, optional=True),
-            "stamps": struct(f"{base}.Stamps", dict.fromkeys(names, stamp), optional=True)},
-            optional=True, parameters=parameters)
+        fields = {
+            name: typed(member, f"{base}.{name}", optional=True)
+            for name, member in zip(names, kind.arguments, strict=True)
+        }
+        return struct(
+            f"{base}.{UDT_FIELDS}",
+            {
+                "fields": struct(f"{base}.Values", fields),
+                "deleted": array(STRING, optional=True),
+                "stamps": struct(f"{base}.Stamps", dict.fromkeys(names, stamp), optional=True),
+            },
+            optional=True,
+            parameters=parameters,
+        )
     path = STRING if kind.name == "list" else cql_schema(kind.arguments[0], f"{base}.path", optional=False)
     value = {"set": OPTIONAL_BOOLEAN}.get(kind.name) or cql_schema(kind.arguments[-1], f"{base}.value", optional=True)
-    return replace(array(struct(f"{base}.{ELEMENT}", {"path": path, "value": value, "stamp": stamp}), optional=True),
-                   parameters=parameters)
+    return replace(
+        array(struct(f"{base}.{ELEMENT}", {"path": path, "value": value, "stamp": stamp}), optional=True),
+        parameters=parameters,
+    )

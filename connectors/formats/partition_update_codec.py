@@ -2,6 +2,7 @@
 
 Connectors whose mutations have one write time and few shapes (Scylla) build the values themselves, faster.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -54,8 +55,11 @@ def encoder(layout: Layout) -> Callable[[PartitionUpdate], dict[str, Any]]:
         value: dict[str, Any] = {"stamp": _stamp_value(own) if own != shared else None}
         if not static:
             value["deletion"] = _deletion_value(each.deletion)
-            value["liveness"] = None if each.liveness is None else {
-                "stamp": None if each.liveness == own else _stamp_value(each.liveness)}
+            value["liveness"] = (
+                None
+                if each.liveness is None
+                else {"stamp": None if each.liveness == own else _stamp_value(each.liveness)}
+            )
             if clustering:
                 value["clustering"] = _named(clustering, each.clustering)
         return value | _cells_value(each, own, columns)
@@ -64,17 +68,30 @@ def encoder(layout: Layout) -> Callable[[PartitionUpdate], dict[str, Any]]:
         everything = (*update.rows, *((update.static,) if update.static else ()))
         shared = _most_common(_stamps(everything), update.write_time) or Stamp(update.write_time)
         value: dict[str, Any] = {
-            "source": {"schema": layout.source.schema, "snapshot": update.source.snapshot, "read_time": update.source.read_time,
-                       "position": update.source.position},
-            "key": _named(key, update.key), "write_time": shared.write_time,
-            "ttl": shared.ttl, "expires": shared.expires, "deletion": _deletion_value(update.deletion),
-            "rows": [row(each, shared, static=False) for each in update.rows] or None}
+            "source": {
+                "schema": layout.source.schema,
+                "snapshot": update.source.snapshot,
+                "read_time": update.source.read_time,
+                "position": update.source.position,
+            },
+            "key": _named(key, update.key),
+            "write_time": shared.write_time,
+            "ttl": shared.ttl,
+            "expires": shared.expires,
+            "deletion": _deletion_value(update.deletion),
+            "rows": [row(each, shared, static=False) for each in update.rows] or None,
+        }
         if layout.static:
             value["static"] = None if update.static is None else row(update.static, shared, static=True)
         if clustering:
-            value["ranges"] = [{
-                "start": _bound_value(each.start, clustering), "end": _bound_value(each.end, clustering),
-                **each.deletion._asdict()} for each in update.ranges] or None
+            value["ranges"] = [
+                {
+                    "start": _bound_value(each.start, clustering),
+                    "end": _bound_value(each.end, clustering),
+                    **each.deletion._asdict(),
+                }
+                for each in update.ranges
+            ] or None
         return value
 
     return encode
@@ -89,8 +106,14 @@ class _Written:
         self.shape = kind.name if kind.is_multicell else ""
         self.change = renamer(kind.arguments[-1] if self.shape in {"list", "map"} else kind)
         self.path = renamer(kind.arguments[0]) if self.shape in {"set", "map"} else None
-        self.fields = {name: (field_name(name), renamer(member)) for name, member in zip(
-            kind.field_names, kind.arguments, strict=True)} if self.shape == "udt" else {}
+        self.fields = (
+            {
+                name: (field_name(name), renamer(member))
+                for name, member in zip(kind.field_names, kind.arguments, strict=True)
+            }
+            if self.shape == "udt"
+            else {}
+        )
 
 
 def _cells_value(row: Row, own: Stamp, columns: Mapping[str, _Written]) -> dict[str, Any]:
@@ -129,7 +152,9 @@ def _cells_value(row: Row, own: Stamp, columns: Mapping[str, _Written]) -> dict[
     if stamps:
         result["stamps"] = stamps
     if row.complex_deletions:
-        result["complex_deletions"] = [{"column": name, **deletion._asdict()} for name, deletion in row.complex_deletions]
+        result["complex_deletions"] = [
+            {"column": name, **deletion._asdict()} for name, deletion in row.complex_deletions
+        ]
     return result
 
 
@@ -147,7 +172,10 @@ def _most_common(stamps: Iterable[Stamp], write_time: int | None) -> Stamp | Non
 
 
 def _named(fields: Sequence[tuple[str, Change]], values: Sequence[Any]) -> dict[str, Any]:
-    return {field: value if change is None else change(value) for (field, change), value in zip(fields, values, strict=False)}
+    return {
+        field: value if change is None else change(value)
+        for (field, change), value in zip(fields, values, strict=False)
+    }
 
 
 def _stamp_value(stamp: Stamp) -> dict[str, Any]:
@@ -178,8 +206,10 @@ def decode(value: Mapping[str, Any], schema: Schema) -> PartitionUpdate:
     try:
         return _reader(schema).read(value)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Skippable(f"The message does not have the form of a partition update of {schema.name}: {error!r}. Read it with "
-                        "the schema with which it was written.") from None
+        raise Skippable(
+            f"The message does not have the form of a partition update of {schema.name}: {error!r}. Read it with "
+            "the schema with which it was written."
+        ) from None
 
 
 @lru_cache(maxsize=1000)
@@ -203,8 +233,12 @@ class _Reader:
 
     def __init__(self, schema: Schema) -> None:
         key, rows = schema.field("key"), schema.field("rows")
-        if schema.parameter("form") not in {None, FORM} or key is None or rows is None or (
-                rows.schema.value_schema is None):
+        if (
+            schema.parameter("form") not in {None, FORM}
+            or key is None
+            or rows is None
+            or (rows.schema.value_schema is None)
+        ):
             raise ValueError(f"{schema.name} is not the schema of a partition update")
         row = rows.schema.value_schema
         self.constants = {name: schema.parameter(name) or "" for name in CONSTANTS}
@@ -223,17 +257,25 @@ class _Reader:
         shared = Stamp(write_time, value.get("ttl"), value.get("expires"))
         static = value.get("static")
         return PartitionUpdate(
-            source=self._source(value["source"]), key=_values(self.key, value["key"]), write_time=write_time,
+            source=self._source(value["source"]),
+            key=_values(self.key, value["key"]),
+            write_time=write_time,
             deletion=_deletion(value.get("deletion")),
             static=None if static is None else self._row(static, shared, self.static),
             rows=tuple(self._row(each, shared, self.regular) for each in value.get("rows") or ()),
-            ranges=tuple(self._range(each) for each in value.get("ranges") or ()))
+            ranges=tuple(self._range(each) for each in value.get("ranges") or ()),
+        )
 
     def _source(self, value: Mapping[str, Any]) -> Source:
         position = value.get("position")
-        return Source(**self.constants, snapshot=value["snapshot"], read_time=value.get("read_time"),
-                      position=None if position is None else dict(zip((name for name, _ in self.position), _values(
-                          self.position, position), strict=True)))
+        return Source(
+            **self.constants,
+            snapshot=value["snapshot"],
+            read_time=value.get("read_time"),
+            position=None
+            if position is None
+            else dict(zip((name for name, _ in self.position), _values(self.position, position), strict=True)),
+        )
 
     def _row(self, row: Mapping[str, Any], shared: Stamp, columns: list[_Column]) -> Row:
         own = _stamp(row.get("stamp"), shared)
@@ -244,12 +286,18 @@ class _Reader:
             liveness=None if liveness is None else _stamp(liveness.get("stamp"), own),
             deletion=_deletion(row.get("deletion")),
             cells=tuple(_cells(row, own, columns)),
-            complex_deletions=tuple((each["column"], Deletion(each["write_time"], each["local_deletion_time"]))
-                                    for each in row.get("complex_deletions") or ()))
+            complex_deletions=tuple(
+                (each["column"], Deletion(each["write_time"], each["local_deletion_time"]))
+                for each in row.get("complex_deletions") or ()
+            ),
+        )
 
     def _range(self, value: Mapping[str, Any]) -> RangeDeletion:
-        return RangeDeletion(self._bound(value["start"]), self._bound(value["end"]),
-                             Deletion(value["write_time"], value["local_deletion_time"]))
+        return RangeDeletion(
+            self._bound(value["start"]),
+            self._bound(value["end"]),
+            Deletion(value["write_time"], value["local_deletion_time"]),
+        )
 
     def _bound(self, value: Mapping[str, Any]) -> Bound:
         values = _values(self.clustering, value["prefix"])
@@ -274,8 +322,14 @@ def _column(field: str, schema: Schema) -> _Column:
         return _Column(field, name, "elements", parts["value"], parts["path"], ())
     if schema.type is Type.STRUCT and (schema.name or "").endswith(f".{UDT_FIELDS}"):
         fields = schema.field("fields")
-        members = tuple(_Column(each.name, column_name(each.name), "", reader(each.schema), None, ())
-                        for each in fields.schema.fields) if fields else ()
+        members = (
+            tuple(
+                _Column(each.name, column_name(each.name), "", reader(each.schema), None, ())
+                for each in fields.schema.fields
+            )
+            if fields
+            else ()
+        )
         return _Column(field, name, "fields", None, None, members)
     return _Column(field, name, "", reader(schema), None, ())
 
@@ -309,8 +363,9 @@ def _cells(row: Mapping[str, Any], own: Stamp, columns: Iterable[_Column]) -> It
                     yield Cell(column.name, field.name, *cell)
 
 
-def _simple(column: _Column, value: Any, deleted: Sequence[str], stamps: Mapping[str, Any],
-            own: Stamp) -> tuple[Any, Stamp] | None:
+def _simple(
+    column: _Column, value: Any, deleted: Sequence[str], stamps: Mapping[str, Any], own: Stamp
+) -> tuple[Any, Stamp] | None:
     if value is None:
         if column.name not in deleted:
             return None

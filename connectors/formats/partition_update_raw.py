@@ -3,6 +3,7 @@
 The layout is in PARTITION_UPDATE.md. A message can be decoded by itself: the schema's parameters hold the table's definition
 and the version of the format of the bytes.
 """
+
 from __future__ import annotations
 
 import base64
@@ -73,18 +74,46 @@ def schema(source: Source, definition: TableDefinition, version: int, position: 
     """
     counters = [each.name for each in definition.columns if each.type.name == "counter"]
     if counters:
-        raise Fatal(f"{definition} has counters ({', '.join(counters)}): changes of a counter can't be merged, so it has no "
-                    f"partition updates. Take it out of table.include.list, or switch its log off: "
-                    f"ALTER TABLE {definition} WITH cdc = false;")
-    base = ".".join(map(part, (source.cluster or source.connector, source.keyspace, source.table,
-                               f"t_{source.table_id}", f"v_{source.schema_version}")))
-    return struct(f"{base}.PartitionUpdateRaw", {
-        "source": struct(f"{base}.Source", {
-            "schema": STRING, "snapshot": BOOLEAN, "read_time": OPTIONAL_INT64,
-            "position": struct(f"{base}.Position", position, optional=True)}),
-        "write_time": INT64, "update": BYTES}, parameters=(
-            ("form", FORM), ("form.version", FORM_VERSION), *((name, getattr(source, name)) for name in CONSTANTS),
-            (LOG_VERSION, str(version)), (DEFINITION, definition.text())))
+        raise Fatal(
+            f"{definition} has counters ({', '.join(counters)}): changes of a counter can't be merged, so it has no "
+            f"partition updates. Take it out of table.include.list, or switch its log off: "
+            f"ALTER TABLE {definition} WITH cdc = false;"
+        )
+    base = ".".join(
+        map(
+            part,
+            (
+                source.cluster or source.connector,
+                source.keyspace,
+                source.table,
+                f"t_{source.table_id}",
+                f"v_{source.schema_version}",
+            ),
+        )
+    )
+    return struct(
+        f"{base}.PartitionUpdateRaw",
+        {
+            "source": struct(
+                f"{base}.Source",
+                {
+                    "schema": STRING,
+                    "snapshot": BOOLEAN,
+                    "read_time": OPTIONAL_INT64,
+                    "position": struct(f"{base}.Position", position, optional=True),
+                },
+            ),
+            "write_time": INT64,
+            "update": BYTES,
+        },
+        parameters=(
+            ("form", FORM),
+            ("form.version", FORM_VERSION),
+            *((name, getattr(source, name)) for name in CONSTANTS),
+            (LOG_VERSION, str(version)),
+            (DEFINITION, definition.text()),
+        ),
+    )
 
 
 def is_raw(schema: Schema) -> bool:
@@ -102,15 +131,21 @@ def form_of(parameters: Callable[[str], str | None]) -> RawForm:
         Fatal: they are not those of raw partition updates, or of a newer version of the form.
     """
     if parameters("form") != FORM:
-        raise Fatal(f"A schema with form {parameters('form')!r} is none of raw partition updates: its parameters need form="
-                    f"{FORM} (in Avro in connect.parameters; the converter's connect.meta.data must not be off).")
+        raise Fatal(
+            f"A schema with form {parameters('form')!r} is none of raw partition updates: its parameters need form="
+            f"{FORM} (in Avro in connect.parameters; the converter's connect.meta.data must not be off)."
+        )
     if parameters("form.version") != FORM_VERSION:
-        raise Fatal(f"Raw partition updates of form.version {parameters('form.version')!r} can't be read: this release reads "
-                    f"version {FORM_VERSION}. Update the reader.")
+        raise Fatal(
+            f"Raw partition updates of form.version {parameters('form.version')!r} can't be read: this release reads "
+            f"version {FORM_VERSION}. Update the reader."
+        )
     version, text = parameters(LOG_VERSION) or "", parameters(DEFINITION)
     if not version.isdecimal() or int(version) not in VERSIONS or text is None:
-        raise Fatal(f"Raw partition updates with {LOG_VERSION}={version!r} and a definition of {len(text or '')} characters "
-                    f"can't be read: the versions are {', '.join(map(str, VERSIONS))}, and {DEFINITION} is the table as JSON.")
+        raise Fatal(
+            f"Raw partition updates with {LOG_VERSION}={version!r} and a definition of {len(text or '')} characters "
+            f"can't be read: the versions are {', '.join(map(str, VERSIONS))}, and {DEFINITION} is the table as JSON."
+        )
     constants: dict[str, Any] = {name: parameters(name) or "" for name in CONSTANTS}
     return RawForm(Source(**constants), parse(text), int(version))
 
@@ -130,12 +165,15 @@ def read(value: Mapping[str, Any], constants: Source) -> RawUpdate:
         update = value["update"]
         if isinstance(update, str):
             update = base64.b64decode(update, validate=True)
-        source = msgspec.structs.replace(constants, snapshot=inner["snapshot"], read_time=inner.get("read_time"),
-                                         position=inner.get("position"))
+        source = msgspec.structs.replace(
+            constants, snapshot=inner["snapshot"], read_time=inner.get("read_time"), position=inner.get("position")
+        )
         return RawUpdate(source, value["write_time"], update)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Skippable(f"The message does not have the form of a raw partition update of {constants.keyspace}."
-                        f"{constants.table}: {error!r}. Read it with the schema with which it was written.") from None
+        raise Skippable(
+            f"The message does not have the form of a raw partition update of {constants.keyspace}."
+            f"{constants.table}: {error!r}. Read it with the schema with which it was written."
+        ) from None
 
 
 def decode(value: Mapping[str, Any], form: RawForm) -> PartitionUpdate:
@@ -149,6 +187,8 @@ def decode(value: Mapping[str, Any], form: RawForm) -> PartitionUpdate:
     raw = read(value, form.source)
     update, end = read_update(raw.update, 0, form.definition, form.version, raw.source)
     if end != len(raw.update):
-        raise Skippable(f"A raw partition update of {form.definition} ends at byte {end} of {len(raw.update)}: it is damaged, "
-                        "or its schema is another's. Read it with the schema with which it was written.")
+        raise Skippable(
+            f"A raw partition update of {form.definition} ends at byte {end} of {len(raw.update)}: it is damaged, "
+            "or its schema is another's. Read it with the schema with which it was written."
+        )
     return update

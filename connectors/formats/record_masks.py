@@ -6,6 +6,7 @@ without the topic's first part, which is a Debezium-like connector's prefix).
 
 A column that a rule names is masked in all forms, or refused with ``ConfigInvalid``: nothing passes unmasked.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -38,14 +39,31 @@ _SOURCE_PARTS: Final = (("keyspace", "table"), ("keyspace_name", "table_name"), 
 _DELTA_NAME: Final = ".Delta"
 _CELLS: Final = (".Cell", ".cell_value", _DELTA_NAME)
 _CELL_MEMBERS: Final = frozenset(("value", "deletion_ts", "set", "mode", "removed"))
-_UPDATE_MEMBERS: Final = (frozenset(("source", "key", "write_time", "rows")), frozenset(("source", "write_time", "update")))
+_UPDATE_MEMBERS: Final = (
+    frozenset(("source", "key", "write_time", "rows")),
+    frozenset(("source", "write_time", "update")),
+)
 _PYTHON_TYPES: Final[Mapping[type, Schema]] = {
-    bool: BOOLEAN, int: INT64, float: FLOAT64, str: STRING, bytes: BYTES,
-    Decimal: Schema(Type.STRING, name="io.millrace.ums.decimal"), list: Schema(Type.ARRAY), dict: Schema(Type.MAP)}
+    bool: BOOLEAN,
+    int: INT64,
+    float: FLOAT64,
+    str: STRING,
+    bytes: BYTES,
+    Decimal: Schema(Type.STRING, name="io.millrace.ums.decimal"),
+    list: Schema(Type.ARRAY),
+    dict: Schema(Type.MAP),
+}
 #: What a UMS value is before it is written as text; the names tell ``default`` what nothing looks like.
 _UMS_TYPES: Final[Mapping[str, Schema]] = {
-    "string": STRING, "int": INT32, "long": INT64, "float": FLOAT64, "double": FLOAT64, "boolean": BOOLEAN, "binary": STRING,
-    **{kind: Schema(Type.STRING, name=f"io.millrace.ums.{kind}") for kind in ("decimal", "date", "datetime")}}
+    "string": STRING,
+    "int": INT32,
+    "long": INT64,
+    "float": FLOAT64,
+    "double": FLOAT64,
+    "boolean": BOOLEAN,
+    "binary": STRING,
+    **{kind: Schema(Type.STRING, name=f"io.millrace.ums.{kind}") for kind in ("decimal", "date", "datetime")},
+}
 _CACHED: Final = 1024
 
 #: Changes one row (a copy is made) or returns the same object.
@@ -71,8 +89,14 @@ class RecordMasker:
         clustering: the clustering columns among them: refused where range deletions name them.
     """
 
-    def __init__(self, masks: Masks, *, table: str = "", keys: frozenset[str] = frozenset(),
-                 clustering: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        masks: Masks,
+        *,
+        table: str = "",
+        keys: frozenset[str] = frozenset(),
+        clustering: frozenset[str] = frozenset(),
+    ) -> None:
         self._masks = masks
         self._table = table
         self._keys = keys
@@ -128,9 +152,11 @@ class RecordMasker:
             return record
         schema = record.value_schema
         if not isinstance(value, dict) or (schema is not None and schema.type is not Type.STRUCT):
-            raise ConfigInvalid(f"columns can't be masked in a record of topic {record.topic}: its value is "
-                                f"{type(value).__name__}, not a struct with columns. Mask before the transform that makes it "
-                                "so, or keep such records away with a predicate")
+            raise ConfigInvalid(
+                f"columns can't be masked in a record of topic {record.topic}: its value is "
+                f"{type(value).__name__}, not a struct with columns. Mask before the transform that makes it "
+                "so, or keep such records away with a predicate"
+            )
         source = value.get("source")
         table = _table(source) if isinstance(source, dict) else ""
         plan = self._value_plans.get((id(schema), record.topic, table))
@@ -204,11 +230,15 @@ class RecordMasker:
         for table in tables:
             rule = self._masks.rule_of(f"{table}.{column}")
             if rule is not None:
-                raise ConfigInvalid(f"mask {rule} can't mask {table}.{column}: it is a clustering column, and deletions of "
-                                    "ranges of rows need the order of its values. Leave it out of the rule; with Scylla, "
-                                    "scylla.deletes.mode=rows makes events without such deletions")
+                raise ConfigInvalid(
+                    f"mask {rule} can't mask {table}.{column}: it is a clustering column, and deletions of "
+                    "ranges of rows need the order of its values. Leave it out of the rule; with Scylla, "
+                    "scylla.deletes.mode=rows makes events without such deletions"
+                )
 
-    def _row(self, schema: Schema, tables: Sequence[str], *, in_key: bool = False) -> tuple[Schema | None, RowFunction | None]:
+    def _row(
+        self, schema: Schema, tables: Sequence[str], *, in_key: bool = False
+    ) -> tuple[Schema | None, RowFunction | None]:
         found: dict[str, Mask] = {}
         fields: list[Field] = []
         names = tuple(field.name for field in schema.fields)
@@ -220,8 +250,11 @@ class RecordMasker:
                 cells.add(field.name)
             elif (field.schema.name or "").endswith(_DELTA_NAME):
                 self._refuse_elements(field.name, tables)
-            mask = None if with_ranges and field.name in _RANGES else self._mask(
-                tables, field.name, content or field.schema, names, in_key=in_key)
+            mask = (
+                None
+                if with_ranges and field.name in _RANGES
+                else self._mask(tables, field.name, content or field.schema, names, in_key=in_key)
+            )
             if mask is None:
                 fields.append(field)
                 continue
@@ -230,7 +263,9 @@ class RecordMasker:
             if content is not None and field.schema.field("removed") is not None:
                 self._refuse_elements(field.name, tables)
             found[field.name] = mask
-            fields.append(Field(field.name, mask.schema if content is None else _with_content(field.schema, mask.schema)))
+            fields.append(
+                Field(field.name, mask.schema if content is None else _with_content(field.schema, mask.schema))
+            )
         if not found:
             return schema, None
         change = row_function(found.items(), cells=frozenset(cells))
@@ -241,15 +276,19 @@ class RecordMasker:
         for table in tables:
             rule = self._masks.rule_of(f"{table}.{column}")
             if rule is not None:
-                raise ConfigInvalid(f"mask {rule} can't mask {table}.{column} in a form that names single elements of a "
-                                    "collection. Leave it out of the rule, or have whole values written "
-                                    "(cassandra.debezium.extended=false, scylla.collections.mode=values)")
+                raise ConfigInvalid(
+                    f"mask {rule} can't mask {table}.{column} in a form that names single elements of a "
+                    "collection. Leave it out of the rule, or have whole values written "
+                    "(cassandra.debezium.extended=false, scylla.collections.mode=values)"
+                )
 
     def _with_ranges(self, change: RowFunction, tables: Sequence[str]) -> RowFunction:
         """For rows of Cassandra's Debezium form: a bound that names a masked column is refused when it comes."""
+
         def checked(row: dict[str, Any]) -> dict[str, Any]:
             self._refuse_ranges(row, tables)
             return change(row)
+
         return checked
 
     def _refuse_ranges(self, row: Mapping[str, Any], tables: Sequence[str]) -> None:
@@ -258,8 +297,9 @@ class RecordMasker:
             for each in (bound.get("values") or ()) if isinstance(bound, dict) else ():
                 self._refuse_bound(each["name"], tables)
 
-    def _mask(self, tables: Sequence[str], name: str, schema: Schema, names: tuple[str, ...], *,
-              in_key: bool = False) -> Mask | None:
+    def _mask(
+        self, tables: Sequence[str], name: str, schema: Schema, names: tuple[str, ...], *, in_key: bool = False
+    ) -> Mask | None:
         """The mask of a column, under the first of its table's names that a rule knows."""
         for table in tables:
             mask = self._masks.for_column(Target(f"{table}.{name}", schema, in_key=in_key, fields=names))
@@ -273,14 +313,17 @@ class RecordMasker:
         if {"protocol", "schema", "payload"} <= value.keys():
             return _Messages(self._masks, self._keys).convert
         if any(members <= value.keys() for members in _UPDATE_MEMBERS):
-            raise ConfigInvalid(f"a partition update of topic {topic} has no schema, so its columns can't be masked: mask it "
-                                "in the connector (mask.rules)")
+            raise ConfigInvalid(
+                f"a partition update of topic {topic} has no schema, so its columns can't be masked: mask it "
+                "in the connector (mask.rules)"
+            )
         if not _is_envelope(value.keys()):
             return lambda row: self._plain_row(row, self._names(topic, ""))
         tables = self._names(topic, table)
 
         def run(row: dict[str, Any]) -> dict[str, Any]:
             return self._plain_row(row, tables)
+
         steps: dict[str, RowFunction] = dict.fromkeys((*_IMAGES, _DELTA), run)
         for name, member in value.items():
             if name == _DELETION and isinstance(member, dict):
@@ -331,7 +374,9 @@ class _Messages:
         payload = message["payload"]
         if change is not None:
             names = [field["name"] for field in fields]
-            payload = [{**row, "tuple": list(change(dict(zip(names, row["tuple"], strict=True))).values())} for row in payload]
+            payload = [
+                {**row, "tuple": list(change(dict(zip(names, row["tuple"], strict=True))).values())} for row in payload
+            ]
         return {**message, "schema": {**head, "fields": new_fields}, "payload": payload}
 
     def plan(self, namespace: str, fields: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], RowFunction | None]:
@@ -350,8 +395,9 @@ class _Messages:
             if name.startswith("ums_"):
                 continue
             schema = _UMS_TYPES.get(field["type"], STRING)
-            mask = self._masks.for_column(Target(f"{place.database}.{place.table}.{name}", schema,
-                                                 in_key=name in self._keys, fields=names))
+            mask = self._masks.for_column(
+                Target(f"{place.database}.{place.table}.{name}", schema, in_key=name in self._keys, fields=names)
+            )
             if mask is None:
                 continue
             found[name] = mask
@@ -361,7 +407,9 @@ class _Messages:
         return new_fields, row_function(found.items(), text=True) if found else None
 
 
-def row_function(masks: Iterable[tuple[str, Mask]], *, cells: frozenset[str] = frozenset(), text: bool = False) -> RowFunction:
+def row_function(
+    masks: Iterable[tuple[str, Mask]], *, cells: frozenset[str] = frozenset(), text: bool = False
+) -> RowFunction:
     """A function that masks a copy of a row.
 
     Args:
@@ -380,8 +428,10 @@ def row_function(masks: Iterable[tuple[str, Mask]], *, cells: frozenset[str] = f
         result = dict(row)
         if by_row is not None:
             if cells:
-                contents = {name: value["value"] if name in cells and value is not None else value
-                            for name, value in row.items()}
+                contents = {
+                    name: value["value"] if name in cells and value is not None else value
+                    for name, value in row.items()
+                }
                 before = dict(contents)
                 by_row(contents)
                 for name, value in contents.items():
@@ -402,6 +452,7 @@ def row_function(masks: Iterable[tuple[str, Mask]], *, cells: frozenset[str] = f
                 if result[name] is not None:
                     result[name] = value_text(result[name])
         return result
+
     return change
 
 
@@ -433,6 +484,7 @@ def _each_member(steps: Mapping[str, RowFunction]) -> RowFunction:
             if row is not None:
                 result[name] = step(row)
         return result
+
     return change
 
 

@@ -1,4 +1,5 @@
 """Version 1 UUIDs, as Cassandra and Scylla use them for moments: 16 bytes in, numbers and text out."""
+
 from __future__ import annotations
 
 from typing import Final
@@ -24,8 +25,12 @@ def text(raw: bytes) -> str:
 def make(micro: int, low: int) -> bytes:
     """The version 1 UUID of a moment (µs since 1970-01-01) whose last eight bytes are ``low``'s."""
     ticks = micro * 10 + _EPOCH
-    return (ticks & 0xFFFFFFFF).to_bytes(4, "big") + (ticks >> 32 & 0xFFFF).to_bytes(2, "big") + (
-        ticks >> 48 & 0x0FFF | 0x1000).to_bytes(2, "big") + low.to_bytes(8, "big")
+    return (
+        (ticks & 0xFFFFFFFF).to_bytes(4, "big")
+        + (ticks >> 32 & 0xFFFF).to_bytes(2, "big")
+        + (ticks >> 48 & 0x0FFF | 0x1000).to_bytes(2, "big")
+        + low.to_bytes(8, "big")
+    )
 
 
 def order(canonical: str) -> tuple[int, bytes]:

@@ -3,6 +3,7 @@
 A message is a struct of ``MESSAGE``, so any converter can write it: JsonConverter with ``schemas.enable=false`` gives the UMS
 document itself. All functions are pure.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -47,19 +48,31 @@ def field(name: str, kind: str, *, nullable: bool = True) -> dict[str, Any]:
 
 
 #: The first fields of every message with rows.
-SYSTEM_FIELDS: Final = (field(ID, "long", nullable=False), field(TIMESTAMP, "datetime", nullable=False),
-                        field(OPERATION, "string", nullable=False), field(UID, "string", nullable=False))
+SYSTEM_FIELDS: Final = (
+    field(ID, "long", nullable=False),
+    field(TIMESTAMP, "datetime", nullable=False),
+    field(OPERATION, "string", nullable=False),
+    field(UID, "string", nullable=False),
+)
 _NAME: Final = "io.millrace.ums"
 _FIELD: Final = {"name": STRING, "type": STRING, "nullable": BOOLEAN}
 
 
 def _message(fields: dict[str, Any], name: str) -> Any:
-    return struct(f"{_NAME}.{name}", {
-        # What came later is optional and last: registries take it as a compatible change.
-        "protocol": struct(f"{_NAME}.Protocol", {"type": STRING, "version": OPTIONAL_STRING, "part": OPTIONAL_STRING}),
-        "schema": struct(f"{_NAME}.Schema", {
-            "namespace": STRING, "fields": array(struct(f"{_NAME}.Field", fields)), "batchId": OPTIONAL_INT64}),
-        "payload": array(struct(f"{_NAME}.Row", {"tuple": array(OPTIONAL_STRING)}))})
+    return struct(
+        f"{_NAME}.{name}",
+        {
+            # What came later is optional and last: registries take it as a compatible change.
+            "protocol": struct(
+                f"{_NAME}.Protocol", {"type": STRING, "version": OPTIONAL_STRING, "part": OPTIONAL_STRING}
+            ),
+            "schema": struct(
+                f"{_NAME}.Schema",
+                {"namespace": STRING, "fields": array(struct(f"{_NAME}.Field", fields)), "batchId": OPTIONAL_INT64},
+            ),
+            "payload": array(struct(f"{_NAME}.Row", {"tuple": array(OPTIONAL_STRING)})),
+        },
+    )
 
 
 #: The schema of every message.
@@ -97,8 +110,10 @@ class Namespace(NamedTuple):
         """
         parts = text.split(".")
         if len(parts) != _PARTS or not all(parts):
-            raise ValueError(f"{text!r} is no UMS namespace: seven parts are needed, datastore.instance.database.table.version."
-                             "database partition.table partition")
+            raise ValueError(
+                f"{text!r} is no UMS namespace: seven parts are needed, datastore.instance.database.table.version."
+                "database partition.table partition"
+            )
         return cls(*parts)
 
 
@@ -117,15 +132,22 @@ def parse_key(key: str) -> tuple[str, Namespace]:
     return protocol, Namespace.parse(rest.partition("...")[0])
 
 
-def message(protocol: str, namespace: str, fields: Sequence[dict[str, Any]],
-            tuples: Iterable[Sequence[str | None]], batch: int = 0) -> dict[str, Any]:
+def message(
+    protocol: str,
+    namespace: str,
+    fields: Sequence[dict[str, Any]],
+    tuples: Iterable[Sequence[str | None]],
+    batch: int = 0,
+) -> dict[str, Any]:
     """A message with rows; each row has a text or None for every field, in their order.
 
     ``batch`` is the id of the snapshot that the rows are of: 0 for changes and for a table's first snapshot.
     """
-    return {"protocol": {"type": protocol, "version": VERSION, "part": None},
-            "schema": {"namespace": namespace, "fields": fields, "batchId": batch},
-            "payload": [{"tuple": each} for each in tuples]}
+    return {
+        "protocol": {"type": protocol, "version": VERSION, "part": None},
+        "schema": {"namespace": namespace, "fields": fields, "batchId": batch},
+        "payload": [{"tuple": each} for each in tuples],
+    }
 
 
 def pull_protocol(batch: int) -> str:
@@ -143,8 +165,15 @@ def termination(namespace: str, time_us: int, *, batch: bool = False) -> dict[st
     return signal(BATCH_TERMINATION if batch else INCREMENT_TERMINATION, namespace, time_us)
 
 
-def signal(protocol: str, namespace: str, time_us: int, *, batch: int = 0, part: str = "", masked: bool = False,
-           ) -> dict[str, Any]:
+def signal(
+    protocol: str,
+    namespace: str,
+    time_us: int,
+    *,
+    batch: int = 0,
+    part: str = "",
+    masked: bool = False,
+) -> dict[str, Any]:
     """A heartbeat or a termination of ``namespace``, with a time in µs since 1970.
 
     A heartbeat is the promise that every change committed before that time has been sent. ``part`` (``INDEX/COUNT``) says that

@@ -19,6 +19,7 @@ list set map tuple vector UDT          string     JSON: an array, an array of ``
 
 In JSON numbers are numbers, except decimal and varint; blobs are Base64; NaN and the infinities are texts.
 """
+
 from __future__ import annotations
 
 import base64
@@ -36,9 +37,21 @@ if TYPE_CHECKING:
     from connectors.cql.types import CqlType
 
 _TYPES: Final = {
-    "tinyint": "int", "smallint": "int", "int": "int", "bigint": "long", "counter": "long", "float": "float",
-    "double": "double", "decimal": "decimal", "varint": "decimal", "boolean": "boolean", "date": "date",
-    "timestamp": "datetime", "blob": "binary", "custom": "binary"}
+    "tinyint": "int",
+    "smallint": "int",
+    "int": "int",
+    "bigint": "long",
+    "counter": "long",
+    "float": "float",
+    "double": "double",
+    "decimal": "decimal",
+    "varint": "decimal",
+    "boolean": "boolean",
+    "date": "date",
+    "timestamp": "datetime",
+    "blob": "binary",
+    "custom": "binary",
+}
 _JSON: Final = msgspec.json.Encoder()
 _SINGLE: Final = struct.Struct("<f")
 
@@ -100,14 +113,32 @@ def _base64(value: bytes) -> str:
 
 
 _TEXTS: Final[dict[str, Callable[[Any], str]]] = {
-    "tinyint": str, "smallint": str, "int": str, "bigint": str, "counter": str, "float": _float, "double": _double,
-    "boolean": _boolean, "date": date_text, "timestamp": _datetime, "time": time_text, "blob": _base64, "custom": _base64,
-    "empty": _base64}
+    "tinyint": str,
+    "smallint": str,
+    "int": str,
+    "bigint": str,
+    "counter": str,
+    "float": _float,
+    "double": _double,
+    "boolean": _boolean,
+    "date": date_text,
+    "timestamp": _datetime,
+    "time": time_text,
+    "blob": _base64,
+    "custom": _base64,
+    "empty": _base64,
+}
 #: What JSON has another form for than ``msgspec`` would choose.
 _FORMS: Final[dict[str, Callable[[Any], Any]]] = {
-    "date": date_text, "timestamp": _datetime, "time": time_text, "blob": _base64, "custom": _base64, "empty": _base64,
+    "date": date_text,
+    "timestamp": _datetime,
+    "time": time_text,
+    "blob": _base64,
+    "custom": _base64,
+    "empty": _base64,
     "double": lambda value: value if math.isfinite(value) else _not_finite(value),
-    "float": lambda value: float(_float(value)) if math.isfinite(value) else _not_finite(value)}
+    "float": lambda value: float(_float(value)) if math.isfinite(value) else _not_finite(value),
+}
 
 
 def _json_form(kind: CqlType) -> Callable[[Any], Any] | None:
@@ -120,8 +151,11 @@ def _json_form(kind: CqlType) -> Callable[[Any], Any] | None:
         return None
     changes = [member or _same for member in members]
     if kind.name == "map":
-        return lambda value: None if value is None else [
-            {"key": changes[0](entry["key"]), "value": changes[1](entry["value"])} for entry in value]
+        return lambda value: (
+            None
+            if value is None
+            else [{"key": changes[0](entry["key"]), "value": changes[1](entry["value"])} for entry in value]
+        )
     if kind.name in {"udt", "tuple"}:
         names = kind.field_names or tuple(f"field_{index}" for index in range(len(changes)))
         pairs = list(zip(names, changes, strict=True))

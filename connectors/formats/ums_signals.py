@@ -7,6 +7,7 @@ or to every partition where these rows have many keys: behind them, since one wr
 A task speaks for its own rows only. Where several tasks have rows of a table, the key ends with ``...INDEX/COUNT``, and
 ``protocol.part`` says the same: the promise for the whole table is the one that all COUNT parts have given.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,8 +31,17 @@ class Speaker(NamedTuple):
     part: str
     masked: bool
 
-    def record(self, protocol: str, topic: str, namespace: str, time_us: int, at: tuple[Position, Position], *,
-               behind: str = "", batch: int = 0) -> SourceRecord:
+    def record(
+        self,
+        protocol: str,
+        topic: str,
+        namespace: str,
+        time_us: int,
+        at: tuple[Position, Position],
+        *,
+        behind: str = "",
+        batch: int = 0,
+    ) -> SourceRecord:
         """The record of a message.
 
         Args:
@@ -44,6 +54,12 @@ class Speaker(NamedTuple):
             batch: id of the snapshot.
         """
         value = ums.signal(protocol, namespace, time_us, batch=batch, part=self.part, masked=self.masked)
-        return SourceRecord(*at, topic, value, ums.MASKED_MESSAGE if self.masked else ums.MESSAGE,
-                            ums.kafka_key(protocol, namespace, self.part), STRING,
-                            SameAs(ums.kafka_key(behind, namespace)) if behind else EVERY_PARTITION)
+        return SourceRecord(
+            *at,
+            topic,
+            value,
+            ums.MASKED_MESSAGE if self.masked else ums.MESSAGE,
+            ums.kafka_key(protocol, namespace, self.part),
+            STRING,
+            SameAs(ums.kafka_key(behind, namespace)) if behind else EVERY_PARTITION,
+        )

@@ -10,6 +10,7 @@ A partition update is merged with others by its keys and write times. So masks a
 
 The raw form is the database's own bytes: every rule that names a column of such a table is refused.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 _VERSION: Final = "schema_version"
-_OTHERS: Final = ("choose another output format of the connector, or mask what comes out of the materializer (mask.rules of "
-                  "the job)")
+_OTHERS: Final = (
+    "choose another output format of the connector, or mask what comes out of the materializer (mask.rules of the job)"
+)
 
 
 def mask_update(schema: Schema, masks: Masks) -> tuple[Schema, Change | None]:
@@ -49,17 +51,31 @@ def mask_update(schema: Schema, masks: Masks) -> tuple[Schema, Change | None]:
     key = _columns(schema, "key")
     clustering = _columns(_row(schema), "clustering")
     static, change_static = _part(schema.field("static"), table, masks, tuple(field.name for field in key))
-    regular, change_row = _part(Field("rows", _row(schema)), table, masks, tuple(field.name for field in (*key, *clustering)))
+    regular, change_row = _part(
+        Field("rows", _row(schema)), table, masks, tuple(field.name for field in (*key, *clustering))
+    )
     if change_static is None and change_row is None:
         return schema, None
     changed = [*_masked_types(_row(schema), regular), *_masked_types(_schema_of(schema, "static"), static)]
     suffix = f".masked-{crc32(repr(changed).encode()):08x}" if changed else ""
     fields = {"static": static, "rows": replace(_schema_of(schema, "rows") or schema, value_schema=regular)}
     parameters = tuple((name, value + suffix if name == _VERSION else value) for name, value in schema.parameters)
-    masked = replace(schema, parameters=parameters, fields=tuple(
-        Field(field.name, fields[field.name] or field.schema) if field.name in fields else field for field in schema.fields))
-    ident = Source(connector="", cluster="", keyspace="", table="", table_id=schema.parameter("table_id") or "",
-                   schema_version=masked.parameter(_VERSION) or "").schema
+    masked = replace(
+        schema,
+        parameters=parameters,
+        fields=tuple(
+            Field(field.name, fields[field.name] or field.schema) if field.name in fields else field
+            for field in schema.fields
+        ),
+    )
+    ident = Source(
+        connector="",
+        cluster="",
+        keyspace="",
+        table="",
+        table_id=schema.parameter("table_id") or "",
+        schema_version=masked.parameter(_VERSION) or "",
+    ).schema
 
     def change(message: dict[str, Any]) -> dict[str, Any]:
         result = dict(message)
@@ -71,6 +87,7 @@ def mask_update(schema: Schema, masks: Masks) -> tuple[Schema, Change | None]:
         if change_row is not None and message.get("rows"):
             result["rows"] = [change_row(row, names) for row in message["rows"]]
         return result
+
     return masked, change
 
 
@@ -81,8 +98,10 @@ def refuse_key_columns(schema: Schema, masks: Masks) -> None:
         column = f"{table}.{column_name(field.name)}"
         rule = masks.rule_of(column)
         if rule is not None:
-            raise ConfigInvalid(f"mask {rule} can't mask {column} in partition updates: it is a column of the primary key, by "
-                                f"which rows are merged. Leave it out of the rule, {_OTHERS}")
+            raise ConfigInvalid(
+                f"mask {rule} can't mask {column} in partition updates: it is a column of the primary key, by "
+                f"which rows are merged. Leave it out of the rule, {_OTHERS}"
+            )
 
 
 def refuse_raw(schema: Schema, masks: Masks) -> None:
@@ -91,13 +110,16 @@ def refuse_raw(schema: Schema, masks: Masks) -> None:
     for column in definition.columns:
         rule = masks.rule_of(f"{definition.keyspace}.{definition.table}.{column.name}")
         if rule is not None:
-            raise ConfigInvalid(f"mask {rule} can't mask {definition.keyspace}.{definition.table}.{column.name} in the form "
-                                f"{RAW_FORM}, which holds the database's own bytes. Set output.format=partition-update, "
-                                f"{_OTHERS}")
+            raise ConfigInvalid(
+                f"mask {rule} can't mask {definition.keyspace}.{definition.table}.{column.name} in the form "
+                f"{RAW_FORM}, which holds the database's own bytes. Set output.format=partition-update, "
+                f"{_OTHERS}"
+            )
 
 
-def _part(member: Field | None, table: str, masks: Masks, salts: tuple[str, ...]) -> tuple[
-        Schema | None, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] | None]:
+def _part(
+    member: Field | None, table: str, masks: Masks, salts: tuple[str, ...]
+) -> tuple[Schema | None, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] | None]:
     """The schema of masked rows (regular or static), and what masks a row with the values of its partition key."""
     if member is None:
         return None, None
@@ -113,7 +135,9 @@ def _part(member: Field | None, table: str, masks: Masks, salts: tuple[str, ...]
     if not found or cells is None:
         return row, None
     masked = replace(cells.schema, fields=tuple(fields))
-    schema = replace(row, fields=tuple(Field("cells", masked) if field.name == "cells" else field for field in row.fields))
+    schema = replace(
+        row, fields=tuple(Field("cells", masked) if field.name == "cells" else field for field in row.fields)
+    )
     steps = [(name, mask.convert) for name, mask in found.items() if mask.convert is not None]
     by_row = row_masker(list(found.items()))
 
@@ -130,6 +154,7 @@ def _part(member: Field | None, table: str, masks: Masks, salts: tuple[str, ...]
             by_row(whole)
             after.update((name, whole[name]) for name, mask in found.items() if mask.convert is None and name in before)
         return {**value, "cells": after}
+
     return schema, change
 
 
@@ -139,13 +164,18 @@ def _mask(column: str, schema: Schema, masks: Masks, salts: tuple[str, ...]) -> 
         return None
     inner = schema.value_schema
     if (schema.name or "").endswith(f".{UDT_FIELDS}") or (
-            schema.type is Type.ARRAY and inner is not None and (inner.name or "").endswith(f".{ELEMENT}")):
-        raise ConfigInvalid(f"mask {rule} can't mask {column} in partition updates: it is a collection or a user-defined type "
-                            f"that is not frozen, of which single elements are written. Leave it out of the rule, {_OTHERS}")
+        schema.type is Type.ARRAY and inner is not None and (inner.name or "").endswith(f".{ELEMENT}")
+    ):
+        raise ConfigInvalid(
+            f"mask {rule} can't mask {column} in partition updates: it is a collection or a user-defined type "
+            f"that is not frozen, of which single elements are written. Leave it out of the rule, {_OTHERS}"
+        )
     mask = masks.for_column(Target(column, schema, fields=salts))
     if mask is not None and mask.nulls:
-        raise ConfigInvalid(f"mask {rule} with nulls=mask can't mask {column} in partition updates, where a column that was "
-                            f"not written is null. Leave nulls at keep, {_OTHERS}")
+        raise ConfigInvalid(
+            f"mask {rule} with nulls=mask can't mask {column} in partition updates, where a column that was "
+            f"not written is null. Leave nulls at keep, {_OTHERS}"
+        )
     return mask
 
 
@@ -159,8 +189,10 @@ def _typed(masked: Schema, before: Schema) -> Schema:
 def _masked_types(before: Schema | None, after: Schema | None) -> list[tuple[str, str]]:
     """Names and new CQL types of the columns whose type a mask changes."""
     old, new = (_columns(row, "cells") if row is not None else () for row in (before, after))
-    pairs = [(field.name, each.schema.parameter(CQL_TYPE) or "", field.schema.parameter(CQL_TYPE) or "")
-             for each, field in zip(old, new, strict=True)]
+    pairs = [
+        (field.name, each.schema.parameter(CQL_TYPE) or "", field.schema.parameter(CQL_TYPE) or "")
+        for each, field in zip(old, new, strict=True)
+    ]
     return [(name, now) for name, was, now in pairs if was.replace("varchar", "text") != now.replace("varchar", "text")]
 
 

@@ -1,4 +1,5 @@
 """Where a run begins, and whether it reads the tables first."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,8 +41,9 @@ class Beginning(NamedTuple):
     initial: bool
 
 
-async def begin(settings: StreamSettings, saved: Iterable[tuple[Position, Position]], server: Server,
-                info: ServerInfo) -> Beginning:
+async def begin(
+    settings: StreamSettings, saved: Iterable[tuple[Position, Position]], server: Server, info: ServerInfo
+) -> Beginning:
     """Decide where to begin.
 
     Raises:
@@ -53,24 +55,35 @@ async def begin(settings: StreamSettings, saved: Iterable[tuple[Position, Positi
     plan = settings.plan
     begun = start.start_of(settings.prefix, settings.shard, pairs)
     pull = plan.pull == "always" or (
-        plan.pull == "initial" and start.needs_initial(settings.prefix, settings.shard, pairs, INITIAL))
+        plan.pull == "initial" and start.needs_initial(settings.prefix, settings.shard, pairs, INITIAL)
+    )
     place = begun.place
     # Debezium says in the offset if its own snapshot has not come to its end: then its place is where it would begin again.
-    unfinished = any(offset.get("snapshot") not in {None, False, "false"} for partition, offset in pairs
-                     if start.is_stream(settings.prefix, partition) and start.LAYOUT not in offset)
+    unfinished = any(
+        offset.get("snapshot") not in {None, False, "false"}
+        for partition, offset in pairs
+        if start.is_stream(settings.prefix, partition) and start.LAYOUT not in offset
+    )
     if place is None or (pull and unfinished):
         place = await _new_place(settings, server, info)
-        return Beginning(begun._replace(place=None, resume=start.Resume(), done=()), place, by_gtid=False, same_server=True,
-                         initial=pull)
+        return Beginning(
+            begun._replace(place=None, resume=start.Resume(), done=()),
+            place,
+            by_gtid=False,
+            same_server=True,
+            initial=pull,
+        )
     logs = [name for name, _ in await server.logs()]
     same = place.file in logs and begun.resume.server in {0, info.server_id}
     by_gtid = bool(place.gtids) and (not same or not begun.resume.server)
     if not same and not by_gtid:
         kept = f"has {logs[0]} to {logs[-1]}" if logs else "has none"
-        raise PurgedError(f"the binlog of the saved place {place.file}:{place.pos} is not at {info.address} any more, which "
-                          f"{kept}, and without GTIDs the place can't be found on another server: keep binlogs longer "
-                          "(binlog_expire_logs_seconds), and begin anew: reset the connector's offsets, or set "
-                          "snapshot.mode=when_needed")
+        raise PurgedError(
+            f"the binlog of the saved place {place.file}:{place.pos} is not at {info.address} any more, which "
+            f"{kept}, and without GTIDs the place can't be found on another server: keep binlogs longer "
+            "(binlog_expire_logs_seconds), and begin anew: reset the connector's offsets, or set "
+            "snapshot.mode=when_needed"
+        )
     if same and info.mariadb and not place.gtids:
         place = msgspec.structs.replace(place, gtids=await server.gtids_at(place))
     return Beginning(begun, place, by_gtid, same, initial=pull)

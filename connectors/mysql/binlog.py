@@ -4,6 +4,7 @@ Logging in is done by the driver, in a thread. After that the server only sends,
 into a large buffer, and only when the reader asks for more. So a slow reader holds the server back by TCP itself, and besides
 the system's buffer of the connection there is one of a megabyte (or the size of the largest event).
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -94,7 +95,9 @@ class BinlogClient:
         context = await asyncio.to_thread(ssl_context, self._settings.tls)
         addresses = self._settings.addresses()
         if not self._use_gtid and len(addresses) > 1:
-            self._log.warning("without GTIDs the position counts at %s only: the other servers are not tried", addresses[0])
+            self._log.warning(
+                "without GTIDs the position counts at %s only: the other servers are not tried", addresses[0]
+            )
             addresses = addresses[:1]
         failed: list[MillraceError] = []
         for address in addresses:
@@ -114,8 +117,18 @@ class BinlogClient:
     async def _start(self, address: Address, context: ssl.SSLContext | None) -> ServerInfo:
         given_up = threading.Event()
         session = await _in_thread(
-            functools.partial(log_in, self._settings, address, context, self._place, by_gtid=self._use_gtid,
-                              annotate=self._annotate, given_up=given_up), given_up)
+            functools.partial(
+                log_in,
+                self._settings,
+                address,
+                context,
+                self._place,
+                by_gtid=self._use_gtid,
+                annotate=self._annotate,
+                given_up=given_up,
+            ),
+            given_up,
+        )
         self._session = session
         self._error = None
         self._framer = Framer(verify=self._settings.verify_checksums, size=self._read_bytes)
@@ -125,9 +138,15 @@ class BinlogClient:
             await self._wait(self._settings.connect_timeout_s)
         self._ready = self.take()
         info = session.info
-        self._log.info("reading the binlog of %s %s at %s as server %d%s, from %s", info.flavor, info.version_text, address,
-                       session.server_id, " (TLS)" if info.encrypted else "",
-                       f"GTIDs {self._place.gtids}" if session.by_gtid else f"{self._place.file}:{self._place.pos}")
+        self._log.info(
+            "reading the binlog of %s %s at %s as server %d%s, from %s",
+            info.flavor,
+            info.version_text,
+            address,
+            session.server_id,
+            " (TLS)" if info.encrypted else "",
+            f"GTIDs {self._place.gtids}" if session.by_gtid else f"{self._place.file}:{self._place.pos}",
+        )
         return info
 
     async def read(self) -> list[bytes]:
@@ -227,7 +246,9 @@ class BinlogClient:
         try:
             room = framer.room()
             count = connection.recv_into(room)
-            while count > 0 and count < len(room) and isinstance(connection, ssl.SSLSocket):  # it gives 16 KiB at a time
+            while (
+                count > 0 and count < len(room) and isinstance(connection, ssl.SSLSocket)
+            ):  # it gives 16 KiB at a time
                 framer.filled(count)
                 count = -1
                 room = framer.room()
@@ -260,8 +281,10 @@ class BinlogClient:
             async with asyncio.timeout(patience):
                 await waiting
         except TimeoutError:
-            raise Retriable(f"{self._where()} has said nothing for {patience:g} s, not even a heartbeat: the binlog connection "
-                            "is taken as lost") from None
+            raise Retriable(
+                f"{self._where()} has said nothing for {patience:g} s, not even a heartbeat: the binlog connection "
+                "is taken as lost"
+            ) from None
         finally:
             if self._session is session:  # else it is closed, and the number may be another's by now
                 (loop.remove_writer if writing else loop.remove_reader)(number)

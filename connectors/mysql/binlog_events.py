@@ -3,6 +3,7 @@
 Rows themselves are decoded elsewhere; here is what frames them. Integers are little endian unless said otherwise. A function
 that is given a cut event raises ``Fatal``.
 """
+
 from __future__ import annotations
 
 import codecs
@@ -179,15 +180,23 @@ def format_description(event: bytes) -> FormatDescription:
     if lengths[types.TABLE_MAP - 1] != 8:
         raise Fatal(f"the binlog of server {server} has table numbers of another size; upgrade the server")
     if algorithm not in {0, 1, 255}:
-        raise Fatal(f"the binlog of server {server} has checksums of the unknown kind {algorithm}; "
-                    "SET GLOBAL binlog_checksum=CRC32")
+        raise Fatal(
+            f"the binlog of server {server} has checksums of the unknown kind {algorithm}; "
+            "SET GLOBAL binlog_checksum=CRC32"
+        )
     return FormatDescription(server, algorithm == 1, lengths)
 
 
 def rotate(event: bytes) -> Rotate:
     """A ROTATE event."""
-    return _read("ROTATE", event, lambda: Rotate(
-        event[HEADER_SIZE + 8:].rstrip(b"\0").decode("utf-8", "surrogateescape"), _U64.unpack_from(event, HEADER_SIZE)[0]))
+    return _read(
+        "ROTATE",
+        event,
+        lambda: Rotate(
+            event[HEADER_SIZE + 8 :].rstrip(b"\0").decode("utf-8", "surrogateescape"),
+            _U64.unpack_from(event, HEADER_SIZE)[0],
+        ),
+    )
 
 
 def query(event: bytes) -> Query:
@@ -198,10 +207,10 @@ def query(event: bytes) -> Query:
 def _query(event: bytes) -> Query:
     thread, duration, schema_length, error, status_length = _QUERY.unpack_from(event, HEADER_SIZE)
     at = HEADER_SIZE + _QUERY.size
-    status = event[at: at + status_length]
+    status = event[at : at + status_length]
     at += status_length
-    schema = event[at: at + schema_length].decode("utf-8", "replace")
-    text = event[at + schema_length + 1:]
+    schema = event[at : at + schema_length].decode("utf-8", "replace")
+    text = event[at + schema_length + 1 :]
     collation, micros, xid = _status(status) if status else (0, None, None)
     return Query(thread, schema, text.decode(python_codec(collation), "replace"), micros, error, duration, xid)
 
@@ -225,7 +234,7 @@ def _status(data: bytes) -> tuple[int, int | None, int | None]:
         elif code == 4:
             collation = _U16.unpack_from(data, at)[0]
         elif code in {13, 128}:
-            micros = int.from_bytes(data[at: at + 3], "little")
+            micros = int.from_bytes(data[at : at + 3], "little")
         elif code in {17, 129}:
             xid = _U64.unpack_from(data, at)[0]
         at += size
@@ -259,10 +268,11 @@ def xid(event: bytes) -> int:
 
 def xa_prepare(event: bytes) -> Xa:
     """An XA_PREPARE event."""
+
     def read() -> Xa:
         one_phase, form, first, second = struct.unpack_from("<BIII", event, HEADER_SIZE)
         at = HEADER_SIZE + 13
-        return Xa(bool(one_phase), _xa_name(event[at: at + first], event[at + first: at + first + second], form))
+        return Xa(bool(one_phase), _xa_name(event[at : at + first], event[at + first : at + first + second], form))
 
     return _read("XA_PREPARE", event, read)
 
@@ -297,25 +307,32 @@ def _mariadb_gtid(event: bytes) -> Gtid:
             at += 8 if extra & 0x0C else 0
         if extra & 0x10:
             thread = _U32.unpack_from(event, at)[0]
-    return Gtid(text, bool(flags & 1), bool(flags & 0x20), thread=thread, prepared=bool(flags & 0x40),
-                completed=bool(flags & 0x80), alter=alter)
+    return Gtid(
+        text,
+        bool(flags & 1),
+        bool(flags & 0x20),
+        thread=thread,
+        prepared=bool(flags & 0x40),
+        completed=bool(flags & 0x80),
+        alter=alter,
+    )
 
 
 def _mysql_gtid(event: bytes) -> Gtid:
     at = HEADER_SIZE
     text = ""
     if event[4] == types.GTID:
-        text = f"{uuid_text(event[at + 1: at + 17])}:{_U64.unpack_from(event, at + 17)[0]}"
+        text = f"{uuid_text(event[at + 1 : at + 17])}:{_U64.unpack_from(event, at + 17)[0]}"
     immediate = original = length = 0
     at += 25
     if len(event) >= at + 17 + 7 and event[at] == 2:  # logical clock, then what MySQL 8 has added
         at += 17
-        immediate = int.from_bytes(event[at: at + 7], "little")
+        immediate = int.from_bytes(event[at : at + 7], "little")
         at += 7
         original = immediate & ((1 << 55) - 1)
         if immediate >> 55:
             immediate = original
-            original = int.from_bytes(event[at: at + 7], "little")
+            original = int.from_bytes(event[at : at + 7], "little")
             at += 7
         if at < len(event):
             length, at = lenenc(event, at)
@@ -330,8 +347,10 @@ def _tagged_gtid(event: bytes) -> Gtid:
     end = min(HEADER_SIZE + size, len(event))
     last, at = varlen(event, at)
     if version != 1 or last > 12:
-        raise Fatal(f"the tagged GTID event at {header(event)} is of version {version} with field {last - 1}, which this "
-                    "program does not know: upgrade it")
+        raise Fatal(
+            f"the tagged GTID event at {header(event)} is of version {version} with field {last - 1}, which this "
+            "program does not know: upgrade it"
+        )
     uuid, tag, found = bytes(16), "", {}
     while at < end:
         field, at = varlen(event, at)
@@ -343,7 +362,7 @@ def _tagged_gtid(event: bytes) -> Gtid:
             uuid = bytes(parts)
         elif field == 3:
             length, at = varlen(event, at)
-            tag = event[at: at + length].decode("ascii", "replace")
+            tag = event[at : at + length].decode("ascii", "replace")
             at += length
         elif field <= 11:
             found[field], at = varlen(event, at)
@@ -357,6 +376,7 @@ def _tagged_gtid(event: bytes) -> Gtid:
 
 def gtid_list(event: bytes) -> list[tuple[int, int, int]]:
     """A GTID_LIST event of MariaDB: domain, server and sequence number of the last transactions before it."""
+
     def read() -> list[tuple[int, int, int]]:
         count = _U32.unpack_from(event, HEADER_SIZE)[0] & 0x0FFFFFFF
         start = HEADER_SIZE + 4
@@ -393,7 +413,7 @@ def heartbeat(event: bytes) -> Rotate:
         while at < len(event) and event[at]:
             size, start = lenenc(event, at + 1)
             if event[at] == 1:
-                file = event[start: start + size].decode("utf-8", "surrogateescape")
+                file = event[start : start + size].decode("utf-8", "surrogateescape")
             elif event[at] == 2:
                 pos = lenenc(event, start)[0]
             at = start + size
@@ -404,7 +424,7 @@ def heartbeat(event: bytes) -> Rotate:
 
 def table_id(event: bytes) -> int:
     """The table number of a TABLE_MAP event."""
-    return int.from_bytes(event[HEADER_SIZE: HEADER_SIZE + 6], "little")
+    return int.from_bytes(event[HEADER_SIZE : HEADER_SIZE + 6], "little")
 
 
 def rows_header(event: bytes) -> RowsHeader:
@@ -435,13 +455,13 @@ def _rows_header(event: bytes, kind: int, plain: int) -> RowsHeader:
     stop = at + width
     after = None
     if plain in types.UPDATES:
-        after = event[stop: stop + width]
+        after = event[stop : stop + width]
         start = stop + width
     else:
         start = stop
     if start > len(event):
         raise _cut(types.type_name(kind), event)
-    return RowsHeader(low | high << 32, flags, columns, event[at: stop], after, start)
+    return RowsHeader(low | high << 32, flags, columns, event[at:stop], after, start)
 
 
 def uncompressed(event: bytes) -> bytes:
@@ -459,8 +479,11 @@ def uncompressed(event: bytes) -> bytes:
         if kind not in types.COMPRESSED:
             raise Fatal(f"{types.type_name(kind)} is no compressed event")
         older = kind <= types.DELETE_ROWS_COMPRESSED_V1
-        plain = kind - (types.WRITE_ROWS_COMPRESSED_V1 - types.WRITE_ROWS_V1 if older
-                        else types.WRITE_ROWS_COMPRESSED - types.WRITE_ROWS)
+        plain = kind - (
+            types.WRITE_ROWS_COMPRESSED_V1 - types.WRITE_ROWS_V1
+            if older
+            else types.WRITE_ROWS_COMPRESSED - types.WRITE_ROWS
+        )
         try:
             start = _rows_header(event, kind, plain).start
         except (IndexError, struct.error) as error:
@@ -476,19 +499,25 @@ def _inflated(event: bytes, start: int, kind: int) -> bytes:
     head = event[start] if start < len(event) else 0
     width = head & 7
     if not head & 0x80 or head & 0x70 or not 1 <= width <= 4:
-        raise Fatal(f"a {types.type_name(kind)} event is compressed in an unknown way (0x{head:02x}); upgrade this program, or "
-                    "SET GLOBAL log_bin_compress=OFF and begin behind it")
-    length = int.from_bytes(event[start + 1: start + 1 + width], "big")
+        raise Fatal(
+            f"a {types.type_name(kind)} event is compressed in an unknown way (0x{head:02x}); upgrade this program, or "
+            "SET GLOBAL log_bin_compress=OFF and begin behind it"
+        )
+    length = int.from_bytes(event[start + 1 : start + 1 + width], "big")
     inflater = zlib.decompressobj()
     try:
         # One byte more than announced, so that too long data shows without being kept.
-        body = inflater.decompress(memoryview(event)[start + 1 + width:], length + 1)
+        body = inflater.decompress(memoryview(event)[start + 1 + width :], length + 1)
     except zlib.error as error:
-        raise Fatal(f"the data of a {types.type_name(kind)} event can't be uncompressed: {error}; check the binlog with "
-                    "mysqlbinlog or mariadb-binlog") from error
+        raise Fatal(
+            f"the data of a {types.type_name(kind)} event can't be uncompressed: {error}; check the binlog with "
+            "mysqlbinlog or mariadb-binlog"
+        ) from error
     if len(body) != length or not inflater.eof:
-        raise Fatal(f"a {types.type_name(kind)} event holds {len(body)} bytes, whole or not, in place of {length}; check "
-                    "the binlog")
+        raise Fatal(
+            f"a {types.type_name(kind)} event holds {len(body)} bytes, whole or not, in place of {length}; check "
+            "the binlog"
+        )
     return body
 
 
@@ -517,7 +546,7 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
     width = {252: 2, 253: 3, 254: 8}.get(first, 0)
     if not width or at + 1 + width > len(data):
         raise IndexError(f"no length-encoded integer at {at}")
-    return int.from_bytes(data[at + 1: at + 1 + width], "little"), at + 1 + width
+    return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width
 
 
 def varlen(data: bytes, at: int) -> tuple[int, int]:
@@ -526,7 +555,7 @@ def varlen(data: bytes, at: int) -> tuple[int, int]:
     width = (~first & 0xFF & -(~first & 0xFF)).bit_length() if first != 0xFF else 9
     if at + width > len(data):
         raise IndexError(f"no integer at {at}")
-    number = int.from_bytes(data[at: at + width], "little")
+    number = int.from_bytes(data[at : at + width], "little")
     return (number >> 8 if width == 9 else number >> width), at + width
 
 
@@ -538,5 +567,7 @@ def _read(what: str, event: bytes, parse: Callable[[], _T]) -> _T:
 
 
 def _cut(what: str, event: bytes) -> Fatal:
-    return Fatal(f"a {what} event of {len(event)} bytes is cut or not of the known form: {event[:64].hex()}; check the binlog "
-                 "with mysqlbinlog or mariadb-binlog at that place")
+    return Fatal(
+        f"a {what} event of {len(event)} bytes is cut or not of the known form: {event[:64].hex()}; check the binlog "
+        "with mysqlbinlog or mariadb-binlog at that place"
+    )

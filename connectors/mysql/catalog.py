@@ -1,4 +1,5 @@
 """What ``information_schema`` says about tables."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -17,9 +18,24 @@ if TYPE_CHECKING:
 _BATCH: Final = 200
 #: What ``column_from_catalog`` gets, by these names.
 COLUMNS: Final = (
-    "TABLE_SCHEMA", "TABLE_NAME", "COLUMN_NAME", "ORDINAL_POSITION", "COLUMN_DEFAULT", "IS_NULLABLE", "DATA_TYPE",
-    "CHARACTER_MAXIMUM_LENGTH", "CHARACTER_OCTET_LENGTH", "NUMERIC_PRECISION", "NUMERIC_SCALE", "DATETIME_PRECISION",
-    "CHARACTER_SET_NAME", "COLLATION_NAME", "COLUMN_TYPE", "COLUMN_KEY", "EXTRA", "COLUMN_COMMENT",
+    "TABLE_SCHEMA",
+    "TABLE_NAME",
+    "COLUMN_NAME",
+    "ORDINAL_POSITION",
+    "COLUMN_DEFAULT",
+    "IS_NULLABLE",
+    "DATA_TYPE",
+    "CHARACTER_MAXIMUM_LENGTH",
+    "CHARACTER_OCTET_LENGTH",
+    "NUMERIC_PRECISION",
+    "NUMERIC_SCALE",
+    "DATETIME_PRECISION",
+    "CHARACTER_SET_NAME",
+    "COLLATION_NAME",
+    "COLUMN_TYPE",
+    "COLUMN_KEY",
+    "EXTRA",
+    "COLUMN_COMMENT",
 )
 _TABLES: Final = "TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 
@@ -37,14 +53,18 @@ async def table_names(connection: Connection, databases: Collection[str] | None 
     if databases is not None and not databases:
         return []
     where = "" if databases is None else f" AND TABLE_SCHEMA IN ({_marks(len(databases))})"
-    rows = await query(connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "  # noqa: S608 - marks only
-                                   f"WHERE {_TABLES}{where} ORDER BY TABLE_SCHEMA, TABLE_NAME",
-                       None if databases is None else tuple(databases))
+    rows = await query(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "  # noqa: S608 - marks only
+        f"WHERE {_TABLES}{where} ORDER BY TABLE_SCHEMA, TABLE_NAME",
+        None if databases is None else tuple(databases),
+    )
     return [TableName(_text(database), _text(table)) for database, table in rows]
 
 
-async def captured(connection: Connection, wanted: Callable[[TableName], bool],
-                   database: Callable[[str], bool] | None = None) -> list[TableName]:
+async def captured(
+    connection: Connection, wanted: Callable[[TableName], bool], database: Callable[[str], bool] | None = None
+) -> list[TableName]:
     """The tables that ``wanted`` says yes to; ``database`` spares asking for those of others.
 
     Raises:
@@ -76,7 +96,9 @@ async def definitions(connection: Connection, names: Iterable[TableName]) -> dic
         columns: dict[TableName, list[Any]] = {}
         for row in rows:
             values = dict(zip(COLUMNS, row, strict=True))
-            values["COLLATION_ID"] = collations.get(_text(values["COLLATION_NAME"])) if values["COLLATION_NAME"] else None
+            values["COLLATION_ID"] = (
+                collations.get(_text(values["COLLATION_NAME"])) if values["COLLATION_NAME"] else None
+            )
             name = TableName(_text(values["TABLE_SCHEMA"]), _text(values["TABLE_NAME"]))
             try:
                 columns.setdefault(name, []).append(column_from_catalog(values))
@@ -96,8 +118,12 @@ async def estimates(connection: Connection, names: Iterable[TableName]) -> dict[
     """
     found: dict[TableName, int] = {}
     for batch in _batches(names):
-        rows = await query(connection, "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES "  # noqa: S608
-                                       f"WHERE {_among(len(batch))}", _flat(batch))
+        rows = await query(
+            connection,
+            "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES "  # noqa: S608
+            f"WHERE {_among(len(batch))}",
+            _flat(batch),
+        )
         found |= {TableName(_text(row[0]), _text(row[1])): int(row[2]) for row in rows if row[2] is not None}
     return found
 
@@ -110,21 +136,30 @@ async def comments(connection: Connection, names: Iterable[TableName]) -> dict[T
     """
     found: dict[TableName, str] = {}
     for batch in _batches(names):
-        rows = await query(connection, "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_COMMENT FROM information_schema.TABLES "  # noqa: S608
-                                       f"WHERE {_among(len(batch))}", _flat(batch))
+        rows = await query(
+            connection,
+            "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_COMMENT FROM information_schema.TABLES "  # noqa: S608
+            f"WHERE {_among(len(batch))}",
+            _flat(batch),
+        )
         found |= {TableName(_text(row[0]), _text(row[1])): _text(row[2]) for row in rows if row[2]}
     return found
 
 
 async def _columns(connection: Connection, batch: Sequence[TableName]) -> list[tuple[Any, ...]]:
-    return await query(connection, f"SELECT {', '.join(COLUMNS)} FROM information_schema.COLUMNS WHERE "  # noqa: S608 - constants
-                                   f"{_among(len(batch))} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION", _flat(batch))
+    return await query(
+        connection,
+        f"SELECT {', '.join(COLUMNS)} FROM information_schema.COLUMNS WHERE "  # noqa: S608 - constants
+        f"{_among(len(batch))} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
+        _flat(batch),
+    )
 
 
 async def _collations(connection: Connection) -> dict[str, int]:
     try:  # MariaDB from 10.10 on: names in COLLATIONS lack the character set
-        rows = await query(connection, "SELECT FULL_COLLATION_NAME, ID FROM "
-                                       "information_schema.COLLATION_CHARACTER_SET_APPLICABILITY")
+        rows = await query(
+            connection, "SELECT FULL_COLLATION_NAME, ID FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
+        )
     except Fatal:
         rows = await query(connection, "SELECT COLLATION_NAME, ID FROM information_schema.COLLATIONS")
     return {_text(name): int(number) for name, number in rows if number is not None}
@@ -133,18 +168,32 @@ async def _collations(connection: Connection) -> dict[str, int]:
 async def _keys(connection: Connection, batch: Sequence[TableName]) -> dict[TableName, tuple[tuple[str, ...], bool]]:
     """The columns of each table's primary key, else of its first unique index over whole columns without NULL; which it is."""
     rows = await query(
-        connection, "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE "  # noqa: S608 - marks only
-                    f"FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {_among(len(batch))} "
-                    "ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX", _flat(batch))
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE "  # noqa: S608 - marks only
+        f"FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {_among(len(batch))} "
+        "ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX",
+        _flat(batch),
+    )
     indexes: dict[TableName, dict[str, list[tuple[Any, ...]]]] = {}
     for database, table, index, *part in rows:
-        indexes.setdefault(TableName(_text(database), _text(table)), {}).setdefault(_text(index), []).append(tuple(part))
+        indexes.setdefault(TableName(_text(database), _text(table)), {}).setdefault(_text(index), []).append(
+            tuple(part)
+        )
     found: dict[TableName, tuple[tuple[str, ...], bool]] = {}
     for name, members in indexes.items():
         primary = members.get("PRIMARY")
-        usable = {"PRIMARY": primary} if primary is not None else {
-            index: parts for index, parts in members.items()
-            if all(column is not None and whole is None and _text(nullable) != "YES" for column, whole, nullable in parts)}
+        usable = (
+            {"PRIMARY": primary}
+            if primary is not None
+            else {
+                index: parts
+                for index, parts in members.items()
+                if all(
+                    column is not None and whole is None and _text(nullable) != "YES"
+                    for column, whole, nullable in parts
+                )
+            }
+        )
         index = next(iter(usable), None) if len(usable) < 2 else await _first_index(connection, name, usable)
         if index is not None:
             found[name] = tuple(_text(column) for column, _, _ in usable[index] or ()), primary is not None
@@ -174,7 +223,7 @@ def _batches(names: Iterable[TableName]) -> Iterator[list[TableName]]:
         wanted.setdefault(name.database, []).append(name)
     for group in wanted.values():
         for start in range(0, len(group), _BATCH):
-            yield group[start:start + _BATCH]
+            yield group[start : start + _BATCH]
 
 
 def _marks(count: int) -> str:
@@ -182,7 +231,11 @@ def _marks(count: int) -> str:
 
 
 def _among(count: int) -> str:
-    return "TABLE_SCHEMA = %s AND TABLE_NAME = %s" if count == 1 else f"TABLE_SCHEMA = %s AND TABLE_NAME IN ({_marks(count)})"
+    return (
+        "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+        if count == 1
+        else f"TABLE_SCHEMA = %s AND TABLE_NAME IN ({_marks(count)})"
+    )
 
 
 def _flat(batch: Sequence[TableName]) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
 """Columns from ``information_schema.COLUMNS``, in the form in which table maps describe them. Pure."""
+
 from __future__ import annotations
 
 import re
@@ -14,19 +15,59 @@ if TYPE_CHECKING:
 
 #: What ``column_from_catalog`` needs of ``information_schema.COLUMNS``.
 CATALOG_COLUMNS: Final = (
-    "COLUMN_NAME", "DATA_TYPE", "COLUMN_TYPE", "IS_NULLABLE", "CHARACTER_OCTET_LENGTH", "NUMERIC_PRECISION", "NUMERIC_SCALE",
-    "DATETIME_PRECISION", "CHARACTER_SET_NAME", "COLUMN_DEFAULT", "COLUMN_COMMENT", "EXTRA")
+    "COLUMN_NAME",
+    "DATA_TYPE",
+    "COLUMN_TYPE",
+    "IS_NULLABLE",
+    "CHARACTER_OCTET_LENGTH",
+    "NUMERIC_PRECISION",
+    "NUMERIC_SCALE",
+    "DATETIME_PRECISION",
+    "CHARACTER_SET_NAME",
+    "COLUMN_DEFAULT",
+    "COLUMN_COMMENT",
+    "EXTRA",
+)
 
 _CODES: Final[dict[str, int]] = {
-    "tinyint": codes.TINY, "smallint": codes.SHORT, "mediumint": codes.INT24, "int": codes.LONG, "bigint": codes.LONGLONG,
-    "float": codes.FLOAT, "double": codes.DOUBLE, "decimal": codes.DECIMAL, "bit": codes.BIT, "year": codes.YEAR,
-    "date": codes.DATE, "time": codes.TIME2, "datetime": codes.DATETIME2, "timestamp": codes.TIMESTAMP2, "char": codes.STRING,
-    "binary": codes.STRING, "varchar": codes.VARCHAR, "varbinary": codes.VARCHAR, "enum": codes.ENUM, "set": codes.SET,
-    "uuid": codes.STRING, "inet4": codes.STRING, "inet6": codes.STRING, "json": codes.JSON, "boolean": codes.TINY,
+    "tinyint": codes.TINY,
+    "smallint": codes.SHORT,
+    "mediumint": codes.INT24,
+    "int": codes.LONG,
+    "bigint": codes.LONGLONG,
+    "float": codes.FLOAT,
+    "double": codes.DOUBLE,
+    "decimal": codes.DECIMAL,
+    "bit": codes.BIT,
+    "year": codes.YEAR,
+    "date": codes.DATE,
+    "time": codes.TIME2,
+    "datetime": codes.DATETIME2,
+    "timestamp": codes.TIMESTAMP2,
+    "char": codes.STRING,
+    "binary": codes.STRING,
+    "varchar": codes.VARCHAR,
+    "varbinary": codes.VARCHAR,
+    "enum": codes.ENUM,
+    "set": codes.SET,
+    "uuid": codes.STRING,
+    "inet4": codes.STRING,
+    "inet6": codes.STRING,
+    "json": codes.JSON,
+    "boolean": codes.TINY,
 }
 _BLOBS: Final = {"tiny": 1, "": 2, "medium": 3, "long": 4}
-_SHAPES: Final = {"geometry": 0, "point": 1, "linestring": 2, "polygon": 3, "multipoint": 4, "multilinestring": 5,
-                  "multipolygon": 6, "geometrycollection": 7, "geomcollection": 7}
+_SHAPES: Final = {
+    "geometry": 0,
+    "point": 1,
+    "linestring": 2,
+    "polygon": 3,
+    "multipoint": 4,
+    "multilinestring": 5,
+    "multipolygon": 6,
+    "geometrycollection": 7,
+    "geomcollection": 7,
+}
 _FIXED_LENGTHS: Final = {"uuid": 16, "inet4": 4, "inet6": 16}
 _OLD_TIME: Final = re.compile(r"/\* mariadb-5\.3 \*/|/\* 5\.5 binary format \*/")
 _OLD: Final = {codes.TIMESTAMP2: codes.TIMESTAMP, codes.DATETIME2: codes.DATETIME, codes.TIME2: codes.TIME}
@@ -58,11 +99,20 @@ def column_from_catalog(row: Mapping[str, Any]) -> Column:
     default = row["COLUMN_DEFAULT"]
     extra = _text(row["EXTRA"] or "")
     return Column(
-        name=name, type=code, meta=meta, nullable=_text(row["IS_NULLABLE"]).upper() == "YES",
-        unsigned=_unsigned(declared, members), collation=collation, members=members,
-        geometry=_SHAPES.get(base), visible="INVISIBLE" not in extra.upper(), declared=declared,
+        name=name,
+        type=code,
+        meta=meta,
+        nullable=_text(row["IS_NULLABLE"]).upper() == "YES",
+        unsigned=_unsigned(declared, members),
+        collation=collation,
+        members=members,
+        geometry=_SHAPES.get(base),
+        visible="INVISIBLE" not in extra.upper(),
+        declared=declared,
         default=None if default is None else _text(default),
-        comment=_text(row["COLUMN_COMMENT"] or ""), extra=extra)
+        comment=_text(row["COLUMN_COMMENT"] or ""),
+        extra=extra,
+    )
 
 
 def _text(value: object) -> str:
@@ -111,12 +161,10 @@ def _storage(base: str, declared: str, row: Mapping[str, Any], members: int) -> 
 
 def members_of(declared: str) -> tuple[str, ...]:
     """The members of ``enum('a','b')``."""
-    inside = declared[declared.index("(") + 1:]
+    inside = declared[declared.index("(") + 1 :]
     return tuple(_ESCAPE.sub(_unescape, match[1]) for match in _MEMBER.finditer(inside))
 
 
 def _unescape(match: re.Match[str]) -> str:
     escaped: str | None = match[1]
     return "'" if escaped is None else _ESCAPES.get(escaped, escaped)
-
-

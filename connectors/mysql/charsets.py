@@ -4,6 +4,7 @@ Every charset of MariaDB and MySQL is here. Where Python has no codec, or one th
 ``charset_tables`` says what the server reads. Text is the same in the stream and in full pulls, because both decode the stored
 bytes here.
 """
+
 from __future__ import annotations
 
 import codecs
@@ -30,33 +31,95 @@ class Charset(NamedTuple):
 
 
 _CHARSETS: Final[tuple[Charset, ...]] = (
-    Charset("armscii8", ""), Charset("ascii", "ascii"), Charset("big5", "big5", 2), Charset("binary", "latin-1"),
-    Charset("cp1250", "cp1250"), Charset("cp1251", "cp1251"), Charset("cp1256", ""), Charset("cp1257", "cp1257"),
-    Charset("cp850", "cp850"), Charset("cp852", "cp852"), Charset("cp866", ""), Charset("cp932", "cp932", 2),
-    Charset("dec8", ""), Charset("eucjpms", "euc_jp", 3), Charset("euckr", "cp949", 2), Charset("gb18030", "gb18030", 4),
-    Charset("gb2312", "gb2312", 2), Charset("gbk", "gbk", 2), Charset("geostd8", ""), Charset("greek", ""),
-    Charset("hebrew", ""), Charset("hp8", "hp-roman8"), Charset("keybcs2", ""), Charset("koi8r", "koi8-r"),
-    Charset("koi8u", ""), Charset("latin1", ""), Charset("latin2", "iso8859-2"), Charset("latin5", "iso8859-9"),
-    Charset("latin7", "iso8859-13"), Charset("macce", "mac-latin2"), Charset("macroman", "mac-roman"),
-    Charset("sjis", "shift_jis", 2), Charset("swe7", ""), Charset("tis620", ""), Charset("ucs2", "utf-16-be", 2),
-    Charset("ujis", "euc_jp", 3), Charset("utf16", "utf-16-be", 4), Charset("utf16le", "utf-16-le", 4),
-    Charset("utf32", "utf-32-be", 4), Charset("utf8mb3", "utf-8", 3), Charset("utf8mb4", "utf-8", 4),
+    Charset("armscii8", ""),
+    Charset("ascii", "ascii"),
+    Charset("big5", "big5", 2),
+    Charset("binary", "latin-1"),
+    Charset("cp1250", "cp1250"),
+    Charset("cp1251", "cp1251"),
+    Charset("cp1256", ""),
+    Charset("cp1257", "cp1257"),
+    Charset("cp850", "cp850"),
+    Charset("cp852", "cp852"),
+    Charset("cp866", ""),
+    Charset("cp932", "cp932", 2),
+    Charset("dec8", ""),
+    Charset("eucjpms", "euc_jp", 3),
+    Charset("euckr", "cp949", 2),
+    Charset("gb18030", "gb18030", 4),
+    Charset("gb2312", "gb2312", 2),
+    Charset("gbk", "gbk", 2),
+    Charset("geostd8", ""),
+    Charset("greek", ""),
+    Charset("hebrew", ""),
+    Charset("hp8", "hp-roman8"),
+    Charset("keybcs2", ""),
+    Charset("koi8r", "koi8-r"),
+    Charset("koi8u", ""),
+    Charset("latin1", ""),
+    Charset("latin2", "iso8859-2"),
+    Charset("latin5", "iso8859-9"),
+    Charset("latin7", "iso8859-13"),
+    Charset("macce", "mac-latin2"),
+    Charset("macroman", "mac-roman"),
+    Charset("sjis", "shift_jis", 2),
+    Charset("swe7", ""),
+    Charset("tis620", ""),
+    Charset("ucs2", "utf-16-be", 2),
+    Charset("ujis", "euc_jp", 3),
+    Charset("utf16", "utf-16-be", 4),
+    Charset("utf16le", "utf-16-le", 4),
+    Charset("utf32", "utf-32-be", 4),
+    Charset("utf8mb3", "utf-8", 3),
+    Charset("utf8mb4", "utf-8", 4),
 )
 BY_NAME: Final[dict[str, Charset]] = {charset.name: charset for charset in _CHARSETS} | {
-    "utf8": Charset("utf8mb3", "utf-8", 3)}
+    "utf8": Charset("utf8mb3", "utf-8", 3)
+}
 
 #: Collation numbers below 1024 by charset, those of both servers; MariaDB's NOPAD ones are 1024 higher, see ``charset_of``.
 _COLLATIONS: Final[dict[str, tuple[int | range, ...]]] = {
-    "big5": (1, 84), "latin2": (2, 9, 21, 27, 77), "dec8": (3, 69), "cp850": (4, 80), "latin1": (5, 8, 15, 31, 47, 48, 49, 94),
-    "hp8": (6, 72), "koi8r": (7, 74), "swe7": (10, 82), "ascii": (11, 65), "ujis": (12, 91), "sjis": (13, 88),
-    "cp1251": (14, 23, 50, 51, 52), "hebrew": (16, 71), "tis620": (18, 89), "euckr": (19, 85), "latin7": (20, 41, 42, 79),
-    "koi8u": (22, 75), "gb2312": (24, 86), "greek": (25, 70), "cp1250": (26, 34, 44, 66, 99), "gbk": (28, 87),
-    "cp1257": (29, 58, 59), "latin5": (30, 78), "armscii8": (32, 64), "utf8mb3": (33, 76, 83, range(192, 224), range(576, 608)),
-    "ucs2": (35, 90, range(128, 160), range(640, 672)), "cp866": (36, 68), "keybcs2": (37, 73), "macce": (38, 43),
-    "macroman": (39, 53), "cp852": (40, 81), "utf8mb4": (45, 46, range(224, 248), range(255, 512), range(608, 640)),
-    "utf16": (54, 55, range(101, 128), range(672, 704)), "utf16le": (56, 62), "cp1256": (57, 67),
-    "utf32": (60, 61, range(160, 192), range(736, 768)), "binary": (63,), "geostd8": (92, 93), "cp932": (95, 96),
-    "eucjpms": (97, 98), "gb18030": (248, 249, 250),
+    "big5": (1, 84),
+    "latin2": (2, 9, 21, 27, 77),
+    "dec8": (3, 69),
+    "cp850": (4, 80),
+    "latin1": (5, 8, 15, 31, 47, 48, 49, 94),
+    "hp8": (6, 72),
+    "koi8r": (7, 74),
+    "swe7": (10, 82),
+    "ascii": (11, 65),
+    "ujis": (12, 91),
+    "sjis": (13, 88),
+    "cp1251": (14, 23, 50, 51, 52),
+    "hebrew": (16, 71),
+    "tis620": (18, 89),
+    "euckr": (19, 85),
+    "latin7": (20, 41, 42, 79),
+    "koi8u": (22, 75),
+    "gb2312": (24, 86),
+    "greek": (25, 70),
+    "cp1250": (26, 34, 44, 66, 99),
+    "gbk": (28, 87),
+    "cp1257": (29, 58, 59),
+    "latin5": (30, 78),
+    "armscii8": (32, 64),
+    "utf8mb3": (33, 76, 83, range(192, 224), range(576, 608)),
+    "ucs2": (35, 90, range(128, 160), range(640, 672)),
+    "cp866": (36, 68),
+    "keybcs2": (37, 73),
+    "macce": (38, 43),
+    "macroman": (39, 53),
+    "cp852": (40, 81),
+    "utf8mb4": (45, 46, range(224, 248), range(255, 512), range(608, 640)),
+    "utf16": (54, 55, range(101, 128), range(672, 704)),
+    "utf16le": (56, 62),
+    "cp1256": (57, 67),
+    "utf32": (60, 61, range(160, 192), range(736, 768)),
+    "binary": (63,),
+    "geostd8": (92, 93),
+    "cp932": (95, 96),
+    "eucjpms": (97, 98),
+    "gb18030": (248, 249, 250),
 }
 #: MariaDB's UCA 14 collations, from 2048 on.
 _UCA1400: Final = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
@@ -96,7 +159,7 @@ _THREE_BYTES: Final = 0x8F
 def _euc_extra(data: bytes, start: int, *, ms: bool) -> tuple[str, int] | None:
     """A character at ``start`` that the servers' EUC-JP has beyond Python's, and its length."""
     lead = 2 if data[start] == _THREE_BYTES else 1
-    sequence = data[start:start + lead + 1]
+    sequence = data[start : start + lead + 1]
     if len(sequence) != lead + 1 or sequence[-1] not in _EUC_CELLS:
         return None
     row, cell = sequence[-2], sequence[-1] - 0xA1
@@ -118,7 +181,7 @@ def _eucjpms_extra(data: bytes, start: int) -> tuple[str, int] | None:
 
 def _big5_extra(data: bytes, start: int) -> tuple[str, int] | None:
     """See ``_euc_extra``, of Big5."""
-    place = int.from_bytes(data[start:start + 2]) - 0xF9D6
+    place = int.from_bytes(data[start : start + 2]) - 0xF9D6
     return (BIG5_EXTRA[place], 2) if 0 <= place < len(BIG5_EXTRA) else None
 
 
@@ -127,8 +190,9 @@ def _none_extra(data: bytes, start: int) -> tuple[str, int] | None:
     return None
 
 
-def _mended(codec: str, errors: str, extra: Callable[[bytes, int], tuple[str, int] | None],
-            changed: dict[int, str]) -> Callable[[bytes], str]:
+def _mended(
+    codec: str, errors: str, extra: Callable[[bytes, int], tuple[str, int] | None], changed: dict[int, str]
+) -> Callable[[bytes], str]:
     """A decoder by a codec that lacks some characters, or names some otherwise."""
 
     def decode(data: bytes) -> str:

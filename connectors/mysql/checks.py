@@ -1,4 +1,5 @@
 """What only the server can tell of a configuration. Every complaint names the statement that mends it."""
+
 from __future__ import annotations
 
 import asyncio
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
 DEADLINE_S: Final = 20.0
 #: Tables that are tried to be read.
 _TRIED: Final = 100
-_GRANT: Final = re.compile(r"GRANT\s+(?P<rights>.+?)\s+ON\s+(?:TABLE\s+)?(?P<object>(?:`(?:[^`]|``)*`|\*|[^\s.]+)\."
-                           r"(?:`(?:[^`]|``)*`|\*|[^\s]+))\s+TO\s", re.IGNORECASE | re.DOTALL)
+_GRANT: Final = re.compile(
+    r"GRANT\s+(?P<rights>.+?)\s+ON\s+(?:TABLE\s+)?(?P<object>(?:`(?:[^`]|``)*`|\*|[^\s.]+)\."
+    r"(?:`(?:[^`]|``)*`|\*|[^\s]+))\s+TO\s",
+    re.IGNORECASE | re.DOTALL,
+)
 _COLUMN_LIST: Final = re.compile(r"\([^)]*\)")
 _SIGNAL_COLUMNS: Final = "(id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)"
 
@@ -64,8 +68,10 @@ class Grants(NamedTuple):
 
 def _covers(place: str, table: TableName) -> bool:
     database, _, name = place.partition(".")
-    pattern = "".join(".*" if char == "%" else "." if char == "_" else re.escape(char)
-                      for char in database.replace("\\_", "\0").replace("\\%", "\1"))
+    pattern = "".join(
+        ".*" if char == "%" else "." if char == "_" else re.escape(char)
+        for char in database.replace("\\_", "\0").replace("\\%", "\1")
+    )
     pattern = pattern.replace(re.escape("\0"), "_").replace(re.escape("\1"), "%")
     return re.fullmatch(pattern, table.database, re.IGNORECASE) is not None and name in ("*", table.table)
 
@@ -113,8 +119,10 @@ async def check_server(config: Config) -> Findings:
             opened = await connection.connect(connection_settings(config))
             await _check(opened, config, found)
     except TimeoutError:
-        found.error(ck.HOST, f"The server did not answer all questions within {DEADLINE_S:.0f} s; check {ck.HOST} and the way "
-                             "to it")
+        found.error(
+            ck.HOST,
+            f"The server did not answer all questions within {DEADLINE_S:.0f} s; check {ck.HOST} and the way to it",
+        )
     except ConfigInvalid as error:
         found.error(_refused(config, str(error)), str(error))
     except MillraceError as error:
@@ -152,26 +160,43 @@ def binlog_variables(info: ServerInfo, config: Config, found: Findings) -> None:
     """Complaints about the server's settings of the binlog. Pure."""
     variables = info.variables
     if not info.is_on("log_bin"):
-        found.error(ck.HOST, f"{info.address} writes no binlog: set log_bin and server_id in its configuration and restart it")
+        found.error(
+            ck.HOST, f"{info.address} writes no binlog: set log_bin and server_id in its configuration and restart it"
+        )
         return
     if (form := variables.get("binlog_format", "ROW").upper()) != "ROW":
-        found.error(ck.HOST, f"binlog_format is {form}, which does not tell which rows have changed: SET GLOBAL binlog_format "
-                             "= ROW, the same in the server's configuration, and reconnect its clients")
+        found.error(
+            ck.HOST,
+            f"binlog_format is {form}, which does not tell which rows have changed: SET GLOBAL binlog_format "
+            "= ROW, the same in the server's configuration, and reconnect its clients",
+        )
     if (image := variables.get("binlog_row_image", "FULL").upper()) != "FULL":
-        found.warn(ck.HOST, f"binlog_row_image is {image}: columns that it leaves out are null in events. For whole rows: SET "
-                            "GLOBAL binlog_row_image = FULL")
+        found.warn(
+            ck.HOST,
+            f"binlog_row_image is {image}: columns that it leaves out are null in events. For whole rows: SET "
+            "GLOBAL binlog_row_image = FULL",
+        )
     metadata = variables.get("binlog_row_metadata")
     if metadata is None:
-        found.warn(ck.HOST, f"{info.version_text} does not write the names of columns into the binlog: they are taken from "
-                            "information_schema, and changes made before an ALTER TABLE and read after it can stop the "
-                            "connector")
+        found.warn(
+            ck.HOST,
+            f"{info.version_text} does not write the names of columns into the binlog: they are taken from "
+            "information_schema, and changes made before an ALTER TABLE and read after it can stop the "
+            "connector",
+        )
     elif metadata.upper() != "FULL":
-        found.warn(ck.HOST, f"binlog_row_metadata is {metadata}: names of columns are taken from information_schema, and "
-                            "changes made before an ALTER TABLE and read after it can stop the connector. Better: SET GLOBAL "
-                            "binlog_row_metadata = FULL, the same in the server's configuration")
+        found.warn(
+            ck.HOST,
+            f"binlog_row_metadata is {metadata}: names of columns are taken from information_schema, and "
+            "changes made before an ALTER TABLE and read after it can stop the connector. Better: SET GLOBAL "
+            "binlog_row_metadata = FULL, the same in the server's configuration",
+        )
     if info.server_id and info.server_id == config[ck.SERVER_ID]:
-        found.error(ck.SERVER_ID, f"{ck.SERVER_ID}={info.server_id} is the server's own number (SELECT @@server_id): choose "
-                                  "another one, or 0")
+        found.error(
+            ck.SERVER_ID,
+            f"{ck.SERVER_ID}={info.server_id} is the server's own number (SELECT @@server_id): choose "
+            "another one, or 0",
+        )
     if config[ek.QUERY]:
         name = "binlog_annotate_row_events" if info.mariadb else "binlog_rows_query_log_events"
         if not info.is_on(name):
@@ -189,8 +214,9 @@ def _gtids(info: ServerInfo, config: Config, found: Findings) -> None:
             found.warn(name, f"{name} has no effect: the server has no GTIDs ({mend})")
 
 
-async def _places(opened: Any, info: ServerInfo, account: str, config: Config, settings: StreamSettings,
-                  found: Findings) -> None:
+async def _places(
+    opened: Any, info: ServerInfo, account: str, config: Config, settings: StreamSettings, found: Findings
+) -> None:
     """Whether the server tells its position, and writes the databases that are wanted into its binlog."""
     statement = "SHOW BINARY LOG STATUS" if not info.mariadb and info.version >= (8, 2, 0) else "SHOW MASTER STATUS"
     right = "BINLOG MONITOR" if info.mariadb and info.version >= (10, 5, 2) else "REPLICATION CLIENT"
@@ -198,35 +224,61 @@ async def _places(opened: Any, info: ServerInfo, account: str, config: Config, s
         rows = await connection.query(opened, statement)
         await connection.binary_logs(opened)
     except Fatal as error:
-        found.error(ck.USER, f"The account may not ask for the position in the binlog: GRANT {right} ON *.* TO {account} "
-                             f"({error})")
+        found.error(
+            ck.USER,
+            f"The account may not ask for the position in the binlog: GRANT {right} ON *.* TO {account} ({error})",
+        )
         return
-    only = {name.strip() for name in str(rows[0][2] or "").split(",") if name.strip()} if rows and len(rows[0]) > 2 else set()
-    never = {name.strip() for name in str(rows[0][3] or "").split(",") if name.strip()} if rows and len(rows[0]) > 3 else set()
+    only = (
+        {name.strip() for name in str(rows[0][2] or "").split(",") if name.strip()}
+        if rows and len(rows[0]) > 2
+        else set()
+    )
+    never = (
+        {name.strip() for name in str(rows[0][3] or "").split(",") if name.strip()}
+        if rows and len(rows[0]) > 3
+        else set()
+    )
     if not only and not never:
         return
     wanted = TableFilter(event_settings(config, info.flavor))
-    databases = [str(row[0]) for row in await connection.query(opened, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")]
-    missing = sorted(name for name in databases if wanted.database(name) and ((only and name not in only) or name in never))
-    named = [str(table) for table in (settings.signal_table, settings.heartbeat_table)
-             if table is not None and ((only and table.database not in only) or table.database in never)]
+    databases = [
+        str(row[0]) for row in await connection.query(opened, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
+    ]
+    missing = sorted(
+        name for name in databases if wanted.database(name) and ((only and name not in only) or name in never)
+    )
+    named = [
+        str(table)
+        for table in (settings.signal_table, settings.heartbeat_table)
+        if table is not None and ((only and table.database not in only) or table.database in never)
+    ]
     if missing or named:
-        found.warn(ck.DATABASES, f"The server does not write changes of {', '.join([*missing, *named])} into its binlog "
-                                 "(binlog_do_db, binlog_ignore_db): take these out of its configuration")
+        found.warn(
+            ck.DATABASES,
+            f"The server does not write changes of {', '.join([*missing, *named])} into its binlog "
+            "(binlog_do_db, binlog_ignore_db): take these out of its configuration",
+        )
 
 
-async def _tables(opened: Any, info: ServerInfo, grants: Grants, config: Config, settings: StreamSettings,
-                  found: Findings) -> None:
+async def _tables(
+    opened: Any, info: ServerInfo, grants: Grants, config: Config, settings: StreamSettings, found: Findings
+) -> None:
     account = f"'{config[ck.USER]}'@'%'"
     wanted = TableFilter(event_settings(config, info.flavor))
     names = await catalog.captured(opened, wanted.matches, wanted.database)
     option = ck.TABLES if config[ck.TABLES] else ck.DATABASES
     if not names:
-        found.warn(option, f"There is no table to capture yet, or the account can't see it: GRANT SELECT ON *.* TO {account}")
+        found.warn(
+            option, f"There is no table to capture yet, or the account can't see it: GRANT SELECT ON *.* TO {account}"
+        )
     if settings.guardrail and len(names) > settings.guardrail:
         complain = found.error if settings.guardrail_fails else found.warn
-        complain(ck.GUARDRAIL, f"{len(names)} tables are to be captured, more than {ck.GUARDRAIL}={settings.guardrail}: name "
-                               f"fewer in {ck.TABLES}, or raise it")
+        complain(
+            ck.GUARDRAIL,
+            f"{len(names)} tables are to be captured, more than {ck.GUARDRAIL}={settings.guardrail}: name "
+            f"fewer in {ck.TABLES}, or raise it",
+        )
     if config[ek.LOGICAL]:
         await _logical(opened, names, config, info, found)
     refused: list[TableName] = []
@@ -248,8 +300,11 @@ async def _logical(opened: Any, names: Sequence[TableName], config: Config, info
     settings = event_settings(config, info.flavor)
     mapping = logical.parse(settings.logical)
     for text in mapping.unused(names):
-        found.warn(ek.LOGICAL, f"{ek.LOGICAL}: {text} matches no captured table yet: expressions match whole names of the form "
-                               f"database.table (a dot is written \\.); check it, {ck.TABLES} and {ck.DATABASES}")
+        found.warn(
+            ek.LOGICAL,
+            f"{ek.LOGICAL}: {text} matches no captured table yet: expressions match whole names of the form "
+            f"database.table (a dot is written \\.); check it, {ck.TABLES} and {ck.DATABASES}",
+        )
     try:
         tables = await catalog.definitions(opened, [name for name in names if mapping.concerns(name)])
         partitions = logical.Partitions(mapping)
@@ -264,8 +319,11 @@ async def _logical(opened: Any, names: Sequence[TableName], config: Config, info
         found.warn(ek.LOGICAL, complaint)
     keyed = any(columns.key_columns(table, settings) for table in tables.values())
     if keyed and not settings.topics.key_enabled and settings.output_format == "debezium":
-        found.warn(ek.TOPIC_KEY_ENABLE, f"{ek.TOPIC_KEY_ENABLE}=false with {ek.LOGICAL}: rows of two partitions may have the "
-                                        "same key, and a compacted topic keeps only one of them. Remove the option")
+        found.warn(
+            ek.TOPIC_KEY_ENABLE,
+            f"{ek.TOPIC_KEY_ENABLE}=false with {ek.LOGICAL}: rows of two partitions may have the "
+            "same key, and a compacted topic keeps only one of them. Remove the option",
+        )
 
 
 async def _split_columns(opened: Any, names: Collection[TableName], config: Config, found: Findings) -> None:
@@ -275,12 +333,16 @@ async def _split_columns(opened: Any, names: Collection[TableName], config: Conf
     if option and not chosen:
         found.warn(rk.SNAPSHOT_SPLIT, f"{rk.SNAPSHOT_SPLIT} names no table that is captured")
     if option and config[rk.SNAPSHOT_THREADS] < 2:
-        found.warn(rk.SNAPSHOT_SPLIT, f"{rk.SNAPSHOT_SPLIT} has no effect with one connection: raise {rk.SNAPSHOT_THREADS}")
+        found.warn(
+            rk.SNAPSHOT_SPLIT, f"{rk.SNAPSHOT_SPLIT} has no effect with one connection: raise {rk.SNAPSHOT_THREADS}"
+        )
     looked_up = list(chosen)[:_TRIED]
     tables = await catalog.definitions(opened, looked_up) if looked_up else {}
     for name in looked_up:
         if name in tables and tables[name].key:
-            found.warn(rk.SNAPSHOT_SPLIT, f"{name} has a key and is divided by that: {rk.SNAPSHOT_SPLIT} has no effect on it")
+            found.warn(
+                rk.SNAPSHOT_SPLIT, f"{name} has a key and is divided by that: {rk.SNAPSHOT_SPLIT} has no effect on it"
+            )
         elif columns := await lookup.shape(opened, name):
             complaint = split.split_column(name, chosen[name], columns)
             if isinstance(complaint, str):
@@ -295,8 +357,10 @@ async def _own_tables(opened: Any, grants: Grants, config: Config, settings: Str
     there = await catalog.definitions(opened, special)
     signal = settings.signal_table
     if signal is not None and signal not in there:
-        found.warn(rk.SIGNALS, f"The signal table {signal} is not there: CREATE TABLE {catalog.quoted(signal)} "
-                               f"{_SIGNAL_COLUMNS}")
+        found.warn(
+            rk.SIGNALS,
+            f"The signal table {signal} is not there: CREATE TABLE {catalog.quoted(signal)} {_SIGNAL_COLUMNS}",
+        )
     elif signal is not None and len(there[signal].columns) != 3:
         found.warn(rk.SIGNALS, f"The signal table {signal} must have three columns: {_SIGNAL_COLUMNS}")
     beat = settings.heartbeat_table
@@ -307,7 +371,9 @@ async def _own_tables(opened: Any, grants: Grants, config: Config, settings: Str
     if beat not in there and not heartbeats.create:
         found.warn(rk.HEARTBEAT_TABLE, f"The heartbeat table {beat} is not there: {setup_text(heartbeats)}")
     elif not all(grants.may(right, beat) for right in needed):
-        found.warn(rk.HEARTBEAT_TABLE, f"The account may not write the heartbeat table {beat}: {setup_text(heartbeats)}")
+        found.warn(
+            rk.HEARTBEAT_TABLE, f"The account may not write the heartbeat table {beat}: {setup_text(heartbeats)}"
+        )
 
 
 async def _replica(info: ServerInfo, config: Config, found: Findings) -> None:
@@ -326,8 +392,12 @@ async def _replica(info: ServerInfo, config: Config, found: Findings) -> None:
         if opened is not None:
             opened.close()
     if other.flavor != info.flavor:
-        found.error(rk.SNAPSHOT_HOST, f"{other.address} is {other.flavor}, the source is {info.flavor}: it is no replica")
+        found.error(
+            rk.SNAPSHOT_HOST, f"{other.address} is {other.flavor}, the source is {info.flavor}: it is no replica"
+        )
     elif not (info.has_gtids and other.has_gtids):
-        found.error(rk.SNAPSHOT_HOST, "Without GTIDs nobody can tell how far the replica is: SET GLOBAL gtid_mode step by step "
-                                      f"to ON on both servers, or leave {rk.SNAPSHOT_HOST} out")
-
+        found.error(
+            rk.SNAPSHOT_HOST,
+            "Without GTIDs nobody can tell how far the replica is: SET GLOBAL gtid_mode step by step "
+            f"to ON on both servers, or leave {rk.SNAPSHOT_HOST} out",
+        )

@@ -1,4 +1,5 @@
 """Which columns of a table become fields of its events, and how: see ``layout``."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -68,8 +69,11 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     def as_decoded(self) -> bool:
         """Whether the decoder's rows are values as they are."""
         decoded = [plan.column.name for plan in self.plans if plan is not None]
-        return self.masker is None and decoded == [field.name for field in self.values] \
+        return (
+            self.masker is None
+            and decoded == [field.name for field in self.values]
             and all(field.transform is None for field in self.values)
+        )
 
 
 def layout(table: Table, settings: EventSettings, options: ValueOptions) -> Layout:
@@ -86,14 +90,28 @@ def layout(table: Table, settings: EventSettings, options: ValueOptions) -> Layo
     schemas: dict[str, Schema] = {}
     for column in table.columns:
         propagate = matches(sourced, f"{table.name}.{column.name}") or (
-            bool(typed) and matches(typed, f"{table.name}.{types.declared(column).name}"))
+            bool(typed) and matches(typed, f"{table.name}.{types.declared(column).name}")
+        )
         schemas[column.name] = types.field_schema(column, options, propagate=propagate)
     key = key_columns(table, settings)
     shown = {column.name for column in table.columns if included(table.name, column.name)}
     names = _names([column for column in table.columns if column.name in shown or column.name in key], settings)
-    masks = {column.name: mask for column in table.columns if column.name in shown or column.name in key
-             if (mask := _mask(column, table, types.field_schema(column, options), settings, in_key=column.name in key,
-                               fields=tuple(name for each, name in names.items() if each in shown))) is not None}
+    masks = {
+        column.name: mask
+        for column in table.columns
+        if column.name in shown or column.name in key
+        if (
+            mask := _mask(
+                column,
+                table,
+                types.field_schema(column, options),
+                settings,
+                in_key=column.name in key,
+                fields=tuple(name for each, name in names.items() if each in shown),
+            )
+        )
+        is not None
+    }
     raw = {*table.key, *key}
     plans: list[ColumnPlan | None] = []
     values: list[FieldPlan] = []
@@ -104,8 +122,9 @@ def layout(table: Table, settings: EventSettings, options: ValueOptions) -> Layo
             transform, nulls = (None, False) if mask is None else (mask.convert, mask.nulls)
             schema, encoded = (schemas[name], False) if mask is None else (mask.schema, mask.encoded)
             late = name in raw
-            plans.append(ColumnPlan(column, schemas[name] if late else schema, None if late else transform,
-                                    nulls and not late))
+            plans.append(
+                ColumnPlan(column, schemas[name] if late else schema, None if late else transform, nulls and not late)
+            )
             values.append(FieldPlan(name, names[name], schema, transform if late else None, nulls and late, encoded))
         else:
             plans.append(ColumnPlan(column, schemas[name]) if name in raw else None)
@@ -138,8 +157,11 @@ def key_columns(table: Table, settings: EventSettings) -> tuple[str, ...]:
         for name in wanted:
             # Debezium takes the column too as part of one expression for database.table.column.
             expression = compile_java(f"(?i){tables}.{name}")
-            chosen += [column.name for column in table.columns
-                       if expression.fullmatch(f"{table.name}.{column.name}") and column.name not in chosen]
+            chosen += [
+                column.name
+                for column in table.columns
+                if expression.fullmatch(f"{table.name}.{column.name}") and column.name not in chosen
+            ]
     return tuple(chosen) or table.key
 
 
@@ -147,14 +169,25 @@ def _names(columns: list[Column], settings: EventSettings) -> Mapping[str, str]:
     names = {column.name: field_name(column.name, settings.field_names) for column in columns}
     if len(set(names.values())) < len(names):
         double = sorted(name for name in names if list(names.values()).count(names[name]) > 1)
-        raise ConfigInvalid(f"field.name.adjustment.mode={settings.field_names} gives the columns {', '.join(double)} the same "
-                            "field name; leave all but one out with column.exclude.list, or use another mode")
+        raise ConfigInvalid(
+            f"field.name.adjustment.mode={settings.field_names} gives the columns {', '.join(double)} the same "
+            "field name; leave all but one out with column.exclude.list, or use another mode"
+        )
     return names
 
 
-def _mask(column: Column, table: Table, schema: Schema, settings: EventSettings, *, in_key: bool,
-          fields: tuple[str, ...]) -> Mask | None:
+def _mask(
+    column: Column, table: Table, schema: Schema, settings: EventSettings, *, in_key: bool, fields: tuple[str, ...]
+) -> Mask | None:
     if not settings.masks:
         return None
-    return settings.masks.for_column(Target(
-        f"{table.name}.{column.name}", schema, types.declared(column).length, types.kind_of(column) in _TEXT, in_key, fields))
+    return settings.masks.for_column(
+        Target(
+            f"{table.name}.{column.name}",
+            schema,
+            types.declared(column).length,
+            types.kind_of(column) in _TEXT,
+            in_key,
+            fields,
+        )
+    )

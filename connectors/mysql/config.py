@@ -1,4 +1,5 @@
 """The connector's options as the settings of its parts."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
@@ -33,9 +34,22 @@ from connectors.number_keys import DECIMALS
 if TYPE_CHECKING:
     from connectors.options import Config
 
-__all__ = ["CONFIG", "StreamSettings", "connection_settings", "event_settings", "flavor", "gtid_source", "heartbeat_settings",
-           "replica_settings", "shard", "snapshot_overrides", "snapshot_plan", "snapshot_settings", "stream_settings",
-           "value_options"]
+__all__ = [
+    "CONFIG",
+    "StreamSettings",
+    "connection_settings",
+    "event_settings",
+    "flavor",
+    "gtid_source",
+    "heartbeat_settings",
+    "replica_settings",
+    "shard",
+    "snapshot_overrides",
+    "snapshot_plan",
+    "snapshot_settings",
+    "stream_settings",
+    "value_options",
+]
 
 #: Seconds between two rows of the heartbeat table where ``heartbeat.interval.ms`` is 0.
 HEARTBEAT_S = 10.0
@@ -105,8 +119,13 @@ def replica_settings(config: Config) -> ConnectionSettings | None:
         return None
     source = connection_settings(config)
     return msgspec.structs.replace(
-        source, host=host, port=config[rk.SNAPSHOT_PORT] or source.port, user=config[rk.SNAPSHOT_USER] or source.user,
-        password=config[rk.SNAPSHOT_PASSWORD] or source.password, server_id=0)
+        source,
+        host=host,
+        port=config[rk.SNAPSHOT_PORT] or source.port,
+        user=config[rk.SNAPSHOT_USER] or source.user,
+        password=config[rk.SNAPSHOT_PASSWORD] or source.password,
+        server_id=0,
+    )
 
 
 def value_options(config: Config, server: str) -> ValueOptions:
@@ -160,7 +179,8 @@ def event_settings(config: Config, server: str) -> EventSettings:
         not_columns=text_of(config, ek.NOT_COLUMNS),
         builtin_tables=not config[ck.IGNORE_BUILTIN],
         logical=config[ek.LOGICAL] or "",
-        signal_tables=(signals,) if signals and "source" in (str(item).strip().lower() for item in config[rk.CHANNELS] or ())
+        signal_tables=(signals,)
+        if signals and "source" in (str(item).strip().lower() for item in config[rk.CHANNELS] or ())
         else (),
         masks=masking.parse_rules(config.raw),
         source_types=text_of(config, ek.SOURCE_TYPES),

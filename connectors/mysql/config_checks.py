@@ -1,4 +1,5 @@
 """What options say against each other, and which of them have no effect here. Nothing asks a server."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -42,8 +43,19 @@ def problems(config: Config) -> list[ConfigProblem]:
     if config[rk.QUEUE] <= config[rk.BATCH]:
         complain(rk.QUEUE, f"Must be larger than the maximum batch size ({config[rk.BATCH]})")
     # Lists are split at commas when they are parsed; what counts is the text.
-    for name in (ck.DATABASES, ck.NOT_DATABASES, ck.TABLES, ck.NOT_TABLES, ek.COLUMNS, ek.NOT_COLUMNS, rk.SNAPSHOT_TABLES,
-                 ck.GTID_INCLUDES, ck.GTID_EXCLUDES, ek.SOURCE_TYPES, ek.DATA_TYPES):
+    for name in (
+        ck.DATABASES,
+        ck.NOT_DATABASES,
+        ck.TABLES,
+        ck.NOT_TABLES,
+        ek.COLUMNS,
+        ek.NOT_COLUMNS,
+        rk.SNAPSHOT_TABLES,
+        ck.GTID_INCLUDES,
+        ck.GTID_EXCLUDES,
+        ek.SOURCE_TYPES,
+        ek.DATA_TYPES,
+    ):
         complaint = regex_list(name, text_of(config, name))
         if complaint is not None:
             found.append(ConfigProblem(name, complaint))
@@ -51,21 +63,26 @@ def problems(config: Config) -> list[ConfigProblem]:
         if text_of(config, name):
             found.append(ConfigProblem(name, f"{name}={config.raw[name]} would give other data than here: {why}"))
     if word(config, rk.SNAPSHOT_QUERIES) == "custom":
-        complain(rk.SNAPSHOT_QUERIES, "custom queries are Java classes, which can't run here; use "
-                                      f"{rk.SNAPSHOT_SELECTS}")
+        complain(
+            rk.SNAPSHOT_QUERIES, f"custom queries are Java classes, which can't run here; use {rk.SNAPSHOT_SELECTS}"
+        )
     found += _caught(config, rk.SNAPSHOT, snapshot_plan)
     found += _caught(config, rk.SNAPSHOT_SELECTS, snapshot_overrides)
     found += _caught(config, ck.HOST, connection_settings)
     found += _topics(config)
     found += masking.problems(config.raw)
     if config[ek.QUERY] and masking.rule_names(config.raw):
-        complain(ek.QUERY, f"must be false with {masking.RULES}: the text of a statement holds the values that are to be "
-                           "masked")
+        complain(
+            ek.QUERY,
+            f"must be false with {masking.RULES}: the text of a statement holds the values that are to be masked",
+        )
     if config[ck.SSL_KEYSTORE_PASSWORD] is not None and not config[ck.SSL_KEYSTORE]:
         complain(ck.SSL_KEYSTORE, f"{ck.SSL_KEYSTORE_PASSWORD} is given, the file is not")
     if "kafka" in channels(config) and not config[rk.SIGNAL_BROKERS]:
-        complain(rk.SIGNAL_BROKERS, f"the channel kafka of {rk.CHANNELS} needs the addresses of the cluster with the signal "
-                                    "topic")
+        complain(
+            rk.SIGNAL_BROKERS,
+            f"the channel kafka of {rk.CHANNELS} needs the addresses of the cluster with the signal topic",
+        )
     return found
 
 
@@ -85,12 +102,23 @@ def channels(config: Config) -> list[str]:
 def _topics(config: Config) -> list[ConfigProblem]:
     strategy = str(config[ek.STRATEGY] or "").rpartition(".")[2]
     if strategy not in ek.STRATEGIES:
-        return [ConfigProblem(ek.STRATEGY, invalid(
-            ek.STRATEGY, config[ek.STRATEGY],
-            "this class can't run here, and records would go to other topics; known are " + ", ".join(ek.STRATEGIES)))]
+        return [
+            ConfigProblem(
+                ek.STRATEGY,
+                invalid(
+                    ek.STRATEGY,
+                    config[ek.STRATEGY],
+                    "this class can't run here, and records would go to other topics; known are "
+                    + ", ".join(ek.STRATEGIES),
+                ),
+            )
+        ]
     if ek.STRATEGIES[strategy][2]:
-        return [ConfigProblem(name, f"{ek.STRATEGY}={strategy} needs {name}") for name in (ek.TOPIC_REGEX, ek.TOPIC_REPLACEMENT)
-                if not config[name]]
+        return [
+            ConfigProblem(name, f"{ek.STRATEGY}={strategy} needs {name}")
+            for name in (ek.TOPIC_REGEX, ek.TOPIC_REPLACEMENT)
+            if not config[name]
+        ]
     return []
 
 
@@ -108,8 +136,11 @@ def warnings(config: Config) -> list[ConfigProblem]:
     found += _unknown(config)
     for channel in channels(config):
         if channel not in ("source", "kafka"):
-            warn(rk.CHANNELS, f"{rk.CHANNELS}: there is no channel {channel} here; "
-                              f"{_CHANNELS.get(channel, 'channels are source and kafka')}")
+            warn(
+                rk.CHANNELS,
+                f"{rk.CHANNELS}: there is no channel {channel} here; "
+                f"{_CHANNELS.get(channel, 'channels are source and kafka')}",
+            )
     mode = word(config, rk.SNAPSHOT)
     if mode in rk.OLD_MODES:
         warn(rk.SNAPSHOT, f"{rk.SNAPSHOT}={mode} is an old word for {rk.OLD_MODES[mode]}")
@@ -117,11 +148,20 @@ def warnings(config: Config) -> list[ConfigProblem]:
     if config[ek.QUERY] and any(masking.is_debezium_option(name) for name in config.raw):
         warn(ek.QUERY, f"{ek.QUERY}=true shows values of masked columns in the text of statements (source.query)")
     if config[ek.TRANSACTIONS] and tasks not in ("", "1"):
-        warn(ek.TRANSACTIONS, f"{ek.TRANSACTIONS}=true needs all changes in one order: the connector has one task, not {tasks}")
-    if "t" not in [str(each).strip() for each in config[ek.SKIPPED] or ()] and tasks not in ("", "1") \
-            and word(config, ek.OUTPUT) != "ums":
-        warn(ek.SKIPPED, f"{ek.SKIPPED} without t: a truncation needs all changes in one order, so the connector has one task, "
-                         f"not {tasks}")
+        warn(
+            ek.TRANSACTIONS,
+            f"{ek.TRANSACTIONS}=true needs all changes in one order: the connector has one task, not {tasks}",
+        )
+    if (
+        "t" not in [str(each).strip() for each in config[ek.SKIPPED] or ()]
+        and tasks not in ("", "1")
+        and word(config, ek.OUTPUT) != "ums"
+    ):
+        warn(
+            ek.SKIPPED,
+            f"{ek.SKIPPED} without t: a truncation needs all changes in one order, so the connector has one task, "
+            f"not {tasks}",
+        )
     if config[ek.TRANSACTIONS] and word(config, ek.OUTPUT) == "ums":
         warn(ek.TRANSACTIONS, f"{ek.TRANSACTIONS} has no effect with {ek.OUTPUT}=ums")
     if config[rk.HEARTBEAT_QUERY] and not config[rk.HEARTBEAT]:
@@ -132,10 +172,16 @@ def warnings(config: Config) -> list[ConfigProblem]:
     if ssl_mode(config) in ("disabled", "preferred", "required"):
         for name in (ck.SSL_TRUSTSTORE, ck.SSL_TRUSTSTORE_PASSWORD):
             if config[name] is not None:
-                warn(name, f"{name} has no effect with {ck.SSL_MODE}={ssl_mode(config)}, which does not look at the server's "
-                           "certificate; set verify_ca or verify_identity")
+                warn(
+                    name,
+                    f"{name} has no effect with {ck.SSL_MODE}={ssl_mode(config)}, which does not look at the server's "
+                    "certificate; set verify_ca or verify_identity",
+                )
     if replica_settings(config) is not None and mode in ("no_data", "never", "schema_only"):
-        warn(rk.SNAPSHOT_HOST, f"{rk.SNAPSHOT_HOST} is used only by full pulls on demand: {rk.SNAPSHOT}={mode} makes none")
+        warn(
+            rk.SNAPSHOT_HOST,
+            f"{rk.SNAPSHOT_HOST} is used only by full pulls on demand: {rk.SNAPSHOT}={mode} makes none",
+        )
     return found
 
 
@@ -148,12 +194,18 @@ def _unknown(config: Config) -> list[ConfigProblem]:
     found = []
     aliases = {alias for key in CONFIG.keys.values() for alias in key.aliases}
     for name in config.raw:
-        if name in CONFIG.keys or name in aliases or masking.is_debezium_option(name) or name.startswith(
-                ("mask.", f"{rk.SNAPSHOT_SELECTS}.", "topic.creation.")):
+        if (
+            name in CONFIG.keys
+            or name in aliases
+            or masking.is_debezium_option(name)
+            or name.startswith(("mask.", f"{rk.SNAPSHOT_SELECTS}.", "topic.creation."))
+        ):
             continue
         family = next((prefix for prefix in ak.FAMILIES if name.startswith(prefix)), None)
         if family is not None:
             found.append(ConfigProblem(name, f"{name} has no effect: {ak.FAMILIES[family]}"))
         elif name.startswith(ak.COMPLETE):
-            found.append(ConfigProblem(name, f"{name} is no option of this connector and has no effect; is it spelled right?"))
+            found.append(
+                ConfigProblem(name, f"{name} is no option of this connector and has no effect; is it spelled right?")
+            )
     return found

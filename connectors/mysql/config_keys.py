@@ -1,4 +1,5 @@
 """The options of the connector: one declaration each. Debezium's names, defaults and words keep their meaning."""
+
 from __future__ import annotations
 
 from typing import Final
@@ -11,15 +12,24 @@ from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance
 __all__ = ["CONFIG", "NOTES"]
 
 _REFUSED: Final = tuple(
-    ConfigKey(name=name, type=ConfigType.STRING, default=None, importance=Importance.LOW, group="Refused",
-              doc=f"Refused, since the result would be other data: {why}.")
-    for name, why in config_keys_accepted.REFUSED.items())
+    ConfigKey(
+        name=name,
+        type=ConfigType.STRING,
+        default=None,
+        importance=Importance.LOW,
+        group="Refused",
+        doc=f"Refused, since the result would be other data: {why}.",
+    )
+    for name, why in config_keys_accepted.REFUSED.items()
+)
 
-CONFIG: Final = ConfigDef([
-    *config_keys_connection.KEYS,
-    *config_keys_events.KEYS,
-    *MASK_KEYS,
-    *config_keys_reading.KEYS,
-    *config_keys_accepted.KEYS,
-    *_REFUSED,
-])
+CONFIG: Final = ConfigDef(
+    [
+        *config_keys_connection.KEYS,
+        *config_keys_events.KEYS,
+        *MASK_KEYS,
+        *config_keys_reading.KEYS,
+        *config_keys_accepted.KEYS,
+        *_REFUSED,
+    ]
+)

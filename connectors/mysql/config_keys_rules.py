@@ -1,4 +1,5 @@
 """Validators of the options, and what is said about options that have nothing to set here."""
+
 from __future__ import annotations
 
 import re
@@ -30,12 +31,29 @@ _BINLOG_FILE: Final = re.compile(r".+\.\d{1,10}\Z")
 NOTES: Final[dict[str, str]] = {}
 
 
-def accepted(name: str, kind: ConfigType, default: Any, what: str, *, unit: str = "", validator: Validator | None = None,
-             aliases: tuple[str, ...] = ()) -> ConfigKey:
+def accepted(
+    name: str,
+    kind: ConfigType,
+    default: Any,
+    what: str,
+    *,
+    unit: str = "",
+    validator: Validator | None = None,
+    aliases: tuple[str, ...] = (),
+) -> ConfigKey:
     """An option of Debezium's that has nothing to set here: named in a warning where it is given and not the default."""
     NOTES[name] = what
-    return ConfigKey(name=name, type=kind, default=default, unit=unit, validator=validator, importance=Importance.LOW,
-                     group=ACCEPTED, aliases=aliases, doc=f"Accepted for compatibility and without effect: {what}")
+    return ConfigKey(
+        name=name,
+        type=kind,
+        default=default,
+        unit=unit,
+        validator=validator,
+        importance=Importance.LOW,
+        group=ACCEPTED,
+        aliases=aliases,
+        doc=f"Accepted for compatibility and without effect: {what}",
+    )
 
 
 def split_regexes(text: str | None) -> list[str]:
@@ -57,8 +75,11 @@ def regex_list(name: str, value: Any) -> str | None:
 def topic_name(name: str, value: Any) -> str | None:
     """A part of a topic's name."""
     if value is not None and not _TOPIC.match(value):
-        return invalid(name, value, f"{value} has invalid format (only the underscore, hyphen, dot and alphanumeric characters "
-                                    "are allowed)")
+        return invalid(
+            name,
+            value,
+            f"{value} has invalid format (only the underscore, hyphen, dot and alphanumeric characters are allowed)",
+        )
     return None
 
 
@@ -83,8 +104,9 @@ def hosts(text: str | None, default_port: int = DEFAULT_PORT) -> tuple[tuple[str
         else:
             host = item
         if not (_ADDRESS if ":" in host else _HOST).match(host):
-            raise ConfigInvalid(f"{host} has invalid format (only the underscore, hyphen, dot and alphanumeric characters are "
-                                "allowed)")
+            raise ConfigInvalid(
+                f"{host} has invalid format (only the underscore, hyphen, dot and alphanumeric characters are allowed)"
+            )
         if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
             raise ConfigInvalid(f"'{port}' in '{item}' is not a port (1 to 65535)")
         found[host, int(port)] = None
@@ -111,8 +133,10 @@ def host_or_none(name: str, value: Any) -> str | None:
 
 def unless_none(validator: Validator) -> Validator:
     """``validator`` for an option that need not be set."""
+
     def check(name: str, value: Any) -> str | None:
         return None if value is None else validator(name, value)
+
     return check
 
 
@@ -148,7 +172,9 @@ def key_columns(name: str, value: Any) -> str | None:
             continue
         match = _KEY_COLUMNS.match(item)
         if match is None:
-            return invalid(name, item, f"{item.strip()} has an invalid format (expecting database.table:column1,column2)")
+            return invalid(
+                name, item, f"{item.strip()} has an invalid format (expecting database.table:column1,column2)"
+            )
         complaint = regex_list(name, match[1])
         if complaint is not None:
             return complaint
@@ -160,7 +186,9 @@ def split_columns(name: str, value: Any) -> str | None:
     wrong = key_columns(name, value)
     item = next((item.strip() for item in (value or "").split(";") if "," in item.rpartition(":")[2]), None)
     if wrong is None and item is not None:
-        return invalid(name, item, f"{item} names several columns; a table is divided by one (expecting database.table:column)")
+        return invalid(
+            name, item, f"{item} names several columns; a table is divided by one (expecting database.table:column)"
+        )
     return wrong
 
 
@@ -189,10 +217,12 @@ def is_binlog_file(text: str) -> bool:
 
 def complaint(parse: Callable[[Any], object]) -> Validator:
     """A validator that passes on what ``parse`` raises as ``ConfigInvalid``."""
+
     def check(name: str, value: Any) -> str | None:
         try:
             parse(value)
         except ConfigInvalid as error:
             return invalid(name, value, str(error))
         return None
+
     return check

@@ -1,4 +1,5 @@
 """The options that say how a task reads, as plain values."""
+
 from __future__ import annotations
 
 import re
@@ -27,7 +28,9 @@ Failures = Literal["fail", "warn", "skip"]
 #: ``SELECT * FROM a.b [AS] c WHERE ...``: the one form of statement that can be read in chunks.
 _SELECT: Final = re.compile(
     r"\s*SELECT\s+(?:\w+\.)?\*\s+FROM\s+(?P<name>[`\w$.]+)(?:\s+(?:AS\s+)?(?!WHERE\b|ORDER\b)(?P<alias>\w+))?"
-    r"(?:\s+WHERE\s+(?P<condition>.*?))?(?:\s+ORDER\s+BY\s+[^()]+?)?\s*;?\s*\Z", re.IGNORECASE | re.DOTALL)
+    r"(?:\s+WHERE\s+(?P<condition>.*?))?(?:\s+ORDER\s+BY\s+[^()]+?)?\s*;?\s*\Z",
+    re.IGNORECASE | re.DOTALL,
+)
 _NOT_ROWS: Final = re.compile(r"\b(LIMIT|GROUP\s+BY|HAVING|UNION|PROCEDURE|INTO|FOR\s+UPDATE|WINDOW)\b", re.IGNORECASE)
 _LITERALS: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`", re.DOTALL)
 
@@ -190,12 +193,16 @@ def snapshot_plan(config: Config) -> SnapshotPlan:
     mode = word(config, rk.SNAPSHOT)
     mode = rk.OLD_MODES.get(mode, mode)
     if mode == "configuration_based":
-        return SnapshotPlan(pull="initial" if config[rk.BASED_DATA] else "never", stream=config[rk.BASED_STREAM],
-                            on_purged=config[rk.BASED_DATA_ERROR])
+        return SnapshotPlan(
+            pull="initial" if config[rk.BASED_DATA] else "never",
+            stream=config[rk.BASED_STREAM],
+            on_purged=config[rk.BASED_DATA_ERROR],
+        )
     plan = _PLANS.get(mode)
     if plan is None:
-        raise ConfigInvalid(invalid(rk.SNAPSHOT, mode, "custom modes are Java classes, which can't run here; choose another "
-                                                       "mode"))
+        raise ConfigInvalid(
+            invalid(rk.SNAPSHOT, mode, "custom modes are Java classes, which can't run here; choose another mode")
+        )
     return plan
 
 
@@ -212,8 +219,13 @@ def snapshot_overrides(config: Config) -> Overrides:
         option = f"{rk.SNAPSHOT_SELECTS}.{item}"
         statement = (config.raw.get(option) or "").strip().rstrip(";")
         if not re.match(r"\(*\s*(SELECT|WITH)\b", statement, re.IGNORECASE):
-            raise ConfigInvalid(invalid(option, config.raw.get(option), f"a SELECT of the columns of {item} is expected, since "
-                                                                        f"{rk.SNAPSHOT_SELECTS} names the table"))
+            raise ConfigInvalid(
+                invalid(
+                    option,
+                    config.raw.get(option),
+                    f"a SELECT of the columns of {item} is expected, since {rk.SNAPSHOT_SELECTS} names the table",
+                )
+            )
         condition = _condition(item, statement)
         if condition is None:
             found.selects[item] = statement

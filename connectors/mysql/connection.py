@@ -3,6 +3,7 @@
 Every error of the driver becomes one of ours here, by ``failure``: ``Retriable`` where the server is away or busy,
 ``ConfigInvalid`` where it refuses us, ``Fatal`` for the rest.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -143,7 +144,9 @@ async def connect(settings: ConnectionSettings, *, server_name: str = "") -> Con
     raise AssertionError  # there is at least one address
 
 
-async def _connected(settings: ConnectionSettings, address: Address, context: ssl.SSLContext | None, name: str) -> Connection:
+async def _connected(
+    settings: ConnectionSettings, address: Address, context: ssl.SSLContext | None, name: str
+) -> Connection:
     connection = _Connection(
         host=address.host, port=address.port, user=settings.user, password=driver_password(settings.secret), charset="utf8mb4",
         # No limit of the driver's own: up to Python 3.11 its wait_for forgets a cancellation that comes as the socket opens.
@@ -171,7 +174,11 @@ def driver_password(secret: str) -> str:
 
 def _session(settings: ConnectionSettings, version: str) -> str:
     zone = settings.time_zone.replace("\\", "").replace("'", "''")
-    parts = [f"time_zone = '{zone}'", "sql_mode = 'STRICT_TRANS_TABLES'", f"net_write_timeout = {settings.net_write_timeout_s}"]
+    parts = [
+        f"time_zone = '{zone}'",
+        "sql_mode = 'STRICT_TRANS_TABLES'",
+        f"net_write_timeout = {settings.net_write_timeout_s}",
+    ]
     if settings.net_read_timeout_s is not None:
         parts.append(f"net_read_timeout = {settings.net_read_timeout_s}")
     # A limit for interactive users must not end a full pull.
@@ -215,26 +222,35 @@ def failure(
     causes: list[BaseException | None] = [error, getattr(error, "original_exception", None), error.__cause__]
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return ConfigInvalid(f"{where} has a certificate that is not believed ({cause.verify_message}): name its "
-                                 "authority's certificate in database.ssl.truststore, or "
-                                 "use database.ssl.mode=required, which checks none")
+            return ConfigInvalid(
+                f"{where} has a certificate that is not believed ({cause.verify_message}): name its "
+                "authority's certificate in database.ssl.truststore, or "
+                "use database.ssl.mode=required, which checks none"
+            )
         if isinstance(cause, ssl.SSLError):
-            return Retriable(f"{where}: TLS failed while {doing}: {cause}; if it stays so, compare database.ssl.mode with the "
-                             "server's tls_version and certificates")
+            return Retriable(
+                f"{where}: TLS failed while {doing}: {cause}; if it stays so, compare database.ssl.mode with the "
+                "server's tls_version and certificates"
+            )
     code = error.args[0] if isinstance(error, MySQLError) and error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if code and len(error.args) > 1 else str(error) or type(error).__name__
     if isinstance(error, TimeoutError):
-        return Retriable(f"{where} did not answer in time while {doing}; check the address, firewalls, and the server's load")
+        return Retriable(
+            f"{where} did not answer in time while {doing}; check the address, firewalls, and the server's load"
+        )
     if code in _REFUSED:
         return ConfigInvalid(f"{where} refuses the user {user!r} ({code}: {text}); {_refused(code)}")
     if code in _PRIVILEGE:
-        return Fatal(f"{where}: the user {user!r} lacks a privilege for {doing} ({code}: {text}); GRANT it, for instance "
-                     f"GRANT SELECT, RELOAD, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'")
+        return Fatal(
+            f"{where}: the user {user!r} lacks a privilege for {doing} ({code}: {text}); GRANT it, for instance "
+            f"GRANT SELECT, RELOAD, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'"
+        )
     if code in _PASSING or (not code and isinstance(error, (OSError, EOFError, RuntimeError))):
         cause = next((each for each in causes[1:] if each is not None), None)
         more = f" ({cause})" if cause is not None and str(cause) and str(cause) not in text else ""
-        return Retriable(f"{where} is away or too busy while {doing} ({code}: {text}{more}); check that it runs "
-                         "and can be reached")
+        return Retriable(
+            f"{where} is away or too busy while {doing} ({code}: {text}{more}); check that it runs and can be reached"
+        )
     return Fatal(f"{where} refuses while {doing}: {code}: {text}")
 
 
@@ -249,8 +265,10 @@ def _refused(code: int) -> str:
         return "give the account a new password with ALTER USER ... IDENTIFIED BY '...'"
     if code in {3118, 4151}:
         return "unlock the account: ALTER USER ... ACCOUNT UNLOCK"
-    return ("give the account a way of logging in that this program has: mysql_native_password, caching_sha2_password or "
-            "sha256_password")
+    return (
+        "give the account a way of logging in that this program has: mysql_native_password, caching_sha2_password or "
+        "sha256_password"
+    )
 
 
 def parse_version(text: str) -> tuple[int, int, int]:
@@ -334,7 +352,9 @@ async def _status(connection: Connection, info: ServerInfo) -> tuple[Any, ...]:
     newer = not info.mariadb and info.version >= (8, 2, 0)
     rows = await query(connection, "SHOW BINARY LOG STATUS" if newer else "SHOW MASTER STATUS")
     if not rows:
-        raise Fatal(f"the server {info.address} writes no binlog: set log_bin and server_id in its configuration, restart it")
+        raise Fatal(
+            f"the server {info.address} writes no binlog: set log_bin and server_id in its configuration, restart it"
+        )
     return rows[0]
 
 

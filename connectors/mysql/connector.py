@@ -1,4 +1,5 @@
 """The MySQL connector: checks its configuration, divides a source among tasks, and answers for them."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -33,8 +34,11 @@ class MySqlConnector(SourceConnector):
     version = version("millrace")
     config_def = CONFIG
     task_class = MySqlTask
-    aliases = ("io.debezium.connector.mysql.MySqlConnector", "io.debezium.connector.mariadb.MariaDbConnector",
-               "connectors.mysql.MySqlConnector")
+    aliases = (
+        "io.debezium.connector.mysql.MySqlConnector",
+        "io.debezium.connector.mariadb.MariaDbConnector",
+        "connectors.mysql.MySqlConnector",
+    )
     metrics = METRICS
 
     async def start(self) -> None:
@@ -93,7 +97,9 @@ class MySqlConnector(SourceConnector):
                 if offset is not None and start.is_stream(prefix, partition) and not _has_own_form(partition):
                     _check_place(offset)
             except ValueError as error:
-                raise ConfigInvalid(f"The offset {offset} of partition {partition} can't be resumed from: {error}") from error
+                raise ConfigInvalid(
+                    f"The offset {offset} of partition {partition} can't be resumed from: {error}"
+                ) from error
         return True
 
     # What REST asks.
@@ -109,8 +115,9 @@ class MySqlConnector(SourceConnector):
         return pull_views.check_request(request)
 
     @classmethod
-    def snapshots(cls, config: Config, instructions: Sequence[Instruction],
-                  offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+    def snapshots(
+        cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
+    ) -> list[dict[str, Any]]:
         """See ``SourceConnector.snapshots``."""
         return pull_views.snapshots(config[ek.PREFIX], instructions, offsets)
 
@@ -128,8 +135,10 @@ class MySqlConnector(SourceConnector):
     def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
         """See ``SourceConnector.tables``."""
         mapping = logical.parse(config[ek.LOGICAL] or "")
-        return [{**each, **mapping.of(TableName(*each["table"].split(".", 1))).members}
-                for each in versions.tables(config[ek.PREFIX], offsets)]
+        return [
+            {**each, **mapping.of(TableName(*each["table"].split(".", 1))).members}
+            for each in versions.tables(config[ek.PREFIX], offsets)
+        ]
 
 
 def one_task(config: Config) -> bool:

@@ -1,4 +1,5 @@
 """Where the stream is: file and position, the transaction that is open, and the offsets that say so."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -46,8 +47,11 @@ class Cursor:
         #: Of the transaction that the task is to go on with: events done, rows done of the next one, all rows done, its GTID.
         self._half_done: tuple[int, int, int, str] | None = None
         self._executed_text = executed.text() if executed is not None else ""
-        self._constant: Position = {start.LAYOUT: begun.layout, start.ORIGIN: begun.origin or start.fresh(place),
-                                    start.SOURCE_SERVER: server}
+        self._constant: Position = {
+            start.LAYOUT: begun.layout,
+            start.ORIGIN: begun.origin or start.fresh(place),
+            start.SOURCE_SERVER: server,
+        }
         self.set_done(begun.done)
 
     def half_done(self, events: int, row: int, rows: int, gtid: str) -> None:
@@ -99,7 +103,12 @@ class Cursor:
 
     def offset(self, events: int, row: int, tx_rows: int) -> Position:
         """The offset that says: so many events, and rows of the next one, are done; a new mapping."""
-        found: Position = {"transaction_id": None, "ts_sec": self.ts_sec, "file": self.restart_file, "pos": self.restart_pos}
+        found: Position = {
+            "transaction_id": None,
+            "ts_sec": self.ts_sec,
+            "file": self.restart_file,
+            "pos": self.restart_pos,
+        }
         if self.executed is not None:
             if not self._executed_text:
                 self._executed_text = self.executed.text()
@@ -125,8 +134,13 @@ class Cursor:
         """The place up to which everything is done: where the open transaction begins, or ``pos``."""
         if self.executed is not None and not self._executed_text:
             self._executed_text = self.executed.text()
-        return Place(file=self.restart_file, pos=self.restart_pos, gtids=self._executed_text, server_id=self.server_id,
-                     ts_sec=self.ts_sec)
+        return Place(
+            file=self.restart_file,
+            pos=self.restart_pos,
+            gtids=self._executed_text,
+            server_id=self.server_id,
+            ts_sec=self.ts_sec,
+        )
 
     def seen_gtids(self) -> str:
         """The GTIDs of all transactions of which anything was read."""

@@ -1,4 +1,5 @@
 """From rows events to rows: decoders compiled per structure of a table, with ``exec``."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -45,8 +46,16 @@ class BadRow(Skippable):
         super().__init__(f"row {self.row} of a rows event of {table}: {where} can't be decoded: {self.reason}{more}")
 
 
-def compile_rows(table: Table, plans: Sequence[ColumnPlan | None], options: ValueOptions, *, kind: str, present: bytes,
-                 present_after: bytes | None = None, owner: tuple[int, int] | None = None) -> Rows:
+def compile_rows(
+    table: Table,
+    plans: Sequence[ColumnPlan | None],
+    options: ValueOptions,
+    *,
+    kind: str,
+    present: bytes,
+    present_after: bytes | None = None,
+    owner: tuple[int, int] | None = None,
+) -> Rows:
     """The decoder of one kind of rows event of one structure. Takes about a millisecond for ten columns.
 
     It takes the event, and where the rows begin and end in it, and gives a dict per row image: column name to the value after
@@ -73,7 +82,9 @@ def compile_rows(table: Table, plans: Sequence[ColumnPlan | None], options: Valu
     ends = _Ends(table, options, present, (present_after or present) if pairs else None, partial=kind == "partial")
     if owner is not None and column is None and shard_of_table(table.name, owner[1]) != owner[0]:
         return _nobodys(ends, 2 if pairs else 1)
-    owned = "" if owner is None or column is None else f"(({{}} & {_BITS}) >> {_BLOCK_SHIFT}) % {owner[1]} == {owner[0]}"
+    owned = (
+        "" if owner is None or column is None else f"(({{}} & {_BITS}) >> {_BLOCK_SHIFT}) % {owner[1]} == {owner[0]}"
+    )
     before = _image(table, plans, present, "b", column)
     after = _image(table, plans, present_after or present, "a", column) if pairs else None
 
@@ -101,8 +112,9 @@ def compile_rows(table: Table, plans: Sequence[ColumnPlan | None], options: Valu
     return rows
 
 
-def count_rows(table: Table, options: ValueOptions, *, kind: str, present: bytes,
-               present_after: bytes | None = None) -> Callable[[bytes, int, int], int]:
+def count_rows(
+    table: Table, options: ValueOptions, *, kind: str, present: bytes, present_after: bytes | None = None
+) -> Callable[[bytes, int, int], int]:
     """A function that counts an event's rows (an update's pairs) without decoding them.
 
     It raises Fatal if the bytes are not rows of this structure.
@@ -121,12 +133,24 @@ def _image(table: Table, plans: Sequence[ColumnPlan | None], present: bytes, pre
     places = [place for place in range(len(table.columns)) if bits >> place & 1]
     columns = tuple(table.columns[place] for place in places)
     names = [column.name for column in columns]
-    return Image(columns, tuple(plans[place] for place in places), prefix,
-                 names.index(owner) if owner is not None and owner in names else None)
+    return Image(
+        columns,
+        tuple(plans[place] for place in places),
+        prefix,
+        names.index(owner) if owner is not None and owner in names else None,
+    )
 
 
-def _loop(code: CodeBuilder, table: Table, options: ValueOptions, before: Image, after: Image | None, owned: str, *,
-          partial: bool) -> None:
+def _loop(
+    code: CodeBuilder,
+    table: Table,
+    options: ValueOptions,
+    before: Image,
+    after: Image | None,
+    owned: str,
+    *,
+    partial: bool,
+) -> None:
     """Write the function ``rows``."""
     code.names["from_bytes"] = int.from_bytes
     code.add(0, "def rows(event, p, end):")
@@ -170,8 +194,9 @@ class _Ends:
 
     __slots__ = ("_code", "_make", "_name")
 
-    def __init__(self, table: Table, options: ValueOptions, present: bytes, present_after: bytes | None, *,
-                 partial: bool) -> None:
+    def __init__(
+        self, table: Table, options: ValueOptions, present: bytes, present_after: bytes | None, *, partial: bool
+    ) -> None:
         self._name = str(table.name)
         self._code: Rows | None = None
 
@@ -201,12 +226,14 @@ class _Ends:
             raise Fatal(
                 f"a rows event of {self._name} does not have the structure that is known of the table ({error}): the position "
                 "lies before a change of the table that was not seen; have the server write binlog_row_metadata=FULL, or start "
-                "a new snapshot") from error
+                "a new snapshot"
+            ) from error
         return list(zip([start, *stops], stops, strict=False))
 
 
-def _one_by_one(name: str, code: CodeBuilder, fast: Rows, ends: _Ends, event: bytes, start: int, end: int,
-                width: int) -> list[Any]:
+def _one_by_one(
+    name: str, code: CodeBuilder, fast: Rows, ends: _Ends, event: bytes, start: int, end: int, width: int
+) -> list[Any]:
     """What ``fast`` can decode, each row by itself; BadRow with that if some can't be."""
     rows: list[Any] = []
     bad: list[tuple[int, str, str, bytes]] = []

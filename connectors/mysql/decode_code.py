@@ -3,6 +3,7 @@
 What makes it fast: neighbours of fixed size are unpacked by one ``struct`` call together with the length of the text after
 them, the null bitmap is tested once as one number (rows without nulls take a straight path), and a row is one dict literal.
 """
+
 from __future__ import annotations
 
 import re
@@ -53,10 +54,12 @@ class _Member(NamedTuple):
 
     @property
     def numbers(self) -> list[str]:
-        return [f"{self.target}{letter}" for letter in "ab"[:self.piece.numbers]]
+        return [f"{self.target}{letter}" for letter in "ab"[: self.piece.numbers]]
 
 
-def _unpack(code: CodeBuilder, depth: int, formats: Sequence[str], targets: Sequence[str], size: int, column: str) -> None:
+def _unpack(
+    code: CodeBuilder, depth: int, formats: Sequence[str], targets: Sequence[str], size: int, column: str
+) -> None:
     """Add the unpacking of neighbours at ``p``, and the step behind them."""
     if targets:
         form = "".join(formats)
@@ -82,8 +85,16 @@ class Writer:
             bytes to be changed.
     """
 
-    def __init__(self, code: CodeBuilder, image: Image, options: ValueOptions, *, owned: str = "",
-                 keeps: Mapping[str, str] | None = None, parts: Mapping[str, tuple[int, str]] | None = None) -> None:
+    def __init__(
+        self,
+        code: CodeBuilder,
+        image: Image,
+        options: ValueOptions,
+        *,
+        owned: str = "",
+        keeps: Mapping[str, str] | None = None,
+        parts: Mapping[str, tuple[int, str]] | None = None,
+    ) -> None:
         self._code = code
         self._image = image
         self._owned = owned if image.owner is not None else ""
@@ -92,7 +103,8 @@ class Writer:
         self._parts = parts or {}
         self._members = [
             _Member(column, plan, self._piece(column, options), f"{image.prefix}{place}", place, place == image.owner)
-            for place, (column, plan) in enumerate(zip(image.columns, image.plans, strict=True))]
+            for place, (column, plan) in enumerate(zip(image.columns, image.plans, strict=True))
+        ]
 
     def _piece(self, column: Column, options: ValueOptions) -> Piece:
         found = piece(column, options)
@@ -100,8 +112,9 @@ class Writer:
             return found._replace(value=found.value.replace("$0", f"({self._keeps[column.name]} := $0)"))
         if column.name in self._parts:
             bit, stored = self._parts[column.name]
-            return found._replace(value=f"$j({stored}, $0) if partial & {1 << bit} else {found.value}",
-                                  names={**found.names, "j": apply})
+            return found._replace(
+                value=f"$j({stored}, $0) if partial & {1 << bit} else {found.value}", names={**found.names, "j": apply}
+            )
         return found
 
     def write(self, depth: int) -> None:
@@ -112,7 +125,9 @@ class Writer:
 
     def literal(self) -> str:
         """The row's dict."""
-        shown = ", ".join(f"{member.column.name!r}: {member.target}" for member in self._members if member.plan is not None)
+        shown = ", ".join(
+            f"{member.column.name!r}: {member.target}" for member in self._members if member.plan is not None
+        )
         return "{" + shown + "}"
 
     # Reading the bitmap, and with it the columns before the first that can be null.
@@ -189,15 +204,20 @@ class Writer:
                 continue
             code.add(depth, f"if {nulls} & {1 << member.bit}:")
             plan = member.plan
-            null = f"{self._code.bind('mask', plan.transform)}(None)" if plan.nulls and plan.transform is not None else "None"
+            null = (
+                f"{self._code.bind('mask', plan.transform)}(None)"
+                if plan.nulls and plan.transform is not None
+                else "None"
+            )
             code.add(depth + 1, f"{member.target} = {null}", member.column.name)
             if member.column.name in self._keeps:
                 code.add(depth + 1, f"{self._keeps[member.column.name]} = None")
             code.add(depth, "else:")
             self._straight(depth + 1, [member], skip=skip)
 
-    def _straight(self, depth: int, members: Sequence[_Member], *, skip: bool,
-                  before: tuple[str, str, int] | None = None) -> None:
+    def _straight(
+        self, depth: int, members: Sequence[_Member], *, skip: bool, before: tuple[str, str, int] | None = None
+    ) -> None:
         """Members none of which is null; ``before``: format, target and size of what is unpacked with the first."""
         start = 0
         while start < len(members) or before is not None:
@@ -210,8 +230,15 @@ class Writer:
             before = None
             start = stop + 1
 
-    def _run(self, depth: int, run: Sequence[_Member], varying: _Member | None, *, skip: bool,
-             before: tuple[str, str, int] | None) -> None:
+    def _run(
+        self,
+        depth: int,
+        run: Sequence[_Member],
+        varying: _Member | None,
+        *,
+        skip: bool,
+        before: tuple[str, str, int] | None,
+    ) -> None:
         """Fixed members and the varying one after them."""
         code = self._code
         formats, targets, size = self._shape(run, skip=skip)
@@ -274,13 +301,20 @@ class Writer:
         names = self._names.get(member.target)
         if names is None:
             names = self._names[member.target] = {
-                stem: self._code.bind(stem, value) for stem, value in member.piece.names.items()}
-        words = {**names, "t": member.target + "t", "y": member.target + "y",
-                 **{str(place): number for place, number in enumerate(numbers)}}
+                stem: self._code.bind(stem, value) for stem, value in member.piece.names.items()
+            }
+        words = {
+            **names,
+            "t": member.target + "t",
+            "y": member.target + "y",
+            **{str(place): number for place, number in enumerate(numbers)},
+        }
         value = _WORD.sub(lambda match: words[match[1]], member.piece.value)
         self._code.add(depth, f"{member.target} = {value}", member.column.name)
         if self._changed(member):
             transform = self._code.bind("mask", member.plan.transform)
             call = f"{member.target} = {transform}({member.target})"
             # A date can be null without a null bit.
-            self._code.add(depth, call if member.plan.nulls else f"if {member.target} is not None: {call}", member.column.name)
+            self._code.add(
+                depth, call if member.plan.nulls else f"if {member.target} is not None: {call}", member.column.name
+            )

@@ -4,6 +4,7 @@ A piece is either fixed (so many bytes, unpacked with its neighbours by one ``st
 expression ``$0`` and ``$1`` stand for the unpacked numbers, or ``$0`` for the bytes after the length; ``$t`` and ``$y`` are
 variables of its own, and any other ``$f`` is what ``names`` says.
 """
+
 from __future__ import annotations
 
 import zlib
@@ -53,8 +54,16 @@ class Piece(NamedTuple):
 
 
 _LENGTHS: Final = {1: ("B", 1), 2: ("H", 1), 3: ("HB", 2), 4: ("I", 1)}
-_FORMATS: Final = {(codes.TINY, False): "b", (codes.TINY, True): "B", (codes.SHORT, False): "h", (codes.SHORT, True): "H",
-                   (codes.LONG, False): "i", (codes.LONG, True): "I", (codes.LONGLONG, False): "q", (codes.LONGLONG, True): "Q"}
+_FORMATS: Final = {
+    (codes.TINY, False): "b",
+    (codes.TINY, True): "B",
+    (codes.SHORT, False): "h",
+    (codes.SHORT, True): "H",
+    (codes.LONG, False): "i",
+    (codes.LONG, True): "I",
+    (codes.LONGLONG, False): "q",
+    (codes.LONGLONG, True): "Q",
+}
 #: Bytes that so many leading decimal digits take.
 _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _GROUP: Final = 9
@@ -71,8 +80,10 @@ def piece(column: Column, options: ValueOptions) -> Piece:
     kind = kind_of(column)
     make = _MAKERS.get(kind)
     if column.type in _UNREADABLE or make is None:
-        raise Fatal(f"column {column.name} has the type {codes.type_name(column.type)}, whose values in the binlog can't be "
-                    "read; leave it out with column.exclude.list, or change its type")
+        raise Fatal(
+            f"column {column.name} has the type {codes.type_name(column.type)}, whose values in the binlog can't be "
+            "read; leave it out with column.exclude.list, or change its type"
+        )
     return make(column, options)
 
 
@@ -85,9 +96,12 @@ def decimal_size(precision: int, scale: int) -> int:
 def _decimal_parts(precision: int, scale: int) -> list[tuple[int, int]]:
     """A stored DECIMAL's groups of digits: the power of ten of a group's digits, and its bits."""
     whole = precision - scale
-    widths = [(whole % _GROUP, _DIGIT_BYTES[whole % _GROUP])] + [(_GROUP, 4)] * (whole // _GROUP + scale // _GROUP) + [
-        (scale % _GROUP, _DIGIT_BYTES[scale % _GROUP])]
-    return [(10 ** digits, size * 8) for digits, size in widths if size]
+    widths = (
+        [(whole % _GROUP, _DIGIT_BYTES[whole % _GROUP])]
+        + [(_GROUP, 4)] * (whole // _GROUP + scale // _GROUP)
+        + [(scale % _GROUP, _DIGIT_BYTES[scale % _GROUP])]
+    )
+    return [(10**digits, size * 8) for digits, size in widths if size]
 
 
 def decimal_reader(precision: int, scale: int) -> Callable[[bytes], Decimal]:
@@ -135,8 +149,7 @@ def _decimal(column: Column, options: ValueOptions) -> Piece:
         top, full = 1 << (8 * size - 1), (1 << 8 * size) - 1
         power, bits = parts[-1]
         number = f"($t >> {bits}) * {power} + ($t & {(1 << bits) - 1})" if len(parts) == 2 else "$t"
-        value = (f"$m({number}, $u) if ($t := $b($0) ^ {top}) < {top} else "
-                 f"$m(-(($t := $t ^ {full}) and {number}), $u)")
+        value = f"$m({number}, $u) if ($t := $b($0) ^ {top}) < {top} else $m(-(($t := $t ^ {full}) and {number}), $u)"
         names = {"m": EXACT.multiply, "u": Decimal((0, (1,), -scale)), "b": int.from_bytes}
     else:
         value, names = "$f($0)", {"f": decimal_reader(precision, scale)}
@@ -237,8 +250,11 @@ def or_missing(value: str, column: Column, options: ValueOptions) -> tuple[str, 
 
 
 def _date(column: Column, options: ValueOptions) -> Piece:
-    table = temporal.dates(adjust=options.enable_time_adjuster, lenient=_lenient(options),
-                           text="Z" if options.time_mode == "isostring" else "")
+    table = temporal.dates(
+        adjust=options.enable_time_adjuster,
+        lenient=_lenient(options),
+        text="Z" if options.time_mode == "isostring" else "",
+    )
     value, names = or_missing("$d[$0 | $1 << 16]", column, options)
     return Piece("HB", 3, 2, value, names={"d": table, **names})
 
@@ -299,8 +315,10 @@ def _old_time(column: Column, show: Callable[[int], Any]) -> Piece:
 def _refuse_old_fraction(column: Column) -> None:
     """MariaDB's own form of fractions (before 10.1, or mysql56_temporal_format=OFF) can't be told from the binlog."""
     if fraction(column):
-        raise Fatal(f"column {column.name} ({column.declared}) is stored in MariaDB's old form of fractional seconds, of which "
-                    "the binlog does not tell the size: rebuild it (ALTER TABLE ... FORCE with mysql56_temporal_format=ON)")
+        raise Fatal(
+            f"column {column.name} ({column.declared}) is stored in MariaDB's old form of fractional seconds, of which "
+            "the binlog does not tell the size: rebuild it (ALTER TABLE ... FORCE with mysql56_temporal_format=ON)"
+        )
 
 
 def _datetime(column: Column, options: ValueOptions) -> Piece:
@@ -308,8 +326,12 @@ def _datetime(column: Column, options: ValueOptions) -> Piece:
     unit = datetime_unit(digits, options)
     text = unit == "text"
     factor = 1 if text else temporal.unit_factor(unit)
-    settings: dict[str, Any] = {"adjust": options.enable_time_adjuster, "lenient": _lenient(options),
-                                "text": "T" if text else "", "factor": temporal.DAY_SECONDS * factor}
+    settings: dict[str, Any] = {
+        "adjust": options.enable_time_adjuster,
+        "lenient": _lenient(options),
+        "text": "T" if text else "",
+        "factor": temporal.DAY_SECONDS * factor,
+    }
     if column.type == codes.DATETIME:
         return _old_datetime(column, options, settings, factor)
     size, micros = _fraction(digits)
@@ -322,13 +344,16 @@ def _datetime(column: Column, options: ValueOptions) -> Piece:
     shift = 8 * size
     end = f" + ($t & {(1 << shift) - 1}) * {micros}" + ("" if unit == "us" else " // 1000") if size else ""
     second = f"($t >> {shift} & 63) * {factor}" if shift else f"($t & 63) * {factor}"
-    value = (f"$z if ($y := $d[($t := $b($0)) >> {17 + shift} & 4194303]) is None "
-             f"else $y + $m[$t >> {6 + shift} & 2047] + {second}{end}")
+    value = (
+        f"$z if ($y := $d[($t := $b($0)) >> {17 + shift} & 4194303]) is None "
+        f"else $y + $m[$t >> {6 + shift} & 2047] + {second}{end}"
+    )
     return Piece(f"{5 + size}s", 5 + size, 1, value, names=names)
 
 
-def _datetime_reader(column: Column, options: ValueOptions, unit: str, days: temporal.Table,
-                     missing: Any) -> Callable[[bytes], Any]:
+def _datetime_reader(
+    column: Column, options: ValueOptions, unit: str, days: temporal.Table, missing: Any
+) -> Callable[[bytes], Any]:
     """DATETIME2 as ISO text, or as nanoseconds that have to fit."""
     size, micros = _fraction(fraction(column))
     shift = 8 * size
@@ -370,8 +395,12 @@ def _old_datetime(column: Column, options: ValueOptions, settings: dict[str, Any
 def _timestamp(column: Column, options: ValueOptions) -> Piece:
     del options
     digits = fraction(column)
-    names: dict[str, Any] = {"d": temporal.day_texts(), "m": temporal.MINUTE_TEXTS,
-                             "s": temporal.SECOND_TEXTS["." if digits else "Z"], "b": int.from_bytes}
+    names: dict[str, Any] = {
+        "d": temporal.day_texts(),
+        "m": temporal.MINUTE_TEXTS,
+        "s": temporal.SECOND_TEXTS["." if digits else "Z"],
+        "b": int.from_bytes,
+    }
     if column.type == codes.TIMESTAMP:
         _refuse_old_fraction(column)
         return Piece("I", 4, 1, "$d[$0 // 86400] + $m[$0 // 60 % 1440] + $s[$0 % 60]", names=names)
@@ -384,7 +413,7 @@ def _timestamp(column: Column, options: ValueOptions) -> Piece:
         part, names["f"] = f"$f[{part}]", temporal.fraction_texts(digits)
     else:
         part = f"'%0{digits}dZ' % ({part})"
-    value = (f"$d[($y := ($t := $b($0)) >> {8 * size}) // 86400] + $m[$y // 60 % 1440] + $s[$y % 60] + {part}")
+    value = f"$d[($y := ($t := $b($0)) >> {8 * size}) // 86400] + $m[$y // 60 % 1440] + $s[$y % 60] + {part}"
     return Piece(f"{4 + size}s", 4 + size, 1, value, names=names)
 
 
@@ -428,8 +457,9 @@ def _uuid(column: Column, options: ValueOptions) -> Piece:
 
 def _inet4(column: Column, options: ValueOptions) -> Piece:
     del options
-    return Piece(*_prefix(column), "$f($0)", varying=True,
-                 names={"f": lambda stored: str(IPv4Address(stored.ljust(4, b"\0")))})
+    return Piece(
+        *_prefix(column), "$f($0)", varying=True, names={"f": lambda stored: str(IPv4Address(stored.ljust(4, b"\0")))}
+    )
 
 
 def inet6_text(stored: bytes) -> str:
@@ -446,7 +476,7 @@ def inet6_text(stored: bytes) -> str:
     shown = [f"{word:x}" for word in words]
     if not length:
         return ":".join(shown)
-    return f"{':'.join(shown[:first])}::{':'.join(shown[first + length:])}"
+    return f"{':'.join(shown[:first])}::{':'.join(shown[first + length :])}"
 
 
 def _inet6(column: Column, options: ValueOptions) -> Piece:
@@ -468,15 +498,32 @@ def uncompressed(stored: bytes) -> bytes:
     if head >> 4 != 8:
         raise ValueError(f"a compressed column begins with byte {head:#x}: the method is unknown")
     # Bit 3: the stream lacks zlib's own frame (column_compression_zlib_wrap=OFF).
-    return zlib.decompress(stored[1 + (head & 7):], -zlib.MAX_WBITS if head & 8 else zlib.MAX_WBITS)
+    return zlib.decompress(stored[1 + (head & 7) :], -zlib.MAX_WBITS if head & 8 else zlib.MAX_WBITS)
 
 
 #: JSON array indexes (typed arrays) never stand in tables that users see.
 _UNREADABLE: Final = frozenset({codes.NULL, 20, 243, 244})
 _MAKERS: Final[dict[Kind, Callable[[Column, ValueOptions], Piece]]] = {
-    Kind.INTEGER: _integer, Kind.DECIMAL: _decimal, Kind.FLOAT: _float, Kind.DOUBLE: _double, Kind.BOOLEAN: _boolean,
-    Kind.BITS: _bits, Kind.TEXT: _text, Kind.BYTES: _bytes, Kind.ENUM: _enum, Kind.SET: _set, Kind.YEAR: _year,
-    Kind.DATE: _date, Kind.TIME: _time, Kind.DATETIME: _datetime, Kind.TIMESTAMP: _timestamp, Kind.JSON: _json,
+    Kind.INTEGER: _integer,
+    Kind.DECIMAL: _decimal,
+    Kind.FLOAT: _float,
+    Kind.DOUBLE: _double,
+    Kind.BOOLEAN: _boolean,
+    Kind.BITS: _bits,
+    Kind.TEXT: _text,
+    Kind.BYTES: _bytes,
+    Kind.ENUM: _enum,
+    Kind.SET: _set,
+    Kind.YEAR: _year,
+    Kind.DATE: _date,
+    Kind.TIME: _time,
+    Kind.DATETIME: _datetime,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.JSON: _json,
     Kind.GEOMETRY: _geometry,
-    Kind.POINT: _point, Kind.VECTOR: _vector, Kind.UUID: _uuid, Kind.INET4: _inet4, Kind.INET6: _inet6,
+    Kind.POINT: _point,
+    Kind.VECTOR: _vector,
+    Kind.UUID: _uuid,
+    Kind.INET4: _inet4,
+    Kind.INET6: _inet6,
 }

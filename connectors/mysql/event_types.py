@@ -1,4 +1,5 @@
 """Type codes of binlog events, of MySQL and MariaDB."""
+
 from __future__ import annotations
 
 from typing import Final

@@ -1,4 +1,5 @@
 """Which databases, tables and columns are captured: Debezium's include and exclude lists."""
+
 from __future__ import annotations
 
 import re

@@ -1,4 +1,5 @@
 """Spatial values as Debezium shows them: the well-known binary and the reference system. Pure."""
+
 from __future__ import annotations
 
 from struct import Struct

@@ -3,6 +3,7 @@
 MariaDB's is one transaction per replication domain: the last one, with all before it in the domain. MySQL's are intervals of
 numbers per server (uuid) and tag. Not thread-safe; nothing blocks. A text that is no such set raises ``ConfigInvalid``.
 """
+
 from __future__ import annotations
 
 import re
@@ -116,7 +117,9 @@ class MariaDbGtids(GtidSet):
     def text(self) -> str:
         """See ``GtidSet``; in the order of the domains."""
         if self._text is None:
-            self._text = ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._last.items()))
+            self._text = ",".join(
+                f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._last.items())
+            )
         return self._text
 
     def add(self, gtid: str) -> None:
@@ -133,7 +136,9 @@ class MariaDbGtids(GtidSet):
 
     def is_subset(self, other: MariaDbGtids) -> bool:
         """See ``GtidSet``."""
-        return all(domain in other._last and other._last[domain][1] >= number for domain, (_, number) in self._last.items())
+        return all(
+            domain in other._last and other._last[domain][1] >= number for domain, (_, number) in self._last.items()
+        )
 
     def union(self, other: MariaDbGtids) -> MariaDbGtids:
         """See ``GtidSet``."""
@@ -201,11 +206,11 @@ class MySqlGtids(GtidSet):
             head, at = _U64.unpack_from(data)[0], 8
             tagged = bool(head >> 56)
             for _ in range(head >> 8 & (1 << 48) - 1 if tagged else head):
-                uuid, tag = data[at: at + 16].hex(), ""
+                uuid, tag = data[at : at + 16].hex(), ""
                 at += 16
                 if tagged:
                     length = data[at] >> 1
-                    tag = data[at + 1: at + 1 + length].decode("ascii")
+                    tag = data[at + 1 : at + 1 + length].decode("ascii")
                     at += 1 + length
                 count = _U64.unpack_from(data, at)[0]
                 at += 8
@@ -214,8 +219,9 @@ class MySqlGtids(GtidSet):
                     found._include(source, *_PAIR.unpack_from(data, at))
                     at += 16
         except (IndexError, ValueError, struct.error) as error:
-            raise ConfigInvalid(f"a GTID set of {len(data)} bytes is cut or not of the known form: "
-                                f"{data[:64].hex()}") from error
+            raise ConfigInvalid(
+                f"a GTID set of {len(data)} bytes is cut or not of the known form: {data[:64].hex()}"
+            ) from error
         return found
 
     def encoded(self) -> bytes:
@@ -272,8 +278,11 @@ class MySqlGtids(GtidSet):
 
     def is_subset(self, other: MySqlGtids) -> bool:
         """See ``GtidSet``."""
-        return all(_covers(other._intervals.get(source, ()), first, stop)
-                   for source, intervals in self._intervals.items() for first, stop in intervals)
+        return all(
+            _covers(other._intervals.get(source, ()), first, stop)
+            for source, intervals in self._intervals.items()
+            for first, stop in intervals
+        )
 
     def union(self, other: MySqlGtids) -> MySqlGtids:
         """See ``GtidSet``."""
@@ -285,8 +294,13 @@ class MySqlGtids(GtidSet):
 
     def retain(self, keep: Callable[[str], bool]) -> MySqlGtids:
         """See ``GtidSet``."""
-        return MySqlGtids({source: [list(interval) for interval in intervals]
-                           for source, intervals in self._intervals.items() if keep(source[0])})
+        return MySqlGtids(
+            {
+                source: [list(interval) for interval in intervals]
+                for source, intervals in self._intervals.items()
+                if keep(source[0])
+            }
+        )
 
     def copy(self) -> MySqlGtids:
         """See ``GtidSet``."""
@@ -310,5 +324,7 @@ def _mysql(gtid: str) -> tuple[_Source, int]:
 
 
 def _no_mysql(text: str) -> ConfigInvalid:
-    return ConfigInvalid(f"{text!r} is no GTID set of MySQL: the form is UUID:FIRST-LAST, such as "
-                         "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7, and UUID:TAG:FIRST-LAST with a tag")
+    return ConfigInvalid(
+        f"{text!r} is no GTID set of MySQL: the form is UUID:FIRST-LAST, such as "
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7, and UUID:TAG:FIRST-LAST with a tag"
+    )

@@ -4,6 +4,7 @@
 written to the source -> read from the binlog -> yielded to the runtime -> acknowledged by Kafka. All times are of the task's
 own clock (microseconds since 1970), so clocks that differ do not show as latency.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -81,8 +82,10 @@ def parse(row: Mapping[str, Any]) -> Beat:
     """
     source, sent = row.get(SOURCE), row.get(SENT)
     if not isinstance(source, str) or not isinstance(sent, int):
-        raise Skippable(f"a row of the heartbeat table has the fields {sorted(row)}; a text {SOURCE!r} and a whole number "
-                        f"{SENT!r} are expected: name a table of its own in heartbeat.table")
+        raise Skippable(
+            f"a row of the heartbeat table has the fields {sorted(row)}; a text {SOURCE!r} and a whole number "
+            f"{SENT!r} are expected: name a table of its own in heartbeat.table"
+        )
     return Beat(source, sent)
 
 
@@ -95,7 +98,9 @@ def split_name(table: str) -> tuple[str, str]:
     database, dot, name = table.partition(".")
     database, name = database.strip().strip("`"), name.strip().strip("`")
     if not dot or not database or not name or "`" in database + name:
-        raise ConfigInvalid(f"heartbeat.table={table}: the form DATABASE.TABLE is expected, for instance millrace.heartbeat")
+        raise ConfigInvalid(
+            f"heartbeat.table={table}: the form DATABASE.TABLE is expected, for instance millrace.heartbeat"
+        )
     return database, name
 
 
@@ -111,8 +116,10 @@ def create_statements(table: str) -> tuple[str, str]:
         ConfigInvalid: the name is not of the form ``database.table``.
     """
     database, name = _quoted(table)
-    columns = (f"{SOURCE} VARCHAR({_LONGEST}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, "
-               f"{SENT} BIGINT NOT NULL")
+    columns = (
+        f"{SOURCE} VARCHAR({_LONGEST}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, "
+        f"{SENT} BIGINT NOT NULL"
+    )
     return f"CREATE DATABASE IF NOT EXISTS {database}", f"CREATE TABLE IF NOT EXISTS {name} ({columns}) ENGINE=InnoDB"
 
 
@@ -159,8 +166,13 @@ class HeartbeatWriter:
         latency: told what was sent and stored.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]], settings: HeartbeatSettings,
-                 log: logging.LoggerAdapter[logging.Logger], latency: Latency | None = None) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Any]],
+        settings: HeartbeatSettings,
+        log: logging.LoggerAdapter[logging.Logger],
+        latency: Latency | None = None,
+    ) -> None:
         self._connect = connect
         self._settings = settings
         self._log = log
@@ -208,8 +220,10 @@ class HeartbeatWriter:
                 self._note("")
             except TimeoutError:
                 self._drop()
-                self._note(f"the source did not take a heartbeat within {self._settings.timeout_s:g} s: look for locks on the "
-                           "heartbeat table (SHOW PROCESSLIST) and for a server that hangs")
+                self._note(
+                    f"the source did not take a heartbeat within {self._settings.timeout_s:g} s: look for locks on the "
+                    "heartbeat table (SHOW PROCESSLIST) and for a server that hangs"
+                )
             except Exception as error:  # noqa: BLE001 - a heartbeat that can't be written must not stop the capture
                 self._drop()
                 self._note(explain(error, self._settings))
@@ -281,7 +295,9 @@ def explain(error: BaseException, settings: HeartbeatSettings) -> str:
     if settings.table and (code in (_NO_DATABASE, _NO_TABLE) or code in _DENIED):
         return f"{error}. Let an administrator run: {setup_text(settings)}"
     if code in _DENIED:
-        return f"{error}. The user {settings.user} must be allowed to run heartbeat.action.query: {settings.action_query}"
+        return (
+            f"{error}. The user {settings.user} must be allowed to run heartbeat.action.query: {settings.action_query}"
+        )
     if code in _READ_ONLY:
         return f"{error}. Heartbeats must be written to the primary: set database.hostname to it, or heartbeat.interval.ms=0"
     if code == 0 and isinstance(error, OSError | EOFError | pymysql.err.MySQLError):

@@ -5,6 +5,7 @@ the server's text has them, so that the stream and full pulls agree.
 
 A tree is of dict, list, str, int, float, bool, None, ``Decimal`` and ``Shown`` (such a value without a JSON type).
 """
+
 from __future__ import annotations
 
 import json
@@ -27,8 +28,15 @@ _U16: Final = Struct("<H").unpack_from
 _U32: Final = Struct("<I").unpack_from
 _INLINE_SMALL: Final = {5: Struct("<h").unpack_from, 6: _U16}
 _INLINE_LARGE: Final = {**_INLINE_SMALL, 7: Struct("<i").unpack_from, 8: _U32}
-_NUMBERS: Final = {5: Struct("<h").unpack_from, 6: _U16, 7: Struct("<i").unpack_from, 8: _U32, 9: Struct("<q").unpack_from,
-                   10: Struct("<Q").unpack_from, 11: Struct("<d").unpack_from}
+_NUMBERS: Final = {
+    5: Struct("<h").unpack_from,
+    6: _U16,
+    7: Struct("<i").unpack_from,
+    8: _U32,
+    9: Struct("<q").unpack_from,
+    10: Struct("<Q").unpack_from,
+    11: Struct("<d").unpack_from,
+}
 _LITERALS: Final = {0: None, 1: True, 2: False}
 _LITERAL: Final = 4
 _STRING: Final = 12
@@ -88,7 +96,7 @@ def _value(data: bytes, kind: int, at: int) -> Any:
 
 
 def _cut(data: bytes, at: int, size: int) -> bytes:
-    part = data[at:at + size]
+    part = data[at : at + size]
     if len(part) != size:
         raise ValueError(f"a JSON document ends before a value of {size} bytes does")
     return part
@@ -140,7 +148,15 @@ def _opaque(kind: int, stored: bytes) -> Any:
         from connectors.mysql.decode_columns import decimal_reader
 
         return decimal_reader(stored[0], stored[1])(stored[2:])
-    if kind in (codes.DATE, codes.TIME, codes.TIME2, codes.DATETIME, codes.DATETIME2, codes.TIMESTAMP, codes.TIMESTAMP2):
+    if kind in (
+        codes.DATE,
+        codes.TIME,
+        codes.TIME2,
+        codes.DATETIME,
+        codes.DATETIME2,
+        codes.TIMESTAMP,
+        codes.TIMESTAMP2,
+    ):
         packed = int.from_bytes(stored, "little", signed=True)
         sign = "-" if packed < 0 else ""
         packed = abs(packed)

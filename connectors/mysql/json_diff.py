@@ -1,4 +1,5 @@
 """Partial updates of JSON columns (``binlog_row_value_options=PARTIAL_JSON``), applied to the image before. Pure."""
+
 from __future__ import annotations
 
 import json
@@ -31,9 +32,11 @@ def apply(stored: bytes | None, diffs: bytes) -> str:
         ValueError: they can't be applied.
     """
     if stored is None:
-        raise ValueError("a part of a JSON column was updated, and the row's image before does not hold the column: have the "
-                         "server log whole values (SET GLOBAL binlog_row_value_options = '') or whole images "
-                         "(binlog_row_image = FULL)")
+        raise ValueError(
+            "a part of a JSON column was updated, and the row's image before does not hold the column: have the "
+            "server log whole values (SET GLOBAL binlog_row_value_options = '') or whole images "
+            "(binlog_row_image = FULL)"
+        )
     tree = parse(stored)
     for diff in read(diffs):
         tree = _changed(tree, diff)
@@ -54,12 +57,12 @@ def read(data: bytes) -> list[Diff]:
             if operation not in _NAMES:
                 raise ValueError(f"a JSON change has the operation {operation}, which is unknown")
             size, at = _length(data, at + 1)
-            path = parse_path(data[at:at + size].decode("utf-8"))
+            path = parse_path(data[at : at + size].decode("utf-8"))
             at += size
             value = None
             if operation != REMOVE:
                 size, at = _length(data, at)
-                value = parse(data[at:at + size])
+                value = parse(data[at : at + size])
                 at += size
             diffs.append(Diff(operation, path, value))
     except IndexError as error:
@@ -73,7 +76,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
     if first < 251:
         return first, at + 1
     size = {252: 2, 253: 3, 254: 8}[first]
-    return int.from_bytes(data[at + 1:at + 1 + size], "little"), at + 1 + size
+    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
 
 
 def parse_path(text: str) -> tuple[str | int, ...]:
@@ -87,7 +90,7 @@ def parse_path(text: str) -> tuple[str | int, ...]:
     while at < len(text):
         if text[at] == "[":
             end = text.index("]", at)
-            legs.append(int(text[at + 1:end]))
+            legs.append(int(text[at + 1 : end]))
             at = end + 1
         elif text.startswith('."', at):
             name, at = json.JSONDecoder().raw_decode(text, at + 1)
@@ -96,7 +99,7 @@ def parse_path(text: str) -> tuple[str | int, ...]:
             end = at + 1
             while end < len(text) and text[end] not in ".[":
                 end += 1
-            legs.append(text[at + 1:end])
+            legs.append(text[at + 1 : end])
             at = end
         else:
             raise ValueError(f"{text!r} is no path into a JSON document")
@@ -155,4 +158,6 @@ def _child(place: Any, leg: str | int, diff: Diff) -> Any:
 
 def _lost(diff: Diff) -> ValueError:
     path = "$" + "".join(f"[{leg}]" if isinstance(leg, int) else f".{leg}" for leg in diff.path)
-    return ValueError(f"{_NAMES[diff.operation]} at {path} of a JSON column doesn't fit the document in the row's image before")
+    return ValueError(
+        f"{_NAMES[diff.operation]} at {path} of a JSON column doesn't fit the document in the row's image before"
+    )

@@ -7,6 +7,7 @@ tables became longer while the connector was stopped: then the table needs a sna
 At the start every new table counts as one that needs a snapshot. A chunk of it is sent only when the stream has reached the
 position of the read, so a CREATE TABLE that the stream comes by before then takes the snapshot back in time.
 """
+
 from __future__ import annotations
 
 import re
@@ -65,22 +66,35 @@ class KnownTables:
             start again.
     """
 
-    def __init__(self, prefix: str, shard: Shard, layout: int, saved: Iterable[tuple[Position, Position]],
-                 matches: Callable[[TableName], bool], *, fold: bool = False) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        shard: Shard,
+        layout: int,
+        saved: Iterable[tuple[Position, Position]],
+        matches: Callable[[TableName], bool],
+        *,
+        fold: bool = False,
+    ) -> None:
         self._partition: Position = {**start.partition(prefix, shard), TABLES: _KNOWN}
         self._layout = layout
         self._matches = matches
         self._fold = fold
         pairs = [(partition, offset) for partition, offset in saved if partition.get(start.SERVER) == prefix]
-        lists = [(str(partition.get(start.SHARD, "")), int(offset.get(start.LAYOUT) or 0), str(offset.get(_KNOWN) or ""))
-                 for partition, offset in pairs if partition.get(TABLES) == _KNOWN]
+        lists = [
+            (str(partition.get(start.SHARD, "")), int(offset.get(start.LAYOUT) or 0), str(offset.get(_KNOWN) or ""))
+            for partition, offset in pairs
+            if partition.get(TABLES) == _KNOWN
+        ]
         own = str(self._partition.get(start.SHARD, ""))
         members = [each for each in lists if each[:2] == (own, layout)]
         self.inherited = not members
         if not members:
             newest = max((number for _, number, _ in lists), default=0)
             members = [each for each in lists if each[1] == newest]
-        self._known: set[TableName] | None = set.intersection(*(_names(text) for _, _, text in members)) if members else None
+        self._known: set[TableName] | None = (
+            set.intersection(*(_names(text) for _, _, text in members)) if members else None
+        )
         self._changed = False
         if self._known is not None:
             before = len(self._known)
@@ -160,8 +174,12 @@ def _unfinished(pairs: Iterable[tuple[Position, Position]], members: set[str]) -
     found: set[str] = set()
     for partition, offset in pairs:
         request: Any = offset.get("request")
-        if start.SNAPSHOT in partition and str(partition.get(start.SHARD, "")) in members and isinstance(request, str) \
-                and offset.get("state") not in SNAPSHOT_ENDED:
+        if (
+            start.SNAPSHOT in partition
+            and str(partition.get(start.SHARD, "")) in members
+            and isinstance(request, str)
+            and offset.get("state") not in SNAPSHOT_ENDED
+        ):
             asked = msgspec.json.decode(request, type=dict[str, Any])
             if asked.get("origin") == NEW:
                 found.update(re.sub(r"\\(.)", r"\1", each) for each in asked["tables"])
@@ -175,4 +193,3 @@ def snapshot_id(name: TableName, used: Iterable[str]) -> str:
     if base not in taken:
         return base
     return next(f"{base}~{number}" for number in range(2, len(taken) + 3) if f"{base}~{number}" not in taken)
-

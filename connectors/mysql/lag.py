@@ -1,4 +1,5 @@
 """How far a connector is behind its source: what tasks save for it, and the answer for REST."""
+
 from __future__ import annotations
 
 import time
@@ -35,8 +36,11 @@ def lag_partition(prefix: str, shard: Shard) -> Position:
 
 def lag_offset(latency: Latency, tables: TableLags) -> Position:
     """What a task saves now and then, so that any worker can answer."""
-    return {_HEARTBEAT: msgspec.json.encode(latency.saved()).decode(), _TABLES: tables.saved(),
-            _TS: time.time_ns() // 1_000_000}
+    return {
+        _HEARTBEAT: msgspec.json.encode(latency.saved()).decode(),
+        _TABLES: tables.saved(),
+        _TS: time.time_ns() // 1_000_000,
+    }
 
 
 def saved_place(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> tuple[Place, int] | None:
@@ -45,12 +49,18 @@ def saved_place(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> tu
     Raises:
         ValueError: a saved offset is not understood.
     """
-    found = [(int(offset.get(start.LAYOUT) or 0), positions.from_offset(offset), int(offset.get(start.SOURCE_SERVER) or 0))
-             for partition, offset in offsets if start.is_stream(prefix, partition) and offset.get(positions.FILE)]
+    found = [
+        (int(offset.get(start.LAYOUT) or 0), positions.from_offset(offset), int(offset.get(start.SOURCE_SERVER) or 0))
+        for partition, offset in offsets
+        if start.is_stream(prefix, partition) and offset.get(positions.FILE)
+    ]
     newest = max((layout for layout, _, _ in found), default=0)
     # Places of an older division into tasks stay saved.
-    return min(((place, server) for layout, place, server in found if layout == newest),
-               key=lambda each: positions.order(each[0]), default=None)
+    return min(
+        ((place, server) for layout, place, server in found if layout == newest),
+        key=lambda each: positions.order(each[0]),
+        default=None,
+    )
 
 
 async def lag(config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
@@ -75,12 +85,20 @@ async def lag(config: Config, offsets: Sequence[tuple[Position, Position]]) -> d
     written = [each for each in beats if each.get("sent_us")]
     beat = max(written or beats, key=lambda each: each.get("read_us") or 0, default=None)
     return lag_body(
-        time_behind_s=behind_s, bytes_behind=behind_bytes,
-        tables=table_rows([each[_TABLES] for each in saved if isinstance(each.get(_TABLES), str)], behind_s, behind_bytes),
-        heartbeat=heartbeat_body(beat, time.time_ns() // 1000), position=_shown(place), source_position=_shown(now))
+        time_behind_s=behind_s,
+        bytes_behind=behind_bytes,
+        tables=table_rows(
+            [each[_TABLES] for each in saved if isinstance(each.get(_TABLES), str)], behind_s, behind_bytes
+        ),
+        heartbeat=heartbeat_body(beat, time.time_ns() // 1000),
+        position=_shown(place),
+        source_position=_shown(now),
+    )
 
 
-def _behind(place: Place | None, now: Place, logs: Sequence[tuple[str, int]], flavor: str) -> tuple[int | None, float | None]:
+def _behind(
+    place: Place | None, now: Place, logs: Sequence[tuple[str, int]], flavor: str
+) -> tuple[int | None, float | None]:
     """Bytes and seconds; None for what can't be told."""
     if place is None:
         return None, None

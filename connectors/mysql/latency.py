@@ -2,6 +2,7 @@
 
 Bounded: so many heartbeats and tables are remembered, however late they are.
 """
+
 from __future__ import annotations
 
 import time
@@ -29,7 +30,10 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     WRITE_SECONDS: ("gauge", "How long the source took to commit the last heartbeat."),
     READ_SECONDS: ("gauge", "From the commit of the last heartbeat until it was read from the binlog."),
     PROCESS_SECONDS: ("gauge", "From reading the last heartbeat until everything before it was handed to the runtime."),
-    DELIVER_SECONDS: ("gauge", "From handing over until Kafka had all before the last heartbeat and the offset was saved."),
+    DELIVER_SECONDS: (
+        "gauge",
+        "From handing over until Kafka had all before the last heartbeat and the offset was saved.",
+    ),
     TOTAL_SECONDS: ("gauge", "From writing the last heartbeat into the source until it was acknowledged by Kafka."),
     AGE_SECONDS: ("gauge", "How old the youngest acknowledged heartbeat is; grows while none arrives."),
     LAG_SECONDS: ("gauge", "Age of the last change read from the binlog while there is more to read; 0 at its end."),
@@ -172,8 +176,12 @@ class Latency:
 
     def saved(self) -> dict[str, Any]:
         """What an offset keeps of it, for REST: flat and JSON-able."""
-        found: dict[str, Any] = {"sent_us": self.last_sent, "read_us": self.last_read,
-                                 "acknowledged_us": self.last_acknowledged, "last_seen": self.where_last_seen()}
+        found: dict[str, Any] = {
+            "sent_us": self.last_sent,
+            "read_us": self.last_read,
+            "acknowledged_us": self.last_acknowledged,
+            "last_seen": self.where_last_seen(),
+        }
         for name, seconds in self._numbers.items():
             found[name.removeprefix("mysql_heartbeat_").removesuffix("_seconds") + "_s"] = round(seconds, 6)
         return found
@@ -189,14 +197,18 @@ def _story(beat: Pending, now: int, problem: str) -> str:
     if not beat.read:
         if not beat.stored:
             return f"{age}: the source has not taken it" + (f" ({problem})" if problem else "")
-        return (f"{age}: the source committed it at {_time(beat.stored)}, the binlog reader has not met it yet. The reader is "
-                "behind, its connection hangs, or the heartbeat table is not written to the binlog (binlog_do_db, "
-                "binlog_ignore_db)")
+        return (
+            f"{age}: the source committed it at {_time(beat.stored)}, the binlog reader has not met it yet. The reader is "
+            "behind, its connection hangs, or the heartbeat table is not written to the binlog (binlog_do_db, "
+            "binlog_ignore_db)"
+        )
     where = f"read from the binlog at {_time(beat.read)}" + (f" ({beat.mark})" if beat.mark is not None else "")
     if not beat.yielded:
         return f"{age}: {where}, not yet handed to the runtime: decoding is behind, or Kafka takes records too slowly"
-    return (f"{age}: {where}, handed over at {_time(beat.yielded)}, not yet acknowledged: Kafka is slow or away, or offsets "
-            "are saved seldom (offset.flush.interval.ms)")
+    return (
+        f"{age}: {where}, handed over at {_time(beat.yielded)}, not yet acknowledged: Kafka is slow or away, or offsets "
+        "are saved seldom (offset.flush.interval.ms)"
+    )
 
 
 def heartbeat_body(saved: Mapping[str, Any] | None, now_us: int) -> dict[str, Any] | None:
@@ -205,7 +217,8 @@ def heartbeat_body(saved: Mapping[str, Any] | None, now_us: int) -> dict[str, An
         return None
     acknowledged = int(saved.get("acknowledged_us") or 0)
     return {
-        "last_sent_ts": _ms(saved.get("sent_us")), "last_read_ts": _ms(saved.get("read_us")),
+        "last_sent_ts": _ms(saved.get("sent_us")),
+        "last_read_ts": _ms(saved.get("read_us")),
         "last_acknowledged_ts": _ms(acknowledged),
         "age_s": round(_seconds(now_us - acknowledged), 3) if acknowledged else None,
         "stages": {name: saved.get(name) for name in ("write_s", "read_s", "process_s", "deliver_s", "total_s")},
@@ -241,8 +254,12 @@ class TableLags:
 
     def saved(self) -> str:
         """JSON text for an offset: ``{"bytes": n, "tables": {name: [events, last ts ms]}}``."""
-        return msgspec.json.encode({"bytes": int(self._bytes), "tables": {
-            name: [round(events, 1), int(ts_ms)] for name, (events, ts_ms) in self._tables.items()}}).decode()
+        return msgspec.json.encode(
+            {
+                "bytes": int(self._bytes),
+                "tables": {name: [round(events, 1), int(ts_ms)] for name, (events, ts_ms) in self._tables.items()},
+            }
+        ).decode()
 
 
 def table_rows(texts: Iterable[str], time_behind_s: float | None, bytes_behind: int | None) -> list[dict[str, Any]]:
@@ -259,19 +276,37 @@ def table_rows(texts: Iterable[str], time_behind_s: float | None, bytes_behind: 
             last, before = found.get(name, (0, 0.0))
             # Every task reads the whole binlog and owns a part of the rows: their shares add up.
             found[name] = (max(last, int(ts_ms)), before + rate)
-    return [{"table": name, "time_behind_s": time_behind_s,
-             "events_behind": None if bytes_behind is None else round(rate * bytes_behind),
-             "last_event_ts": last or None} for name, (last, rate) in sorted(found.items())]
+    return [
+        {
+            "table": name,
+            "time_behind_s": time_behind_s,
+            "events_behind": None if bytes_behind is None else round(rate * bytes_behind),
+            "last_event_ts": last or None,
+        }
+        for name, (last, rate) in sorted(found.items())
+    ]
 
 
-def lag_body(*, time_behind_s: float | None, bytes_behind: int | None, tables: Sequence[Mapping[str, Any]],
-             heartbeat: Mapping[str, Any] | None, position: Mapping[str, Any] | None,
-             source_position: Mapping[str, Any] | None) -> dict[str, Any]:
+def lag_body(
+    *,
+    time_behind_s: float | None,
+    bytes_behind: int | None,
+    tables: Sequence[Mapping[str, Any]],
+    heartbeat: Mapping[str, Any] | None,
+    position: Mapping[str, Any] | None,
+    source_position: Mapping[str, Any] | None,
+) -> dict[str, Any]:
     """The body of ``GET /connectors/NAME/lag``, in its order; the runtime puts ``connector`` before it. Pure."""
     if bytes_behind == 0 or (time_behind_s is not None and time_behind_s < _CURRENT_S):
         time_behind_s = 0.0
-    return {"time_behind_s": None if time_behind_s is None else round(time_behind_s, 3), "bytes_behind": bytes_behind,
-            "tables": list(tables), "heartbeat": heartbeat, "position": position, "source_position": source_position}
+    return {
+        "time_behind_s": None if time_behind_s is None else round(time_behind_s, 3),
+        "bytes_behind": bytes_behind,
+        "tables": list(tables),
+        "heartbeat": heartbeat,
+        "position": position,
+        "source_position": source_position,
+    }
 
 
 def _seconds(microseconds: int) -> float:

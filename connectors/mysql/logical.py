@@ -4,6 +4,7 @@ r"""Sharded tables: physical tables that are partitions of one logical table.
 ``shop_3.orders_17`` database partition 3, table partition 17 of ``shop.orders``. The numbers are the sixth and seventh part of
 a UMS namespace, and members of ``source`` in Debezium's events. Pure functions, but for ``Partitions``.
 """
+
 from __future__ import annotations
 
 import re
@@ -23,8 +24,11 @@ OPTION: Final = "logical.tables"
 #: More digits would not fit 64 bits.
 _DIGITS: Final = 18
 #: The expression ends at the last colon, or at the last but one if two fixed numbers follow.
-_ITEM: Final = re.compile(r"(?P<expression>.+?):(?P<database>[^.:()\\|]+)\.(?P<table>[^.:()\\|]+)"
-                          r"(?::(?P<first>\d+)\.(?P<second>\d+))?", re.ASCII | re.DOTALL)
+_ITEM: Final = re.compile(
+    r"(?P<expression>.+?):(?P<database>[^.:()\\|]+)\.(?P<table>[^.:()\\|]+)"
+    r"(?::(?P<first>\d+)\.(?P<second>\d+))?",
+    re.ASCII | re.DOTALL,
+)
 
 
 class Logical(NamedTuple):
@@ -45,9 +49,16 @@ class Logical(NamedTuple):
     @property
     def members(self) -> dict[str, Any]:
         """What ``source`` of Debezium's events has in addition; {} for a table that is not mapped."""
-        return {"logical_db": self.name.database, "logical_table": self.name.table,
+        return (
+            {
+                "logical_db": self.name.database,
+                "logical_table": self.name.table,
                 "database_partition": self.database_partition,
-                "table_partition": self.table_partition} if self.mapped else {}
+                "table_partition": self.table_partition,
+            }
+            if self.mapped
+            else {}
+        )
 
 
 class LogicalTables:
@@ -76,9 +87,11 @@ class LogicalTables:
         if not found:
             return Logical(name)
         if len(found) > 1:
-            raise ConfigInvalid(f"{OPTION}: the table {name} is matched by {found[0][0].text} and by {found[1][0].text}: "
-                                "change the expressions so that only one matches it")
-        (rule, match), = found
+            raise ConfigInvalid(
+                f"{OPTION}: the table {name} is matched by {found[0][0].text} and by {found[1][0].text}: "
+                "change the expressions so that only one matches it"
+            )
+        ((rule, match),) = found
         if rule.fixed is not None:
             return Logical(rule.target, *rule.fixed, mapped=True)
         numbers: dict[str, int] = {}
@@ -90,10 +103,13 @@ class LogicalTables:
             if not digits.isascii() or not digits.isdigit() or len(digits) > _DIGITS:
                 raise ConfigInvalid(
                     f"{OPTION}: the group of {rule.text} for the {part} partition of {name} is {digits!r}, which is not a "
-                    rf"number of at most {_DIGITS} digits; use (\d+), or give fixed numbers: expression:database.table:3.17")
+                    rf"number of at most {_DIGITS} digits; use (\d+), or give fixed numbers: expression:database.table:3.17"
+                )
             if part in numbers:
-                raise ConfigInvalid(f"{OPTION}: {rule.text} has two groups in the {part}'s part of {name}, which has one "
-                                    "number: write (?:...) for a group that is not a number")
+                raise ConfigInvalid(
+                    f"{OPTION}: {rule.text} has two groups in the {part}'s part of {name}, which has one "
+                    "number: write (?:...) for a group that is not a number"
+                )
             numbers[part] = int(digits)
         return Logical(rule.target, numbers.get("database", 0), numbers.get("table", 0), mapped=True)
 
@@ -148,28 +164,34 @@ class Partitions:
             raise ConfigInvalid(
                 f"{OPTION}: {owner} and {name} would both be {part.name} with database partition {part.database_partition} and "
                 f"table partition {part.table_partition}, so their rows could not be distinguished: change the expressions so "
-                "that every table has its own numbers, or capture only one of the two")
+                "that every table has its own numbers, or capture only one of the two"
+            )
         seen = self._seen.setdefault(part.name, {})
         seen[name] = key
         if len(seen) == 1:
             return ""
         if part.name in seen and not self._logical.of(part.name).mapped:
             other = next(each for each in seen if each != part.name)
-            return (f"{OPTION}: {part.name} is captured itself and no expression matches it, while {other} is a partition "
-                    f"of {part.name}: their keys in the shared topic differ. Add an expression for it "
-                    f"({re.escape(str(part.name))}:{part.name}:0.0), or don't capture it")
+            return (
+                f"{OPTION}: {part.name} is captured itself and no expression matches it, while {other} is a partition "
+                f"of {part.name}: their keys in the shared topic differ. Add an expression for it "
+                f"({re.escape(str(part.name))}:{part.name}:0.0), or don't capture it"
+            )
         other = next((each for each, columns in seen.items() if columns != key), name)
         if other != name:
-            return (f"{OPTION}: {other} and {name} are partitions of {part.name} with different keys: "
-                    f"({', '.join(seen[other])}) and ({', '.join(key)}). Give them one key, choose one with "
-                    "message.key.columns, or map them to two logical tables")
+            return (
+                f"{OPTION}: {other} and {name} are partitions of {part.name} with different keys: "
+                f"({', '.join(seen[other])}) and ({', '.join(key)}). Give them one key, choose one with "
+                "message.key.columns, or map them to two logical tables"
+            )
         return ""
 
     def forget(self, gone: Callable[[TableName], bool]) -> None:
         """Forget tables that may have been dropped or renamed; ``add`` is called again for those that are still there."""
         self._owners = {part: name for part, name in self._owners.items() if not gone(name)}
-        self._seen = {logical: {name: key for name, key in seen.items() if not gone(name)}
-                      for logical, seen in self._seen.items()}
+        self._seen = {
+            logical: {name: key for name, key in seen.items() if not gone(name)} for logical, seen in self._seen.items()
+        }
 
 
 class Differences(NamedTuple):
@@ -194,14 +216,18 @@ def compare_columns(tables: Iterable[Table], logical: LogicalTables) -> Differen
             for column in table.columns:
                 kind, first = columns.setdefault(column.name, (column.declared, table.name))
                 if kind != column.declared and not types:
-                    types = (f"{OPTION}: the column {column.name} of {name} is {kind} in {first} and {column.declared} in "
-                             f"{table.name}: give the partitions the same types (ALTER TABLE), or map them to two logical "
-                             "tables")
+                    types = (
+                        f"{OPTION}: the column {column.name} of {name} is {kind} in {first} and {column.declared} in "
+                        f"{table.name}: give the partitions the same types (ALTER TABLE), or map them to two logical "
+                        "tables"
+                    )
         for table in members:
             lacking = [column for column in columns if column not in {each.name for each in table.columns}]
             if lacking and not missing:
-                missing = (f"{OPTION}: {table.name} has no column {lacking[0]}, which {columns[lacking[0]][1]} has; both are "
-                           f"partitions of {name}. Readers see events with and without it: alter the partition that is behind")
+                missing = (
+                    f"{OPTION}: {table.name} has no column {lacking[0]}, which {columns[lacking[0]][1]} has; both are "
+                    f"partitions of {name}. Readers see events with and without it: alter the partition that is behind"
+                )
         found.types.extend([types] if types else [])
         found.missing.extend([missing] if missing else [])
     return found
@@ -217,14 +243,20 @@ class _Rule(NamedTuple):
 def _rule(item: str) -> _Rule:
     match = _ITEM.fullmatch(item)
     if match is None:
-        raise ConfigInvalid(f"{item!r} is not of the form expression:database.table or expression:database.table:number.number")
+        raise ConfigInvalid(
+            f"{item!r} is not of the form expression:database.table or expression:database.table:number.number"
+        )
     text = match["expression"].strip()
     pattern = compile_java(f"(?i){text}")
     fixed = None if match["first"] is None else (int(match["first"]), int(match["second"]))
     if fixed is not None and (pattern.groups or any(len(each) > _DIGITS for each in (match["first"], match["second"]))):
-        raise ConfigInvalid(f"{item!r} has fixed numbers: it can't have groups (write (?:...)), and a number has at most "
-                            f"{_DIGITS} digits")
+        raise ConfigInvalid(
+            f"{item!r} has fixed numbers: it can't have groups (write (?:...)), and a number has at most "
+            f"{_DIGITS} digits"
+        )
     if pattern.groups > 2:
-        raise ConfigInvalid(f"{text} has {pattern.groups} groups, but there are two numbers, one in the database's part and "
-                            "one in the table's: write (?:...) for a group that is not a number")
+        raise ConfigInvalid(
+            f"{text} has {pattern.groups} groups, but there are two numbers, one in the database's part and "
+            "one in the table's: write (?:...) for a group that is not a number"
+        )
     return _Rule(text, pattern, TableName(match["database"].strip(), match["table"].strip()), fixed)

@@ -1,4 +1,5 @@
 """Logging in to read the binlog: everything up to the first byte that the server sends by itself. Blocks: for a thread."""
+
 from __future__ import annotations
 
 import contextlib
@@ -88,8 +89,14 @@ class Session(NamedTuple):
 
 
 def log_in(
-    settings: ConnectionSettings, address: Address, context: ssl.SSLContext | None, place: Place, *, by_gtid: bool,
-    annotate: bool, given_up: threading.Event,
+    settings: ConnectionSettings,
+    address: Address,
+    context: ssl.SSLContext | None,
+    place: Place,
+    *,
+    by_gtid: bool,
+    annotate: bool,
+    given_up: threading.Event,
 ) -> Session:
     """Connect to one server and ask for its binlog; see ``BinlogClient``. Blocks.
 
@@ -158,12 +165,16 @@ def _dump(driver: Driver, info: ServerInfo, own: int, place: Place, *, by_gtid: 
         if isinstance(executed, gtid.MySqlGtids):
             if not info.has_gtids:
                 mode = info.variables.get("gtid_mode") or "OFF"
-                raise Fatal(f"the server {info.address} has gtid_mode={mode}, and the stream is to go on behind GTIDs: set it "
-                            "to ON (step by step, with enforce_gtid_consistency=ON)")
+                raise Fatal(
+                    f"the server {info.address} has gtid_mode={mode}, and the stream is to go on behind GTIDs: set it "
+                    "to ON (step by step, with enforce_gtid_consistency=ON)"
+                )
             return dump_gtid_command(executed, own)
         # Strict: a transaction that is not there, though later ones are, is an error and no gap.
-        driver.rows("SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0",
-                    executed.text())
+        driver.rows(
+            "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0",
+            executed.text(),
+        )
         return dump_command("", 4, own, flags)
     if place.pos < _TOO_FAR:
         return dump_command(place.file, place.pos, own, flags)
@@ -174,12 +185,15 @@ def _file_behind(driver: Driver, place: Place) -> str:
     """The file after the place's: one transaction alone makes a file that large, and it is the file's last."""
     names = [str(row[0]) for row in driver.rows("SHOW BINARY LOGS")]
     if place.file not in names:
-        raise PurgedError(f"the server does not have the binlog file {place.file} any more: set snapshot.mode=when_needed and "
-                          "restart")
-    after = names[names.index(place.file) + 1:]
+        raise PurgedError(
+            f"the server does not have the binlog file {place.file} any more: set snapshot.mode=when_needed and restart"
+        )
+    after = names[names.index(place.file) + 1 :]
     if not after:
-        raise Retriable(f"the protocol can't begin at position {place.pos} of {place.file}, and the next file is not there "
-                        "yet; if it stays so: FLUSH BINARY LOGS")
+        raise Retriable(
+            f"the protocol can't begin at position {place.pos} of {place.file}, and the next file is not there "
+            "yet; if it stays so: FLUSH BINARY LOGS"
+        )
     return after[0]
 
 

@@ -3,6 +3,7 @@
 Names and meanings are those of Debezium's MBeans, as dashboards have them (``debezium_metrics_...``); what Debezium has no
 number for is called ``mysql_...`` or ``snapshot_...``.
 """
+
 from __future__ import annotations
 
 import time
@@ -42,20 +43,40 @@ GTIDS: Final = f"{_PREFIX}IsGtidModeEnabled"
 PULL_TOTAL: Final = "mysql_snapshot_rows_estimated"
 
 _STREAMING: Final = (
-    "Connected", *debezium.BEHIND, "MilliSecondsSinceLastEvent", "SecondsSinceLastEvent", "TotalNumberOfEventsSeen",
-    "TotalNumberOfCreateEventsSeen", "TotalNumberOfUpdateEventsSeen", "TotalNumberOfDeleteEventsSeen", "NumberOfEventsFiltered",
-    "NumberOfErroneousEvents", "NumberOfEventsSkipped", "NumberOfSkippedEvents", "NumberOfCommittedTransactions",
-    "NumberOfRolledBackTransactions", "NumberOfNotWellFormedTransactions", "NumberOfLargeTransactions", "NumberOfDisconnects",
-    "BinlogPosition", "IsGtidModeEnabled",
+    "Connected",
+    *debezium.BEHIND,
+    "MilliSecondsSinceLastEvent",
+    "SecondsSinceLastEvent",
+    "TotalNumberOfEventsSeen",
+    "TotalNumberOfCreateEventsSeen",
+    "TotalNumberOfUpdateEventsSeen",
+    "TotalNumberOfDeleteEventsSeen",
+    "NumberOfEventsFiltered",
+    "NumberOfErroneousEvents",
+    "NumberOfEventsSkipped",
+    "NumberOfSkippedEvents",
+    "NumberOfCommittedTransactions",
+    "NumberOfRolledBackTransactions",
+    "NumberOfNotWellFormedTransactions",
+    "NumberOfLargeTransactions",
+    "NumberOfDisconnects",
+    "BinlogPosition",
+    "IsGtidModeEnabled",
 )
 _SNAPSHOT: Final = (*debezium.SNAPSHOTS, "HoldingGlobalLock")
 _HISTORY: Final = (
-    "ChangesRecovered", "ChangesApplied", "RecoveryStartTime", "MilliSecondsSinceLastRecoveredChange",
+    "ChangesRecovered",
+    "ChangesApplied",
+    "RecoveryStartTime",
+    "MilliSecondsSinceLastRecoveredChange",
     "MilliSecondsSinceLastAppliedChange",
 )
 #: Which context a metric is of, where it is not the stream.
-CONTEXTS: Final = {f"{_PREFIX}{name}": context for names, context in (
-    (_SNAPSHOT, debezium.SNAPSHOT), (_HISTORY, debezium.HISTORY)) for name in names}
+CONTEXTS: Final = {
+    f"{_PREFIX}{name}": context
+    for names, context in ((_SNAPSHOT, debezium.SNAPSHOT), (_HISTORY, debezium.HISTORY))
+    for name in names
+}
 #: What a snapshot has besides, of what the stream has too.
 _IN_SNAPSHOT: Final = {"context": debezium.SNAPSHOT}
 
@@ -69,8 +90,16 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
 }
 
 _TOTALS: Final = {
-    EVENTS: "events", CREATES: "creates", UPDATES: "updates", DELETES: "deletes", FILTERED: "filtered", ERRONEOUS: "bad",
-    COMMITTED: "transactions", ROLLED_BACK: "rolled_back", LARGE: "large", UNENDED: "unended",
+    EVENTS: "events",
+    CREATES: "creates",
+    UPDATES: "updates",
+    DELETES: "deletes",
+    FILTERED: "filtered",
+    ERRONEOUS: "bad",
+    COMMITTED: "transactions",
+    ROLLED_BACK: "rolled_back",
+    LARGE: "large",
+    UNENDED: "unended",
 }
 
 
@@ -97,9 +126,18 @@ class Client(Protocol):
         """Whether more is there now."""
 
 
-def report(to: TaskMetrics, *, counters: Counts, cursor: At, client: Client, latency: Mapping[str, float],
-           pulls: Sequence[Mapping[str, Any]], behind: debezium.Behind, behind_bytes: int | None = None,
-           keep_going: bool = True) -> None:
+def report(
+    to: TaskMetrics,
+    *,
+    counters: Counts,
+    cursor: At,
+    client: Client,
+    latency: Mapping[str, float],
+    pulls: Sequence[Mapping[str, Any]],
+    behind: debezium.Behind,
+    behind_bytes: int | None = None,
+    keep_going: bool = True,
+) -> None:
     """Report all numbers of a task; call it every second or so. Does not block.
 
     Args:
@@ -176,8 +214,15 @@ class History:
         self._new, self._told = 0, True
 
 
-def _report_pulls(to: TaskMetrics, pulls: Sequence[Mapping[str, Any]], now_ms: int, before: dict[str, int], bad: int, *,
-                  keep_going: bool) -> None:
+def _report_pulls(
+    to: TaskMetrics,
+    pulls: Sequence[Mapping[str, Any]],
+    now_ms: int,
+    before: dict[str, int],
+    bad: int,
+    *,
+    keep_going: bool,
+) -> None:
     running = sum(each.get("state") == "running" for each in pulls)
     to.set(heartbeats.SNAPSHOT_RUNNING, running)
     debezium.report_snapshots(to, pulls, now_ms)

@@ -1,4 +1,5 @@
 """What the parts of the connector tell each other: tables, columns, source positions, shards."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple

@@ -3,6 +3,7 @@
 A packet is three bytes of length, a number, and the payload; a payload of 16 MiB - 1 bytes goes on in the next packet. In a
 dump each payload is a zero byte and an event, or an error.
 """
+
 from __future__ import annotations
 
 import struct
@@ -17,8 +18,16 @@ from connectors.mysql.payload import transaction_payload
 if TYPE_CHECKING:
     from connectors.mysql.gtid import MySqlGtids
 
-__all__ = ["DuplicateIdError", "Framer", "PurgedError", "dump_command", "dump_error", "dump_gtid_command", "server_error",
-           "transaction_payload"]
+__all__ = [
+    "DuplicateIdError",
+    "Framer",
+    "PurgedError",
+    "dump_command",
+    "dump_error",
+    "dump_gtid_command",
+    "server_error",
+    "transaction_payload",
+]
 
 #: A payload of this length goes on in the next packet.
 LONGEST: Final = 0xFFFFFF
@@ -98,7 +107,7 @@ class Framer:
             rest = bytes(self._view[start:end])
             self._buffer[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
-        return self._view[self._end:]
+        return self._view[self._end :]
 
     def filled(self, count: int) -> None:
         """So many bytes were put into ``room()``."""
@@ -149,9 +158,9 @@ class Framer:
                     _check_sequence(head >> 24, sequence)
                 kind = buffer[at + 9]
                 if kind in _SPECIAL or not checksums:
-                    event, checksums = self._finished(bytes(view[at + 5:stop]), checksums=checksums)
+                    event, checksums = self._finished(bytes(view[at + 5 : stop]), checksums=checksums)
                 else:
-                    event = bytes(view[at + 5: stop - 4])
+                    event = bytes(view[at + 5 : stop - 4])
                     if verify and crc32(event) != unpack(buffer, stop - 4)[0]:
                         raise _damaged(event)
                 found.append(event)
@@ -166,7 +175,9 @@ class Framer:
     def _finished(self, event: bytes, *, checksums: bool) -> tuple[bytes, bool]:
         """The event without its checksum, and whether the next ones have some."""
         if len(event) < HEADER_SIZE:
-            raise Fatal(f"the server has sent an event of {len(event)} bytes, shorter than a header; check its error log")
+            raise Fatal(
+                f"the server has sent an event of {len(event)} bytes, shorter than a header; check its error log"
+            )
         kind = event[4]
         if kind == _FORMAT:
             # It always ends in the kind of the checksums and one of its own, whatever the kind is.
@@ -185,15 +196,18 @@ class Framer:
 
 def _check_sequence(found: int, expected: int) -> None:
     if found != expected:
-        raise Retriable(f"packets of the binlog stream are out of order ({found} in place of {expected}): the "
-                        "connection is damaged")
+        raise Retriable(
+            f"packets of the binlog stream are out of order ({found} in place of {expected}): the connection is damaged"
+        )
 
 
 def _damaged(event: bytes) -> Retriable:
     end = _U32.unpack_from(event, 13)[0]
-    return Retriable(f"the checksum of a {types.type_name(event[4])} event that ends at position {end} of the binlog is wrong; "
-                     "if it stays so, the file is damaged: look at it with mysqlbinlog --verify-binlog-checksum, "
-                     "and begin behind it")
+    return Retriable(
+        f"the checksum of a {types.type_name(event[4])} event that ends at position {end} of the binlog is wrong; "
+        "if it stays so, the file is damaged: look at it with mysqlbinlog --verify-binlog-checksum, "
+        "and begin behind it"
+    )
 
 
 def server_error(payload: bytes) -> MillraceError:
@@ -212,16 +226,20 @@ def dump_error(code: int, text: str) -> MillraceError:
     said = f"({code}: {text})"
     lower = text.lower()
     if code in {1053, 1077, 1078, 1079, 1317, 1927, 2006, 2013, 3168, 3169}:
-        return Retriable(f"the server has ended the binlog stream {said}: it is being shut down, or the connection "
-                         "was killed")
+        return Retriable(
+            f"the server has ended the binlog stream {said}: it is being shut down, or the connection was killed"
+        )
     if "same server_uuid" in lower or "same server_id" in lower or "same server id" in lower:
-        return DuplicateIdError(f"another reader of this server's binlog has our server id {said}: give each connector and "
-                                "each replica its own database.server.id; SHOW REPLICA HOSTS (SHOW SLAVE HOSTS) lists them")
+        return DuplicateIdError(
+            f"another reader of this server's binlog has our server id {said}: give each connector and "
+            "each replica its own database.server.id; SHOW REPLICA HOSTS (SHOW SLAVE HOSTS) lists them"
+        )
     if any(part in lower for part in _PURGED) or code in {1373, 1945, 1946, 1955, 1956, 1957, 1789}:
         return PurgedError(
             f"the server does not have the place in the binlog where the stream ended {said}. It was purged, or belongs to "
             "another server. Changes since then can only be had by a new snapshot: set snapshot.mode=when_needed (or delete "
-            "the connector's offsets) and restart; to avoid it, keep binlogs for longer (binlog_expire_logs_seconds)")
+            "the connector's offsets) and restart; to avoid it, keep binlogs for longer (binlog_expire_logs_seconds)"
+        )
     if "max_allowed_packet" in lower:
         return Fatal(f"the server can't send a large event {said}: SET GLOBAL max_allowed_packet = 1073741824")
     if code == 1227 or "privilege" in lower or code in {1142, 1045}:

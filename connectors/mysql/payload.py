@@ -3,6 +3,7 @@
 A transaction may be larger uncompressed than fits into memory. Beyond a few megabytes it is uncompressed by a thread into a
 pipe, so that never more than a piece of it is there.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -41,14 +42,18 @@ def transaction_payload(event: bytes, *, at_once: int = _AT_ONCE) -> Iterator[by
     size = fields.get(_SIZE, len(event) - start)
     kind = fields.get(_COMPRESSION, _NONE)
     length = fields.get(_UNCOMPRESSED, size if kind == _NONE else at_once + 1)
-    payload = memoryview(event)[start: start + size]
+    payload = memoryview(event)[start : start + size]
     if len(payload) != size:
-        raise Fatal(f"a compressed transaction has {len(payload)} bytes in place of {size}; check the binlog with mysqlbinlog")
+        raise Fatal(
+            f"a compressed transaction has {len(payload)} bytes in place of {size}; check the binlog with mysqlbinlog"
+        )
     if kind == _NONE:
         pieces: Iterable[bytes | memoryview] = (payload,)
     elif kind != _ZSTD:
-        raise Fatal(f"a transaction is compressed in the unknown way {kind}: upgrade this program, or SET GLOBAL "
-                    "binlog_transaction_compression=OFF and begin behind it")
+        raise Fatal(
+            f"a transaction is compressed in the unknown way {kind}: upgrade this program, or SET GLOBAL "
+            "binlog_transaction_compression=OFF and begin behind it"
+        )
     elif length <= at_once:
         pieces = (_whole(payload, length),)
     else:
@@ -69,8 +74,10 @@ def _fields(event: bytes) -> tuple[dict[int, int], int]:
                 fields[field] = lenenc(event, at)[0]
             at += size
     except IndexError as error:
-        raise Fatal(f"a compressed transaction of {len(event)} bytes is cut: {event[:64].hex()}; check the binlog with "
-                    "mysqlbinlog") from error
+        raise Fatal(
+            f"a compressed transaction of {len(event)} bytes is cut: {event[:64].hex()}; check the binlog with "
+            "mysqlbinlog"
+        ) from error
 
 
 def _whole(payload: memoryview, length: int) -> bytes:
@@ -85,8 +92,10 @@ def _whole(payload: memoryview, length: int) -> bytes:
 
 
 def _damaged(why: object) -> Fatal:
-    return Fatal(f"a compressed transaction can't be uncompressed: {why}; check the binlog with mysqlbinlog "
-                 "--verify-binlog-checksum")
+    return Fatal(
+        f"a compressed transaction can't be uncompressed: {why}; check the binlog with mysqlbinlog "
+        "--verify-binlog-checksum"
+    )
 
 
 def _piped(payload: memoryview) -> Iterator[bytes]:
@@ -97,7 +106,9 @@ def _piped(payload: memoryview) -> Iterator[bytes]:
     def work() -> None:
         try:
             # The library writes to files only, and this is one; it works without the interpreter's lock.
-            cramjam.zstd.decompress_into(payload, cramjam.File(f"/dev/fd/{writing}", read=False, write=True, truncate=False))
+            cramjam.zstd.decompress_into(
+                payload, cramjam.File(f"/dev/fd/{writing}", read=False, write=True, truncate=False)
+            )
         except Exception as error:  # noqa: BLE001 - told to the reader
             errors.append(error)
         finally:
@@ -125,12 +136,12 @@ def _split(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
             data = rest + bytes(piece) if rest else bytes(piece)
             at, end = 0, len(data)
             while end - at >= HEADER_SIZE:
-                size = int.from_bytes(data[at + 9: at + 13], "little")
+                size = int.from_bytes(data[at + 9 : at + 13], "little")
                 if size < HEADER_SIZE:
                     raise _damaged(f"an event in it has {size} bytes")
                 if end - at < size:
                     break
-                yield data[at: at + size]
+                yield data[at : at + size]
                 at += size
             rest = data[at:]
     if rest:

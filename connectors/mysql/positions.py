@@ -3,6 +3,7 @@
 An offset has the members and meanings of Debezium's. With them come members of other parts (transaction counters, states of
 incremental snapshots ...): they are no part of a place and are left alone.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -148,4 +149,4 @@ def bytes_behind(place: Place, logs: Sequence[tuple[str, int]]) -> int | None:
     if place.file not in names:
         return None
     at = names.index(place.file)
-    return max(logs[at][1] - place.pos, 0) + sum(size for _, size in logs[at + 1:])
+    return max(logs[at][1] - place.pos, 0) + sum(size for _, size in logs[at + 1 :])

@@ -3,6 +3,7 @@
 The server is asked for its time and then for the end of its binlog. Whatever was committed before that time is in the binlog
 before that position, so the promise holds once the stream has sent everything up to there. The clock is the source's.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -29,7 +30,9 @@ class Moment(NamedTuple):
 class Promises:
     """Asks for moments in the background, one at a time."""
 
-    def __init__(self, server: Server, info: ServerInfo, interval_s: float, log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self, server: Server, info: ServerInfo, interval_s: float, log: logging.LoggerAdapter[logging.Logger]
+    ) -> None:
         self._server = server
         self._info = info
         self._interval_s = interval_s

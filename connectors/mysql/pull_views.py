@@ -1,4 +1,5 @@
 """Full pulls as REST shows and takes them; see ``connectors.pull_views``. Pure."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,9 @@ def check_request(request: Mapping[str, Any]) -> dict[str, Any]:
     return pull_views.check_request(request, condition=is_condition)
 
 
-def snapshots(prefix: str, instructions: Sequence[Instruction],
-              offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+def snapshots(
+    prefix: str, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
+) -> list[dict[str, Any]]:
     """All full pulls: those that were asked for, and what tasks have saved of them and of others; the oldest first."""
     saved: dict[str, list[Mapping[str, Any]]] = {}
     for partition, offset in offsets:

@@ -1,4 +1,5 @@
 """Full pulls as a run uses them: who asks for what, what is saved of it, and the records of their rows."""
+
 from __future__ import annotations
 
 import asyncio
@@ -41,11 +42,22 @@ _REQUEST: Final = "request"
 _NAMES: Final = {"done": "completed"}
 _FIELDS: Final = ("table", "state", "rows_total", "rows_done", "rows_per_s", "percent", "eta_s", "error")
 _KEY: Final = struct("io.millrace.mysql.Progress.Key", {"snapshot": connect.STRING, "table": connect.STRING})
-_VALUE: Final = struct("io.millrace.mysql.Progress", {
-    "snapshot": connect.STRING, "table": connect.STRING, "shard": connect.STRING, "state": connect.STRING,
-    "rows_total": connect.OPTIONAL_INT64, "rows_done": connect.INT64, "rows_per_s": connect.OPTIONAL_FLOAT64,
-    "percent": connect.OPTIONAL_FLOAT64, "eta_s": connect.OPTIONAL_FLOAT64, "error": connect.OPTIONAL_STRING,
-    "ts_ms": connect.INT64})
+_VALUE: Final = struct(
+    "io.millrace.mysql.Progress",
+    {
+        "snapshot": connect.STRING,
+        "table": connect.STRING,
+        "shard": connect.STRING,
+        "state": connect.STRING,
+        "rows_total": connect.OPTIONAL_INT64,
+        "rows_done": connect.INT64,
+        "rows_per_s": connect.OPTIONAL_FLOAT64,
+        "percent": connect.OPTIONAL_FLOAT64,
+        "eta_s": connect.OPTIONAL_FLOAT64,
+        "error": connect.OPTIONAL_STRING,
+        "ts_ms": connect.INT64,
+    },
+)
 
 
 class Pulls:
@@ -55,11 +67,26 @@ class Pulls:
         puller: reads the tables.
     """
 
-    def __init__(self, *, settings: StreamSettings, options: SnapshotSettings, shard: Shard,
-                 connect_to: Callable[[], Awaitable[Any]], server: Server, tables: Tables, wanted: Callable[[TableName], bool],
-                 offsets: Sequence[tuple[Position, Position]], initial: bool, cursor: Cursor, flavor: str, by_gtid: bool,
-                 known: KnownTables, signals: UmsSignals | None, metrics: TaskMetrics,
-                 log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self,
+        *,
+        settings: StreamSettings,
+        options: SnapshotSettings,
+        shard: Shard,
+        connect_to: Callable[[], Awaitable[Any]],
+        server: Server,
+        tables: Tables,
+        wanted: Callable[[TableName], bool],
+        offsets: Sequence[tuple[Position, Position]],
+        initial: bool,
+        cursor: Cursor,
+        flavor: str,
+        by_gtid: bool,
+        known: KnownTables,
+        signals: UmsSignals | None,
+        metrics: TaskMetrics,
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
         self._settings = settings
         self._shard = shard
         self._server = server
@@ -75,14 +102,22 @@ class Pulls:
         again = initial and settings.plan.pull == "always"
         for partition, offset in offsets:
             request = partition.get(start.SNAPSHOT)
-            if request is not None and partition == start.snapshot_partition(settings.prefix, request, shard) \
-                    and not (again and request == INITIAL):
+            if (
+                request is not None
+                and partition == start.snapshot_partition(settings.prefix, request, shard)
+                and not (again and request == INITIAL)
+            ):
                 self._saved[request] = offset
         self._requests: dict[str, SnapshotRequest] = {}
         if initial and self._saved.get(INITIAL, {}).get(_STATE) not in SNAPSHOT_ENDED:
             self._requests[INITIAL] = SnapshotRequest(
-                id=INITIAL, tables=list(settings.snapshot_tables) or [".*"], conditions=dict(settings.overrides.conditions),
-                selects=dict(settings.overrides.selects), origin="initial", created_ms=int(time.time() * 1000))
+                id=INITIAL,
+                tables=list(settings.snapshot_tables) or [".*"],
+                conditions=dict(settings.overrides.conditions),
+                selects=dict(settings.overrides.selects),
+                origin="initial",
+                created_ms=int(time.time() * 1000),
+            )
         #: When the next snapshot begins that waits for its time, milliseconds since 1970.
         self._next_start_ms: int | None = None
         #: What is to be saved of requests that the connector or a signal has begun or ended.
@@ -90,15 +125,27 @@ class Pulls:
         # Everything is read now; or the tables of a former division into tasks are new again for this one.
         self._all_read = INITIAL in self._requests and _PROGRESS not in self._saved.get(INITIAL, {})
         for request, offset in list(self._saved.items()):
-            if (self._all_read or known.inherited) and _origin(offset) == NEW and offset.get(_STATE) not in SNAPSHOT_ENDED:
+            if (
+                (self._all_read or known.inherited)
+                and _origin(offset) == NEW
+                and offset.get(_STATE) not in SNAPSHOT_ENDED
+            ):
                 self._forget(request)
             # Asked for in the past; nobody asks again.
             elif offset.get(_STATE) not in SNAPSHOT_ENDED and _REQUEST in offset:
                 self._requests[request] = msgspec.json.decode(offset[_REQUEST], type=SnapshotRequest)
         self._states: dict[TableName, tuple[Table, TableState]] = {}
-        self.puller = Puller(options, connect=connect_to, tables=self._find, decoder=self._decoder, shard=shard,
-                             saved={name: offset[_PROGRESS] for name, offset in self._saved.items() if _PROGRESS in offset},
-                             seen=self._seen, metrics=metrics, log=log)
+        self.puller = Puller(
+            options,
+            connect=connect_to,
+            tables=self._find,
+            decoder=self._decoder,
+            shard=shard,
+            saved={name: offset[_PROGRESS] for name, offset in self._saved.items() if _PROGRESS in offset},
+            seen=self._seen,
+            metrics=metrics,
+            log=log,
+        )
 
     async def start(self) -> None:
         """Begin to read.
@@ -153,11 +200,18 @@ class Pulls:
     def _hand_over(self) -> None:
         """Give the puller the complete list of requests. Those that wait for their time are paused ones for it."""
         now_ms = int(time.time() * 1000)
-        waiting = {name: each.start_ms for name, each in self._requests.items()
-                   if each.state == "running" and each.start_ms > now_ms}
+        waiting = {
+            name: each.start_ms
+            for name, each in self._requests.items()
+            if each.state == "running" and each.start_ms > now_ms
+        }
         self._next_start_ms = min(waiting.values(), default=None)
-        self.puller.set_requests([msgspec.structs.replace(each, state="paused") if name in waiting else each
-                                  for name, each in self._requests.items()])
+        self.puller.set_requests(
+            [
+                msgspec.structs.replace(each, state="paused") if name in waiting else each
+                for name, each in self._requests.items()
+            ]
+        )
 
     async def altered(self, statement: Statement) -> None:
         """The stream came by a statement that changes structures, or a TRUNCATE.
@@ -184,10 +238,17 @@ class Pulls:
             if name not in definitions:
                 continue  # dropped or renamed since: the stream comes to that
             overrides = self._settings.overrides
-            request = SnapshotRequest(id=snapshot_id(name, self._saved), tables=[filters.exactly(name)],
-                                      conditions=dict(overrides.conditions), selects=dict(overrides.selects), origin=NEW,
-                                      created_ms=int(time.time() * 1000))
-            self._log.info("%s is captured from now on: snapshot %s reads what it holds (%s)", name, request.id, NEW_TABLES)
+            request = SnapshotRequest(
+                id=snapshot_id(name, self._saved),
+                tables=[filters.exactly(name)],
+                conditions=dict(overrides.conditions),
+                selects=dict(overrides.selects),
+                origin=NEW,
+                created_ms=int(time.time() * 1000),
+            )
+            self._log.info(
+                "%s is captured from now on: snapshot %s reads what it holds (%s)", name, request.id, NEW_TABLES
+            )
             self._requests[request.id] = request
             self._saved[request.id] = {_STATE: "running", _REQUEST: msgspec.json.encode(request).decode()}
             self._unsaved.append((self._partition(request.id), self._saved[request.id]))
@@ -196,9 +257,13 @@ class Pulls:
 
     def _drop_new(self, name: TableName) -> None:
         """End an unfinished snapshot of a new table: all of its rows are in the binlog, or it is another table now."""
-        for request in [each.id for each in self._requests.values()
-                        if each.origin == NEW and each.tables == [filters.exactly(name)]
-                        and self._saved.get(each.id, {}).get(_STATE) not in SNAPSHOT_ENDED]:
+        for request in [
+            each.id
+            for each in self._requests.values()
+            if each.origin == NEW
+            and each.tables == [filters.exactly(name)]
+            and self._saved.get(each.id, {}).get(_STATE) not in SNAPSHOT_ENDED
+        ]:
             self._forget(request)
             self._hand_over()
 
@@ -228,8 +293,11 @@ class Pulls:
     @property
     def finished(self) -> bool:
         """Whether all that was asked for is done."""
-        return all(_NAMES.get(each[_STATE], each[_STATE]) in SNAPSHOT_ENDED for each in self.puller.progress()
-                   if each["id"] in self._requests)
+        return all(
+            _NAMES.get(each[_STATE], each[_STATE]) in SNAPSHOT_ENDED
+            for each in self.puller.progress()
+            if each["id"] in self._requests
+        )
 
     # What comes of it.
 
@@ -242,14 +310,18 @@ class Pulls:
         state = self._state(chunk.table)
         rows = chunk.take(len(chunk) or 1)
         batch = self._batch(chunk.request, chunk.origin)
-        source = Source(ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos)
+        source = Source(
+            ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos
+        )
         if chunk.origin != "initial":
             state.events.snapshot(rows, source, "incremental", offset, out, batch=batch)
         else:
-            first: Marker | None = ("first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table
-                                    else None)
-            last: Marker | None = ("last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table
-                                   else None)
+            first: Marker | None = (
+                "first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table else None
+            )
+            last: Marker | None = (
+                "last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table else None
+            )
             state.events.snapshot(rows, source, "true", offset, out, first=first, last=last)
         if chunk.last_of_table and self._signals is not None:
             out.append(self._signals.read(chunk.name, state.version, source.ts_us, offset, batch))
@@ -258,8 +330,14 @@ class Pulls:
         """Append the records of rows that have to come before their change."""
         read_ms = int(time.time() * 1000)
         source = Source(ts_ms=read_ms, ts_us=read_ms * 1000, server_id=0, file=early.low.file, pos=early.low.pos)
-        state.events.snapshot(early.rows, source, "true" if early.origin == "initial" else "incremental", offset, out,
-                              batch=self._batch(early.request, early.origin))
+        state.events.snapshot(
+            early.rows,
+            source,
+            "true" if early.origin == "initial" else "incremental",
+            offset,
+            out,
+            batch=self._batch(early.request, early.origin),
+        )
 
     def _batch(self, name: str, origin: str) -> int:
         """The id of a snapshot on request, the same for all tasks; 0 for a table's first one."""
@@ -268,10 +346,17 @@ class Pulls:
 
     def streamed(self) -> list[TableName]:
         """Tables of which the stream alone has all changes: their first snapshot is over, or they have none."""
-        reading = {table["table"] for each in self.puller.progress() for table in each["tables"]
-                   if each["id"] in self._requests and self._requests[each["id"]].origin in {"initial", NEW}
-                   and table["state"] in {"waiting", "running"}}
-        if INITIAL in self._requests and not any(each["id"] == INITIAL and each["tables"] for each in self.puller.progress()):
+        reading = {
+            table["table"]
+            for each in self.puller.progress()
+            for table in each["tables"]
+            if each["id"] in self._requests
+            and self._requests[each["id"]].origin in {"initial", NEW}
+            and table["state"] in {"waiting", "running"}
+        }
+        if INITIAL in self._requests and not any(
+            each["id"] == INITIAL and each["tables"] for each in self.puller.progress()
+        ):
             return []  # its tables are not known yet
         return [name for name in self._known.names() if str(name) not in reading]
 
@@ -304,11 +389,23 @@ class Pulls:
         for request in self.puller.progress():
             for table in request["tables"]:
                 name = request["id"]
-                value = {"snapshot": name, "shard": shards.text(self._shard), "ts_ms": now_ms, **{
-                    field: table.get(field) for field in _FIELDS}}
-                found.append(SourceRecord(self._partition(name), dict(self._saved.get(name, {_STATE: "running"})),
-                                          self._settings.progress_topic, value, _VALUE,
-                                          {"snapshot": name, "table": table["table"]}, _KEY))
+                value = {
+                    "snapshot": name,
+                    "shard": shards.text(self._shard),
+                    "ts_ms": now_ms,
+                    **{field: table.get(field) for field in _FIELDS},
+                }
+                found.append(
+                    SourceRecord(
+                        self._partition(name),
+                        dict(self._saved.get(name, {_STATE: "running"})),
+                        self._settings.progress_topic,
+                        value,
+                        _VALUE,
+                        {"snapshot": name, "table": table["table"]},
+                        _KEY,
+                    )
+                )
         return found
 
     async def wait_for(self, reading: asyncio.Task[Any], limit_s: float) -> None:
@@ -354,8 +451,12 @@ class Pulls:
         state = self._state(table)
         plans = state.layout.plans
         shown = {plan.column.name for plan in plans if plan is not None}
-        return RowDecoder(select_list(table, plans), compile_text(table, plans, self._tables.options),
-                          table.key if set(table.key) <= shown else (), len(shown))
+        return RowDecoder(
+            select_list(table, plans),
+            compile_text(table, plans, self._tables.options),
+            table.key if set(table.key) <= shown else (),
+            len(shown),
+        )
 
     def _seen(self) -> Place:
         cursor = self._cursor

@@ -1,4 +1,5 @@
 """One run of a task: connect, find the place, and go on from there until something fails."""
+
 from __future__ import annotations
 
 import asyncio
@@ -71,8 +72,11 @@ class Run:
     def __init__(self, context: TaskContext, newer: Sequence[tuple[Position, Position | None]] = ()) -> None:
         """Does not block; ``newer`` are offsets that count instead of the saved ones (None: there is none any more)."""
         self._context = context
-        self._offsets = [(partition, offset) for partition, offset in context.offsets.items()
-                         if all(partition != each for each, _ in newer)]
+        self._offsets = [
+            (partition, offset)
+            for partition, offset in context.offsets.items()
+            if all(partition != each for each, _ in newer)
+        ]
         self._offsets += [(partition, offset) for partition, offset in newer if offset is not None]
         self._log = context.log
         config = context.config
@@ -148,8 +152,11 @@ class Run:
             if not self._settings.plan.on_purged:
                 raise
             self._log.warning("%s; the tables are read again (snapshot.mode=when_needed)", error)
-            self._offsets = [(partition, offset) for partition, offset in self._offsets if not (
-                start.is_stream(self._settings.prefix, partition) or partition.get(start.SNAPSHOT) == INITIAL)]
+            self._offsets = [
+                (partition, offset)
+                for partition, offset in self._offsets
+                if not (start.is_stream(self._settings.prefix, partition) or partition.get(start.SNAPSHOT) == INITIAL)
+            ]
             begun = await begin(self._settings, self._offsets, self._server, info)
             client = await self._open(info, begun)
         stream, cursor = self._prepare(info, begun, client)
@@ -163,8 +170,11 @@ class Run:
         settings = self._settings
         if "kafka" in settings.channels and settings.signal_brokers:
             group = f"{settings.signal_group}-{settings.prefix}-{shards.text(settings.shard).replace('/', '-of-')}"
-            self._channel = asyncio.create_task(self._kafka_signals(KafkaSignals(
-                settings.signal_brokers, settings.signal_topic, group, settings.prefix)))
+            self._channel = asyncio.create_task(
+                self._kafka_signals(
+                    KafkaSignals(settings.signal_brokers, settings.signal_topic, group, settings.prefix)
+                )
+            )
         yield Batch([], offsets=((self._partition, cursor.now()), *pulls.first_offsets(), *pulls.decided()))
         async for batch in self._stream(client, stream, cursor, pulls):
             yield batch
@@ -172,12 +182,20 @@ class Run:
     async def _open(self, info: ServerInfo, begun: Beginning) -> BinlogClient:
         # A position counts at the server that was asked for it; behind GTIDs any of the servers goes on.
         wanted = self._connection if begun.by_gtid else msgspec.structs.replace(self._connection, host=info.address)
-        client = self._client = BinlogClient(wanted, begun.place, use_gtid=begun.by_gtid, log=self._log,
-                                             annotate=self._settings.query, read_bytes=_READ_BYTES)
+        client = self._client = BinlogClient(
+            wanted,
+            begun.place,
+            use_gtid=begun.by_gtid,
+            log=self._log,
+            annotate=self._settings.query,
+            read_bytes=_READ_BYTES,
+        )
         found = await client.start()
         if found.flavor != info.flavor:
-            raise Fatal(f"{found.address} is {found.flavor}, the server that answered questions is {info.flavor}: "
-                        "database.hostname must name copies of one server")
+            raise Fatal(
+                f"{found.address} is {found.flavor}, the server that answered questions is {info.flavor}: "
+                "database.hostname must name copies of one server"
+            )
         # Positions and definitions are those of this server from now on; with another one a new run begins.
         self._connection = msgspec.structs.replace(self._connection, host=str(client.address))
         await self._server.stay(str(client.address))
@@ -194,22 +212,26 @@ class Run:
         self._options = value_options(config, info.flavor)
         self._metrics = Labelled(context.metrics, info.flavor, settings.prefix, metrics.CONTEXTS)
         self._filter = TableFilter(self._event_settings)
-        self._transactions = Transactions(self._event_settings, self._partition) if self._event_settings.transactions else None
+        self._transactions = (
+            Transactions(self._event_settings, self._partition) if self._event_settings.transactions else None
+        )
         if self._transactions is not None:
             own = [offset for partition, offset in self._offsets if partition == self._partition]
             self._transactions.load(own[-1] if own else {})
         self._held = events.holder(self._event_settings)
         self._headers = context_headers(self._event_settings, context.task, str(uuid.uuid4()))
         first = settings.shard.index == 0
-        self._schema_changes = (SchemaChanges(self._event_settings, self._partition, self._headers)
-                                if self._event_settings.schema_changes and first else None)
+        self._schema_changes = (
+            SchemaChanges(self._event_settings, self._partition, self._headers)
+            if self._event_settings.schema_changes and first
+            else None
+        )
         self._heartbeats = Heartbeats(self._event_settings, self._partition)
         if self._event_settings.output_format == "ums":
             self._signals = UmsSignals(self._event_settings, self._partition, settings.shard)
             if settings.heartbeat_s:
                 self._promises = Promises(self._server, info, settings.heartbeat_s, self._log)
-        self._versions = VersionBook(settings.prefix, settings.version_topic, self._offsets,
-                                     owner=lambda _name: first)
+        self._versions = VersionBook(settings.prefix, settings.version_topic, self._offsets, owner=lambda _name: first)
         self._history = metrics.History(self._versions.known)
         special = {}
         if settings.signal_table is not None:
@@ -217,41 +239,86 @@ class Run:
         if settings.heartbeat_table is not None:
             special[settings.heartbeat_table] = "heartbeat"
         self._tables = Tables(
-            table_filter=self._filter, special=special, settings=self._event_settings, options=self._options,
-            shard=settings.shard, partition=self._partition, versions=self._versions, transactions=self._transactions,
-            held=self._held, headers=self._headers, log=self._log, definitions=self._server.definitions,
-            lenient=settings.inconsistent != "fail")
+            table_filter=self._filter,
+            special=special,
+            settings=self._event_settings,
+            options=self._options,
+            shard=settings.shard,
+            partition=self._partition,
+            versions=self._versions,
+            transactions=self._transactions,
+            held=self._held,
+            headers=self._headers,
+            log=self._log,
+            definitions=self._server.definitions,
+            lenient=settings.inconsistent != "fail",
+        )
         stream = Stream(
-            cursor=cursor, tables=self._tables, begun=begun.start, place=begun.place, same_server=same,
-            partition=self._partition, counters=self._counters, log=self._log, on_rows=self._special_rows,
-            on_statement=self._statement, transactions=self._transactions, lags=self._lags,
-            wants_gtid=gtid_source(settings) if settings.gtid_filter else None, queries=settings.query,
-            keep_going=settings.failures != "fail", held=self._held, apart=self._atomic or settings.rollback_rows > 0,
-            signals=self._signals, masked=bool(self._event_settings.masks))
+            cursor=cursor,
+            tables=self._tables,
+            begun=begun.start,
+            place=begun.place,
+            same_server=same,
+            partition=self._partition,
+            counters=self._counters,
+            log=self._log,
+            on_rows=self._special_rows,
+            on_statement=self._statement,
+            transactions=self._transactions,
+            lags=self._lags,
+            wants_gtid=gtid_source(settings) if settings.gtid_filter else None,
+            queries=settings.query,
+            keep_going=settings.failures != "fail",
+            held=self._held,
+            apart=self._atomic or settings.rollback_rows > 0,
+            signals=self._signals,
+            masked=bool(self._event_settings.masks),
+        )
         return stream, cursor
 
     def _make_pulls(self, info: ServerInfo, begun: Beginning, cursor: Cursor) -> Pulls:
         replica = replica_settings(self._context.config)
         prefix, shard = self._settings.prefix, self._settings.shard
-        known = KnownTables(prefix, shard, begun.start.layout, self._offsets, self._filter.matches,
-                            fold=info.variables.get("lower_case_table_names", "0") != "0")
+        known = KnownTables(
+            prefix,
+            shard,
+            begun.start.layout,
+            self._offsets,
+            self._filter.matches,
+            fold=info.variables.get("lower_case_table_names", "0") != "0",
+        )
         settings = replica or self._connection
         return Pulls(
-            settings=self._settings, options=snapshot_settings(self._context.config), shard=self._settings.shard,
-            connect_to=lambda: connection.connect(settings), server=self._server, tables=self._tables,
-            wanted=self._filter.matches, offsets=self._offsets, initial=begun.initial, cursor=cursor, flavor=info.flavor,
-            by_gtid=replica is not None, known=known, signals=self._signals,
-            metrics=self._metrics or self._context.metrics, log=self._log)
+            settings=self._settings,
+            options=snapshot_settings(self._context.config),
+            shard=self._settings.shard,
+            connect_to=lambda: connection.connect(settings),
+            server=self._server,
+            tables=self._tables,
+            wanted=self._filter.matches,
+            offsets=self._offsets,
+            initial=begun.initial,
+            cursor=cursor,
+            flavor=info.flavor,
+            by_gtid=replica is not None,
+            known=known,
+            signals=self._signals,
+            metrics=self._metrics or self._context.metrics,
+            log=self._log,
+        )
 
     def _start_heartbeats(self) -> None:
         if self._heartbeat_settings.enabled and self._settings.shard.index == 0:
-            self._writer = HeartbeatWriter(lambda: connection.connect(self._connection), self._heartbeat_settings, self._log,
-                                           self.latency)
+            self._writer = HeartbeatWriter(
+                lambda: connection.connect(self._connection), self._heartbeat_settings, self._log, self.latency
+            )
             self._writer.start()
 
     # The stream.
 
-    async def _stream(self, client: BinlogClient, stream: Stream, cursor: Cursor, pulls: Pulls) -> AsyncGenerator[Batch, None]:
+    async def _stream(
+        self, client: BinlogClient, stream: Stream, cursor: Cursor, pulls: Pulls
+    ) -> AsyncGenerator[Batch, None]:
         settings = self._settings
         stream.attach(pulls.puller, pulls.reached, pulls.emit_early)
         most, held = settings.max_batch, self._held
@@ -286,7 +353,7 @@ class Run:
                 if not cursor.open:
                     for batch in self._chunks(stream, cursor, pulls):
                         yield batch
-                    if (changes := pulls.changes()):
+                    if changes := pulls.changes():
                         yield Batch([], offsets=changes, transaction=self._mark())
                 idle = not cursor.open and not self._pending(stream)
                 if self.moved_to is not None and idle:
@@ -322,7 +389,9 @@ class Run:
         if self._promises is None or self._signals is None or (time_us := self._promises.due(pulls.reached)) is None:
             return []
         offset = cursor.now()
-        return [self._signals.heartbeat(name, self._versions.current(name), time_us, offset) for name in pulls.streamed()]
+        return [
+            self._signals.heartbeat(name, self._versions.current(name), time_us, offset) for name in pulls.streamed()
+        ]
 
     def _alone(self, offset: Position, *records: SourceRecord) -> Batch:
         """A batch between transactions."""
@@ -333,7 +402,9 @@ class Run:
     @staticmethod
     def _elsewhere(cursor: Cursor, to: signals.Position) -> Position:
         """The offset of the place that a signal names."""
-        offset = {name: value for name, value in cursor.now().items() if name not in {"file", "pos", "gtids", start.DONE}}
+        offset = {
+            name: value for name, value in cursor.now().items() if name not in {"file", "pos", "gtids", start.DONE}
+        }
         if to.gtids:
             # The file means nothing then: by GTIDs the server finds the place itself.
             return {**offset, "file": cursor.file, "pos": cursor.pos, "gtids": to.gtids, start.SOURCE_SERVER: 0}
@@ -383,8 +454,11 @@ class Run:
         self.latency.yielded()
         return Batch(records, bad, tuple(offsets), "commit" if self._atomic and settled else "")
 
-    def _with_versions(self, records: list[SourceRecord], offsets: list[tuple[Position, Position | None]],
-                       ) -> tuple[list[SourceRecord], list[tuple[Position, Position | None]]]:
+    def _with_versions(
+        self,
+        records: list[SourceRecord],
+        offsets: list[tuple[Position, Position | None]],
+    ) -> tuple[list[SourceRecord], list[tuple[Position, Position | None]]]:
         versions, books = self._versions.take()
         decided = self._pulls.decided() if self._pulls is not None else ()
         if versions or books or decided:
@@ -397,7 +471,11 @@ class Run:
             return None
         offset = cursor.now()
         records, offsets = self._with_versions([], [])
-        if not records and not offsets and all(offset.get(name) == self._saved.get(name) for name in ("file", "pos", "gtids")):
+        if (
+            not records
+            and not offsets
+            and all(offset.get(name) == self._saved.get(name) for name in ("file", "pos", "gtids"))
+        ):
             return None
         self._saved = offset
         self.latency.yielded()
@@ -473,8 +551,9 @@ class Run:
             if gone and self._signals is not None:
                 if self._held is not None:
                     self._held.flush(stream.out)
-                stream.out += [self._signals.ended(name, self._versions.current(name), source.ts_us, cursor.now())
-                               for name in gone]
+                stream.out += [
+                    self._signals.ended(name, self._versions.current(name), source.ts_us, cursor.now()) for name in gone
+                ]
             source.thread = None  # as Debezium: only rows tell their connection
             for name in statement.tables if statement.kind == "truncate" else ():
                 state = self._tables.of(name)
@@ -484,9 +563,16 @@ class Run:
                 continue
             if self._held is not None:
                 self._held.flush(stream.out)
-            stream.out.append(self._schema_changes.record(source, statement.database, statement.text,
-                                                          self._tables.changes(statement), cursor.now(),
-                                                          table="" if statement.kind == "index" else None))
+            stream.out.append(
+                self._schema_changes.record(
+                    source,
+                    statement.database,
+                    statement.text,
+                    self._tables.changes(statement),
+                    cursor.now(),
+                    table="" if statement.kind == "index" else None,
+                )
+            )
         if not cursor.open:
             stream.settled = len(stream.out)
 
@@ -527,7 +613,15 @@ class Run:
     def _report(self, client: BinlogClient, cursor: Cursor, pulls: Pulls) -> None:
         if self._metrics is None:
             return
-        metrics.report(self._metrics, counters=self._counters, cursor=cursor, client=client,
-                       latency=self.latency.numbers(), pulls=pulls.progress(), behind=self._behind_source,
-                       keep_going=self._settings.failures != "fail", behind_bytes=self._behind)
+        metrics.report(
+            self._metrics,
+            counters=self._counters,
+            cursor=cursor,
+            client=client,
+            latency=self.latency.numbers(),
+            pulls=pulls.progress(),
+            behind=self._behind_source,
+            keep_going=self._settings.failures != "fail",
+            behind_bytes=self._behind,
+        )
         self._history.report(self._metrics)

@@ -1,4 +1,5 @@
 """How to reach a server: addresses, credentials, TLS, time limits."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -128,7 +129,9 @@ def parse_address(text: str, port: int) -> Address:
     if not own:
         return Address(host, port)
     if not own.isascii() or not own.isdigit() or not 0 < int(own) < 1 << 16:
-        raise ConfigInvalid(f"database.hostname: {own!r} in {text!r} is no port; write HOST:PORT, a port from 1 to 65535")
+        raise ConfigInvalid(
+            f"database.hostname: {own!r} in {text!r} is no port; write HOST:PORT, a port from 1 to 65535"
+        )
     return Address(host, int(own))
 
 

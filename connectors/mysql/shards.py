@@ -3,6 +3,7 @@
 A number is taken as 64 bits without sign, so that SQL's ``>>`` and Python say the same and a full pull can ask the server for
 its own rows only.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final

@@ -3,6 +3,7 @@
 ``parse_row`` and ``parse_message`` read one, ``apply`` says what follows from it: pure functions. ``KafkaSignals`` reads the
 topic.
 """
+
 from __future__ import annotations
 
 import logging
@@ -95,8 +96,10 @@ def parse_row(row: Mapping[str, Any] | None, at: str, written_ms: int = 0) -> Si
     """
     values = list((row or {}).values())
     if len(values) != 3:
-        raise Skippable(f"the signal at {at} has {len(values)} columns ({', '.join(row or ())}); the signal table needs three: "
-                        "id, type and data, such as (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)")
+        raise Skippable(
+            f"the signal at {at} has {len(values)} columns ({', '.join(row or ())}); the signal table needs three: "
+            "id, type and data, such as (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)"
+        )
     name, kind, data = values
     if not isinstance(name, str) or not isinstance(kind, str) or not isinstance(data, str | None):
         raise Skippable(f"the signal at {at} must have texts in its three columns id, type and data; it has {values!r}")
@@ -162,12 +165,17 @@ def apply(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: int) -> O
         note = "; a blocking one is done beside the stream too" if _kind(signal) == "blocking" else ""
         if made.start_ms > now_ms:
             note += f"; it begins at {datetime.fromtimestamp(made.start_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        return Outcome((*before, made), changed=True,
-                       message=f"signal {signal.id}: full pull {made.id} of {', '.join(made.tables)}{note}")
+        return Outcome(
+            (*before, made),
+            changed=True,
+            message=f"signal {signal.id}: full pull {made.id} of {', '.join(made.tables)}{note}",
+        )
     if signal.type == STOP:
         names = _names(signal, required=False)
         after = tuple(_stopped(each, names) for each in before)
-        return Outcome(after, after != before, f"signal {signal.id}: full pulls of {', '.join(names) or 'all tables'} end")
+        return Outcome(
+            after, after != before, f"signal {signal.id}: full pulls of {', '.join(names) or 'all tables'} end"
+        )
     if signal.type in (PAUSE, RESUME):
         old, new = ("running", "paused") if signal.type == PAUSE else ("paused", "running")
         after = tuple(msgspec.structs.replace(each, state=new) if each.state == old else each for each in before)
@@ -179,8 +187,12 @@ def apply(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: int) -> O
         return Outcome(before, changed=False, message=message)
     if signal.type == SET_POSITION:
         where = _position(signal)
-        return Outcome(before, changed=False, position=where, message=f"signal {signal.id}: the stream goes on at "
-                                                                      f"{where.gtids or f'{where.file}:{where.pos}'}")
+        return Outcome(
+            before,
+            changed=False,
+            position=where,
+            message=f"signal {signal.id}: the stream goes on at {where.gtids or f'{where.file}:{where.pos}'}",
+        )
     raise Skippable(f"signal {signal.id} has the unknown type {signal.type!r}; types are {', '.join(TYPES)}")
 
 
@@ -194,22 +206,32 @@ def _execute(signal: Signal, now_ms: int) -> SnapshotRequest:
     tables = _names(signal, required=True)
     kind = _kind(signal)
     if kind not in ("incremental", "blocking"):
-        raise Skippable(f"signal {signal.id}: there is no type {kind!r} of snapshots; types are INCREMENTAL and BLOCKING")
+        raise Skippable(
+            f"signal {signal.id}: there is no type {kind!r} of snapshots; types are INCREMENTAL and BLOCKING"
+        )
     conditions: dict[str, str] = {}
     for each in signal.data.get("additional-conditions") or ():
         table, condition = (each.get("data-collection"), each.get("filter")) if isinstance(each, dict) else (None, None)
         if not isinstance(table, str) or not isinstance(condition, str):
-            raise Skippable(f'signal {signal.id}: each of "additional-conditions" must be {{"data-collection": '
-                            f'"database.table", "filter": "..."}}, not {each!r}')
+            raise Skippable(
+                f'signal {signal.id}: each of "additional-conditions" must be {{"data-collection": '
+                f'"database.table", "filter": "..."}}, not {each!r}'
+            )
         if _where(condition):
             conditions[table.strip()] = _checked(signal, _where(condition))
     old = signal.data.get("additional-condition")
     if isinstance(old, str) and _where(old):
         conditions = {**dict.fromkeys(tables, _checked(signal, _where(old))), **conditions}
     surrogate = signal.data.get("surrogate-key")
-    return SnapshotRequest(id=request_id(signal), tables=tables, conditions=conditions,
-                           surrogate_key=surrogate.strip() if isinstance(surrogate, str) else "", origin="signal",
-                           created_ms=signal.written_ms or now_ms, start_ms=_start_ms(signal, now_ms))
+    return SnapshotRequest(
+        id=request_id(signal),
+        tables=tables,
+        conditions=conditions,
+        surrogate_key=surrogate.strip() if isinstance(surrogate, str) else "",
+        origin="signal",
+        created_ms=signal.written_ms or now_ms,
+        start_ms=_start_ms(signal, now_ms),
+    )
 
 
 def batch_id(request: SnapshotRequest) -> int:
@@ -227,8 +249,10 @@ def _start_ms(signal: Signal, now_ms: int) -> int:
     if at is None and zone is None:
         return 0
     if not isinstance(at, str) or not isinstance(zone or "", str):
-        raise Skippable(f'signal {signal.id}: "start_at" must be a text such as 02:30 or 2026-12-01T02:30:00, and "time_zone" '
-                        f"the name of its time zone, not {at!r} and {zone!r}")
+        raise Skippable(
+            f'signal {signal.id}: "start_at" must be a text such as 02:30 or 2026-12-01T02:30:00, and "time_zone" '
+            f"the name of its time zone, not {at!r} and {zone!r}"
+        )
     try:
         return start_times.start_ms(at, zone or "", signal.written_ms or now_ms)
     except ConfigInvalid as error:
@@ -243,8 +267,11 @@ def _checked(signal: Signal, condition: str) -> str:
 
 def _where(condition: str) -> str:
     """A condition without the WHERE that some write before it."""
-    return re.sub(r"\s*where\s+", "", condition, count=1, flags=re.IGNORECASE).strip() if re.match(
-        r"\s*where\s", condition, re.IGNORECASE) else condition.strip()
+    return (
+        re.sub(r"\s*where\s+", "", condition, count=1, flags=re.IGNORECASE).strip()
+        if re.match(r"\s*where\s", condition, re.IGNORECASE)
+        else condition.strip()
+    )
 
 
 def _kind(signal: Signal) -> str:
@@ -257,7 +284,9 @@ def _names(signal: Signal, *, required: bool) -> list[str]:
         raise Skippable(f'signal {signal.id}: "data-collections" must be a list of texts, not {given!r}')
     found = [each.strip() for each in given or () if each.strip()]
     if required and not found:
-        raise Skippable(f'signal {signal.id} of type {signal.type} needs {{"data-collections": ["database.table", ...]}}')
+        raise Skippable(
+            f'signal {signal.id} of type {signal.type} needs {{"data-collections": ["database.table", ...]}}'
+        )
     for each in found:
         try:
             compile_java(each)
@@ -282,8 +311,9 @@ def _position(signal: Signal) -> Position:
     file, pos, gtids = (signal.data.get(name) for name in ("binlog_filename", "binlog_position", "gtid_set"))
     place = file not in (None, "") or pos is not None
     if place == bool(gtids):
-        raise Skippable(f"signal {signal.id} of type {SET_POSITION} needs either binlog_filename and binlog_position, or "
-                        "gtid_set")
+        raise Skippable(
+            f"signal {signal.id} of type {SET_POSITION} needs either binlog_filename and binlog_position, or gtid_set"
+        )
     if gtids:
         text = "".join(str(gtids).split())
         flavor = "mysql" if ":" in text else "mariadb"
@@ -292,9 +322,17 @@ def _position(signal: Signal) -> Position:
         except (ValueError, ConfigInvalid) as error:
             raise Skippable(f"signal {signal.id}: {gtids!r} is no GTID set: {error}") from None
         return Position(gtids=text)
-    if not isinstance(file, str) or not is_binlog_file(file) or not isinstance(pos, int) or isinstance(pos, bool) or pos < 0:
-        raise Skippable(f"signal {signal.id}: binlog_filename must be the name of a binlog file (mysql-bin.000042) and "
-                        f"binlog_position a number from 0, not {file!r} and {pos!r}")
+    if (
+        not isinstance(file, str)
+        or not is_binlog_file(file)
+        or not isinstance(pos, int)
+        or isinstance(pos, bool)
+        or pos < 0
+    ):
+        raise Skippable(
+            f"signal {signal.id}: binlog_filename must be the name of a binlog file (mysql-bin.000042) and "
+            f"binlog_position a number from 0, not {file!r} and {pos!r}"
+        )
     return Position(file=file, pos=max(4, pos))
 
 
@@ -328,8 +366,12 @@ class KafkaSignals:
         from aiokafka import AIOKafkaConsumer, TopicPartition
         from aiokafka.errors import KafkaError
 
-        consumer = AIOKafkaConsumer(bootstrap_servers=self._brokers, group_id=self._group, enable_auto_commit=False,
-                                    auto_offset_reset="earliest")
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._brokers,
+            group_id=self._group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        )
         try:
             await consumer.start()
             consumer.assign([TopicPartition(self._topic, 0)])
@@ -357,8 +399,13 @@ class KafkaSignals:
         for records in fetched.values():
             for record in records:
                 try:
-                    signal = parse_message(record.key, record.value, self._prefix, f"{self._topic}-0:{record.offset}",
-                                           max(0, record.timestamp))
+                    signal = parse_message(
+                        record.key,
+                        record.value,
+                        self._prefix,
+                        f"{self._topic}-0:{record.offset}",
+                        max(0, record.timestamp),
+                    )
                 except Skippable as error:
                     _log.warning("%s; it is passed over", error)
                     continue

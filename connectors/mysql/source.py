@@ -1,4 +1,5 @@
 """The source as a run asks it: one connection for questions, opened when it is needed and again when it was lost."""
+
 from __future__ import annotations
 
 import asyncio
@@ -61,8 +62,9 @@ class Server:
 
     async def gtids_at(self, place: Place) -> str:
         """MariaDB: the GTIDs of the transactions before a place; "" if the server can't tell."""
-        rows = await self._ask(lambda opened: connection.query(opened, "SELECT BINLOG_GTID_POS(%s, %s)",
-                                                               (place.file, place.pos)))
+        rows = await self._ask(
+            lambda opened: connection.query(opened, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))
+        )
         value = rows[0][0] if rows else None
         return value.decode() if isinstance(value, bytes) else str(value or "")
 

@@ -6,6 +6,7 @@ earliest place of the layout before, and leaves out what the former owner of a r
 part of the offset. A place without it is Debezium's or an operator's, and counts as the newest unless a layout says that it
 began there.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -126,13 +127,26 @@ def _read(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list[_Save
         try:
             shard = shards.parse(source[SHARD]) if SHARD in source else Shard()
             layout, place = offset.get(LAYOUT), positions.from_offset(offset)
-            resume = Resume(int(offset.get(SOURCE_SERVER) or 0), str(offset.get(TX_GTID) or ""),
-                            int(offset.get(TX_ROWS) or 0) + place.row)
-            found.append(_Saved(shard, None if layout is None else int(layout), place, resume, str(offset.get(ORIGIN) or ""),
-                                _done_of(str(offset.get(DONE) or ""))))
+            resume = Resume(
+                int(offset.get(SOURCE_SERVER) or 0),
+                str(offset.get(TX_GTID) or ""),
+                int(offset.get(TX_ROWS) or 0) + place.row,
+            )
+            found.append(
+                _Saved(
+                    shard,
+                    None if layout is None else int(layout),
+                    place,
+                    resume,
+                    str(offset.get(ORIGIN) or ""),
+                    _done_of(str(offset.get(DONE) or "")),
+                )
+            )
         except (TypeError, ValueError) as error:
-            raise ConfigInvalid(f"the saved offset {offset} of partition {source} can't be understood: {error}; correct it "
-                                "with PATCH /connectors/NAME/offsets, or reset it") from error
+            raise ConfigInvalid(
+                f"the saved offset {offset} of partition {source} can't be understood: {error}; correct it "
+                "with PATCH /connectors/NAME/offsets, or reset it"
+            ) from error
     return found
 
 
@@ -181,7 +195,10 @@ def start_of(prefix: str, shard: Shard, saved: Iterable[tuple[Position, Position
             former = [each for each in members if each.text in unnumbered]
             origin = former[0].text
     first = min(former, key=lambda each: spot_of(each.place))
-    done = [*(Done(each.shard, spot_of(each.place)) for each in former), *(past for each in former for past in each.done)]
+    done = [
+        *(Done(each.shard, spot_of(each.place)) for each in former),
+        *(past for each in former for past in each.done),
+    ]
     return Start(first.place, first.resume, layout, origin, _beyond(first, done))
 
 

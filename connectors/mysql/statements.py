@@ -3,6 +3,7 @@
 Structures come from the binlog's own metadata, so statements are not parsed for them. Only the first words are looked at: which
 kind of change it is, and which tables it names.
 """
+
 from __future__ import annotations
 
 import re
@@ -12,17 +13,40 @@ from connectors.mysql.model import TableName
 
 Kind = Literal["create", "alter", "drop", "rename", "truncate", "index", "database", "user", "rows", "other"]
 
-_TOKEN: Final = re.compile(r"""
+_TOKEN: Final = re.compile(
+    r"""
     (?P<space>\s+|--[ \t][^\n]*(?:\n|$)|\#[^\n]*(?:\n|$)|/\*(?!M?!)(?:.|\n)*?\*/|/\*M?!\d*|\*/)
   | (?P<quoted>`(?:[^`]|``)*`|"(?:[^"\\]|""|\\.)*")
   | (?P<text>'(?:[^'\\]|''|\\.)*')
   | (?P<word>[^\s`'"(),;.=]+)
   | (?P<mark>.)
-""", re.VERBOSE | re.DOTALL)
+""",
+    re.VERBOSE | re.DOTALL,
+)
 #: Tokens that are looked at; a statement's head is in far fewer, but a DROP may name many tables.
 _MOST: Final = 2_000
-_OPTIONAL: Final = frozenset({"IF", "NOT", "EXISTS", "OR", "REPLACE", "TEMPORARY", "ONLINE", "OFFLINE", "IGNORE", "UNIQUE",
-                              "FULLTEXT", "SPATIAL", "WAIT", "NOWAIT", "LOW_PRIORITY", "QUICK", "DELAYED", "HIGH_PRIORITY"})
+_OPTIONAL: Final = frozenset(
+    {
+        "IF",
+        "NOT",
+        "EXISTS",
+        "OR",
+        "REPLACE",
+        "TEMPORARY",
+        "ONLINE",
+        "OFFLINE",
+        "IGNORE",
+        "UNIQUE",
+        "FULLTEXT",
+        "SPATIAL",
+        "WAIT",
+        "NOWAIT",
+        "LOW_PRIORITY",
+        "QUICK",
+        "DELAYED",
+        "HIGH_PRIORITY",
+    }
+)
 _ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"})
 
 
@@ -79,7 +103,7 @@ def classify(text: str, schema: str) -> Statement:
         # The first table: the only one that an INSERT changes.
         before = {"DELETE": "FROM", "LOAD": "TABLE"}.get(first, "INTO")
         upper = [word.upper() for word in rest]
-        after = rest[upper.index(before) + 1:] if before in upper else rest if first != "LOAD" else []
+        after = rest[upper.index(before) + 1 :] if before in upper else rest if first != "LOAD" else []
         return Statement(text, "rows", schema, _names(after, schema, 1))
     if first in {"GRANT", "REVOKE"} or (first in {"SET", "RENAME"} and what in {"PASSWORD", "USER"}):
         return Statement(text, "user", schema)
@@ -101,7 +125,7 @@ def _definition(first: str, what: str, rest: list[str], text: str, schema: str, 
         return Statement(text, "database", _unquoted(named))
     if what == "INDEX":
         words = [word.upper() for word in rest]
-        after = rest[words.index("ON") + 1:] if "ON" in words else []
+        after = rest[words.index("ON") + 1 :] if "ON" in words else []
         return Statement(text, "index", schema, _names(after, schema, 1))
     if what in {"USER", "ROLE"}:
         return Statement(text, "user", schema)

@@ -1,4 +1,5 @@
 """The stream of changes: raw binlog events in, records and places out. Only definitions of new tables are waited for."""
+
 from __future__ import annotations
 
 import struct
@@ -92,13 +93,29 @@ class Stream:
         bad: rows that can't be decoded.
     """
 
-    def __init__(self, *, cursor: Cursor, tables: Tables, begun: Start, place: Place, same_server: bool, partition: Position,
-                 counters: Counters, log: logging.LoggerAdapter[logging.Logger],
-                 on_rows: Callable[[TableState, str, list[Any], str, int], None],
-                 on_statement: Callable[[Statement, Source], Awaitable[None]], transactions: Transactions | None = None,
-                 lags: TableLags | None = None, wants_gtid: Callable[[str], bool] | None = None, queries: bool = False,
-                 keep_going: bool = False, held: Held | None = None, apart: bool = False,
-                 signals: UmsSignals | None = None, masked: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        cursor: Cursor,
+        tables: Tables,
+        begun: Start,
+        place: Place,
+        same_server: bool,
+        partition: Position,
+        counters: Counters,
+        log: logging.LoggerAdapter[logging.Logger],
+        on_rows: Callable[[TableState, str, list[Any], str, int], None],
+        on_statement: Callable[[Statement, Source], Awaitable[None]],
+        transactions: Transactions | None = None,
+        lags: TableLags | None = None,
+        wants_gtid: Callable[[str], bool] | None = None,
+        queries: bool = False,
+        keep_going: bool = False,
+        held: Held | None = None,
+        apart: bool = False,
+        signals: UmsSignals | None = None,
+        masked: bool = False,
+    ) -> None:
         self.cursor = cursor
         self.out: list[SourceRecord] = []
         self.bad: list[BadRecord] = []
@@ -147,12 +164,18 @@ class Stream:
         self._began = 0
         self._statement = ""
         self._handlers: dict[int, Callable[[bytes, int, int, int], Awaitable[None] | None]] = {
-            types.TABLE_MAP: self._table_map, types.QUERY: self._statement_event, types.XID: self._xid,
-            types.XA_PREPARE: self._xid, types.TRANSACTION_PAYLOAD: self._payload, types.INCIDENT: self._incident,
+            types.TABLE_MAP: self._table_map,
+            types.QUERY: self._statement_event,
+            types.XID: self._xid,
+            types.XA_PREPARE: self._xid,
+            types.TRANSACTION_PAYLOAD: self._payload,
+            types.INCIDENT: self._incident,
             types.FORMAT_DESCRIPTION: self._description,
-            types.ROWS_QUERY: self._rows_query, types.ANNOTATE_ROWS: self._rows_query,
+            types.ROWS_QUERY: self._rows_query,
+            types.ANNOTATE_ROWS: self._rows_query,
             **dict.fromkeys((types.GTID, types.ANONYMOUS_GTID, types.GTID_TAGGED, types.MARIADB_GTID), self._gtid),
-            **dict.fromkeys(types.ROWS, self._rows), **dict.fromkeys(types.COMPRESSED, self._compressed),
+            **dict.fromkeys(types.ROWS, self._rows),
+            **dict.fromkeys(types.COMPRESSED, self._compressed),
         }
 
     async def feed(self, raw: bytes) -> None:
@@ -200,9 +223,11 @@ class Stream:
     def _unknown(self, kind: int, at: int, flags: int) -> None:
         if flags & types.MAY_IGNORE:
             return
-        raise Fatal(f"the event at {self.cursor.file}:{at} is of type {types.type_name(kind)}, which may change rows and can't "
-                    "be read: let the server write row images (binlog_format=ROW), and no types newer than this version knows; "
-                    "then set the offset behind the event and start a new snapshot of its tables")
+        raise Fatal(
+            f"the event at {self.cursor.file}:{at} is of type {types.type_name(kind)}, which may change rows and can't "
+            "be read: let the server write row images (binlog_format=ROW), and no types newer than this version knows; "
+            "then set the offset behind the event and start a new snapshot of its tables"
+        )
 
     def _go(self, raw: bytes, kind: int) -> None:
         cursor = self.cursor
@@ -241,9 +266,13 @@ class Stream:
         """A domain's transactions come in order: if another one comes first, the one that was done in part does not exist."""
         wanted = self._skip_gtid
         if self._skip_rows and gtid != wanted and gtid.partition("-")[0] == wanted.partition("-")[0]:
-            self._log.error("transaction %s, of which %d rows were sent, is not on this server, where %s comes in its place: "
-                            "the rows were lost with the server that had them; start a new snapshot of the tables", wanted,
-                            self._skip_rows, gtid)
+            self._log.error(
+                "transaction %s, of which %d rows were sent, is not on this server, where %s comes in its place: "
+                "the rows were lost with the server that had them; start a new snapshot of the tables",
+                wanted,
+                self._skip_rows,
+                gtid,
+            )
             self._skipping, self._skip_rows = False, 0
             self.cursor.caught_up()
 
@@ -270,8 +299,9 @@ class Stream:
             self._skipping = False
             cursor.caught_up()
         if self._transactions is not None and self._framed:
-            self._transactions.end(self._source(cursor.pos, 0, cursor.ts_sec), cursor.offset(cursor.events, 0, cursor.tx_rows),
-                                   self.out)
+            self._transactions.end(
+                self._source(cursor.pos, 0, cursor.ts_sec), cursor.offset(cursor.events, 0, cursor.tx_rows), self.out
+            )
         elif self._transactions is not None:
             self._transactions.abort()  # as Debezium: a statement that stands alone has a begin only
         cursor.end()
@@ -303,8 +333,13 @@ class Stream:
         if word.startswith(("COMMIT", "XA COMMIT", "XA ROLLBACK")):
             self._ended = True
             if word == "XA ROLLBACK ":
-                self._log.error("%s at %s:%d takes back a transaction whose rows were sent when it was prepared, as replicas "
-                                "do it: start a new snapshot of the tables that it has changed", text, self.cursor.file, at)
+                self._log.error(
+                    "%s at %s:%d takes back a transaction whose rows were sent when it was prepared, as replicas "
+                    "do it: start a new snapshot of the tables that it has changed",
+                    text,
+                    self.cursor.file,
+                    at,
+                )
             return None
         if word == "ROLLBACK":
             self._roll_back()
@@ -317,9 +352,11 @@ class Stream:
         if word.startswith("ROLLBACK "):
             if not self.cursor.tx_rows:
                 return None  # of changes that nobody wants
-            raise Fatal(f"the transaction at {self.cursor.restart_file}:{self.cursor.restart_pos} took back a part of its "
-                        "changes after it had changed a table without transactions (MyISAM ...): the binlog does not tell "
-                        "which rows are valid; move the offset behind it and start a new snapshot of its tables")
+            raise Fatal(
+                f"the transaction at {self.cursor.restart_file}:{self.cursor.restart_pos} took back a part of its "
+                "changes after it had changed a table without transactions (MyISAM ...): the binlog does not tell "
+                "which rows are valid; move the offset behind it and start a new snapshot of its tables"
+            )
         return self._other(found, at, ts, size)
 
     def _description(self, raw: bytes, at: int, ts: int, size: int) -> None:
@@ -330,8 +367,11 @@ class Stream:
     def _lose(self) -> None:
         """The open transaction has no end: the server broke down while writing it, and has forgotten it since."""
         cursor = self.cursor
-        self._log.warning("the transaction at %s:%d has no end, because the server broke down: it counts as rolled back",
-                          cursor.restart_file, cursor.restart_pos)
+        self._log.warning(
+            "the transaction at %s:%d has no end, because the server broke down: it counts as rolled back",
+            cursor.restart_file,
+            cursor.restart_pos,
+        )
         self._counters.unended += 1
         self._roll_back()
         cursor.gtid = ""  # the server gives its number to another one
@@ -347,10 +387,12 @@ class Stream:
         if len(self.out) > self._began or self._began < 0:
             self._counters.rolled_back += 1
             if self._began < 0 or (held is not None and held.mixed):
-                raise Fatal(f"the transaction at {self.cursor.restart_file}:{self.cursor.restart_pos} was rolled back after a "
-                            "part of its rows had been sent: set binlog.buffer.size above the number of its rows, or move the "
-                            "offset behind it")
-            del self.out[self._began:]
+                raise Fatal(
+                    f"the transaction at {self.cursor.restart_file}:{self.cursor.restart_pos} was rolled back after a "
+                    "part of its rows had been sent: set binlog.buffer.size above the number of its rows, or move the "
+                    "offset behind it"
+                )
+            del self.out[self._began :]
         if self._transactions is not None:
             self._transactions.abort()
 
@@ -371,9 +413,11 @@ class Stream:
             self._ended = True
 
     def _without_rows(self, statement: Statement, at: int) -> None:
-        message = (f"the statement at {self.cursor.file}:{at} in database {statement.database} has changed rows that are not "
-                   f"in the binlog ({statement.text[:200]}): SET GLOBAL binlog_format=ROW, also in the server's configuration, "
-                   "and let no session set another one; then move the offset behind it and start a new snapshot of the tables")
+        message = (
+            f"the statement at {self.cursor.file}:{at} in database {statement.database} has changed rows that are not "
+            f"in the binlog ({statement.text[:200]}): SET GLOBAL binlog_format=ROW, also in the server's configuration, "
+            "and let no session set another one; then move the offset behind it and start a new snapshot of the tables"
+        )
         if not self._keep_going:
             raise Fatal(message)
         self._log.warning("%s", message)
@@ -431,8 +475,10 @@ class Stream:
         except KeyError:
             if head.table_id == _NO_TABLE:
                 return  # only closes a statement
-            raise Fatal(f"rows at {self.cursor.file}:{at} belong to table number {head.table_id}, of which nothing was told "
-                        "before: the offset is inside a transaction; set it to where the transaction begins") from None
+            raise Fatal(
+                f"rows at {self.cursor.file}:{at} belong to table number {head.table_id}, of which nothing was told "
+                "before: the offset is inside a transaction; set it to where the transaction begins"
+            ) from None
         if state is None or not self._wanted or not (state.owned or state.kind):
             self._counters.filtered += 1
             if self._in_payload and state is not None and self._wanted:
@@ -454,7 +500,9 @@ class Stream:
         if state.kind:
             self._on_rows(state, op, rows, f"{self.cursor.file}:{at}", ts)
 
-    def _take(self, state: TableState, op: Literal["c", "u", "d"], rows: list[Any], at: int, ts: int, size: int) -> None:
+    def _take(
+        self, state: TableState, op: Literal["c", "u", "d"], rows: list[Any], at: int, ts: int, size: int
+    ) -> None:
         cursor, counters = self.cursor, self._counters
         width = 2 if op == "u" else 1
         count, before = len(rows) // width, self._unit_rows
@@ -472,11 +520,14 @@ class Stream:
         if first == count:
             return
         if first:
-            rows = rows[first * width:]
+            rows = rows[first * width :]
         source = self._source(at, size, ts)
         base = cursor.offset(cursor.events, before, cursor.tx_rows)
-        after = (cursor.offset(cursor.events, before + count, cursor.tx_rows) if self._in_payload
-                 else cursor.offset(cursor.events + 1, 0, cursor.tx_rows + count))
+        after = (
+            cursor.offset(cursor.events, before + count, cursor.tx_rows)
+            if self._in_payload
+            else cursor.offset(cursor.events + 1, 0, cursor.tx_rows + count)
+        )
         state.events.changes(op, rows, source, before + first, base, after, self.out)
         counters.events += count - first
         if op == "c":
@@ -518,8 +569,13 @@ class Stream:
             for each in pending:
                 if row is not None and here < each.spot:
                     count = each.shard.count
-                    owner = (0 if count == 1 else shards.shard_of_number(row[column], count) if column is not None
-                             else shards.shard_of_table(state.name, count))
+                    owner = (
+                        0
+                        if count == 1
+                        else shards.shard_of_number(row[column], count)
+                        if column is not None
+                        else shards.shard_of_table(state.name, count)
+                    )
                     if owner == each.shard.index:
                         row = None  # noqa: PLW2901
             kept.append(row)
@@ -549,14 +605,25 @@ class Stream:
 
     def _incident(self, raw: bytes, at: int, ts: int, size: int) -> None:
         del ts, size
-        raise Fatal(f"the server's binlog has a gap at {self.cursor.file}:{at} ({parse.incident(raw)}): changes are missing in "
-                    "it; move the offset behind it and start a new snapshot of all tables")
+        raise Fatal(
+            f"the server's binlog has a gap at {self.cursor.file}:{at} ({parse.incident(raw)}): changes are missing in "
+            "it; move the offset behind it and start a new snapshot of all tables"
+        )
 
     def _source(self, at: int, size: int, ts: int) -> Source:
         cursor = self.cursor
         us = self._commit_us or ts * 1_000_000
-        return Source(ts_ms=ts * 1000, ts_us=us, server_id=cursor.server_id, file=cursor.file, pos=at, gtid=cursor.gtid or None,
-                      thread=self._thread, query=self._query, size=size)
+        return Source(
+            ts_ms=ts * 1000,
+            ts_us=us,
+            server_id=cursor.server_id,
+            file=cursor.file,
+            pos=at,
+            gtid=cursor.gtid or None,
+            thread=self._thread,
+            query=self._query,
+            size=size,
+        )
 
     def attach(self, puller: Puller, reached: Callable[[Place], bool], send_early: SendEarly) -> None:
         """From now on tell the puller which keys change, and ask ``reached`` for it whether the stream has got somewhere.

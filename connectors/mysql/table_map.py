@@ -4,6 +4,7 @@ With ``binlog_row_metadata=FULL`` names, signs, charsets, members and the primar
 what the event can't hold (declared types, defaults, comments). Without it, names come from the catalog, and only where all
 types agree.
 """
+
 from __future__ import annotations
 
 import struct
@@ -38,10 +39,27 @@ _MEMBERS_CHARSETS: Final = 11
 _VISIBILITY: Final = 12
 #: Bytes of metadata by type code; others have none.
 _META_SIZES: Final[dict[int, int]] = {
-    codes.FLOAT: 1, codes.DOUBLE: 1, codes.TINY_BLOB: 1, codes.MEDIUM_BLOB: 1, codes.LONG_BLOB: 1, codes.BLOB: 1, codes.JSON: 1,
-    codes.GEOMETRY: 1, codes.VECTOR: 1, codes.BLOB_COMPRESSED: 1, codes.TIMESTAMP2: 1, codes.DATETIME2: 1, codes.TIME2: 1,
-    codes.VARCHAR: 2, codes.VAR_STRING: 2, codes.VARCHAR_COMPRESSED: 2, codes.BIT: 2, codes.DECIMAL: 2, codes.STRING: 2,
-    codes.ENUM: 2, codes.SET: 2,
+    codes.FLOAT: 1,
+    codes.DOUBLE: 1,
+    codes.TINY_BLOB: 1,
+    codes.MEDIUM_BLOB: 1,
+    codes.LONG_BLOB: 1,
+    codes.BLOB: 1,
+    codes.JSON: 1,
+    codes.GEOMETRY: 1,
+    codes.VECTOR: 1,
+    codes.BLOB_COMPRESSED: 1,
+    codes.TIMESTAMP2: 1,
+    codes.DATETIME2: 1,
+    codes.TIME2: 1,
+    codes.VARCHAR: 2,
+    codes.VAR_STRING: 2,
+    codes.VARCHAR_COMPRESSED: 2,
+    codes.BIT: 2,
+    codes.DECIMAL: 2,
+    codes.STRING: 2,
+    codes.ENUM: 2,
+    codes.SET: 2,
 }
 _KEPT_META: Final = frozenset(_META_SIZES) - {codes.FLOAT, codes.DOUBLE}
 _TYPED_ARRAY: Final = 20
@@ -84,7 +102,9 @@ def parse(body: bytes) -> TableMap:
     try:
         return _parse(body)
     except (IndexError, struct.error, KeyError, UnicodeDecodeError) as error:
-        raise Fatal(f"a TABLE_MAP event of {len(body)} bytes can't be read ({error!r}): {body[:64].hex()}...") from error
+        raise Fatal(
+            f"a TABLE_MAP event of {len(body)} bytes can't be read ({error!r}): {body[:64].hex()}..."
+        ) from error
 
 
 class _Reader:
@@ -108,7 +128,7 @@ class _Reader:
         return int.from_bytes(self.take({252: 2, 253: 3, 254: 8}[first]), "little")
 
     def take(self, size: int) -> bytes:
-        part = self.data[self.at:self.at + size]
+        part = self.data[self.at : self.at + size]
         if len(part) != size:
             raise IndexError(f"{size} bytes are wanted and {len(part)} left")
         self.at += size
@@ -145,8 +165,14 @@ def _parse(body: bytes) -> TableMap:
     key: tuple[str, ...] | None = None
     if _NAMES in extra:
         key = tuple(columns[place].name for place in _key(extra))
-    return TableMap(table_id=table_id, name=name, columns=columns, key=key, full=_NAMES in extra,
-                    fingerprint=blake2b(body[8:], digest_size=16).digest())
+    return TableMap(
+        table_id=table_id,
+        name=name,
+        columns=columns,
+        key=key,
+        full=_NAMES in extra,
+        fingerprint=blake2b(body[8:], digest_size=16).digest(),
+    )
 
 
 def _physical(name: TableName, code: int, metas: _Reader) -> tuple[int, int]:
@@ -194,7 +220,8 @@ def _columns(physical: Sequence[tuple[int, int]], nulls: int, extra: dict[int, b
     texts = [place for place, (code, _) in enumerate(physical) if code in listed]
     members = [place for place, (code, _) in enumerate(physical) if code in (codes.ENUM, codes.SET)]
     collations = _collations(texts, extra.get(_CHARSET), extra.get(_CHARSETS)) | _collations(
-        members, extra.get(_MEMBERS_CHARSET), extra.get(_MEMBERS_CHARSETS))
+        members, extra.get(_MEMBERS_CHARSET), extra.get(_MEMBERS_CHARSETS)
+    )
     sets, enums = iter(_members(extra.get(_SET_MEMBERS, b""))), iter(_members(extra.get(_ENUM_MEMBERS, b"")))
     shapes = _Reader(extra.get(_GEOMETRIES, b""))
     numbers = [place for place, (code, _) in enumerate(physical) if code in codes.NUMBERS]
@@ -204,11 +231,19 @@ def _columns(physical: Sequence[tuple[int, int]], nulls: int, extra: dict[int, b
         collation = None if code in (codes.GEOMETRY, codes.VECTOR) else collations.get(place)
         raw = next(sets, ()) if code == codes.SET else next(enums, ()) if code == codes.ENUM else ()
         decode = decoder(charset_of(collation).name if collation is not None else "utf8mb4")
-        columns.append(Column(
-            name=names[place] if names else "", type=code, meta=meta, nullable=bool(nulls >> place & 1),
-            unsigned=place in unsigned and code != codes.YEAR, collation=collation, members=tuple(map(decode, raw)),
-            geometry=shapes.number() if code == codes.GEOMETRY and shapes.more else None,
-            visible=shown(place) if _VISIBILITY in extra else True))
+        columns.append(
+            Column(
+                name=names[place] if names else "",
+                type=code,
+                meta=meta,
+                nullable=bool(nulls >> place & 1),
+                unsigned=place in unsigned and code != codes.YEAR,
+                collation=collation,
+                members=tuple(map(decode, raw)),
+                geometry=shapes.number() if code == codes.GEOMETRY and shapes.more else None,
+                visible=shown(place) if _VISIBILITY in extra else True,
+            )
+        )
     return tuple(columns)
 
 
@@ -276,8 +311,10 @@ def complete(table_map: TableMap, definition: Table | None) -> Table:
         if table_map.full and mine.name != theirs.name:
             raise Mismatch(f"column {place + 1} is called {mine.name} in the event, {theirs.name} in the catalog")
         if not _agree(mine, theirs, full=table_map.full):
-            raise Mismatch(f"column {theirs.name} is {_shown(mine)} in the event, "
-                           f"{theirs.declared or _shown(theirs)} in the catalog")
+            raise Mismatch(
+                f"column {theirs.name} is {_shown(mine)} in the event, "
+                f"{theirs.declared or _shown(theirs)} in the catalog"
+            )
         columns.append(_joined(mine, theirs, full=table_map.full))
     key, primary = table_map.key, True
     if key is None or (not key and not definition.primary):
@@ -287,9 +324,15 @@ def complete(table_map: TableMap, definition: Table | None) -> Table:
 
 
 #: Types from before MySQL 5.6, by the present ones; and those with the attribute COMPRESSED.
-_SAME: Final = {codes.TIMESTAMP: codes.TIMESTAMP2, codes.DATETIME: codes.DATETIME2, codes.TIME: codes.TIME2,
-                codes.NEWDATE: codes.DATE, codes.VAR_STRING: codes.VARCHAR, codes.BLOB_COMPRESSED: codes.BLOB,
-                codes.VARCHAR_COMPRESSED: codes.VARCHAR}
+_SAME: Final = {
+    codes.TIMESTAMP: codes.TIMESTAMP2,
+    codes.DATETIME: codes.DATETIME2,
+    codes.TIME: codes.TIME2,
+    codes.NEWDATE: codes.DATE,
+    codes.VAR_STRING: codes.VARCHAR,
+    codes.BLOB_COMPRESSED: codes.BLOB,
+    codes.VARCHAR_COMPRESSED: codes.VARCHAR,
+}
 _SHORT: Final = 255
 
 
@@ -315,7 +358,8 @@ def _agree(mine: Column, theirs: Column, *, full: bool) -> bool:
 def _same_members(mine: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
     """The catalog writes a question mark for what its own charset lacks."""
     return len(mine) == len(theirs) and all(
-        one == other or ("?" in other and len(one) == len(other)) for one, other in zip(mine, theirs, strict=True))
+        one == other or ("?" in other and len(one) == len(other)) for one, other in zip(mine, theirs, strict=True)
+    )
 
 
 def _joined(mine: Column, theirs: Column, *, full: bool) -> Column:
@@ -323,9 +367,16 @@ def _joined(mine: Column, theirs: Column, *, full: bool) -> Column:
     if not full:
         return msgspec.structs.replace(theirs, type=mine.type, meta=mine.meta, nullable=mine.nullable)
     return msgspec.structs.replace(
-        mine, declared=theirs.declared, default=theirs.default, comment=theirs.comment, extra=theirs.extra,
-        visible=theirs.visible, geometry=theirs.geometry if mine.geometry is None else mine.geometry,
-        collation=theirs.collation if mine.collation is None else mine.collation, members=mine.members or theirs.members)
+        mine,
+        declared=theirs.declared,
+        default=theirs.default,
+        comment=theirs.comment,
+        extra=theirs.extra,
+        visible=theirs.visible,
+        geometry=theirs.geometry if mine.geometry is None else mine.geometry,
+        collation=theirs.collation if mine.collation is None else mine.collation,
+        members=mine.members or theirs.members,
+    )
 
 
 def _shown(column: Column) -> str:

@@ -1,4 +1,5 @@
 """The tables that a stream meets: what each structure means for the task, made once and kept."""
+
 from __future__ import annotations
 
 import re
@@ -48,11 +49,34 @@ class TableState:
         version: number of the structure.
     """
 
-    __slots__ = ("_counters", "_decoders", "_options", "_split", "captured", "events", "key", "kind", "layout", "name", "owned",
-                 "table", "version")
+    __slots__ = (
+        "_counters",
+        "_decoders",
+        "_options",
+        "_split",
+        "captured",
+        "events",
+        "key",
+        "kind",
+        "layout",
+        "name",
+        "owned",
+        "table",
+        "version",
+    )
 
-    def __init__(self, table: Table, *, captured: bool, kind: str, shard: Shard, layout: Layout, made: TableEvents,
-                 version: int, options: ValueOptions) -> None:
+    def __init__(
+        self,
+        table: Table,
+        *,
+        captured: bool,
+        kind: str,
+        shard: Shard,
+        layout: Layout,
+        made: TableEvents,
+        version: int,
+        options: ValueOptions,
+    ) -> None:
         self.name = table.name
         self.table = table
         self.captured = captured
@@ -67,7 +91,9 @@ class TableState:
             self._split = (shard.index, shard.count)
             self.owned = captured
         else:
-            self.owned = captured and (shard.count == 1 or shards.shard_of_table(table.name, shard.count) == shard.index)
+            self.owned = captured and (
+                shard.count == 1 or shards.shard_of_table(table.name, shard.count) == shard.index
+            )
         self._decoders: dict[tuple[str, bytes, bytes | None], Rows] = {}
         self._counters: dict[tuple[str, bytes, bytes | None], Callable[[bytes, int, int], int]] = {}
 
@@ -81,17 +107,23 @@ class TableState:
         found = self._decoders.get((kind, present, present_after))
         if found is None:
             found = self._decoders[kind, present, present_after] = compile_rows(
-                self.table, self.layout.plans, self._options, kind=kind, present=present, present_after=present_after,
-                owner=self._split)
+                self.table,
+                self.layout.plans,
+                self._options,
+                kind=kind,
+                present=present,
+                present_after=present_after,
+                owner=self._split,
+            )
         return found
-
 
     def counter(self, kind: str, present: bytes, present_after: bytes | None) -> Callable[[bytes, int, int], int]:
         """Counts the rows of such an event, whoever owns them."""
         found = self._counters.get((kind, present, present_after))
         if found is None:
             found = self._counters[kind, present, present_after] = count_rows(
-                self.table, self._options, kind=kind, present=present, present_after=present_after)
+                self.table, self._options, kind=kind, present=present, present_after=present_after
+            )
         return found
 
 
@@ -104,12 +136,23 @@ class Tables:
         lenient: whether changes of a table whose structure can't be known for sure are left out, with a warning.
     """
 
-    def __init__(self, *, table_filter: TableFilter, special: Mapping[TableName, str], settings: EventSettings,
-                 options: ValueOptions, shard: Shard, partition: Position, versions: VersionBook,
-                 transactions: Transactions | None, held: Held | None, headers: tuple[Header, ...],
-                 log: logging.LoggerAdapter[logging.Logger],
-                 definitions: Callable[[Sequence[TableName]], Awaitable[Mapping[TableName, Table]]],
-                 lenient: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        table_filter: TableFilter,
+        special: Mapping[TableName, str],
+        settings: EventSettings,
+        options: ValueOptions,
+        shard: Shard,
+        partition: Position,
+        versions: VersionBook,
+        transactions: Transactions | None,
+        held: Held | None,
+        headers: tuple[Header, ...],
+        log: logging.LoggerAdapter[logging.Logger],
+        definitions: Callable[[Sequence[TableName]], Awaitable[Mapping[TableName, Table]]],
+        lenient: bool = False,
+    ) -> None:
         self._filter = table_filter
         self._special = special
         self._settings = settings
@@ -150,10 +193,14 @@ class Tables:
         """What a statement did to captured tables, as far as it is known."""
         if statement.kind == "index":
             return []
-        kind: Literal["CREATE", "ALTER", "DROP"] = ("CREATE" if statement.kind == "create" else
-                                                    "DROP" if statement.kind == "drop" else "ALTER")
-        return [Change(kind, name, None if kind == "DROP" else self._known.get(name))
-                for name in statement.tables if self._filter.matches(name)]
+        kind: Literal["CREATE", "ALTER", "DROP"] = (
+            "CREATE" if statement.kind == "create" else "DROP" if statement.kind == "drop" else "ALTER"
+        )
+        return [
+            Change(kind, name, None if kind == "DROP" else self._known.get(name))
+            for name in statement.tables
+            if self._filter.matches(name)
+        ]
 
     def concerns(self, statement: Statement) -> bool:
         """Whether a statement that changes rows itself may change those of captured tables; errs on the side of yes."""
@@ -179,7 +226,9 @@ class Tables:
             return not named or TableName(name.database.lower(), name.table.lower()) in named
 
         self._known = {name: table for name, table in self._known.items() if not changed(name)}
-        self._by_map = {body: state for body, state in self._by_map.items() if state is not None and not changed(state.name)}
+        self._by_map = {
+            body: state for body, state in self._by_map.items() if state is not None and not changed(state.name)
+        }
         self._by_structure = {key: state for key, state in self._by_structure.items() if not changed(key[0])}
         self._current = {name: state for name, state in self._current.items() if not changed(name)}
         self._partitions.forget(changed)
@@ -229,10 +278,25 @@ class Tables:
             complaint = self._partitions.add(table.name, tuple(field.name for field in layout.key))
             if complaint:
                 self._log.warning("%s", complaint)
-        made = events.builder(layout, version, self._settings, self._partition, transactions=self._transactions,
-                              held=self._held, headers=self._headers)
-        return TableState(table, captured=captured, kind=self._special.get(table.name, ""), shard=self._shard, layout=layout,
-                          made=made, version=version, options=self.options)
+        made = events.builder(
+            layout,
+            version,
+            self._settings,
+            self._partition,
+            transactions=self._transactions,
+            held=self._held,
+            headers=self._headers,
+        )
+        return TableState(
+            table,
+            captured=captured,
+            kind=self._special.get(table.name, ""),
+            shard=self._shard,
+            layout=layout,
+            made=made,
+            version=version,
+            options=self.options,
+        )
 
     async def _complete(self, met: TableMap) -> Table | None:
         for attempt in range(2):
@@ -248,18 +312,25 @@ class Tables:
                     continue
                 if met.full:
                     # What was read has been altered since: the event's own metadata is what counts.
-                    self._log.info("%s: information_schema has another structure by now (%s); defaults and comments are "
-                                   "unknown", met.name, error)
+                    self._log.info(
+                        "%s: information_schema has another structure by now (%s); defaults and comments are unknown",
+                        met.name,
+                        error,
+                    )
                     return table_map.complete(met, None)
                 if self._lenient:
-                    self._log.warning("%s: changes are left out, because the structure of their rows is not known: %s",
-                                      met.name, error)
+                    self._log.warning(
+                        "%s: changes are left out, because the structure of their rows is not known: %s",
+                        met.name,
+                        error,
+                    )
                     return None
                 raise Fatal(
                     f"{met.name}: the binlog's rows do not have the structure that information_schema shows now ({error}), so "
                     "their columns can't be named for sure. Let the server write names into the binlog (SET GLOBAL "
                     "binlog_row_metadata = FULL, kept in the server's configuration), and then start a new snapshot of the "
-                    "table; or alter the offset to a place after the change of the table") from error
+                    "table; or alter the offset to a place after the change of the table"
+                ) from error
         raise AssertionError("unreachable")
 
 

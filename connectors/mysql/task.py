@@ -1,4 +1,5 @@
 """A task of the connector: one reader of the binlog, and the full pulls of what the task owns."""
+
 from __future__ import annotations
 
 from contextlib import aclosing

@@ -4,6 +4,7 @@
 bytes, FLOAT as DOUBLE, TIMESTAMP as seconds since 1970. Sessions have to get results in utf8mb4 or
 unconverted (``SET NAMES utf8mb4``, ``character_set_results = NULL``); their time zone and SQL mode don't matter.
 """
+
 from __future__ import annotations
 
 import re
@@ -76,7 +77,9 @@ def expression(column: Column) -> str:
     return name
 
 
-def compile_text(table: Table, plans: Sequence[ColumnPlan | None], options: ValueOptions) -> Callable[[bytes], dict[str, Any]]:
+def compile_text(
+    table: Table, plans: Sequence[ColumnPlan | None], options: ValueOptions
+) -> Callable[[bytes], dict[str, Any]]:
     """The decoder of one row packet of ``SELECT select_list(...)``; further values in the packet are left alone.
 
     Returns:
@@ -108,8 +111,12 @@ def _add(code: CodeBuilder, place: int, plan: ColumnPlan, value: tuple[str, dict
     """Add the reading of one column."""
     template, names = value
     target = f"v{place}"
-    words = {**{stem: code.bind(stem, thing) for stem, thing in names.items()},
-             "0": "data[p:(p := p + n)]", "t": f"t{place}", "y": f"y{place}"}
+    words = {
+        **{stem: code.bind(stem, thing) for stem, thing in names.items()},
+        "0": "data[p:(p := p + n)]",
+        "t": f"t{place}",
+        "y": f"y{place}",
+    }
     transform = code.bind("mask", plan.transform) if plan.transform is not None else None
 
     def add(depth: int, line: str) -> None:
@@ -125,8 +132,12 @@ def _add(code: CodeBuilder, place: int, plan: ColumnPlan, value: tuple[str, dict
     add(3, "p += s")
     add(2, f"{target} = {_WORD.sub(lambda match: words[match[1]], template)}")
     if transform is not None:
-        add(2, f"{target} = {transform}({target})" if plan.nulls else
-            f"if {target} is not None: {target} = {transform}({target})")
+        add(
+            2,
+            f"{target} = {transform}({target})"
+            if plan.nulls
+            else f"if {target} is not None: {target} = {transform}({target})",
+        )
 
 
 def _value(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
@@ -219,7 +230,7 @@ def _datetime(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any
     missing, fit = missing_value(column, options), guarded(temporal.in_int64, column, options)
     if unit in ("ms", "us"):
         names = {"d": days, "c": temporal.text_clocks(factor), "s": temporal.text_seconds(factor), "z": missing}
-        rest = f" + int($t[20:]) * {factor} // {10 ** digits}" if digits else ""
+        rest = f" + int($t[20:]) * {factor} // {10**digits}" if digits else ""
         return ("$z if ($y := $d[($t := $0)[:10]]) is None else $y + $c[$t[11:16]] + $s[$t[17:19]]" + rest), names
 
     def read(shown: bytes) -> Any:
@@ -238,8 +249,11 @@ def _datetime(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any
 def _timestamp(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     del options
     digits = fraction(column)
-    names: dict[str, Any] = {"d": temporal.day_texts(), "m": temporal.MINUTE_TEXTS,
-                             "s": temporal.SECOND_TEXTS["." if digits else "Z"]}
+    names: dict[str, Any] = {
+        "d": temporal.day_texts(),
+        "m": temporal.MINUTE_TEXTS,
+        "s": temporal.SECOND_TEXTS["." if digits else "Z"],
+    }
     if not digits:
         return "$d[($t := int($0)) // 86400] + $m[$t // 60 % 1440] + $s[$t % 60]", names
     days, minutes, seconds = names["d"], names["m"], names["s"]
@@ -272,9 +286,26 @@ def _function(function: Callable[[bytes], Any]) -> Callable[[Column, ValueOption
 
 
 _MAKERS: Final[dict[Kind, Callable[[Column, ValueOptions], tuple[str, dict[str, Any]]]]] = {
-    Kind.INTEGER: _integer, Kind.DECIMAL: _decimal, Kind.FLOAT: _float, Kind.DOUBLE: _float, Kind.BOOLEAN: _boolean,
-    Kind.BITS: _bits, Kind.TEXT: _text, Kind.BYTES: _bytes, Kind.ENUM: _text, Kind.SET: _text, Kind.YEAR: _year,
-    Kind.DATE: _date, Kind.TIME: _time, Kind.DATETIME: _datetime, Kind.TIMESTAMP: _timestamp, Kind.JSON: _json,
-    Kind.GEOMETRY: _function(geometry), Kind.POINT: _function(point), Kind.VECTOR: _function(vector),
-    Kind.UUID: _plain, Kind.INET4: _plain, Kind.INET6: _plain,
+    Kind.INTEGER: _integer,
+    Kind.DECIMAL: _decimal,
+    Kind.FLOAT: _float,
+    Kind.DOUBLE: _float,
+    Kind.BOOLEAN: _boolean,
+    Kind.BITS: _bits,
+    Kind.TEXT: _text,
+    Kind.BYTES: _bytes,
+    Kind.ENUM: _text,
+    Kind.SET: _text,
+    Kind.YEAR: _year,
+    Kind.DATE: _date,
+    Kind.TIME: _time,
+    Kind.DATETIME: _datetime,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.JSON: _json,
+    Kind.GEOMETRY: _function(geometry),
+    Kind.POINT: _function(point),
+    Kind.VECTOR: _function(vector),
+    Kind.UUID: _plain,
+    Kind.INET4: _plain,
+    Kind.INET6: _plain,
 }

@@ -1,4 +1,5 @@
 """Names of topics, by Debezium's naming strategies."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -75,7 +76,7 @@ class Topics:
                 text.append(unit)
             else:
                 text.append(unicode_escape(unit) if escapes else "_")
-        clean = "".join(text)[:topic_names.LONGEST]
+        clean = "".join(text)[: topic_names.LONGEST]
         if clean in {".", ".."}:
             return (unicode_escape(".") if escapes else "_") * len(clean)
         return clean

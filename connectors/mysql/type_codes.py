@@ -4,6 +4,7 @@
 prefix; DECIMAL: ``precision << 8 | scale``; BIT: the number of bits; ENUM and SET: bytes of the stored number; the temporal
 types with fractions: digits after the point; else 0.
 """
+
 from __future__ import annotations
 
 from typing import Final
@@ -55,12 +56,38 @@ STRINGS: Final = frozenset({VARCHAR, VAR_STRING, STRING, VARCHAR_COMPRESSED, *BL
 BINARY: Final = 63
 
 NAMES: Final[dict[int, str]] = {
-    TINY: "TINYINT", SHORT: "SMALLINT", LONG: "INT", FLOAT: "FLOAT", DOUBLE: "DOUBLE", NULL: "NULL",
-    TIMESTAMP: "TIMESTAMP (old)", LONGLONG: "BIGINT", INT24: "MEDIUMINT", DATE: "DATE", TIME: "TIME (old)",
-    DATETIME: "DATETIME (old)", YEAR: "YEAR", NEWDATE: "DATE", VARCHAR: "VARCHAR", BIT: "BIT", TIMESTAMP2: "TIMESTAMP",
-    DATETIME2: "DATETIME", TIME2: "TIME", BLOB_COMPRESSED: "BLOB COMPRESSED", VARCHAR_COMPRESSED: "VARCHAR COMPRESSED",
-    VECTOR: "VECTOR", JSON: "JSON", DECIMAL: "DECIMAL", ENUM: "ENUM", SET: "SET", TINY_BLOB: "TINYBLOB",
-    MEDIUM_BLOB: "MEDIUMBLOB", LONG_BLOB: "LONGBLOB", BLOB: "BLOB", VAR_STRING: "VARCHAR", STRING: "CHAR",
+    TINY: "TINYINT",
+    SHORT: "SMALLINT",
+    LONG: "INT",
+    FLOAT: "FLOAT",
+    DOUBLE: "DOUBLE",
+    NULL: "NULL",
+    TIMESTAMP: "TIMESTAMP (old)",
+    LONGLONG: "BIGINT",
+    INT24: "MEDIUMINT",
+    DATE: "DATE",
+    TIME: "TIME (old)",
+    DATETIME: "DATETIME (old)",
+    YEAR: "YEAR",
+    NEWDATE: "DATE",
+    VARCHAR: "VARCHAR",
+    BIT: "BIT",
+    TIMESTAMP2: "TIMESTAMP",
+    DATETIME2: "DATETIME",
+    TIME2: "TIME",
+    BLOB_COMPRESSED: "BLOB COMPRESSED",
+    VARCHAR_COMPRESSED: "VARCHAR COMPRESSED",
+    VECTOR: "VECTOR",
+    JSON: "JSON",
+    DECIMAL: "DECIMAL",
+    ENUM: "ENUM",
+    SET: "SET",
+    TINY_BLOB: "TINYBLOB",
+    MEDIUM_BLOB: "MEDIUMBLOB",
+    LONG_BLOB: "LONGBLOB",
+    BLOB: "BLOB",
+    VAR_STRING: "VARCHAR",
+    STRING: "CHAR",
     GEOMETRY: "GEOMETRY",
 }
 

@@ -1,4 +1,5 @@
 """Small conversions that the decoders and the defaults share. Pure."""
+
 from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64encode

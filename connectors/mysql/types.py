@@ -1,4 +1,5 @@
 """Which Connect schema each column gets: Debezium's, by its options. Pure."""
+
 from __future__ import annotations
 
 import re
@@ -34,7 +35,9 @@ POINT: Final = "io.debezium.data.geometry.Point"
 DECIMAL_PRECISION: Final = "connect.decimal.precision"
 
 _SOURCE_TYPE: Final = "__debezium.source.column."
-_DECLARED: Final = re.compile(r"([a-z0-9_ ]+?)\s*(?:\((.*)\))?\s*((?:unsigned|zerofill|signed|\s)*)", re.IGNORECASE | re.DOTALL)
+_DECLARED: Final = re.compile(
+    r"([a-z0-9_ ]+?)\s*(?:\((.*)\))?\s*((?:unsigned|zerofill|signed|\s)*)", re.IGNORECASE | re.DOTALL
+)
 _COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
@@ -105,10 +108,22 @@ class Declared(NamedTuple):
 
 
 _BY_CODE: Final[dict[int, Kind]] = {
-    **dict.fromkeys(codes.INTEGERS, Kind.INTEGER), codes.DECIMAL: Kind.DECIMAL, codes.FLOAT: Kind.FLOAT,
-    codes.DOUBLE: Kind.DOUBLE, codes.ENUM: Kind.ENUM, codes.SET: Kind.SET, codes.YEAR: Kind.YEAR, codes.DATE: Kind.DATE,
-    codes.NEWDATE: Kind.DATE, codes.TIME: Kind.TIME, codes.TIME2: Kind.TIME, codes.DATETIME: Kind.DATETIME,
-    codes.DATETIME2: Kind.DATETIME, codes.TIMESTAMP: Kind.TIMESTAMP, codes.TIMESTAMP2: Kind.TIMESTAMP, codes.JSON: Kind.JSON,
+    **dict.fromkeys(codes.INTEGERS, Kind.INTEGER),
+    codes.DECIMAL: Kind.DECIMAL,
+    codes.FLOAT: Kind.FLOAT,
+    codes.DOUBLE: Kind.DOUBLE,
+    codes.ENUM: Kind.ENUM,
+    codes.SET: Kind.SET,
+    codes.YEAR: Kind.YEAR,
+    codes.DATE: Kind.DATE,
+    codes.NEWDATE: Kind.DATE,
+    codes.TIME: Kind.TIME,
+    codes.TIME2: Kind.TIME,
+    codes.DATETIME: Kind.DATETIME,
+    codes.DATETIME2: Kind.DATETIME,
+    codes.TIMESTAMP: Kind.TIMESTAMP,
+    codes.TIMESTAMP2: Kind.TIMESTAMP,
+    codes.JSON: Kind.JSON,
     codes.VECTOR: Kind.VECTOR,
 }
 _SPECIAL: Final = {"UUID": Kind.UUID, "INET4": Kind.INET4, "INET6": Kind.INET6, "VECTOR": Kind.VECTOR}
@@ -206,12 +221,26 @@ def _number(physical: Type, name: str) -> Schema:
 
 def _integer(column: Column, options: ValueOptions) -> Schema:
     if not column.unsigned:
-        return Schema({codes.TINY: Type.INT16, codes.SHORT: Type.INT16, codes.INT24: Type.INT32, codes.LONG: Type.INT32,
-                       codes.LONGLONG: Type.INT64}[column.type])
+        return Schema(
+            {
+                codes.TINY: Type.INT16,
+                codes.SHORT: Type.INT16,
+                codes.INT24: Type.INT32,
+                codes.LONG: Type.INT32,
+                codes.LONGLONG: Type.INT64,
+            }[column.type]
+        )
     if column.type == codes.LONGLONG and options.bigint_unsigned_mode == "precise":
         return Schema(Type.BYTES, name=DECIMAL, version=1, parameters=(("scale", "0"), (DECIMAL_PRECISION, "20")))
-    return Schema({codes.TINY: Type.INT16, codes.SHORT: Type.INT32, codes.INT24: Type.INT32, codes.LONG: Type.INT64,
-                   codes.LONGLONG: Type.INT64}[column.type])
+    return Schema(
+        {
+            codes.TINY: Type.INT16,
+            codes.SHORT: Type.INT32,
+            codes.INT24: Type.INT32,
+            codes.LONG: Type.INT64,
+            codes.LONGLONG: Type.INT64,
+        }[column.type]
+    )
 
 
 def _decimal(column: Column, options: ValueOptions) -> Schema:
@@ -220,7 +249,9 @@ def _decimal(column: Column, options: ValueOptions) -> Schema:
     if options.decimal_mode == "string":
         return Schema(Type.STRING)
     precision, scale = codes.split_decimal(column.meta)
-    return Schema(Type.BYTES, name=DECIMAL, version=1, parameters=(("scale", str(scale)), (DECIMAL_PRECISION, str(precision))))
+    return Schema(
+        Type.BYTES, name=DECIMAL, version=1, parameters=(("scale", str(scale)), (DECIMAL_PRECISION, str(precision)))
+    )
 
 
 def _date(options: ValueOptions) -> Schema:
@@ -264,16 +295,37 @@ def _datetime(digits: int, options: ValueOptions) -> Schema:
 
 
 _GEOMETRY_SCHEMA: Final = Schema(
-    Type.STRUCT, optional=True, name=GEOMETRY, version=1, doc="Geometry",
-    fields=(Field("wkb", Schema(Type.BYTES)), Field("srid", Schema(Type.INT32, optional=True))))
+    Type.STRUCT,
+    optional=True,
+    name=GEOMETRY,
+    version=1,
+    doc="Geometry",
+    fields=(Field("wkb", Schema(Type.BYTES)), Field("srid", Schema(Type.INT32, optional=True))),
+)
 _POINT_SCHEMA: Final = Schema(
-    Type.STRUCT, name=POINT, version=1, doc="Geometry (POINT)",
-    fields=(Field("x", FLOAT64), Field("y", FLOAT64), Field("wkb", Schema(Type.BYTES, optional=True)),
-            Field("srid", Schema(Type.INT32, optional=True))))
+    Type.STRUCT,
+    name=POINT,
+    version=1,
+    doc="Geometry (POINT)",
+    fields=(
+        Field("x", FLOAT64),
+        Field("y", FLOAT64),
+        Field("wkb", Schema(Type.BYTES, optional=True)),
+        Field("srid", Schema(Type.INT32, optional=True)),
+    ),
+)
 _FIXED: Final[dict[Kind, Schema]] = {
-    Kind.DOUBLE: FLOAT64, Kind.BOOLEAN: Schema(Type.BOOLEAN), Kind.TEXT: _string(), Kind.YEAR: _number(INT32.type, YEAR),
-    Kind.TIMESTAMP: _string(ZONED_TIMESTAMP), Kind.JSON: _string(JSON), Kind.UUID: _string(UUID), Kind.INET4: _string(),
-    Kind.INET6: _string(), Kind.GEOMETRY: _GEOMETRY_SCHEMA, Kind.POINT: _POINT_SCHEMA,
+    Kind.DOUBLE: FLOAT64,
+    Kind.BOOLEAN: Schema(Type.BOOLEAN),
+    Kind.TEXT: _string(),
+    Kind.YEAR: _number(INT32.type, YEAR),
+    Kind.TIMESTAMP: _string(ZONED_TIMESTAMP),
+    Kind.JSON: _string(JSON),
+    Kind.UUID: _string(UUID),
+    Kind.INET4: _string(),
+    Kind.INET6: _string(),
+    Kind.GEOMETRY: _GEOMETRY_SCHEMA,
+    Kind.POINT: _POINT_SCHEMA,
     Kind.VECTOR: Schema(Type.ARRAY, name=FLOAT_VECTOR, version=1, value_schema=FLOAT32),
 }
 
@@ -340,5 +392,14 @@ def field_schema(column: Column, options: ValueOptions, *, propagate: bool = Fal
     optional = column.nullable or base.optional
     if not optional and default is None and parameters == base.parameters and doc == base.doc:
         return base
-    return Schema(base.type, optional=optional, default=default, name=base.name, version=base.version, doc=doc,
-                  parameters=parameters, fields=base.fields, value_schema=base.value_schema)
+    return Schema(
+        base.type,
+        optional=optional,
+        default=default,
+        name=base.name,
+        version=base.version,
+        doc=doc,
+        parameters=parameters,
+        fields=base.fields,
+        value_schema=base.value_schema,
+    )

@@ -1,4 +1,5 @@
 """Declared defaults as Connect default values, and what stands for a value that is missing where it must not. Pure."""
+
 from __future__ import annotations
 
 import re
@@ -155,8 +156,9 @@ def _moment(column: Column, kind: Kind, text: str, options: ValueOptions) -> Any
     if match is None:
         return None
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
-    days = temporal.days_since_epoch(year, month, day, adjust=options.enable_time_adjuster and kind is not Kind.TIMESTAMP,
-                                     lenient=False)
+    days = temporal.days_since_epoch(
+        year, month, day, adjust=options.enable_time_adjuster and kind is not Kind.TIMESTAMP, lenient=False
+    )
     if days is None:
         return None
     micros = int((match[7] or "").ljust(6, "0")[:6] or 0)

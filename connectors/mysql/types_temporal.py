@@ -2,6 +2,7 @@
 
 The tables are dicts that compute what they lack, so that a row costs a look-up; each is bounded and belongs to one decoder.
 """
+
 from __future__ import annotations
 
 from datetime import date
@@ -15,11 +16,16 @@ DAY_SECONDS: Final = 86400
 #: What a table holds at most before it starts again.
 TABLE_LIMIT: Final = 20_000
 _UNITS: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_MINUTES: Final = {factor: tuple(((packed >> 6) * 3600 + (packed & 63) * 60) * factor for packed in range(2048))
-                   for factor in (1, *_UNITS.values())}
+_MINUTES: Final = {
+    factor: tuple(((packed >> 6) * 3600 + (packed & 63) * 60) * factor for packed in range(2048))
+    for factor in (1, *_UNITS.values())
+}
 #: ``12:34:`` by minutes of the day; seconds of the minute, with what follows them without and with a fraction.
 MINUTE_TEXTS: Final = tuple(f"{minute // 60:02}:{minute % 60:02}:" for minute in range(1440))
-SECOND_TEXTS: Final = {"Z": tuple(f"{second:02}Z" for second in range(60)), ".": tuple(f"{second:02}." for second in range(60))}
+SECOND_TEXTS: Final = {
+    "Z": tuple(f"{second:02}Z" for second in range(60)),
+    ".": tuple(f"{second:02}." for second in range(60)),
+}
 _MAX_TWO_DIGITS: Final = 99
 _TURN: Final = 69
 _INT64: Final = 1 << 63
@@ -47,8 +53,10 @@ def days_since_epoch(year: int, month: int, day: int, *, adjust: bool, lenient: 
     except ValueError:
         if lenient:
             return 0
-        raise ValueError(f"{year:04}-{month:02}-{day:02} is no date; set event.deserialization.failure.handling.mode=warn to "
-                         "have 1970-01-01 for such values, or mend the row") from None
+        raise ValueError(
+            f"{year:04}-{month:02}-{day:02} is no date; set event.deserialization.failure.handling.mode=warn to "
+            "have 1970-01-01 for such values, or mend the row"
+        ) from None
 
 
 class Table(dict[int, int | str | None]):
@@ -114,6 +122,7 @@ def dates(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> Ta
         text: what follows ISO's date; "": numbers.
         factor: units of a day.
     """
+
     def compute(packed: int) -> int | str | None:
         days = days_since_epoch(packed >> 9, packed >> 5 & 15, packed & 31, adjust=adjust, lenient=lenient)
         return _shown(days, text=text, factor=factor)
@@ -123,15 +132,19 @@ def dates(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> Ta
 
 def packed_days(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> Table:
     """The days of DATETIME columns by their upper 22 bits: ``(year * 13 + month) << 5 | day``. See ``dates``."""
+
     def compute(packed: int) -> int | str | None:
         year, month = divmod(packed >> 5, 13)
-        return _shown(days_since_epoch(year, month, packed & 31, adjust=adjust, lenient=lenient), text=text, factor=factor)
+        return _shown(
+            days_since_epoch(year, month, packed & 31, adjust=adjust, lenient=lenient), text=text, factor=factor
+        )
 
     return Table(compute)
 
 
 def number_days(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> Table:
     """The days of old DATETIME columns by the number YYYYMMDD. See ``dates``."""
+
     def compute(number: int) -> int | str | None:
         days = days_since_epoch(number // 10000, number // 100 % 100, number % 100, adjust=adjust, lenient=lenient)
         return _shown(days, text=text, factor=factor)
@@ -141,6 +154,7 @@ def number_days(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1)
 
 def text_days(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> TextTable:
     """Days by the server's text ``2024-12-31``. See ``dates``."""
+
     def compute(shown: bytes) -> int | str | None:
         year, month, day = map(int, shown.split(b"-"))
         return _shown(days_since_epoch(year, month, day, adjust=adjust, lenient=lenient), text=text, factor=factor)
@@ -160,7 +174,7 @@ def minutes(factor: int) -> tuple[int, ...]:
 
 def fraction_texts(digits: int) -> tuple[str, ...]:
     """What ends a TIMESTAMP with so many digits, at most three: ``120Z``."""
-    return tuple(f"{number:0{digits}}Z" for number in range(10 ** digits))
+    return tuple(f"{number:0{digits}}Z" for number in range(10**digits))
 
 
 def unit_factor(unit: str) -> int:
@@ -183,7 +197,9 @@ def text_micros(shown: bytes) -> int:
     """A TIME as the server writes it (``-838:59:59.000001``) in microseconds."""
     head, _, fraction = shown.partition(b".")
     hours, minute, second = head.lstrip(b"-").split(b":")
-    micros = (int(hours) * 3600 + int(minute) * 60 + int(second)) * 1_000_000 + int(fraction.ljust(6, b"0") if fraction else 0)
+    micros = (int(hours) * 3600 + int(minute) * 60 + int(second)) * 1_000_000 + int(
+        fraction.ljust(6, b"0") if fraction else 0
+    )
     return -micros if shown.startswith(b"-") else micros
 
 
@@ -192,10 +208,13 @@ def time_value(mode: str, digits: int) -> Callable[[int], int | str]:
 
     The function raises ValueError for a time that the mode has no form for (``connect`` and ``isostring``: 0 to 24 hours).
     """
+
     def daytime(micros: int) -> int:
         if not 0 <= micros <= DAY_SECONDS * 1_000_000:
-            raise ValueError(f"a TIME of {micros / 3_600_000_000:g} hours has no form with time.precision.mode={mode}, which "
-                             "has 0 to 24 hours; use adaptive_time_microseconds")
+            raise ValueError(
+                f"a TIME of {micros / 3_600_000_000:g} hours has no form with time.precision.mode={mode}, which "
+                "has 0 to 24 hours; use adaptive_time_microseconds"
+            )
         return micros
 
     def iso(micros: int) -> str:
@@ -230,8 +249,10 @@ def in_int64(nanos: int) -> int:
     """
     if -_INT64 <= nanos < _INT64:
         return nanos
-    raise ValueError("a DATETIME outside the years 1677 to 2262 has no form with time.precision.mode=nanoseconds; "
-                     "use microseconds or isostring")
+    raise ValueError(
+        "a DATETIME outside the years 1677 to 2262 has no form with time.precision.mode=nanoseconds; "
+        "use microseconds or isostring"
+    )
 
 
 def zoned(seconds: int, fraction: int, digits: int) -> str:

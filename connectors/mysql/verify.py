@@ -3,6 +3,7 @@
 Rows of the source are made events by the connector's own code, and both sides' events are read by the same function here, so
 that two forms of one value don't count as a difference.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -127,15 +128,25 @@ class SourceView:
         info = await connection.server_info(self._connection)
         options = config.value_options(self._config, info.flavor)
         # Whatever events are left out: what is there must be equal to what the source has.
-        shape = msgspec.structs.replace(config.event_settings(self._config, info.flavor), skipped=frozenset(),
-                                        skip_unchanged=False, transactions=False, tombstones=False)
+        shape = msgspec.structs.replace(
+            config.event_settings(self._config, info.flavor),
+            skipped=frozenset(),
+            skip_unchanged=False,
+            transactions=False,
+            tombstones=False,
+        )
         tables = TableFilter(shape)
         special = {name.lower() for name in shape.signal_tables}
-        names = [name for name in await catalog.captured(self._connection, tables.matches, tables.database)
-                 if wanted(str(name)) and str(name).lower() not in special]
+        names = [
+            name
+            for name in await catalog.captured(self._connection, tables.matches, tables.database)
+            if wanted(str(name)) and str(name).lower() not in special
+        ]
         if not names:
-            raise ConfigInvalid("no table is captured and wanted: check database.include.list, table.include.list and "
-                                f"--tables, and whether {settings.user!r} may see the tables (SHOW GRANTS)")
+            raise ConfigInvalid(
+                "no table is captured and wanted: check database.include.list, table.include.list and "
+                f"--tables, and whether {settings.user!r} may see the tables (SHOW GRANTS)"
+            )
         self.place = await open_view(self._connection, info)
         for name, table in (await catalog.definitions(self._connection, names)).items():
             self.tables[str(name)] = TableEntry(table, shape, options)
@@ -209,11 +220,15 @@ async def open_view(opened: Any, info: ServerInfo) -> Place:
         finally:
             await ask(opened, "UNLOCK TABLES")
     await ask(opened, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    status = {_text(name).lower(): _text(value) for name, value in await ask(opened, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
+    status = {
+        _text(name).lower(): _text(value) for name, value in await ask(opened, "SHOW STATUS LIKE 'binlog_snapshot_%'")
+    }
     file, pos = status.get("binlog_snapshot_file", ""), status.get("binlog_snapshot_position", "")
     if not file or not pos:
-        raise Fatal("the server doesn't tell the binlog position of a read view (binlog_snapshot_file): check "
-                    "that log_bin is on")
+        raise Fatal(
+            "the server doesn't tell the binlog position of a read view (binlog_snapshot_file): check "
+            "that log_bin is on"
+        )
     place = await connection.current_place(opened, info, gtids=False)
     return msgspec.structs.replace(place, file=file, pos=int(pos))
 
@@ -235,15 +250,22 @@ class Reader:
         parts: name -> the logical table that it is a partition of; tables that are not in it stand for themselves.
     """
 
-    def __init__(self, tables: Mapping[str, tuple[str, ...]], topics: Mapping[str, str], place: Place | None,
-                 parts: Mapping[str, Logical] | None = None) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, tuple[str, ...]],
+        topics: Mapping[str, str],
+        place: Place | None,
+        parts: Mapping[str, Logical] | None = None,
+    ) -> None:
         self._tables = tables
         self._topics = topics
         self._place = None if place is None else spot(place.file, place.pos)
         # A namespace has no dots within its parts.
         found = {name: Logical(TableName(*name.split(".", 1))) for name in tables} | dict(parts or {})
-        self._by_namespace = {_namespaced(part.name, str(part.database_partition), str(part.table_partition)): name
-                              for name, part in found.items()}
+        self._by_namespace = {
+            _namespaced(part.name, str(part.database_partition), str(part.table_partition)): name
+            for name, part in found.items()
+        }
 
     def changes(self, topic: str, key: Any, value: Any) -> Iterator[Change]:
         """What a decoded message says of rows of the tables; others are passed over."""
@@ -290,8 +312,11 @@ class Reader:
         if kind not in ums.WITH_ROWS:
             return
         namespace = ums.Namespace.parse(message["schema"]["namespace"])
-        table = self._by_namespace.get(_namespaced(TableName(namespace.database, namespace.table),
-                                                   namespace.database_partition, namespace.table_partition))
+        table = self._by_namespace.get(
+            _namespaced(
+                TableName(namespace.database, namespace.table), namespace.database_partition, namespace.table_partition
+            )
+        )
         if table is None:
             return
         names = self._tables[table]

@@ -3,6 +3,7 @@
 Both sides are reduced to digests and divided by key over files on disk; then each file is compared by itself. What is held in
 memory is one file's keys. Everything here blocks for as long as the disk takes: call it in a thread.
 """
+
 from __future__ import annotations
 
 import struct
@@ -91,8 +92,11 @@ class TableReport(msgspec.Struct):
 
     def bad_ranges(self) -> list[tuple[int, int]]:
         """First and last number of the ranges whose counts or checksums differ."""
-        return [(number * self.width, (number + 1) * self.width - 1) for number, sums in sorted(self.ranges.items())
-                if (sums.source_rows, sums.source_checksum) != (sums.topic_rows, sums.topic_checksum)]
+        return [
+            (number * self.width, (number + 1) * self.width - 1)
+            for number, sums in sorted(self.ranges.items())
+            if (sums.source_rows, sums.source_checksum) != (sums.topic_rows, sums.topic_checksum)
+        ]
 
     def count(self, number: int, sums: Range) -> None:
         """Add sums to the total and to the range of a first key."""
@@ -138,7 +142,9 @@ class Structures:
     def digest(self, row: Mapping[str, Any], number: int) -> bytes:
         """The digest of a row's columns that structure ``number`` shares with the source."""
         common = self._common[number]
-        return digest(row if len(row) == len(common) else {name: value for name, value in row.items() if name in common})
+        return digest(
+            row if len(row) == len(common) else {name: value for name, value in row.items() if name in common}
+        )
 
     def digests(self, row: Mapping[str, Any]) -> list[bytes]:
         """A source row's digests for all structures met so far."""
@@ -155,8 +161,9 @@ class Comparison:
         folder: where to make the temporary folder; None: the system's place.
     """
 
-    def __init__(self, tables: Mapping[str, Sequence[str]], *, expected: int = 0, examples: int = 5,
-                 folder: str | None = None) -> None:
+    def __init__(
+        self, tables: Mapping[str, Sequence[str]], *, expected: int = 0, examples: int = 5, folder: str | None = None
+    ) -> None:
         self.reports = {name: TableReport(name) for name in tables}
         self._numbers = {name: number for number, name in enumerate(tables)}
         self._names = list(tables)
@@ -173,7 +180,9 @@ class Comparison:
             self._files.append(Path(self._folder.name, str(number)).open("w+b", buffering=1 << 16))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for file in self._files:
             file.close()
         self._folder.cleanup()
@@ -210,8 +219,16 @@ class Comparison:
         if key is not None:
             self._put(_LATER, table, key, digest(key), 0, [])
 
-    def _put(self, kind: int, table: str, key: Any, identity: bytes, structure: int, digests: Sequence[bytes],
-             row: Mapping[str, Any] | None = None) -> None:
+    def _put(
+        self,
+        kind: int,
+        table: str,
+        key: Any,
+        identity: bytes,
+        structure: int,
+        digests: Sequence[bytes],
+        row: Mapping[str, Any] | None = None,
+    ) -> None:
         number = NO_NUMBER
         text = _encode(row if key is None else key)[:_KEY_TEXT]
         if isinstance(key, dict):
@@ -219,8 +236,12 @@ class Comparison:
             if type(first) is int and NO_NUMBER < first < -NO_NUMBER:
                 number = first
         file = self._files[int.from_bytes(identity[:2], "little") % self._count]
-        file.write(_HEAD.pack(kind, self._numbers[table], structure, number, len(digests), len(text)) + identity
-                   + b"".join(digests) + text)
+        file.write(
+            _HEAD.pack(kind, self._numbers[table], structure, number, len(digests), len(text))
+            + identity
+            + b"".join(digests)
+            + text
+        )
 
     def compare(self) -> Iterator[tuple[int, int]]:
         """Compare file by file; yields (files done, files) after each. The reports are complete at the end."""
@@ -254,8 +275,9 @@ class Comparison:
                     states[table, identity] = (structure, digests or None, then[2], number, text)
         self._left(states, loose, texts)
 
-    def _loose_row(self, kind: int, table: int, structure: int, identity: bytes,
-                   loose: Counter[tuple[int, int, bytes]]) -> None:
+    def _loose_row(
+        self, kind: int, table: int, structure: int, identity: bytes, loose: Counter[tuple[int, int, bytes]]
+    ) -> None:
         """Count a row of a table without key."""
         loose[table, structure, identity] += _LOOSE_STEPS[kind]
         report = self.reports[self._names[table]]
@@ -265,15 +287,22 @@ class Comparison:
             step = _LOOSE_STEPS[kind]
             report.total.add(Range(topic_rows=step, topic_checksum=step * _sum(identity)))
 
-    def _source_row(self, table: int, identity: bytes, digests: bytes, number: int, text: bytes,
-                    states: dict[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]]) -> None:
+    def _source_row(
+        self,
+        table: int,
+        identity: bytes,
+        digests: bytes,
+        number: int,
+        text: bytes,
+        states: dict[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]],
+    ) -> None:
         report = self.reports[self._names[table]]
         full = _sum(digests)
         sums = Range(source_rows=1, source_checksum=full)
         structure, found, later, _, _ = states.pop((table, identity), (0, None, False, 0, b""))
         if found is None:
             kind = "missing"
-        elif digests[structure * _SIZE:(structure + 1) * _SIZE] == found:
+        elif digests[structure * _SIZE : (structure + 1) * _SIZE] == found:
             kind = ""
             sums.topic_rows, sums.topic_checksum = 1, full
             report.older_structure += structure > 0
@@ -290,8 +319,12 @@ class Comparison:
         setattr(report, kind, getattr(report, kind) + times)
         report.example(kind, text.decode("utf-8", "replace"), self._examples)
 
-    def _left(self, states: Mapping[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]],
-              loose: Counter[tuple[int, int, bytes]], texts: Mapping[tuple[int, int, bytes], bytes]) -> None:
+    def _left(
+        self,
+        states: Mapping[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]],
+        loose: Counter[tuple[int, int, bytes]],
+        texts: Mapping[tuple[int, int, bytes], bytes],
+    ) -> None:
         for (table, _), (_, found, later, number, text) in states.items():
             if found is not None:
                 report = self.reports[self._names[table]]
@@ -304,7 +337,9 @@ class Comparison:
                 self._differs(report, "unsettled", texts[table, structure, identity], times=abs(count))
                 self._older[table] += count
             elif count:
-                self._differs(report, "extra" if count > 0 else "missing", texts[table, structure, identity], times=abs(count))
+                self._differs(
+                    report, "extra" if count > 0 else "missing", texts[table, structure, identity], times=abs(count)
+                )
 
     def _settle_older(self) -> None:
         """Rows without key that the topic has in an older structure are not missing."""
@@ -313,8 +348,10 @@ class Comparison:
             report.missing -= min(max(count, 0), report.missing)
             if not report.missing:
                 report.examples.pop("missing", None)
-            report.note = (f"{count} rows have an older structure on the topic and the table has no key: these rows were "
-                           "counted and not compared")
+            report.note = (
+                f"{count} rows have an older structure on the topic and the table has no key: these rows were "
+                "counted and not compared"
+            )
 
 
 def _sum(value: bytes) -> int:

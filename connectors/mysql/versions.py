@@ -6,6 +6,7 @@ which statement, at which place. The book is kept in the connector's offsets, on
 A structure is what rows are read by: names, types, order, key. Defaults and comments are no part of it. After a restart old
 structures are met again; each keeps the number it had, because the book knows at which place it was met.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -31,15 +32,34 @@ _BOOK: Final = "versions"
 _KEPT: Final = 20
 _STATEMENT: Final = 10_000
 
-_COLUMN: Final = struct("io.millrace.mysql.TableVersion.Column", {
-    "name": connect.STRING, "type": connect.STRING, "nullable": connect.BOOLEAN, "key": connect.BOOLEAN})
-_CHANGE: Final = struct("io.millrace.mysql.TableVersion.Change", {
-    "column": connect.STRING, "change": connect.STRING, "before": connect.OPTIONAL_STRING, "after": connect.OPTIONAL_STRING})
+_COLUMN: Final = struct(
+    "io.millrace.mysql.TableVersion.Column",
+    {"name": connect.STRING, "type": connect.STRING, "nullable": connect.BOOLEAN, "key": connect.BOOLEAN},
+)
+_CHANGE: Final = struct(
+    "io.millrace.mysql.TableVersion.Change",
+    {
+        "column": connect.STRING,
+        "change": connect.STRING,
+        "before": connect.OPTIONAL_STRING,
+        "after": connect.OPTIONAL_STRING,
+    },
+)
 KEY: Final = struct("io.millrace.mysql.TableVersion.Key", {"table": connect.STRING})
-VALUE: Final = struct("io.millrace.mysql.TableVersion", {
-    "table": connect.STRING, "version": connect.INT32, "ts_ms": connect.INT64, "file": connect.STRING, "pos": connect.INT64,
-    "gtid": connect.OPTIONAL_STRING, "statement": connect.OPTIONAL_STRING, "changes": array(_CHANGE),
-    "columns": array(_COLUMN)})
+VALUE: Final = struct(
+    "io.millrace.mysql.TableVersion",
+    {
+        "table": connect.STRING,
+        "version": connect.INT32,
+        "ts_ms": connect.INT64,
+        "file": connect.STRING,
+        "pos": connect.INT64,
+        "gtid": connect.OPTIONAL_STRING,
+        "statement": connect.OPTIONAL_STRING,
+        "changes": array(_CHANGE),
+        "columns": array(_COLUMN),
+    },
+)
 
 
 class Met(Protocol):
@@ -85,8 +105,14 @@ class VersionBook:
         owner: whether this task is the one that writes about a table; all of them must come to the same numbers.
     """
 
-    def __init__(self, prefix: str, topic: str, saved: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], *,
-                 owner: Callable[[TableName], bool] = lambda _name: True) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        topic: str,
+        saved: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]],
+        *,
+        owner: Callable[[TableName], bool] = lambda _name: True,
+    ) -> None:
         self.topic = topic
         self._prefix = prefix
         self._owner = owner
@@ -120,7 +146,9 @@ class VersionBook:
         version = book[-1].version + 1 if book else 1
         if met is None:
             return version
-        entry = Entry(version, print_, met.ts_ms, met.file, met.pos, met.gtid, met.statement[:_STATEMENT], _columns(table))
+        entry = Entry(
+            version, print_, met.ts_ms, met.file, met.pos, met.gtid, met.statement[:_STATEMENT], _columns(table)
+        )
         self._books[name] = (*book, entry)[-_KEPT:]
         if self._owner(table.name):
             self._note(name, book[-1] if book else None, entry)
@@ -172,8 +200,11 @@ def changes(before: Entry | None, after: Entry) -> list[dict[str, Any]]:
     if before is None:
         return []
     old, new = ({column[0]: column for column in entry.columns} for entry in (before, after))
-    found = [{"column": name, "change": "dropped", "before": _text(column), "after": None}
-             for name, column in old.items() if name not in new]
+    found = [
+        {"column": name, "change": "dropped", "before": _text(column), "after": None}
+        for name, column in old.items()
+        if name not in new
+    ]
     stayed = [name for name in old if name in new]
     order = [name for name in new if name in old]
     moved = _moved(stayed, order)
@@ -184,7 +215,9 @@ def changes(before: Entry | None, after: Entry) -> list[dict[str, Any]]:
             found.append({"column": name, "change": "changed", "before": _text(old[name]), "after": _text(column)})
         elif name in moved:
             places = [list(entry).index(name) + 1 for entry in (old, new)]
-            found.append({"column": name, "change": "moved", "before": f"place {places[0]}", "after": f"place {places[1]}"})
+            found.append(
+                {"column": name, "change": "moved", "before": f"place {places[0]}", "after": f"place {places[1]}"}
+            )
     return found
 
 
@@ -192,15 +225,23 @@ def tables(prefix: str, offsets: Iterable[tuple[Mapping[str, Any], Mapping[str, 
     """The tables and their versions from a connector's saved offsets, as REST shows them; the newest version comes first."""
     shown = []
     for name, book in sorted(_read(prefix, offsets)):
-        history = [{**_shown(entry), "changes": changes(earlier, entry)}
-                   for earlier, entry in zip((None, *book), book, strict=False)]
+        history = [
+            {**_shown(entry), "changes": changes(earlier, entry)}
+            for earlier, entry in zip((None, *book), book, strict=False)
+        ]
         shown.append({"table": name, "version": book[-1].version, "versions": history[::-1]})
     return shown
 
 
-def _read(prefix: str, saved: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Iterable[tuple[str, tuple[Entry, ...]]]:
+def _read(
+    prefix: str, saved: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]
+) -> Iterable[tuple[str, tuple[Entry, ...]]]:
     for partition, offset in saved:
-        if partition.get("server") == prefix and isinstance(partition.get(_TABLE), str) and isinstance(offset.get(_BOOK), str):
+        if (
+            partition.get("server") == prefix
+            and isinstance(partition.get(_TABLE), str)
+            and isinstance(offset.get(_BOOK), str)
+        ):
             try:
                 book = _DECODER.decode(offset[_BOOK])
             except msgspec.DecodeError:
@@ -227,9 +268,15 @@ def _text(column: tuple[str, str, bool, bool]) -> str:
 
 
 def _shown(entry: Entry) -> dict[str, Any]:
-    return {"version": entry.version, "ts_ms": entry.ts_ms, "file": entry.file, "pos": entry.pos, "gtid": entry.gtid or None,
-            "statement": entry.statement or None,
-            "columns": [dict(zip(("name", "type", "nullable", "key"), column, strict=True)) for column in entry.columns]}
+    return {
+        "version": entry.version,
+        "ts_ms": entry.ts_ms,
+        "file": entry.file,
+        "pos": entry.pos,
+        "gtid": entry.gtid or None,
+        "statement": entry.statement or None,
+        "columns": [dict(zip(("name", "type", "nullable", "key"), column, strict=True)) for column in entry.columns],
+    }
 
 
 def _moved(old: list[str], new: list[str]) -> set[str]:
@@ -238,5 +285,5 @@ def _moved(old: list[str], new: list[str]) -> set[str]:
     best: list[list[str]] = []  # by length: the run of that length with the smallest end
     for name in old:
         at = next((index for index, run in enumerate(best) if rank[run[-1]] > rank[name]), len(best))
-        best[at:at + 1] = [[*(best[at - 1] if at else []), name]]
+        best[at : at + 1] = [[*(best[at - 1] if at else []), name]]
     return set(old) - set(best[-1] if best else [])

@@ -1,4 +1,5 @@
 """What only the cluster can tell of a configuration."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,7 @@ async def check_cluster(config: Config) -> list[ConfigProblem]:
     The cluster can be reached and logged in to, the tables' CDC gives the images that are wanted, and their logs may be read. A
     table that can't be read yet (it is not there, has no CDC or no streams) is a warning: the connector waits for it.
     """
+
     async def ask(session: CqlSession) -> list[ConfigProblem]:
         found, readable = [], 0
         for table in tables(config):
@@ -41,8 +43,12 @@ async def check_cluster(config: Config) -> list[ConfigProblem]:
             readable += 1
             found += await _check_table(session, config, table, version)
         if not readable:
-            found.append(_later(f"There is no table to capture yet: none of {keys.TABLES} can be read. The connector starts "
-                                "and waits"))
+            found.append(
+                _later(
+                    f"There is no table to capture yet: none of {keys.TABLES} can be read. The connector starts "
+                    "and waits"
+                )
+            )
         return found
 
     return await asked(config, _CONNECTING, lambda: session_settings(config), ask)
@@ -62,7 +68,9 @@ async def _readable(session: CqlSession, table: TableId) -> TableVersion:
     return newest
 
 
-async def _check_table(session: CqlSession, config: Config, table: TableId, version: TableVersion) -> list[ConfigProblem]:
+async def _check_table(
+    session: CqlSession, config: Config, table: TableId, version: TableVersion
+) -> list[ConfigProblem]:
     found = [*images(config, table, version.options), *mask_problems(config, version)]
     log = f"{quoted(table.keyspace)}.{quoted(log_name(table))}"
     try:
@@ -106,6 +114,9 @@ def mask_problems(config: Config, version: TableVersion) -> list[ConfigProblem]:
 
 
 def _without_image(option: str, value: str, table: TableId, image: str) -> ConfigProblem:
-    return ConfigProblem(option, f"{option}={value} needs the {image} of {table}, which is off; turn it on with: ALTER TABLE "
-                                 f"{qualified(table)} WITH cdc = {{'enabled': true, '{image}': true}} (with the table's other "
-                                 "cdc options beside them)")
+    return ConfigProblem(
+        option,
+        f"{option}={value} needs the {image} of {table}, which is off; turn it on with: ALTER TABLE "
+        f"{qualified(table)} WITH cdc = {{'enabled': true, '{image}': true}} (with the table's other "
+        "cdc options beside them)",
+    )

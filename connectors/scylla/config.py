@@ -1,4 +1,5 @@
 """The connector's options as plain values for its parts, and the checks that need more than one option."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -102,6 +103,7 @@ def settings(config: Config) -> EventSettings:
     Raises:
         ConfigInvalid: a masking rule can't be used.
     """
+
     def word(name: str) -> str:
         return str(config[name]).strip().lower()
 
@@ -202,28 +204,43 @@ def problems(config: Config) -> list[ConfigProblem]:
     if config[keys.USER] is None and config[keys.PASSWORD] is not None:
         found.append(ConfigProblem(keys.USER, f"{keys.PASSWORD} is given, {keys.USER} is not: give both or neither"))
     elif config[keys.USER] is not None and config[keys.PASSWORD] is None:
-        found.append(ConfigProblem(keys.PASSWORD, f"{keys.USER} is given, {keys.PASSWORD} is not: give both or neither"))
+        found.append(
+            ConfigProblem(keys.PASSWORD, f"{keys.USER} is given, {keys.PASSWORD} is not: give both or neither")
+        )
     output = _output(config)
     if output == "legacy":
         for name, other in ((keys.BEFORE, f"; preimages of the legacy form are {keys.PREIMAGES}"), (keys.AFTER, "")):
             if config[name].lower() != "none":
-                complain(name, f"must be none with {keys.FORMAT}=legacy{other}; for both images set {keys.FORMAT}=advanced")
+                complain(
+                    name, f"must be none with {keys.FORMAT}=legacy{other}; for both images set {keys.FORMAT}=advanced"
+                )
         if _words(config[keys.PLACEMENT]) != set(keys.DEFAULT_PLACEMENT):
-            complain(keys.PLACEMENT, f"must be left at {','.join(keys.DEFAULT_PLACEMENT)} with {keys.FORMAT}=legacy; "
-                                     f"other places need {keys.FORMAT}=advanced")
+            complain(
+                keys.PLACEMENT,
+                f"must be left at {','.join(keys.DEFAULT_PLACEMENT)} with {keys.FORMAT}=legacy; "
+                f"other places need {keys.FORMAT}=advanced",
+            )
     elif output == "advanced" and config[keys.PREIMAGES]:
         complain(keys.PREIMAGES, f"is for {keys.FORMAT}=legacy; with advanced set {keys.BEFORE} and {keys.AFTER}")
     if config[keys.WINDOW_MIN] > config[keys.WINDOW_MAX]:
         complain(keys.WINDOW_MIN, f"must not be above {keys.WINDOW_MAX} ({config[keys.WINDOW_MAX]})")
     if config[keys.CONFIDENCE_FLOOR] > config[keys.CONFIDENCE_CEILING]:
-        complain(keys.CONFIDENCE_FLOOR, f"must not be above {keys.CONFIDENCE_CEILING} ({config[keys.CONFIDENCE_CEILING]})")
+        complain(
+            keys.CONFIDENCE_FLOOR, f"must not be above {keys.CONFIDENCE_CEILING} ({config[keys.CONFIDENCE_CEILING]})"
+        )
     provider = config[keys.SSL_PROVIDER].upper()
     if config[keys.SSL] and (config[keys.CERTIFICATE] is None) != (config[keys.PRIVATE_KEY] is None):
         missing = keys.CERTIFICATE if config[keys.CERTIFICATE] is None else keys.PRIVATE_KEY
-        found.append(ConfigProblem(missing, f"{keys.CERTIFICATE} and {keys.PRIVATE_KEY} belong together: give both or neither"))
+        found.append(
+            ConfigProblem(missing, f"{keys.CERTIFICATE} and {keys.PRIVATE_KEY} belong together: give both or neither")
+        )
     if config[keys.SSL] and provider != "JDK" and config[keys.KEYSTORE] is not None:
-        complain(keys.KEYSTORE, f"is for {keys.SSL_PROVIDER}=JDK; with {provider} the certificate comes from "
-                                f"{keys.CERTIFICATE}")
+        complain(
+            keys.KEYSTORE,
+            f"is for {keys.SSL_PROVIDER}=JDK; with {provider} the certificate comes from {keys.CERTIFICATE}",
+        )
     if config[keys.SSL] and config[keys.KEYSTORE] is not None and config[keys.CERTIFICATE] is not None:
-        complain(keys.KEYSTORE, f"must not be given together with {keys.CERTIFICATE}: both name the worker's certificate")
+        complain(
+            keys.KEYSTORE, f"must not be given together with {keys.CERTIFICATE}: both name the worker's certificate"
+        )
     return found

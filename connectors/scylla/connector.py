@@ -1,4 +1,5 @@
 """The Scylla connector: divides the streams of its tables among tasks and follows their generations."""
+
 from __future__ import annotations
 
 import asyncio
@@ -93,26 +94,34 @@ class ScyllaConnector(SourceConnector):
                 plans[table] = plan
                 before = self._plans.get(table)
                 if before is None or before.generation.start_ms != plan.generation.start_ms:
-                    self.context.log.info("%s: reading the generation that starts at %d, %d groups of %d streams", table,
-                                          plan.generation.start_ms, len(plan.groups),
-                                          sum(len(group.streams) for group in plan.groups))
+                    self.context.log.info(
+                        "%s: reading the generation that starts at %d, %d groups of %d streams",
+                        table,
+                        plan.generation.start_ms,
+                        len(plan.groups),
+                        sum(len(group.streams) for group in plan.groups),
+                    )
         self._plans = plans
         self._planned = True
         planner.forget_but({plan.generation.start_ms for plan in plans.values()})
         sizes = {table: len(plan.groups) for table, plan in plans.items()}
         later = self._later()
-        shares = assign((replace(group, later=group.table in later) for plan in plans.values() for group in plan.groups),
-                        max_tasks)
+        shares = assign(
+            (replace(group, later=group.table in later) for plan in plans.values() for group in plan.groups), max_tasks
+        )
         parts = parts_of([{group.table for group in share} for share in shares])
-        return [{keys.TASK_GROUPS: encode(share, sizes), keys.TASK_PARTS: msgspec.json.encode(part).decode()}
-                for share, part in zip(shares, parts, strict=True)]
+        return [
+            {keys.TASK_GROUPS: encode(share, sizes), keys.TASK_PARTS: msgspec.json.encode(part).decode()}
+            for share, part in zip(shares, parts, strict=True)
+        ]
 
     def _later(self) -> frozenset[TableId]:
         """The tables that are read without a snapshot because they came after the connector's first start."""
         if self._settings.snapshot == "never" or self._settings.snapshot_new_tables:
             return frozenset()
-        return snapshot.later_tables({table: plan.history.table_id for table, plan in self._plans.items()},
-                                     self.context.offsets.items())
+        return snapshot.later_tables(
+            {table: plan.history.table_id for table, plan in self._plans.items()}, self.context.offsets.items()
+        )
 
     async def _ready(self) -> Planner:
         if self._session is None:
@@ -130,7 +139,10 @@ class ScyllaConnector(SourceConnector):
                 continue
             try:
                 ending = await self._look()
-            except (Retriable, LoginRefused) as error:  # a login that is refused for good fails the tasks, not what waits here
+            except (
+                Retriable,
+                LoginRefused,
+            ) as error:  # a login that is refused for good fails the tasks, not what waits here
                 self.context.log.warning("can't look for new generations of streams now: %s", error)
                 ending = False  # not every second while the cluster is away
             except MillraceError as error:
@@ -197,7 +209,9 @@ class ScyllaConnector(SourceConnector):
                 else:
                     check_altered(partition, offset, known)
             except MillraceError as error:
-                raise ConfigInvalid(f"The offset {offset} of partition {partition} can't be resumed from: {error}") from error
+                raise ConfigInvalid(
+                    f"The offset {offset} of partition {partition} can't be resumed from: {error}"
+                ) from error
         return True
 
 

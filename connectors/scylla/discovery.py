@@ -2,6 +2,7 @@
 
 Vnode tables share their generations; a tablet table has its own. But for ``shared_groups`` nothing is kept between calls.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -53,8 +54,9 @@ async def uses_tablets(session: CqlSession, keyspace: str) -> bool:
     Raises:
         Retriable: nodes are away, busy or too slow.
     """
-    rows = await _if_there(session, "SELECT initial_tablets FROM system_schema.scylla_keyspaces WHERE keyspace_name = ?",
-                           (keyspace,))
+    rows = await _if_there(
+        session, "SELECT initial_tablets FROM system_schema.scylla_keyspaces WHERE keyspace_name = ?", (keyspace,)
+    )
     return any(row["initial_tablets"] is not None for row in rows)
 
 
@@ -76,14 +78,17 @@ async def vnode_source(session: CqlSession) -> Source:
     Raises:
         Retriable: neither is there (yet), or nodes are away, busy or too slow.
     """
-    rows = await session.query("SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_distributed'",
-                               consistency="ONE")
+    rows = await session.query(
+        "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_distributed'", consistency="ONE"
+    )
     there = {row["table_name"] for row in rows}
     new = "cdc_generation_timestamps" in there and "cdc_streams_descriptions_v2" in there
     old = "cdc_streams_descriptions" in there
     if not new and not old:
-        raise Retriable("The cluster has no lists of CDC streams (system_distributed.cdc_streams_descriptions_v2): is it "
-                        "Scylla, and does it have CDC?")
+        raise Retriable(
+            "The cluster has no lists of CDC streams (system_distributed.cdc_streams_descriptions_v2): is it "
+            "Scylla, and does it have CDC?"
+        )
     if new and old:
         new = bool(await _if_there(session, "SELECT key FROM system.cdc_local WHERE key = 'rewritten'"))
     return "v2" if new else "v1"
@@ -103,7 +108,9 @@ def millis(value: Any) -> int:
 
 async def _times(session: CqlSession, table: TableId, source: Source) -> dict[int, Any]:
     """The starts of generations, each with the value that stands in the table."""
-    rows = await session.query(_TIMES[source], table if source == "tablets" else (), consistency=await consistency(session))
+    rows = await session.query(
+        _TIMES[source], table if source == "tablets" else (), consistency=await consistency(session)
+    )
     return {millis(row["time"]): row["time"] for row in rows if row["time"] is not None}
 
 
@@ -121,8 +128,9 @@ async def load_generations(session: CqlSession, table: TableId, source: Source |
     return generations(await _times(session, table, source or await table_source(session, table)))
 
 
-async def generation_end(session: CqlSession, table: TableId, generation_start_ms: int,
-                         source: Source | None = None) -> int | None:
+async def generation_end(
+    session: CqlSession, table: TableId, generation_start_ms: int, source: Source | None = None
+) -> int | None:
     """When the generation that starts at ``generation_start_ms`` ends (ms): where the next begins; None: there is no next one.
 
     Raises:
@@ -132,8 +140,9 @@ async def generation_end(session: CqlSession, table: TableId, generation_start_m
     return min((start for start in times if start > generation_start_ms), default=None)
 
 
-async def load_groups(session: CqlSession, table: TableId, generation: Generation,
-                      source: Source | None = None) -> list[StreamGroup]:
+async def load_groups(
+    session: CqlSession, table: TableId, generation: Generation, source: Source | None = None
+) -> list[StreamGroup]:
     """All groups of a generation, in order, read page by page.
 
     Args:
@@ -154,8 +163,10 @@ async def load_groups(session: CqlSession, table: TableId, generation: Generatio
     else:
         groups = vnode_groups(table, generation, await _old_vnodes(session, generation.start_ms, level))
     if not groups:
-        raise Retriable(f"The generation of {table} that starts at {generation.start_ms} has no streams: the cluster has not "
-                        "listed them yet, or has dropped it")
+        raise Retriable(
+            f"The generation of {table} that starts at {generation.start_ms} has no streams: the cluster has not "
+            "listed them yet, or has dropped it"
+        )
     return groups
 
 
@@ -175,14 +186,15 @@ async def _vnodes(session: CqlSession, start_ms: int, level: str) -> Vnodes:
 async def _add(vnodes: Vnodes, range_end: int | None, streams: Any) -> None:
     items = list(streams)
     for at in range(0, len(items), _SLICE):
-        add_streams(vnodes, range_end, map(bytes, items[at:at + _SLICE]))
+        add_streams(vnodes, range_end, map(bytes, items[at : at + _SLICE]))
         await asyncio.sleep(0)
 
 
 async def _old_vnodes(session: CqlSession, start_ms: int, level: str) -> Vnodes:
     vnodes: Vnodes = {}
-    rows = await session.query("SELECT streams FROM system_distributed.cdc_streams_descriptions WHERE time = ?", (start_ms,),
-                               consistency=level)
+    rows = await session.query(
+        "SELECT streams FROM system_distributed.cdc_streams_descriptions WHERE time = ?", (start_ms,), consistency=level
+    )
     for row in rows:
         await _add(vnodes, None, row["streams"] or ())
     return vnodes
@@ -192,12 +204,16 @@ async def _tablet_streams(session: CqlSession, table: TableId, start_ms: int, le
     times = await _times(session, table, "tablets")
     if start_ms not in times:
         return []
-    text = ('SELECT stream_id FROM system.cdc_streams WHERE keyspace_name = ? AND table_name = ? AND "timestamp" = ? '
-            "AND stream_state = 0")
+    text = (
+        'SELECT stream_id FROM system.cdc_streams WHERE keyspace_name = ? AND table_name = ? AND "timestamp" = ? '
+        "AND stream_state = 0"
+    )
     streams: list[bytes] = []
     state: bytes | None = None
     while True:
-        page = await session.page(text, (*table, times[start_ms]), fetch_size=_STREAMS_A_PAGE, state=state, consistency=level)
+        page = await session.page(
+            text, (*table, times[start_ms]), fetch_size=_STREAMS_A_PAGE, state=state, consistency=level
+        )
         streams += [bytes(row[0]) for row in page.rows]
         state = page.state
         if state is None:
@@ -205,12 +221,14 @@ async def _tablet_streams(session: CqlSession, table: TableId, start_ms: int, le
 
 
 #: Lists of streams that tasks of a process have in common, by event loop: streams of a generation never change.
-_RECENT: WeakKeyDictionary[asyncio.AbstractEventLoop,
-                           dict[tuple[Any, ...], asyncio.Future[list[StreamGroup]]]] = WeakKeyDictionary()
+_RECENT: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], asyncio.Future[list[StreamGroup]]]] = (
+    WeakKeyDictionary()
+)
 
 
-async def shared_groups(session: CqlSession, cluster: tuple[Any, ...], table: TableId, generation: Generation,
-                        source: Source) -> list[StreamGroup]:
+async def shared_groups(
+    session: CqlSession, cluster: tuple[Any, ...], table: TableId, generation: Generation, source: Source
+) -> list[StreamGroup]:
     """``load_groups``, read once for all tasks of the process that begin within a minute.
 
     Without it a thousand tasks would each sort all streams of the cluster to pick their own.

@@ -1,4 +1,5 @@
 """A table's log rows on their way to event builders: what is selected, and which definition each row belongs to."""
+
 from __future__ import annotations
 
 from operator import itemgetter
@@ -36,8 +37,10 @@ def select_text(version: TableVersion, columns: tuple[str, ...], *, single: bool
     """
     names = (*META_COLUMNS, *columns) if not keys_only else META_COLUMNS[:3]
     table = f"{quoted(version.id.keyspace)}.{quoted(log_name(version.id))}"
-    return (f"SELECT {', '.join(map(quoted, names))} FROM {table} WHERE \"cdc$stream_id\" {'=' if single else 'IN'} ? "  # noqa: S608 - names are quoted
-            'AND "cdc$time" >= ? AND "cdc$time" <= ?')
+    return (
+        f'SELECT {", ".join(map(quoted, names))} FROM {table} WHERE "cdc$stream_id" {"=" if single else "IN"} ? '  # noqa: S608 - names are quoted
+        'AND "cdc$time" >= ? AND "cdc$time" <= ?'
+    )
 
 
 def decoded_types(version: TableVersion, columns: tuple[str, ...]) -> tuple[CqlType, ...]:
@@ -45,7 +48,11 @@ def decoded_types(version: TableVersion, columns: tuple[str, ...]) -> tuple[CqlT
 
     A multicell list is logged as a map by time uuid and decoded as pairs in its order; what was deleted of it as raw uuids.
     """
-    lists = {column.name: column.type for column in version.columns if column.type.is_multicell and column.type.name == "list"}
+    lists = {
+        column.name: column.type
+        for column in version.columns
+        if column.type.is_multicell and column.type.name == "list"
+    }
     kinds = dict(version.log_columns)
     for name, kind in lists.items():
         kinds[name] = timed_list(kind.arguments[0])
@@ -53,7 +60,9 @@ def decoded_types(version: TableVersion, columns: tuple[str, ...]) -> tuple[CqlT
     return (*_META_TYPES, *(kinds[name] for name in columns))
 
 
-def adapter(selected: TableVersion, columns: tuple[str, ...], wanted: TableVersion) -> Callable[[LogRow], LogRow] | None:
+def adapter(
+    selected: TableVersion, columns: tuple[str, ...], wanted: TableVersion
+) -> Callable[[LogRow], LogRow] | None:
     """Turns rows selected with one definition into rows of another; None if they are the same.
 
     ``columns`` are the log columns of ``selected`` that were there.
@@ -71,6 +80,7 @@ def adapter(selected: TableVersion, columns: tuple[str, ...], wanted: TableVersi
 
     def adapt(row: LogRow) -> LogRow:
         return pick((*row, None))  # type: ignore[no-any-return]
+
     return adapt
 
 
@@ -84,8 +94,13 @@ class TableFeed:
         log_columns: names of the columns that the log table has now; empty: not known, all are taken to be there.
     """
 
-    def __init__(self, table: TableId, versions: tuple[TableVersion, ...],
-                 make_builder: Callable[[TableVersion], EventBuilder], log_columns: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        table: TableId,
+        versions: tuple[TableVersion, ...],
+        make_builder: Callable[[TableVersion], EventBuilder],
+        log_columns: frozenset[str] = frozenset(),
+    ) -> None:
         self.table = table
         self._make = make_builder
         self._builders: dict[str, EventBuilder] = {}

@@ -1,4 +1,5 @@
 """The reading side of a task: lanes that fetch pages of their windows ahead of what makes events of them."""
+
 from __future__ import annotations
 
 import asyncio
@@ -198,10 +199,20 @@ class Fetcher:
         rules: how wide windows are.
     """
 
-    def __init__(self, session: CqlSession, settings: ReadSettings, log: logging.LoggerAdapter[logging.Logger], *,
-                 safe_ms: Callable[[], int], give: Callable[[Item], None], refresh: Callable[[TableFeed], Awaitable[None]],
-                 stale: Callable[[TableFeed], None], watch: Callable[[asyncio.Task[None]], None],
-                 hook: SnapshotHook | None, rules: WindowRules) -> None:
+    def __init__(
+        self,
+        session: CqlSession,
+        settings: ReadSettings,
+        log: logging.LoggerAdapter[logging.Logger],
+        *,
+        safe_ms: Callable[[], int],
+        give: Callable[[Item], None],
+        refresh: Callable[[TableFeed], Awaitable[None]],
+        stale: Callable[[TableFeed], None],
+        watch: Callable[[asyncio.Task[None]], None],
+        hook: SnapshotHook | None,
+        rules: WindowRules,
+    ) -> None:
         self._watch = watch
         self._stale = stale
         self._session = session
@@ -236,8 +247,14 @@ class Fetcher:
         tick = head_tick_ms(self._rules.head_ms, self._round, IDLE_QUERIES_S)
         if tick == self._rules.head_ms:
             return self._rules
-        return WindowRules(self._rules.fixed_ms, tick, max(self._rules.first_ms, tick), max(self._rules.widest_ms, tick),
-                           self._rules.target_rows, self._rules.minimal_wait_ms)
+        return WindowRules(
+            self._rules.fixed_ms,
+            tick,
+            max(self._rules.first_ms, tick),
+            max(self._rules.widest_ms, tick),
+            self._rules.target_rows,
+            self._rules.minimal_wait_ms,
+        )
 
     def start(self, task: LaneTask) -> None:
         """Begin to read a lane."""
@@ -401,8 +418,9 @@ class Fetcher:
             if ends:
                 return
 
-    async def _page(self, feed: TableFeed, version: TableVersion, read: Read,
-                    state: bytes | None) -> tuple[list[LogRow], bytes | None, bool]:
+    async def _page(
+        self, feed: TableFeed, version: TableVersion, read: Read, state: bytes | None
+    ) -> tuple[list[LogRow], bytes | None, bool]:
         single = len(read.streams) == 1
         streams: Any = read.streams[0] if single else list(read.streams)
         text = feed.text(version, single=single)
@@ -414,9 +432,16 @@ class Fetcher:
         if state is None:
             counters.queries += 1
         try:
-            page = await self._session.page(text, (streams, read.lower, read.upper), fetch_size=asked, state=state,
-                                            consistency=self._settings.consistency, timeout_s=self._settings.query_timeout_s,
-                                            types=feed.types(version), token=token_of(read.streams[0]))
+            page = await self._session.page(
+                text,
+                (streams, read.lower, read.upper),
+                fetch_size=asked,
+                state=state,
+                consistency=self._settings.consistency,
+                timeout_s=self._settings.query_timeout_s,
+                types=feed.types(version),
+                token=token_of(read.streams[0]),
+            )
             rows = page.rows
         finally:
             self.gate.leave(len(rows))
@@ -446,15 +471,29 @@ class Fetcher:
             self.page_size.failed()
         quiet_s = time.monotonic() - self._answered_s
         if settings.max_tries is not None and failures >= settings.max_tries and quiet_s > _OUTAGE_S:
-            raise Retriable(f"{feed.table}: the log could not be read in {failures} tries, and no query was answered for "
-                            f"{quiet_s:.0f} s: {error}") from error
-        pause = pause_s(failures, settings.retry_base_ms, settings.retry_max_ms, int(settings.retry_jitter * 100),
-                        random.random())  # noqa: S311 - not a secret
+            raise Retriable(
+                f"{feed.table}: the log could not be read in {failures} tries, and no query was answered for "
+                f"{quiet_s:.0f} s: {error}"
+            ) from error
+        pause = pause_s(
+            failures,
+            settings.retry_base_ms,
+            settings.retry_max_ms,
+            int(settings.retry_jitter * 100),
+            random.random(),  # noqa: S311 - not a secret
+        )
         problem = f"{feed.table}: {error}"
         level = 30 if failures >= _CUT_AFTER or problem != self._last_problem else 10
         self._last_problem = problem
-        self._log.log(level, "%s: a query of %d groups failed (try %d, again in %.2f s): %s", feed.table, len(task.lane.groups),
-                      failures, pause, error)
+        self._log.log(
+            level,
+            "%s: a query of %d groups failed (try %d, again in %.2f s): %s",
+            feed.table,
+            len(task.lane.groups),
+            failures,
+            pause,
+            error,
+        )
         await asyncio.sleep(pause)
 
     async def _again(self, feed: TableFeed) -> None:
@@ -466,7 +505,8 @@ class Fetcher:
                 quiet_s = time.monotonic() - self._answered_s
                 if self._settings.max_tries is not None and attempt >= self._settings.max_tries and quiet_s > _OUTAGE_S:
                     raise
-                await asyncio.sleep(pause_s(attempt, self._settings.retry_base_ms, self._settings.retry_max_ms, 20,
-                                            random.random()))  # noqa: S311 - not a secret
+                await asyncio.sleep(
+                    pause_s(attempt, self._settings.retry_base_ms, self._settings.retry_max_ms, 20, random.random())  # noqa: S311 - not a secret
+                )
             else:
                 return

@@ -1,4 +1,5 @@
 """Which generation of streams of a table is read, by what is saved. Pure functions; times in ms since 1970-01-01 UTC."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -76,7 +77,9 @@ class Choice:
     notes: tuple[str, ...] = field(default=())
 
 
-def choose(known: Sequence[Generation], saved: Iterable[int], *, now_ms: int, ttl_s: int = 0, lookback_ms: int = 0) -> Choice:
+def choose(
+    known: Sequence[Generation], saved: Iterable[int], *, now_ms: int, ttl_s: int = 0, lookback_ms: int = 0
+) -> Choice:
     """The oldest generation that may hold something unread.
 
     A generation is only begun when the one before is finished, so a position saved for it says that all before it are done.
@@ -94,8 +97,10 @@ def choose(known: Sequence[Generation], saved: Iterable[int], *, now_ms: int, tt
     if newest_saved is None or newest_saved > known[-1].start_ms:
         notes: tuple[str, ...] = ()
         if newest_saved is not None:
-            note = (f"Positions are saved for a generation that starts at {newest_saved}, and the cluster's newest starts at "
-                    f"{known[-1].start_ms}: is it another cluster? Reading begins anew")
+            note = (
+                f"Positions are saved for a generation that starts at {newest_saved}, and the cluster's newest starts at "
+                f"{known[-1].start_ms}: is it another cluster? Reading begins anew"
+            )
             notes = (note,)
         begin = 0 if lookback_ms <= 0 else now_ms - lookback_ms
         left = [each for each in known if each.end_ms is None or each.end_ms > begin]
@@ -105,7 +110,11 @@ def choose(known: Sequence[Generation], saved: Iterable[int], *, now_ms: int, tt
     alive = [each for each in rest if not expired(each, now_ms, ttl_s)]
     notes = ()
     if rest[0].start_ms != newest_saved:
-        note = (f"Positions are saved for a generation that starts at {newest_saved} and that the cluster does not know any "
-                f"more; going on with the next one, {rest[0].start_ms}")
+        note = (
+            f"Positions are saved for a generation that starts at {newest_saved} and that the cluster does not know any "
+            f"more; going on with the next one, {rest[0].start_ms}"
+        )
         notes = (note,)
-    return Choice(alive[0], tuple(alive[1:]), skipped=tuple(each for each in rest if expired(each, now_ms, ttl_s)), notes=notes)
+    return Choice(
+        alive[0], tuple(alive[1:]), skipped=tuple(each for each in rest if expired(each, now_ms, ttl_s)), notes=notes
+    )

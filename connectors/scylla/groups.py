@@ -1,4 +1,5 @@
 """Streams to groups, groups to tasks, and a task's share as a short text. Pure functions."""
+
 from __future__ import annotations
 
 import re
@@ -55,13 +56,23 @@ def vnode_groups(table: TableId, generation: Generation, vnodes: Vnodes) -> list
     groups: list[StreamGroup] = []
     for index, (streams, range_ends) in sorted(vnodes.items(), key=place):
         end = next(iter(range_ends)) if len(range_ends) == 1 else None
-        groups.append(StreamGroup(table, generation, str(index), False, tuple(sorted(streams)),
-                                  None if end is None else (before[end], end), len(groups)))
+        groups.append(
+            StreamGroup(
+                table,
+                generation,
+                str(index),
+                False,
+                tuple(sorted(streams)),
+                None if end is None else (before[end], end),
+                len(groups),
+            )
+        )
     return groups
 
 
-def tablet_groups(table: TableId, generation: Generation, streams: Iterable[bytes],
-                  most: int = MOST_TABLET_GROUPS) -> list[StreamGroup]:
+def tablet_groups(
+    table: TableId, generation: Generation, streams: Iterable[bytes], most: int = MOST_TABLET_GROUPS
+) -> list[StreamGroup]:
     """One group per stream, or of neighbours by token if there are more than ``most``; a group is named after its first stream.
 
     The token in a tablet's stream id is the tablet's last one, so the range of a group follows from its neighbour's.
@@ -75,8 +86,18 @@ def tablet_groups(table: TableId, generation: Generation, streams: Iterable[byte
     for part in split(ordered, min(most, len(ordered))):
         last = token_of(part[-1])
         members = tuple(sorted(part))
-        groups.append(StreamGroup(table, generation, stream_text(part[0]), True, members, (before, last), len(groups),
-                                  java_numbers=tuple(numbers[stream] for stream in members)))
+        groups.append(
+            StreamGroup(
+                table,
+                generation,
+                stream_text(part[0]),
+                True,
+                members,
+                (before, last),
+                len(groups),
+                java_numbers=tuple(numbers[stream] for stream in members),
+            )
+        )
         before = last
     return groups
 
@@ -188,10 +209,19 @@ def encode(groups: Iterable[StreamGroup], sizes: Mapping[TableId, int]) -> str:
     parts: dict[tuple[TableId, int], list[StreamGroup]] = {}
     for group in groups:
         parts.setdefault((group.table, group.generation.start_ms), []).append(group)
-    shares = [Share(keyspace=table.keyspace, table=table.table, generation=start, begin=members[0].begin_ms,
-                    tablets=members[0].tablets, groups=ranges(group.index for group in members), of=sizes[table],
-                    later=members[0].later)
-              for (table, start), members in sorted(parts.items())]
+    shares = [
+        Share(
+            keyspace=table.keyspace,
+            table=table.table,
+            generation=start,
+            begin=members[0].begin_ms,
+            tablets=members[0].tablets,
+            groups=ranges(group.index for group in members),
+            of=sizes[table],
+            later=members[0].later,
+        )
+        for (table, start), members in sorted(parts.items())
+    ]
     return msgspec.json.encode(shares).decode()
 
 
@@ -204,7 +234,9 @@ def decode(text: str) -> list[Share]:
     try:
         return msgspec.json.decode(text, type=list[Share])
     except msgspec.DecodeError as error:
-        raise ConfigInvalid(f"scylla.task.groups is not what this connector writes: {error}; restart the connector") from error
+        raise ConfigInvalid(
+            f"scylla.task.groups is not what this connector writes: {error}; restart the connector"
+        ) from error
 
 
 def chosen(share: Share, groups: Sequence[StreamGroup]) -> list[StreamGroup]:
@@ -214,7 +246,11 @@ def chosen(share: Share, groups: Sequence[StreamGroup]) -> list[StreamGroup]:
         ConfigInvalid: the share was made for another division of the streams.
     """
     if len(groups) != share.of:
-        raise ConfigInvalid(f"{share.keyspace}.{share.table}: the generation that starts at {share.generation} has "
-                            f"{len(groups)} groups of streams, and the task's configuration was made for {share.of}; restart "
-                            "the connector")
-    return [replace(groups[number], begin_ms=share.begin, later=share.later) for number in numbers(share.groups, share.of)]
+        raise ConfigInvalid(
+            f"{share.keyspace}.{share.table}: the generation that starts at {share.generation} has "
+            f"{len(groups)} groups of streams, and the task's configuration was made for {share.of}; restart "
+            "the connector"
+        )
+    return [
+        replace(groups[number], begin_ms=share.begin, later=share.later) for number in numbers(share.groups, share.of)
+    ]

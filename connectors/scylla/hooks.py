@@ -3,6 +3,7 @@
 The reader calls all methods on the event loop, one at a time, ``holds`` from its lanes and the others from the coroutine that
 makes the task's batches. They must not block and cost close to nothing while no snapshot is under way.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -51,8 +52,9 @@ class SnapshotHook(Protocol):
     def row_filter(self, group: StreamGroup) -> RowFilter | None:
         """What the rows of ``group`` have to pass now; None (the usual case): all become events. Asked per run of rows."""
 
-    def take(self, limit: int, out: list[SourceRecord], bad: list[BadRecord],
-             offsets: list[tuple[Position, Position | None]]) -> bool:
+    def take(
+        self, limit: int, out: list[SourceRecord], bad: list[BadRecord], offsets: list[tuple[Position, Position | None]]
+    ) -> bool:
         """Append up to about ``limit`` records that are ready, and offsets to save behind them.
 
         Asked before each batch and after ``wake``. Snapshot records use source partitions of their own: the position of a

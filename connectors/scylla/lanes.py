@@ -1,4 +1,5 @@
 """The bookkeeping of the reader: where groups stand, what a lane reads next, where streams change in a page. No I/O."""
+
 from __future__ import annotations
 
 from collections import deque
@@ -31,9 +32,23 @@ class GroupState:
         unsaved: whether this was decided just now, and is to be saved before anything is read.
     """
 
-    __slots__ = ("bit", "done", "end_ms", "finished", "group", "name", "partition", "resume", "save_at", "start_ms", "unsaved")
+    __slots__ = (
+        "bit",
+        "done",
+        "end_ms",
+        "finished",
+        "group",
+        "name",
+        "partition",
+        "resume",
+        "save_at",
+        "start_ms",
+        "unsaved",
+    )
 
-    def __init__(self, group: StreamGroup, partition: Position, position: ReadPosition, *, unsaved: bool = False) -> None:
+    def __init__(
+        self, group: StreamGroup, partition: Position, position: ReadPosition, *, unsaved: bool = False
+    ) -> None:
         self.group = group
         self.name = f"{group.table} {group.generation.start_ms} {group.name}"
         self.partition = partition
@@ -69,8 +84,11 @@ class GroupState:
         """``Run.offset`` of rows of ``stream``."""
         if not window.bounds:
             window.bounds = positions.shared_offset(ReadPosition(window.start_ms, window.end_ms))
-        return {**window.bounds, positions.OFFSET_DONE: f"{self.done:x}",
-                positions.OFFSET_STREAM: positions.stream_text(stream)}
+        return {
+            **window.bounds,
+            positions.OFFSET_DONE: f"{self.done:x}",
+            positions.OFFSET_STREAM: positions.stream_text(stream),
+        }
 
 
 @dataclass(slots=True)
@@ -147,8 +165,15 @@ class Plan:
     finished: tuple[GroupState, ...] = ()
 
 
-def plan(lane: Lane, safe_ms: int, rules: WindowRules, streams_per_query: int, *, end_ms: int | None,
-         held: frozenset[str] = frozenset()) -> Plan:
+def plan(
+    lane: Lane,
+    safe_ms: int,
+    rules: WindowRules,
+    streams_per_query: int,
+    *,
+    end_ms: int | None,
+    held: frozenset[str] = frozenset(),
+) -> Plan:
     """The next step of a lane.
 
     Groups that stand furthest behind are read first, up to where the next ones stand: so they meet. A group that was stopped
@@ -198,7 +223,7 @@ def _partial(state: GroupState, safe_ms: int, streams_per_query: int) -> Plan:
 
 
 def _reads(streams: Sequence[bytes], lower: bytes, upper: bytes, limit: int) -> deque[Read]:
-    return deque(Read(tuple(streams[start:start + limit]), lower, upper) for start in range(0, len(streams), limit))
+    return deque(Read(tuple(streams[start : start + limit]), lower, upper) for start in range(0, len(streams), limit))
 
 
 def stretches(rows: Sequence[LogRow], limit: int) -> Iterator[tuple[int, int, bool]]:
@@ -260,11 +285,15 @@ def halve(read: Read) -> list[Read]:
     """``read`` as two smaller ones, or as it is when it can't be cut: by streams, then by time."""
     count = len(read.streams)
     if count > 1:
-        return [Read(read.streams[:count // 2], read.lower, read.upper, final=read.final),
-                Read(read.streams[count // 2:], read.lower, read.upper, final=read.final)]
+        return [
+            Read(read.streams[: count // 2], read.lower, read.upper, final=read.final),
+            Read(read.streams[count // 2 :], read.lower, read.upper, final=read.final),
+        ]
     low, high = ticks_of(read.lower), ticks_of(read.upper)
     if high - low < 2 * _LEAST_TICKS:
         return [read]
     middle = (low + (high - low) // 2) // 10_000
-    return [Read(read.streams, read.lower, end_of(middle - 1), skip=read.skip, after=read.after, final=False),
-            Read(read.streams, start_of(middle), read.upper, final=read.final)]
+    return [
+        Read(read.streams, read.lower, end_of(middle - 1), skip=read.skip, after=read.after, final=False),
+        Read(read.streams, start_of(middle), read.upper, final=read.final),
+    ]

@@ -6,6 +6,7 @@ was late: it became visible *after* the age that the stretch had at its first re
 lateness above the window in force is seen (its lower bound), lateness below it is not, and rows that come even later than the
 second look are not seen by anyone.
 """
+
 from __future__ import annotations
 
 from typing import Final
@@ -82,7 +83,7 @@ class ServerClock:
             return
         kept = self._samples if quick == self._quick else []
         self._quick = quick
-        self._samples = [*kept[1 - self._keep:], server_ms - answered_ms]
+        self._samples = [*kept[1 - self._keep :], server_ms - answered_ms]
 
     def offset_ms(self) -> float:
         """What to add to the local clock: the lowest of the samples; 0 without any."""

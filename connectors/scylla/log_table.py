@@ -1,4 +1,5 @@
 """The columns of ``<table>_scylla_cdc_log``, from the base table's."""
+
 from __future__ import annotations
 
 from dataclasses import replace

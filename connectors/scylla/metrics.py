@@ -1,4 +1,5 @@
 """The numbers that tasks of the Scylla connector report: declared here, set by the reader and the snapshot."""
+
 from __future__ import annotations
 
 from typing import Final
@@ -64,7 +65,10 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     CONFIDENCE_SECONDS: ("gauge", "The confidence window in force."),
     GROUPS: ("gauge", "Groups of streams of the task."),
     STREAMS: ("gauge", "Streams of the task."),
-    GENERATION_START: ("gauge", "Start of the generation that is being read, seconds since 1970, the oldest of the task."),
+    GENERATION_START: (
+        "gauge",
+        "Start of the generation that is being read, seconds since 1970, the oldest of the task.",
+    ),
     GROUPS_FINISHED: ("gauge", "Groups that were read to the end of their generation."),
     SCHEMA_CHANGES: ("counter", "Changes of a table's definition that were followed."),
     DROPPED_CHANGES: ("counter", "Changes left out by configuration: skipped operations and deletes of many rows."),

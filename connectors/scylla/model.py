@@ -1,4 +1,5 @@
 """The words that the modules of the Scylla connector share. Times named ``_ms`` and ``_us`` count from 1970-01-01 UTC."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
 """Names as users write them: nodes, tables, prefixes of topics; and as CQL wants them. Pure functions."""
+
 from __future__ import annotations
 
 import ipaddress
@@ -36,8 +37,9 @@ def contact_point(text: str) -> tuple[str, int]:
             raise ConfigInvalid(f"'{host}' in '{text}' is not an IPv6 address") from None
         port = rest[1:] if rest else str(DEFAULT_PORT)
     elif text.count(":") > 1:
-        raise ConfigInvalid(f"'{text}' is not of the form host:port; an IPv6 address must stand in brackets, "
-                            "[address]:port")
+        raise ConfigInvalid(
+            f"'{text}' is not of the form host:port; an IPv6 address must stand in brackets, [address]:port"
+        )
     else:
         host, colon, port = text.partition(":")
         if not colon:
@@ -70,12 +72,16 @@ def _identifier(text: str, whole: str) -> str:
     if text.startswith('"'):
         name = text[1:-1].replace('""', '"')
     elif not _UNQUOTED.match(text) and text:
-        hint = f'; a name that is not a CQL identifier must stand in double quotes: "{text}"' if _NAME.match(text) else ""
+        hint = (
+            f'; a name that is not a CQL identifier must stand in double quotes: "{text}"' if _NAME.match(text) else ""
+        )
         raise ConfigInvalid(f"'{text}' in '{whole}' is not a name{hint}")
     else:
         name = text.lower()
     if not _NAME.match(name):
-        raise ConfigInvalid(f"'{text}' in '{whole}' is not a name of a keyspace or table: letters, digits and _ are allowed")
+        raise ConfigInvalid(
+            f"'{text}' in '{whole}' is not a name of a keyspace or table: letters, digits and _ are allowed"
+        )
     return name
 
 
@@ -86,7 +92,7 @@ def table_name(text: str) -> TableId:
         ConfigInvalid: it is not of that form.
     """
     first = _PART.match(text)
-    second = _PART.match(text, first.end() + 1) if first and text[first.end():first.end() + 1] == "." else None
+    second = _PART.match(text, first.end() + 1) if first and text[first.end() : first.end() + 1] == "." else None
     if first is None or second is None or second.end() != len(text):
         raise ConfigInvalid(f"'{text}' is not of the form keyspace.table")
     return TableId(_identifier(first[1], text), _identifier(second[1], text))

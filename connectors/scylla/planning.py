@@ -1,4 +1,5 @@
 """What of each table is to be read now: reads the cluster's lists, and decides by ``generations``."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -84,8 +85,9 @@ class Planner:
 
     async def available(self, table: TableId, now_ms: int) -> bool:
         """Whether a table that could not be planned can be now: it is there, and there are streams."""
-        return (await self.history(table, now_ms) is not None
-                and bool(await self.generations(table, await discovery.table_source(self._session, table))))
+        return await self.history(table, now_ms) is not None and bool(
+            await self.generations(table, await discovery.table_source(self._session, table))
+        )
 
     async def generations(self, table: TableId, source: Source) -> list[Generation]:
         """The table's generations, in order."""
@@ -107,8 +109,9 @@ class Planner:
         """Drop shared groups of all generations but these."""
         self._shared = {key: groups for key, groups in self._shared.items() if key[1] in starts}
 
-    async def plan(self, table: TableId, saved: Mapping[int, Mapping[str, int]], now_ms: int,
-                   previous: Plan | None = None) -> Plan | None:
+    async def plan(
+        self, table: TableId, saved: Mapping[int, Mapping[str, int]], now_ms: int, previous: Plan | None = None
+    ) -> Plan | None:
         """What to read of a table, or None if there is nothing (yet).
 
         Args:
@@ -131,10 +134,14 @@ class Planner:
         for note in choice.notes:
             self.say(f"{table}: {note}")
         for gone in choice.skipped:
-            self.say(f"{table}: the generation from {gone.start_ms} to {gone.end_ms} (ms) is left out: its rows have expired "
-                     f"after {ttl_s} s")
+            self.say(
+                f"{table}: the generation from {gone.start_ms} to {gone.end_ms} (ms) is left out: its rows have expired "
+                f"after {ttl_s} s"
+            )
         if choice.generation is None:
-            self.say(f"{table}: the cluster lists no generation of streams yet; the table is read as soon as there is one")
+            self.say(
+                f"{table}: the cluster lists no generation of streams yet; the table is read as soon as there is one"
+            )
             return None
         generation = choice.generation
         for generation in (choice.generation, *choice.later):

@@ -6,6 +6,7 @@ it, and which streams of the group were read to the window's end before (``strea
 stream). The Java connector's offsets have neither number nor streams; it reads a vnode's streams one after the other in the
 order of their ids as signed bytes, so the streams below the saved one are done.
 """
+
 from __future__ import annotations
 
 import re
@@ -66,8 +67,12 @@ def signed_order(stream: bytes) -> bytes:
 
 def source_partition(group: StreamGroup) -> Position:
     """The source partition of a group; make one object per group and share it."""
-    return {KEYSPACE: group.table.keyspace, TABLE: group.table.table, VNODE: group.name,
-            GENERATION: str(group.generation.start_ms)}
+    return {
+        KEYSPACE: group.table.keyspace,
+        TABLE: group.table.table,
+        VNODE: group.name,
+        GENERATION: str(group.generation.start_ms),
+    }
 
 
 def source_offset(position: ReadPosition) -> Position:
@@ -84,8 +89,10 @@ def source_offset(position: ReadPosition) -> Position:
 
 def shared_offset(position: ReadPosition) -> Position:
     """The members of an offset that do not change from row to row of a stream: windows, done streams, stream."""
-    offset: Position = {WINDOW_START: uuid_text(start_of(position.window_start_ms)),
-                        WINDOW_END: uuid_text(end_of(position.window_end_ms - 1))}
+    offset: Position = {
+        WINDOW_START: uuid_text(start_of(position.window_start_ms)),
+        WINDOW_END: uuid_text(end_of(position.window_end_ms - 1)),
+    }
     if position.done or position.stream is not None:
         offset[OFFSET_DONE] = f"{position.done:x}"
     if position.stream is not None:
@@ -105,14 +112,17 @@ def _time(offset: Mapping[str, Any], name: str) -> bytes:
     try:
         parsed = uuid.UUID(value if isinstance(value, str) and len(value) == 36 else "")
     except ValueError:
-        raise ConfigInvalid(f"'{name}' must be a time uuid such as 8195b080-e53e-11f1-8080-808080808080, "
-                            f"not {value!r}") from None
+        raise ConfigInvalid(
+            f"'{name}' must be a time uuid such as 8195b080-e53e-11f1-8080-808080808080, not {value!r}"
+        ) from None
     if (parsed.int >> 76) & 0xF != 1:  # whatever the variant is: the bounds of windows have that of no uuid
         raise ConfigInvalid(f"'{name}' must be a uuid of version 1, which holds a time; {value} is not")
     return parsed.bytes
 
 
-def parse_offset(offset: Mapping[str, Any], streams: Sequence[bytes] | None = None, *, shared: bool = False) -> ReadPosition:
+def parse_offset(
+    offset: Mapping[str, Any], streams: Sequence[bytes] | None = None, *, shared: bool = False
+) -> ReadPosition:
     """A position from a saved offset, this connector's or the Java one's.
 
     Args:
@@ -126,11 +136,15 @@ def parse_offset(offset: Mapping[str, Any], streams: Sequence[bytes] | None = No
     """
     unknown = sorted(set(offset) - _MEMBERS)
     if unknown:
-        raise ConfigInvalid(f"an offset may not have {', '.join(map(repr, unknown))}; known are {', '.join(sorted(_MEMBERS))}")
+        raise ConfigInvalid(
+            f"an offset may not have {', '.join(map(repr, unknown))}; known are {', '.join(sorted(_MEMBERS))}"
+        )
     start_ms = ticks_of(_time(offset, WINDOW_START)) // 10_000
     end_ms = ticks_of(_time(offset, WINDOW_END)) // 10_000 + 1
     if end_ms < start_ms:
-        raise ConfigInvalid(f"'{WINDOW_END}' ({offset[WINDOW_END]}) is before '{WINDOW_START}' ({offset[WINDOW_START]})")
+        raise ConfigInvalid(
+            f"'{WINDOW_END}' ({offset[WINDOW_END]}) is before '{WINDOW_START}' ({offset[WINDOW_START]})"
+        )
     done = _done(offset.get(OFFSET_DONE), streams)
     text = offset.get(OFFSET_STREAM)
     if text is None:
@@ -240,7 +254,9 @@ def saved_position(group: StreamGroup, offsets: OffsetReader) -> ReadPosition | 
     if not group.tablets:
         return None
     numbers = group.java_numbers or (None,) * len(group.streams)
-    parts = [_java_tablet(group, stream, number, offsets) for stream, number in zip(group.streams, numbers, strict=True)]
+    parts = [
+        _java_tablet(group, stream, number, offsets) for stream, number in zip(group.streams, numbers, strict=True)
+    ]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or not known:
         return None
@@ -265,8 +281,10 @@ def _named(group: StreamGroup, offset: Position, streams: Sequence[bytes], *, sh
     try:
         return parse_offset(offset, streams, shared=shared)
     except ConfigInvalid as error:
-        raise ConfigInvalid(f"The saved offset of {source_partition(group)} can't be resumed from: {error}; reset or alter "
-                            "this connector's offsets") from error
+        raise ConfigInvalid(
+            f"The saved offset of {source_partition(group)} can't be resumed from: {error}; reset or alter "
+            "this connector's offsets"
+        ) from error
 
 
 def parse_partition(partition: Mapping[str, Any]) -> tuple[TableId, int, str]:
@@ -284,11 +302,15 @@ def parse_partition(partition: Mapping[str, Any]) -> tuple[TableId, int, str]:
     if unknown:
         raise ConfigInvalid(f"a partition may not have {', '.join(map(repr, unknown))}; known are {', '.join(wanted)}")
     if not _NUMBER.match(partition[GENERATION]):
-        raise ConfigInvalid(f"'{GENERATION}' must be the milliseconds of a generation's start, not '{partition[GENERATION]}'")
+        raise ConfigInvalid(
+            f"'{GENERATION}' must be the milliseconds of a generation's start, not '{partition[GENERATION]}'"
+        )
     name = partition[VNODE]
     if not _NUMBER.match(name) and not _STREAM.match(name):
-        raise ConfigInvalid(f"'{VNODE}' must be the number of a vnode, or of a tablet's stream 0x and 32 hexadecimal digits, "
-                            f"not '{name}'")
+        raise ConfigInvalid(
+            f"'{VNODE}' must be the number of a vnode, or of a tablet's stream 0x and 32 hexadecimal digits, "
+            f"not '{name}'"
+        )
     return TableId(partition[KEYSPACE], partition[TABLE]), int(partition[GENERATION]), name
 
 

@@ -1,4 +1,5 @@
 """The making side of a task: pages of its lanes become batches, and groups advance."""
+
 from __future__ import annotations
 
 import asyncio
@@ -52,10 +53,18 @@ class Reader:
         signals: makes heartbeat messages, where the output form has them.
     """
 
-    def __init__(self, session: CqlSession, settings: ReadSettings, task_metrics: TaskMetrics,
-                 log: logging.LoggerAdapter[logging.Logger], *, refresh: Callable[[TableFeed], Awaitable[None]],
-                 hook: SnapshotHook | None = None, rules: WindowRules | None = None,
-                 signals: UmsSignals | None = None) -> None:
+    def __init__(
+        self,
+        session: CqlSession,
+        settings: ReadSettings,
+        task_metrics: TaskMetrics,
+        log: logging.LoggerAdapter[logging.Logger],
+        *,
+        refresh: Callable[[TableFeed], Awaitable[None]],
+        hook: SnapshotHook | None = None,
+        rules: WindowRules | None = None,
+        signals: UmsSignals | None = None,
+    ) -> None:
         self._settings = settings
         self._metrics = task_metrics
         self._log = log
@@ -70,8 +79,18 @@ class Reader:
         if settings.confidence_ms is None and self.confidence.ceiling_ms > self.confidence.floor_ms:
             self.recheck = Recheck(session, settings, self.confidence, self.now_ms, log)
         self.rules = rules or rules_of(settings)
-        self.fetcher = Fetcher(session, settings, log, safe_ms=self.safe_ms, give=self._take, refresh=refresh,
-                               stale=self._stale, watch=self._watch, hook=hook, rules=self.rules)
+        self.fetcher = Fetcher(
+            session,
+            settings,
+            log,
+            safe_ms=self.safe_ms,
+            give=self._take,
+            refresh=refresh,
+            stale=self._stale,
+            watch=self._watch,
+            hook=hook,
+            rules=self.rules,
+        )
         #: Definitions of tables are known as they were at this time: no window goes beyond it. None: they don't change.
         self.defined_ms: int | None = None
         self.stale = asyncio.Event()
@@ -119,8 +138,11 @@ class Reader:
             self._something.set()
         lanes = pack((len(state.group.streams) for state in states), self._settings.streams_per_query)
         for number, indexes in enumerate(lanes):
-            lane = Lane([states[index] for index in indexes], self.rules.first_ms,
-                        phase_ms=self.rules.head_ms * number // len(lanes))
+            lane = Lane(
+                [states[index] for index in indexes],
+                self.rules.first_ms,
+                phase_ms=self.rules.head_ms * number // len(lanes),
+            )
             self.fetcher.start(LaneTask(section, lane))
 
     def sections(self) -> list[Section]:
@@ -131,8 +153,11 @@ class Reader:
         """The generation of ``section`` is now known to end at ``end_ms``."""
         if section.end_ms is None:
             section.end_ms = end_ms
-            groups = [state for state in self.states if state.group.table == section.feed.table
-                      and state.group.generation.start_ms == section.start_ms]
+            groups = [
+                state
+                for state in self.states
+                if state.group.table == section.feed.table and state.group.generation.start_ms == section.start_ms
+            ]
             self._save_finished(groups, end_ms)
             self.wake()
 
@@ -266,8 +291,9 @@ class Reader:
                 recheck.window_read(task, window)
             self._window_ended(task, window)
 
-    def _feed(self, feed: TableFeed, selected: TableVersion, open_: Open, rows: list[LogRow], *, last: bool,
-              may_be_bad: bool) -> None:
+    def _feed(
+        self, feed: TableFeed, selected: TableVersion, open_: Open, rows: list[LogRow], *, last: bool, may_be_bad: bool
+    ) -> None:
         owner = open_.owner
         records, bad = len(self._out), len(self._bad)
         if self._hook is not None and (passes := self._hook.row_filter(owner.group)) is not None:
@@ -284,8 +310,11 @@ class Reader:
                 # A change is of one definition: whatever the other builder holds is whole.
                 self._close_builder(feed, open_)
                 open_.version = version
-            feed.builder(version).feed(Run(owner.partition, open_.offset, part, open_.skip, last and index == final,
-                                           may_be_bad), self._out, self._bad)
+            feed.builder(version).feed(
+                Run(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad),
+                self._out,
+                self._bad,
+            )
         self._stands(owner, records, bad)
 
     def _stands(self, state: GroupState, records: int, bad: int) -> None:
@@ -299,8 +328,9 @@ class Reader:
         if len(self._bad) > bad:
             # In no order with the records that came with it: builders look for bad cells first.
             furthest = max((each.source_offset for each in self._bad[bad:]), key=positions.place_in_stream)
-            if len(self._out) == records or (positions.place_in_stream(furthest)
-                                             > positions.place_in_stream(self._out[-1].source_offset)):
+            if len(self._out) == records or (
+                positions.place_in_stream(furthest) > positions.place_in_stream(self._out[-1].source_offset)
+            ):
                 self._moved[state.name] = (state.partition, furthest)
 
     def _close_builder(self, feed: TableFeed, open_: Open) -> None:
@@ -339,8 +369,11 @@ class Reader:
             return
         self._beats[feed.table] = now + interval_s
         reached_ms = min(each.start_ms for each in self.states if each.group.table == feed.table)
-        self._out += signals.promise(feed.version_in_force(reached_ms * 1000), reached_ms,
-                                     (state.partition, positions.source_offset(state.position())))
+        self._out += signals.promise(
+            feed.version_in_force(reached_ms * 1000),
+            reached_ms,
+            (state.partition, positions.source_offset(state.position())),
+        )
 
     def _late(self, feed: TableFeed, state: GroupState, late: Late) -> None:
         """Make events of late rows between two windows; their position is the end of the last one."""
@@ -396,17 +429,27 @@ class Reader:
     def _report(self) -> None:
         self._reported = now = time.monotonic()
         counters, fetcher = self.fetcher.counters, self.fetcher
-        for name, value in ((metrics.QUERIES, counters.queries), (metrics.QUERY_ERRORS, counters.errors),
-                            (metrics.QUERY_SECONDS, counters.seconds), (metrics.PAGES, counters.pages),
-                            (metrics.ROWS, counters.rows), (metrics.WINDOWS, counters.windows),
-                            (metrics.EMPTY_WINDOWS, counters.empty_windows), (metrics.EVENTS, self._records),
-                            (metrics.LATE_ROWS, self.confidence.late_rows), (metrics.SCHEMA_CHANGES, counters.schema_changes)):
+        for name, value in (
+            (metrics.QUERIES, counters.queries),
+            (metrics.QUERY_ERRORS, counters.errors),
+            (metrics.QUERY_SECONDS, counters.seconds),
+            (metrics.PAGES, counters.pages),
+            (metrics.ROWS, counters.rows),
+            (metrics.WINDOWS, counters.windows),
+            (metrics.EMPTY_WINDOWS, counters.empty_windows),
+            (metrics.EVENTS, self._records),
+            (metrics.LATE_ROWS, self.confidence.late_rows),
+            (metrics.SCHEMA_CHANGES, counters.schema_changes),
+        ):
             before = self._sent.get(name, 0)
             if value != before:
                 self._metrics.add(name, value - before)
                 self._sent[name] = value
-        dropped = sum(sum(getattr(builder, "skipped", {}).values()) for feed in {id(section.feed): section.feed for section in
-                      fetcher.sections}.values() for builder in feed.builders())
+        dropped = sum(
+            sum(getattr(builder, "skipped", {}).values())
+            for feed in {id(section.feed): section.feed for section in fetcher.sections}.values()
+            for builder in feed.builders()
+        )
         if dropped != self._sent.get(metrics.DROPPED_CHANGES, 0):
             self._metrics.add(metrics.DROPPED_CHANGES, dropped - self._sent.get(metrics.DROPPED_CHANGES, 0))
             self._sent[metrics.DROPPED_CHANGES] = dropped
@@ -419,22 +462,34 @@ class Reader:
         for table, lag in lags.items():
             self._metrics.set(metrics.LAG_SECONDS, max(0.0, lag / 1000), {"table": table})
         starts = [state.group.generation.start_ms for state in self.states if not state.finished]
-        widest = max((task.lane.width_ms if task.lane.lag_ms > self.rules.head_ms else fetcher.retime().head_ms
-                      for section in fetcher.sections for task in section.lanes), default=0)
-        for name, number in ((metrics.QUERIES_IN_FLIGHT, float(fetcher.gate.in_flight)),
-                             (metrics.QUERY_LIMIT, float(fetcher.limit.value)),
-                             (metrics.WINDOW_SECONDS, widest / 1000),
-                             (metrics.CONFIDENCE_SECONDS, self.confidence.window_ms(now) / 1000),
-                             (metrics.LATENESS_SECONDS, self.confidence.lateness_ms(now) / 1000),
-                             (metrics.GROUPS, float(len(self.states))),
-                             (metrics.STREAMS, float(sum(len(state.group.streams) for state in self.states))),
-                             (metrics.GROUPS_FINISHED, float(sum(state.finished for state in self.states))),
-                             (metrics.GENERATION_START, min(starts, default=0) / 1000)):
+        widest = max(
+            (
+                task.lane.width_ms if task.lane.lag_ms > self.rules.head_ms else fetcher.retime().head_ms
+                for section in fetcher.sections
+                for task in section.lanes
+            ),
+            default=0,
+        )
+        for name, number in (
+            (metrics.QUERIES_IN_FLIGHT, float(fetcher.gate.in_flight)),
+            (metrics.QUERY_LIMIT, float(fetcher.limit.value)),
+            (metrics.WINDOW_SECONDS, widest / 1000),
+            (metrics.CONFIDENCE_SECONDS, self.confidence.window_ms(now) / 1000),
+            (metrics.LATENESS_SECONDS, self.confidence.lateness_ms(now) / 1000),
+            (metrics.GROUPS, float(len(self.states))),
+            (metrics.STREAMS, float(sum(len(state.group.streams) for state in self.states))),
+            (metrics.GROUPS_FINISHED, float(sum(state.finished for state in self.states))),
+            (metrics.GENERATION_START, min(starts, default=0) / 1000),
+        ):
             self._metrics.set(name, number)
 
 
 def rules_of(settings: ReadSettings) -> WindowRules:
     """The rules that options give."""
-    return WindowRules(fixed_ms=settings.window_ms, head_ms=settings.window_min_ms,
-                       first_ms=min(max(60_000, settings.window_min_ms), settings.window_max_ms),
-                       widest_ms=settings.window_max_ms, minimal_wait_ms=settings.minimal_wait_ms)
+    return WindowRules(
+        fixed_ms=settings.window_ms,
+        head_ms=settings.window_min_ms,
+        first_ms=min(max(60_000, settings.window_min_ms), settings.window_max_ms),
+        widest_ms=settings.window_max_ms,
+        minimal_wait_ms=settings.minimal_wait_ms,
+    )

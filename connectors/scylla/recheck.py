@@ -6,6 +6,7 @@ next window: with the position of that window's end, so that no position says an
 its stream; its own write time tells. What is remembered for the second look is gone after a restart: the stretch under way
 then has only one.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -73,8 +74,14 @@ class Recheck:
         log: the task's.
     """
 
-    def __init__(self, session: CqlSession, settings: ReadSettings, confidence: Confidence, now_ms: Callable[[], float],
-                 log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self,
+        session: CqlSession,
+        settings: ReadSettings,
+        confidence: Confidence,
+        now_ms: Callable[[], float],
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
         self._session = session
         self._settings = settings
         self._confidence = confidence
@@ -156,7 +163,7 @@ class Recheck:
         streams = list(owners)
         limit = self._settings.streams_per_query
         for first in range(0, len(streams), limit):
-            part = streams[first:first + limit]
+            part = streams[first : first + limit]
             late = await self._late(zone, part)
             for stream, times in late.items():
                 await self._fetch(zone, owners[stream], stream, sorted(times, key=millis_of)[:_MOST_LATE])
@@ -170,10 +177,15 @@ class Recheck:
         nothing: set[bytes] = set()
         state: bytes | None = None
         while True:
-            page = await self._session.page(text, (streams[0] if single else streams, start_of(zone.start_ms),
-                                                   end_of(zone.end_ms - 1)), fetch_size=_PAGE, state=state,
-                                            consistency=self._settings.consistency, types=feed.types(feed.newest)[:3],
-                                            timeout_s=self._settings.query_timeout_s)
+            page = await self._session.page(
+                text,
+                (streams[0] if single else streams, start_of(zone.start_ms), end_of(zone.end_ms - 1)),
+                fetch_size=_PAGE,
+                state=state,
+                consistency=self._settings.consistency,
+                types=feed.types(feed.newest)[:3],
+                timeout_s=self._settings.query_timeout_s,
+            )
             for row in page.rows:
                 stream, moment = row[STREAM], row[TIME]
                 if moment not in zone.times.get(stream, nothing):
@@ -190,9 +202,15 @@ class Recheck:
             rows: list[LogRow] = []
             state: bytes | None = None
             while True:
-                page = await self._session.page(text, (stream, moment, moment), fetch_size=_PAGE, state=state,
-                                                consistency=self._settings.consistency, types=feed.types(version),
-                                                timeout_s=self._settings.query_timeout_s)
+                page = await self._session.page(
+                    text,
+                    (stream, moment, moment),
+                    fetch_size=_PAGE,
+                    state=state,
+                    consistency=self._settings.consistency,
+                    types=feed.types(version),
+                    timeout_s=self._settings.query_timeout_s,
+                )
                 rows += page.rows
                 state = page.state
                 if state is None:
@@ -202,7 +220,13 @@ class Recheck:
             at = millis_of(moment)
             read_ms = next((read for end, read in zone.reads if at < end), zone.reads[-1][1])
             self._confidence.observe(read_ms - at, time.monotonic(), len(rows))
-            self._log.warning("%s: %d rows written at %d became readable more than %.1f s later; they come now, behind newer "
-                              "ones. The confidence window is now %.1f s; is a writer's clock behind?", feed.table, len(rows),
-                              at, (read_ms - at) / 1000, self._confidence.window_ms(time.monotonic()) / 1000)
+            self._log.warning(
+                "%s: %d rows written at %d became readable more than %.1f s later; they come now, behind newer "
+                "ones. The confidence window is now %.1f s; is a writer's clock behind?",
+                feed.table,
+                len(rows),
+                at,
+                (read_ms - at) / 1000,
+                self._confidence.window_ms(time.monotonic()) / 1000,
+            )
             self._found.setdefault(owner.name, []).append(Late(stream, version, rows))

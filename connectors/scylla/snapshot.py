@@ -48,6 +48,7 @@ that are left, and where one begins with a token of which some rows were sent, w
 (``snapshot_order``). They speak of tokens, so that the groups of a new generation go on with whatever the old ones left,
 however the ring is cut by then (``remaining``).
 """
+
 from __future__ import annotations
 
 from array import array
@@ -201,14 +202,21 @@ def from_offset(offset: Position) -> SnapshotPosition:
         numbers = [int(offset.get(name) or 0) for name in (ROWS, STARTED, FINISHED)]
         return SnapshotPosition(_read(offset[RANGE]), _read(offset[LEFT]), str(offset.get(TABLE_ID) or ""), *numbers)
     except (KeyError, TypeError, ValueError) as error:
-        raise Fatal(f"The saved snapshot position {offset} can't be read ({error!r}): delete it (DELETE or PATCH of the "
-                    "connector's offsets) to take the snapshot of its tokens again") from error
+        raise Fatal(
+            f"The saved snapshot position {offset} can't be read ({error!r}): delete it (DELETE or PATCH of the "
+            "connector's offsets) to take the snapshot of its tokens again"
+        ) from error
 
 
 def partition_of(group: StreamGroup) -> Position:
     """The source partition of a group's snapshot."""
-    return {KEYSPACE: group.table.keyspace, TABLE: group.table.table, VNODE: group.name,
-            GENERATION: str(group.generation.start_ms), SNAPSHOT: "true"}
+    return {
+        KEYSPACE: group.table.keyspace,
+        TABLE: group.table.table,
+        VNODE: group.name,
+        GENERATION: str(group.generation.start_ms),
+        SNAPSHOT: "true",
+    }
 
 
 def is_snapshot(partition: Position) -> bool:
@@ -216,8 +224,9 @@ def is_snapshot(partition: Position) -> bool:
     return partition.get(SNAPSHOT) == "true"
 
 
-def positions_of(table: TableId, table_id: str, saved: Iterable[tuple[Position, Position]]
-                 ) -> list[tuple[Position, SnapshotPosition]]:
+def positions_of(
+    table: TableId, table_id: str, saved: Iterable[tuple[Position, Position]]
+) -> list[tuple[Position, SnapshotPosition]]:
     """The saved snapshot positions of a table; those of a table of this name that was dropped do not count."""
     found = []
     for partition, offset in saved:
@@ -232,10 +241,14 @@ def of_dropped(group: StreamGroup, table_id: str, saved: Iterable[tuple[Position
     """Partitions of older generations with positions of a dropped table that had the name of the group's table."""
     if not table_id:
         return []
-    return [partition for partition, offset in saved
-            if is_snapshot(partition) and (partition.get(KEYSPACE), partition.get(TABLE)) == group.table
-            and int(partition[GENERATION]) < group.generation.start_ms
-            and offset.get(TABLE_ID) not in (None, "", table_id)]
+    return [
+        partition
+        for partition, offset in saved
+        if is_snapshot(partition)
+        and (partition.get(KEYSPACE), partition.get(TABLE)) == group.table
+        and int(partition[GENERATION]) < group.generation.start_ms
+        and offset.get(TABLE_ID) not in (None, "", table_id)
+    ]
 
 
 def later_tables(ids: Mapping[TableId, str], items: Iterable[tuple[Position, Position]]) -> frozenset[TableId]:
@@ -271,8 +284,9 @@ def remaining(whole: Sequence[Tokens], saved: Sequence[SnapshotPosition]) -> tup
     return tuple(part._replace(row=rows.get(part.after, "")) for part in left)
 
 
-def first_position(group: StreamGroup, whole: Sequence[Tokens], table_id: str,
-                   saved: Sequence[tuple[Position, SnapshotPosition]]) -> SnapshotPosition:
+def first_position(
+    group: StreamGroup, whole: Sequence[Tokens], table_id: str, saved: Sequence[tuple[Position, SnapshotPosition]]
+) -> SnapshotPosition:
     """Where the snapshot of a group begins or goes on.
 
     Args:
@@ -289,8 +303,9 @@ def first_position(group: StreamGroup, whole: Sequence[Tokens], table_id: str,
     return SnapshotPosition(tuple(whole), left, table_id, *_taken_over(whole, left, saved))
 
 
-def _taken_over(whole: Sequence[Tokens], left: Sequence[Tokens],
-                saved: Sequence[tuple[Position, SnapshotPosition]]) -> tuple[int, int, int]:
+def _taken_over(
+    whole: Sequence[Tokens], left: Sequence[Tokens], saved: Sequence[tuple[Position, SnapshotPosition]]
+) -> tuple[int, int, int]:
     """Rows, start and end of what positions of other groups say of these tokens.
 
     Which tokens had how many rows is not known: those of a position count evenly for its tokens.
@@ -317,12 +332,22 @@ def shown(positions: Mapping[TableId, Sequence[SnapshotPosition]]) -> list[dict[
     if not every:
         return []
     over = all(position.finished for position in every)
-    return [{"id": "initial", "state": "completed" if over else "running",
-             "started_ms": min((each.started_ms for each in every if each.started_ms), default=None),
-             "finished_ms": max(each.finished_ms for each in every) or None if over else None,
-             "tables": [{"table": str(table), "rows_done": sum(position.rows for position in each),
-                         "state": "done" if all(position.finished for position in each) else "running"}
-                        for table, each in positions.items()]}]
+    return [
+        {
+            "id": "initial",
+            "state": "completed" if over else "running",
+            "started_ms": min((each.started_ms for each in every if each.started_ms), default=None),
+            "finished_ms": max(each.finished_ms for each in every) or None if over else None,
+            "tables": [
+                {
+                    "table": str(table),
+                    "rows_done": sum(position.rows for position in each),
+                    "state": "done" if all(position.finished for position in each) else "running",
+                }
+                for table, each in positions.items()
+            ],
+        }
+    ]
 
 
 class Traces:

@@ -3,6 +3,7 @@
 The turns: ``may_begin`` - ``begin`` (the group is held from here on) - a page is read - ``loaded`` or ``give_up`` - ``ready`` -
 ``emit`` until it returns that the page is finished, which ends the hold.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -55,8 +56,14 @@ class GroupSnapshot:
             did not know of ``cdc`` at the start, and clocks that are ahead.
     """
 
-    def __init__(self, group: StreamGroup, position: SnapshotPosition, windows_first: int = 0, slots: int = 1 << 12,
-                 settle_ms: int = 0) -> None:
+    def __init__(
+        self,
+        group: StreamGroup,
+        position: SnapshotPosition,
+        windows_first: int = 0,
+        slots: int = 1 << 12,
+        settle_ms: int = 0,
+    ) -> None:
         self.group: Final = group
         self._slots = slots
         self._settle_ms = settle_ms
@@ -189,8 +196,15 @@ class GroupSnapshot:
         """Whether a page can be handed over now: no window is under way."""
         return self.page is not None and not self._under_way
 
-    def emit(self, limit: int, builder: EventBuilder, out: list[SourceRecord], bad: list[BadRecord],
-             offsets: list[tuple[Position, Position | None]], now_ms: int) -> bool:
+    def emit(
+        self,
+        limit: int,
+        builder: EventBuilder,
+        out: list[SourceRecord],
+        bad: list[BadRecord],
+        offsets: list[tuple[Position, Position | None]],
+        now_ms: int,
+    ) -> bool:
         """Hand over up to ``limit`` rows of the page, behind everything before the watermark; ``now_ms`` is of the clock.
 
         Returns:
@@ -207,15 +221,20 @@ class GroupSnapshot:
         _, comma, others = base[LEFT].partition(",")
         before = len(out)
         offset: Position | None = None
-        for item in page.items[page.at:stop]:
-            offset = {**base, LEFT: f"{item.token - 1}:{first.upto}:{item.digest}{comma}{others}",
-                      ROWS: str(position.rows + len(out) - before + 1)}
+        for item in page.items[page.at : stop]:
+            offset = {
+                **base,
+                LEFT: f"{item.token - 1}:{first.upto}:{item.digest}{comma}{others}",
+                ROWS: str(position.rows + len(out) - before + 1),
+            }
             kept = plan.keep(item, below_us)
             if kept is None:
                 self.skipped += 1
                 continue
             self.left_out += kept.left_out
-            time_us = below_us - 1 if kept.newest_us is None else max(kept.newest_us, self.traces.newest(plan.key(item)))
+            time_us = (
+                below_us - 1 if kept.newest_us is None else max(kept.newest_us, self.traces.newest(plan.key(item)))
+            )
             builder.snapshot_row(partition, offset, kept.cells, time_us, out, bad)
         sent = len(out) - before
         self.rows += sent

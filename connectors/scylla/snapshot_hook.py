@@ -1,4 +1,5 @@
 """The snapshot of a task's groups as the reader knows it (``connectors.scylla.hooks``): reads pages, beside the streams."""
+
 from __future__ import annotations
 
 import asyncio
@@ -72,10 +73,20 @@ class Snapshot:
         signals: makes the message at a table's end, where the output form has one.
     """
 
-    def __init__(self, session: CqlSession, settings: ReadSettings, offsets: OffsetReader, groups: Sequence[StreamGroup], *,
-                 feed_of: Callable[[TableId], TableFeed], refresh: Callable[[TableFeed], Awaitable[None]],
-                 now_ms: Callable[[], float], task_metrics: Mirror, log: logging.LoggerAdapter[logging.Logger],
-                 signals: UmsSignals | None = None) -> None:
+    def __init__(
+        self,
+        session: CqlSession,
+        settings: ReadSettings,
+        offsets: OffsetReader,
+        groups: Sequence[StreamGroup],
+        *,
+        feed_of: Callable[[TableId], TableFeed],
+        refresh: Callable[[TableFeed], Awaitable[None]],
+        now_ms: Callable[[], float],
+        task_metrics: Mirror,
+        log: logging.LoggerAdapter[logging.Logger],
+        signals: UmsSignals | None = None,
+    ) -> None:
         self._session = session
         self._signals = signals
         self._settings = settings
@@ -151,10 +162,12 @@ class Snapshot:
         def watch(rows: list[LogRow]) -> list[LogRow]:
             plan.trace(rows, traces)
             return rows
+
         return watch
 
-    def take(self, limit: int, out: list[SourceRecord], bad: list[BadRecord],
-             offsets: list[tuple[Position, Position | None]]) -> bool:
+    def take(
+        self, limit: int, out: list[SourceRecord], bad: list[BadRecord], offsets: list[tuple[Position, Position | None]]
+    ) -> bool:
         """See ``SnapshotHook``."""
         self._look_at_tables()
         if self._moved:
@@ -184,8 +197,11 @@ class Snapshot:
                 if snapshot.finished:
                     self._forget(snapshot)
                     if self._signals is not None and self._all_sent(snapshot.group.table):
-                        out.append(self._signals.read(feed.newest, int(self._now_ms()),
-                                                      (snapshot.partition, to_offset(snapshot.position))))
+                        out.append(
+                            self._signals.read(
+                                feed.newest, int(self._now_ms()), (snapshot.partition, to_offset(snapshot.position))
+                            )
+                        )
             else:
                 more = True
         if released:
@@ -196,8 +212,11 @@ class Snapshot:
 
     def _all_sent(self, table: TableId) -> bool:
         """Whether all rows of the table that are this task's were sent."""
-        return all((snapshot := self._groups.get(_key(group))) is not None and snapshot.finished
-                   for group in self._all if group.table == table)
+        return all(
+            (snapshot := self._groups.get(_key(group))) is not None and snapshot.finished
+            for group in self._all
+            if group.table == table
+        )
 
     # Groups.
 
@@ -205,8 +224,10 @@ class Snapshot:
         table = group.table
         feed = self._feed_of(table)
         if group.token_range is None:
-            raise Fatal(f"The token range of the streams '{group.name}' of {table} is not known, so a snapshot of the table "
-                        "can't be merged with them: set snapshot.mode=never")
+            raise Fatal(
+                f"The token range of the streams '{group.name}' of {table} is not known, so a snapshot of the table "
+                "can't be merged with them: set snapshot.mode=never"
+            )
         whole = unwrapped(group.token_range)
         index = self._index(table, feed.newest.table_id)
         of_table = self._generations.setdefault(table, {})
@@ -286,9 +307,13 @@ class Snapshot:
         if restarted == position:
             return
         if restarted.left != position.left or replaced:
-            self._log.info("%s: %s; the snapshot of group %s %s", snapshot.group.table,
-                           "it was dropped and made again" if replaced else "its cdc was turned off", snapshot.group.name,
-                           "starts again" if restarted.left else "is left out")
+            self._log.info(
+                "%s: %s; the snapshot of group %s %s",
+                snapshot.group.table,
+                "it was dropped and made again" if replaced else "its cdc was turned off",
+                snapshot.group.name,
+                "starts again" if restarted.left else "is left out",
+            )
             snapshot.start_again(restarted, int(self._now_ms()))
         else:
             snapshot.position = restarted
@@ -302,8 +327,11 @@ class Snapshot:
         self._reported_s = 0.0
         if all(other.finished for other in self._groups.values()) and not self._announced:
             self._announced = True
-            self._log.info("The snapshot of this task's share is finished: %d rows in %.0f s",
-                           sum(other.rows for other in self._groups.values()), time.monotonic() - self._began_s)
+            self._log.info(
+                "The snapshot of this task's share is finished: %d rows in %.0f s",
+                sum(other.rows for other in self._groups.values()),
+                time.monotonic() - self._began_s,
+            )
 
     def _plan(self, table: TableId) -> RowPlan:
         version = self._feed_of(table).newest
@@ -348,8 +376,10 @@ class Snapshot:
     def _due(self, snapshot: GroupSnapshot) -> bool:
         if not snapshot.may_begin or snapshot.watermark_ms is None:
             return False
-        return (self._now_ms() - snapshot.watermark_ms < HEAD_MS + self._settings.confidence_max_ms
-                or time.monotonic() - self._progressed_s > PATIENCE_S)
+        return (
+            self._now_ms() - snapshot.watermark_ms < HEAD_MS + self._settings.confidence_max_ms
+            or time.monotonic() - self._progressed_s > PATIENCE_S
+        )
 
     async def _chunk(self, snapshot: GroupSnapshot) -> None:
         """Read one page of a group and wait until it was handed over: no more pages are held than may be read at once."""
@@ -411,9 +441,15 @@ class Snapshot:
         self._in_flight += 1
         began = time.monotonic()
         try:
-            page = await self._session.page(plan.query, (tokens.after, tokens.upto), fetch_size=asked, state=snapshot.state,
-                                            consistency=settings.consistency, timeout_s=settings.query_timeout_s,
-                                            token=tokens.after + 1)
+            page = await self._session.page(
+                plan.query,
+                (tokens.after, tokens.upto),
+                fetch_size=asked,
+                state=snapshot.state,
+                consistency=settings.consistency,
+                timeout_s=settings.query_timeout_s,
+                token=tokens.after + 1,
+            )
         finally:
             self._in_flight -= 1
         now = time.monotonic()
@@ -431,12 +467,22 @@ class Snapshot:
         self._page_size.failed()
         settings = self._settings
         if settings.max_tries is not None and self._failures > settings.max_tries:
-            raise Retriable(f"{snapshot.group.table}: reading it for the snapshot failed {self._failures} times in a row: "
-                            f"{error}") from error
+            raise Retriable(
+                f"{snapshot.group.table}: reading it for the snapshot failed {self._failures} times in a row: {error}"
+            ) from error
         if self._failures == 1:
-            self._log.warning("%s: a page of the snapshot could not be read, trying again: %s", snapshot.group.table, error)
-        await asyncio.sleep(pause_s(self._failures, settings.retry_base_ms, settings.retry_max_ms,
-                                    int(settings.retry_jitter * 100), random.random()))  # noqa: S311
+            self._log.warning(
+                "%s: a page of the snapshot could not be read, trying again: %s", snapshot.group.table, error
+            )
+        await asyncio.sleep(
+            pause_s(
+                self._failures,
+                settings.retry_base_ms,
+                settings.retry_max_ms,
+                int(settings.retry_jitter * 100),
+                random.random(),  # noqa: S311
+            )
+        )
 
     # Numbers.
 
@@ -467,18 +513,26 @@ class Snapshot:
         Without those that are not read: their rows are left out, or come with the groups of a newer generation.
         """
         found: dict[TableId, list[SnapshotPosition]] = {}
-        for key, group in {**{_key(each): each for each in self._all},
-                           **{key: each.group for key, each in self._groups.items()}}.items():
+        for key, group in {
+            **{_key(each): each for each in self._all},
+            **{key: each.group for key, each in self._groups.items()},
+        }.items():
             snapshot = self._groups.get(key)
             if snapshot is not None and not snapshot.closed:
                 found.setdefault(group.table, []).append(snapshot.position)
-            elif snapshot is None and group.token_range is not None and not group.later and "r" not in self._settings.skipped:
+            elif (
+                snapshot is None
+                and group.token_range is not None
+                and not group.later
+                and "r" not in self._settings.skipped
+            ):
                 whole = unwrapped(group.token_range)
                 saved = self._offsets.get(partition_of(group))
-                found.setdefault(group.table, []).append(from_offset(saved) if saved else SnapshotPosition(whole, whole))
+                found.setdefault(group.table, []).append(
+                    from_offset(saved) if saved else SnapshotPosition(whole, whole)
+                )
         return found
 
 
 def _key(group: StreamGroup) -> tuple[TableId, int, str]:
     return group.table, group.generation.start_ms, group.name
-

@@ -3,6 +3,7 @@
 A group that joins the snapshot has to know the positions that say something about its tokens. There are as many positions as
 groups, so looking through all of them for each group would take a time that grows with the square of their number.
 """
+
 from __future__ import annotations
 
 from bisect import bisect_right, insort
@@ -24,8 +25,9 @@ _Part = tuple[int, int, int]
 class _Entry:
     __slots__ = ("generation", "number", "partition", "position", "whole")
 
-    def __init__(self, number: int, partition: Position, whole: tuple[Tokens, ...],
-                 position: Callable[[], SnapshotPosition]) -> None:
+    def __init__(
+        self, number: int, partition: Position, whole: tuple[Tokens, ...], position: Callable[[], SnapshotPosition]
+    ) -> None:
         self.number = number
         self.partition = partition
         self.generation = int(partition[GENERATION])

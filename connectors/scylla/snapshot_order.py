@@ -4,6 +4,7 @@ A place is text that sorts as the server sorts clustering keys: "" for the stati
 digits. It is known for types whose order is certain only, and of long keys the beginning only: a place that is wrong would lose
 rows, one that is not known makes the rows of a partition come again.
 """
+
 from __future__ import annotations
 
 import uuid
@@ -46,7 +47,8 @@ def _timeuuid(value: str) -> bytes:
 _FORMS: Final[dict[str, Callable[[Any], bytes]]] = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint", "timestamp", "date", "time", "boolean"), _number),
     **dict.fromkeys(("text", "varchar", "ascii"), _text),
-    "blob": _bytes, "timeuuid": _timeuuid,
+    "blob": _bytes,
+    "timeuuid": _timeuuid,
 }
 _COMPLEMENT: Final = bytes(range(255, -1, -1))
 
@@ -70,6 +72,7 @@ def place_of(clustering: Sequence[Column]) -> Callable[[Sequence[Any]], str | No
         except (TypeError, ValueError, AttributeError, OverflowError):
             return None  # an empty value of a type that has none, or a cell that can't be decoded
         return result[:_MOST].hex()
+
     return place
 
 
@@ -107,7 +110,7 @@ class Seek:
         stop = next((at for at, item in enumerate(items) if item.token != self._token), len(items))
         for at in range(stop):
             if items[at].digest[:DIGEST_CHARS] == self._row:
-                return items[at + 1:]
+                return items[at + 1 :]
         after = None
         for at in range(stop):
             item = items[at]

@@ -1,4 +1,5 @@
 """Rows of the base table as the snapshot reads and sends them: compiled once per table version, pure."""
+
 from __future__ import annotations
 
 from hashlib import blake2b
@@ -61,7 +62,9 @@ class RowPlan:
     def __init__(self, table: TableVersion) -> None:
         columns = table.columns
         kinds = [column.kind for column in columns]
-        timed = [i for i, column in enumerate(columns) if kinds[i] in {"static", "regular"} and not column.type.is_multicell]
+        timed = [
+            i for i, column in enumerate(columns) if kinds[i] in {"static", "regular"} and not column.type.is_multicell
+        ]
         self.version: Final = table.version
         self._width = len(columns) + 1
         self._partition = kinds.count("partition_key")
@@ -71,15 +74,19 @@ class RowPlan:
         self._statics = [i for i, kind in enumerate(kinds) if kind == "static"]
         self._regulars = [i for i, kind in enumerate(kinds) if kind == "regular"]
         places = {column: self._width + n for n, column in enumerate(timed)}
-        self._timed = {static: [(i, places[i]) for i in timed if (kinds[i] == "static") is static] for static in (False, True)}
+        self._timed = {
+            static: [(i, places[i]) for i in timed if (kinds[i] == "static") is static] for static in (False, True)
+        }
         multicell = [i for i, column in enumerate(columns) if column.type.is_multicell]
         self._untimed = {static: [i for i in multicell if (kinds[i] == "static") is static] for static in (False, True)}
         names = [quoted(column.name) for column in columns]
         token = f"token({', '.join(quoted(column.name) for column in table.partition_key)})"
         selected = [token, *names, *(f"writetime({names[i]})" for i in timed)]
         #: Parameters: the token before the first and the last token.
-        self.query: Final = (f"SELECT {', '.join(selected)} FROM {qualified(table.id)} "  # noqa: S608 - names are quoted
-                             f"WHERE {token} > ? AND {token} <= ?")
+        self.query: Final = (
+            f"SELECT {', '.join(selected)} FROM {qualified(table.id)} "  # noqa: S608 - names are quoted
+            f"WHERE {token} > ? AND {token} <= ?"
+        )
 
     def items(self, rows: Iterable[RawRow], before: str = "") -> list[Item]:
         """The rows to be sent of a page, in order.
@@ -119,11 +126,11 @@ class RowPlan:
         """The cells that are older than ``below_us``; None if the stream is still to bring all that the row has."""
         static = item.static
         raw = item.raw
-        cells = list(raw[1:self._width])
+        cells = list(raw[1 : self._width])
         for i in self._regulars if static else self._statics:
             cells[i] = None
         if static:
-            cells[self._partition:self._keys] = [None] * (self._keys - self._partition)
+            cells[self._partition : self._keys] = [None] * (self._keys - self._partition)
         newest = -1 << 63
         left_out = 0
         kept = False
@@ -146,9 +153,9 @@ class RowPlan:
 
     def key(self, item: Item) -> int:
         """A hash of the row's key, the same as in ``trace``."""
-        key = item.raw[1:1 + self._keys]
+        key = item.raw[1 : 1 + self._keys]
         if item.static:
-            key = (*key[:self._partition], *[None] * (self._keys - self._partition))
+            key = (*key[: self._partition], *[None] * (self._keys - self._partition))
         return hash(repr(key))
 
     def trace(self, rows: Iterable[LogRow], traces: Traces) -> None:

@@ -4,6 +4,7 @@
 definitions since the table was made can be told at the first look. What a user-defined type looked like before it was altered
 can't: that is known from the look before, if there was one (``previous``).
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -105,7 +106,7 @@ def cdc_options(extension: bytes | None) -> CdcOptions:
             (length,) = struct.unpack_from("<I", extension, at)
             if at + 4 + length > len(extension):
                 raise Fatal(f"The CDC options of a table can't be read: {extension.hex()} ends too early")
-            texts.append(extension[at + 4:at + 4 + length].decode())
+            texts.append(extension[at + 4 : at + 4 + length].decode())
             at += 4 + length
     except (struct.error, UnicodeDecodeError) as error:
         raise Fatal(f"The CDC options of a table can't be read: {extension.hex()}: {error}") from error
@@ -143,14 +144,23 @@ def _ordered(columns: Sequence[Column]) -> tuple[Column, ...]:
     def place(column: Column) -> tuple[int, int, bytes]:
         keyed = column.kind in {"partition_key", "clustering"}
         return (_PLACES[column.kind], column.position if keyed else 0, column.name.encode())
+
     return tuple(sorted(columns, key=place))
 
 
 def _column(row: Mapping[str, Any], kind_of: Callable[[str], CqlType]) -> Column:
-    kind = cast('Literal["partition_key", "clustering", "static", "regular"]', _KINDS.get(row.get("kind") or "", "regular"))
+    kind = cast(
+        'Literal["partition_key", "clustering", "static", "regular"]', _KINDS.get(row.get("kind") or "", "regular")
+    )
     keyed = kind in {"partition_key", "clustering"}
-    return Column(row["column_name"], kind_of(row["type"]), kind, int(row.get("position") or 0) if keyed else -1,
-                  str(row.get("clustering_order") or "").lower() == "desc", int(row.get("added") or 0))
+    return Column(
+        row["column_name"],
+        kind_of(row["type"]),
+        kind,
+        int(row.get("position") or 0) if keyed else -1,
+        str(row.get("clustering_order") or "").lower() == "desc",
+        int(row.get("added") or 0),
+    )
 
 
 def history(table: TableId, rows: TableRows, previous: TableHistory | None = None, *, now_us: int = 0) -> TableHistory:
@@ -178,7 +188,9 @@ def history(table: TableId, rows: TableRows, previous: TableHistory | None = Non
             gone.append((_column(row, kind_of), int(row.get("dropped_time") or 0) * 1000))
         except UnknownType:
             continue  # a type that went with it: its cells can't be read any more either
-    created = min((column.added_us for column in current if column.kind == "partition_key" and column.added_us), default=0)
+    created = min(
+        (column.added_us for column in current if column.kind == "partition_key" and column.added_us), default=0
+    )
     options = cdc_options(_extension(rows.table, "cdc"))
     table_id = str(rows.table.get("id") or "")
     built = _told(table, current, gone, created, options, table_id)
@@ -188,17 +200,30 @@ def history(table: TableId, rows: TableRows, previous: TableHistory | None = Non
     return TableHistory(versions, created, rows.log_columns)
 
 
-def _told(table: TableId, current: Sequence[Column], gone: Sequence[tuple[Column, int]], created_us: int, options: CdcOptions,
-          table_id: str) -> list[TableVersion]:
+def _told(
+    table: TableId,
+    current: Sequence[Column],
+    gone: Sequence[tuple[Column, int]],
+    created_us: int,
+    options: CdcOptions,
+    table_id: str,
+) -> list[TableVersion]:
     """The definitions that follow from when columns were added and dropped."""
-    edges = {column.added_us for column in current if column.added_us > created_us and column.kind in {"static", "regular"}}
+    edges = {
+        column.added_us for column in current if column.added_us > created_us and column.kind in {"static", "regular"}
+    }
     edges |= {dropped for _, dropped in gone if dropped > created_us}
     found: list[TableVersion] = []
     for since in [0, *sorted(edges)]:
         at = max(since, created_us)
         there = {column.name: column for column, dropped in gone if dropped > at}
-        there.update({column.name: column for column in current
-                      if column.added_us <= at or column.kind in {"partition_key", "clustering"}})
+        there.update(
+            {
+                column.name: column
+                for column in current
+                if column.added_us <= at or column.kind in {"partition_key", "clustering"}
+            }
+        )
         columns = _ordered(list(there.values()))
         text = version_text(columns)
         if not found or found[-1].version != text:
@@ -206,8 +231,9 @@ def _told(table: TableId, current: Sequence[Column], gone: Sequence[tuple[Column
     return found
 
 
-def _merged(built: list[TableVersion], previous: TableHistory | None, created_us: int, rows: TableRows,
-            now_us: int) -> tuple[TableVersion, ...]:
+def _merged(
+    built: list[TableVersion], previous: TableHistory | None, created_us: int, rows: TableRows, now_us: int
+) -> tuple[TableVersion, ...]:
     if previous is None:
         return tuple(built)
     newest = built[-1]
@@ -225,7 +251,9 @@ def _merged(built: list[TableVersion], previous: TableHistory | None, created_us
     return (*previous.versions, replace(newest, since_us=since))
 
 
-async def load(session: CqlSession, table: TableId, previous: TableHistory | None = None, *, now_us: int = 0) -> TableHistory:
+async def load(
+    session: CqlSession, table: TableId, previous: TableHistory | None = None, *, now_us: int = 0
+) -> TableHistory:
     """Read a table's definitions.
 
     Args:
@@ -240,52 +268,82 @@ async def load(session: CqlSession, table: TableId, previous: TableHistory | Non
         Retriable: nodes are away, busy or too slow.
         Fatal: its definition is not understood.
     """
-    found = await session.query("SELECT id, extensions FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?",
-                                table, consistency=LOCAL)
+    found = await session.query(
+        "SELECT id, extensions FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?",
+        table,
+        consistency=LOCAL,
+    )
     if not found:
         raise TableUnavailable(table, "missing", await _missing(session, table))
-    log = await session.query("SELECT column_name FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?",
-                              (table.keyspace, log_name(table)), consistency=LOCAL)
+    log = await session.query(
+        "SELECT column_name FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?",
+        (table.keyspace, log_name(table)),
+        consistency=LOCAL,
+    )
     enabled = cdc_options(_extension(found[0], "cdc")).enabled
     if not log:
         # A table whose CDC was turned off keeps its log, and what is in it can still be read.
-        raise TableUnavailable(table, "no-log" if enabled else "disabled", _no_log(table) if enabled else disabled_text(table))
+        raise TableUnavailable(
+            table, "no-log" if enabled else "disabled", _no_log(table) if enabled else disabled_text(table)
+        )
     columns = await session.query(
         'SELECT column_name, kind, position, clustering_order, type, WRITETIME(type) AS "added" '
-        "FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?", table, consistency=LOCAL)
-    dropped = await session.query("SELECT * FROM system_schema.dropped_columns WHERE keyspace_name = ? AND table_name = ?",
-                                  table, consistency=LOCAL)
-    types = await session.query('SELECT type_name, field_names, field_types, WRITETIME(field_types) AS "changed" '
-                                "FROM system_schema.types WHERE keyspace_name = ?", (table.keyspace,), consistency=LOCAL)
-    return history(table, TableRows(found[0], columns, dropped, types, frozenset(row["column_name"] for row in log)), previous,
-                   now_us=now_us)
+        "FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?",
+        table,
+        consistency=LOCAL,
+    )
+    dropped = await session.query(
+        "SELECT * FROM system_schema.dropped_columns WHERE keyspace_name = ? AND table_name = ?",
+        table,
+        consistency=LOCAL,
+    )
+    types = await session.query(
+        'SELECT type_name, field_names, field_types, WRITETIME(field_types) AS "changed" '
+        "FROM system_schema.types WHERE keyspace_name = ?",
+        (table.keyspace,),
+        consistency=LOCAL,
+    )
+    return history(
+        table,
+        TableRows(found[0], columns, dropped, types, frozenset(row["column_name"] for row in log)),
+        previous,
+        now_us=now_us,
+    )
 
 
 def disabled_text(table: TableId) -> str:
     """Says that a table has no CDC, and how to turn it on."""
-    return (f"CDC is not enabled for {table}; enable it with: ALTER TABLE {qualified(table)} WITH cdc = "
-            "{'enabled': true}")
+    return (
+        f"CDC is not enabled for {table}; enable it with: ALTER TABLE {qualified(table)} WITH cdc = {{'enabled': true}}"
+    )
 
 
 def _no_log(table: TableId) -> str:
-    return (f"CDC is enabled for {table}, but its log table {table}{SUFFIX} is not there: it may have been dropped, or the "
-            "schema is not yet known to every node; if this goes on, set the table's cdc option to {'enabled': false} and to "
-            "true again")
+    return (
+        f"CDC is enabled for {table}, but its log table {table}{SUFFIX} is not there: it may have been dropped, or the "
+        "schema is not yet known to every node; if this goes on, set the table's cdc option to {'enabled': false} and to "
+        "true again"
+    )
 
 
 async def _missing(session: CqlSession, table: TableId) -> str:
     """Why a table was not found, with what it may have been meant to be."""
-    near = await session.query("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (table.keyspace,),
-                               consistency=LOCAL)
+    near = await session.query(
+        "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (table.keyspace,), consistency=LOCAL
+    )
     if near:
         hint = _hint(table.table, (row["table_name"] for row in near))
         return f"There is no table {table}{hint}; create it with CDC enabled, or correct scylla.table.names"
     keyspaces = await session.query("SELECT keyspace_name FROM system_schema.keyspaces", consistency=LOCAL)
     names = [row["keyspace_name"] for row in keyspaces]
     if table.keyspace in names:
-        return (f"There is no table {table}: keyspace {table.keyspace} has no tables; create it with CDC enabled, or correct "
-                "scylla.table.names")
-    return f"There is no keyspace {table.keyspace}{_hint(table.keyspace, names)}; create it, or correct scylla.table.names"
+        return (
+            f"There is no table {table}: keyspace {table.keyspace} has no tables; create it with CDC enabled, or correct "
+            "scylla.table.names"
+        )
+    return (
+        f"There is no keyspace {table.keyspace}{_hint(table.keyspace, names)}; create it, or correct scylla.table.names"
+    )
 
 
 def _hint(name: str, known: Any) -> str:

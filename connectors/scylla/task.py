@@ -1,4 +1,5 @@
 """A task of the Scylla connector: the groups of streams that it was given, read side by side."""
+
 from __future__ import annotations
 
 import asyncio
@@ -111,8 +112,9 @@ def _section(partition: Position) -> tuple[str, str, str]:
 class _Run:
     """One run of a task over one session."""
 
-    def __init__(self, task: ScyllaTask, session: CqlSession, options: ReadSettings, events: EventSettings,
-                 numbers: Mirror) -> None:
+    def __init__(
+        self, task: ScyllaTask, session: CqlSession, options: ReadSettings, events: EventSettings, numbers: Mirror
+    ) -> None:
         self._metrics = numbers
         self._context = task.context
         self._log = task.context.log
@@ -138,10 +140,13 @@ class _Run:
         if self._events.output_format == "ums":
             from connectors.scylla.events.ums_signals import UmsSignals
 
-            signals = UmsSignals(self._events, msgspec.json.decode(context.config[TASK_PARTS] or "{}", type=dict[str, str]))
+            signals = UmsSignals(
+                self._events, msgspec.json.decode(context.config[TASK_PARTS] or "{}", type=dict[str, str])
+            )
         hook = self._snapshot(signals)
-        reader = self._reader = Reader(session, self._options, self._metrics, self._log, refresh=self.refresh, hook=hook,
-                                       signals=signals)
+        reader = self._reader = Reader(
+            session, self._options, self._metrics, self._log, refresh=self.refresh, hook=hook, signals=signals
+        )
         if pulse is not None:
             self._known = pulse.version
             self._note(reader, pulse)
@@ -161,9 +166,18 @@ class _Run:
             return None
         from connectors.scylla.snapshot_hook import Snapshot
 
-        return Snapshot(self._session, self._options, self._context.offsets, self.groups, feed_of=self._feeds.__getitem__,
-                        refresh=self.refresh, now_ms=self._now_ms, task_metrics=self._metrics, log=self._log,
-                        signals=signals)
+        return Snapshot(
+            self._session,
+            self._options,
+            self._context.offsets,
+            self.groups,
+            feed_of=self._feeds.__getitem__,
+            refresh=self.refresh,
+            now_ms=self._now_ms,
+            task_metrics=self._metrics,
+            log=self._log,
+            signals=signals,
+        )
 
     def _now_ms(self) -> float:
         return self._reader.now_ms() if self._reader is not None else time.time() * 1000
@@ -179,8 +193,14 @@ class _Run:
             saved = saved_position(group, self._context.offsets)
             position = saved or first_position(group, kept_ms)
             if position.window_end_ms < kept_ms and group.generation.end_ms is None:
-                self._log.warning("%s: group %s stands %.0f s before now, and rows of its log expire after %d s: changes "
-                                  "between may be gone", table, group.name, (now_ms - position.window_start_ms) / 1000, ttl_s)
+                self._log.warning(
+                    "%s: group %s stands %.0f s before now, and rows of its log expire after %d s: changes "
+                    "between may be gone",
+                    table,
+                    group.name,
+                    (now_ms - position.window_start_ms) / 1000,
+                    ttl_s,
+                )
             states.append(GroupState(group, source_partition(group), position, unsaved=saved is None))
         return states
 
@@ -194,8 +214,9 @@ class _Run:
         lock = self._loading.setdefault(table, asyncio.Lock())
         async with lock:
             previous = self._histories.get(table)
-            history = self._histories[table] = await tables.load(self._session, table, previous,
-                                                                 now_us=int(time.time() * 1_000_000))
+            history = self._histories[table] = await tables.load(
+                self._session, table, previous, now_us=int(time.time() * 1_000_000)
+            )
             feed = self._feeds.get(table)
             if feed is None:
                 self._feeds[table] = TableFeed(table, history.versions, self._builder, history.log_columns)
@@ -256,8 +277,9 @@ class _Run:
                     else:
                         source = source or await discovery.vnode_source(self._session)
                         if section.start_ms not in ends:
-                            ends[section.start_ms] = await discovery.generation_end(self._session, table, section.start_ms,
-                                                                                    source)
+                            ends[section.start_ms] = await discovery.generation_end(
+                                self._session, table, section.start_ms, source
+                            )
                         end = ends[section.start_ms]
                 except Retriable as error:
                     self._log.debug("generations can't be read: %s", error)

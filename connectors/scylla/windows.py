@@ -1,4 +1,5 @@
 """Which stretch of time of a log is read next. Pure: no clock, no I/O. All times in ms since 1970-01-01 UTC."""
+
 from __future__ import annotations
 
 import struct
@@ -79,8 +80,15 @@ class Step:
     finished: bool = False
 
 
-def next_window(start_ms: int, safe_ms: int, width_ms: int, rules: WindowRules, *, end_ms: int | None = None,
-                not_after_ms: int | None = None) -> Step:
+def next_window(
+    start_ms: int,
+    safe_ms: int,
+    width_ms: int,
+    rules: WindowRules,
+    *,
+    end_ms: int | None = None,
+    not_after_ms: int | None = None,
+) -> Step:
     """The next window of streams that were read up to ``start_ms``.
 
     Args:

@@ -1,4 +1,5 @@
 """The conformance kit: what every connector must pass. For the tests of connectors, also those outside this project."""
+
 from typing import TYPE_CHECKING
 
 from connectors.testing.contexts import LogCapture, SavedOffsets
@@ -11,8 +12,17 @@ from connectors.testing.waivers import WAIVERS
 if TYPE_CHECKING:
     from connectors.testing.conformance import connector_conformance
 
-__all__ = ["DECLARATION_CHECKS", "WAIVERS", "Harness", "LogCapture", "Run", "SavedOffsets", "Unsupported",
-           "connector_conformance", "installed_connectors"]
+__all__ = [
+    "DECLARATION_CHECKS",
+    "WAIVERS",
+    "Harness",
+    "LogCapture",
+    "Run",
+    "SavedOffsets",
+    "Unsupported",
+    "connector_conformance",
+    "installed_connectors",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,5 @@
 """Finds calls that block the event loop by what they do, not by how long they take."""
+
 from __future__ import annotations
 
 import contextvars
@@ -14,10 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Audit events of calls that wait for a disk, a name server, another process or a clock.
-_BLOCKING: Final = frozenset({
-    "glob.glob", "open", "os.listdir", "os.scandir", "os.system", "shutil.copyfile", "socket.getaddrinfo",
-    "socket.gethostbyname", "sqlite3.connect", "subprocess.Popen", "time.sleep", "urllib.Request",
-})
+_BLOCKING: Final = frozenset(
+    {
+        "glob.glob",
+        "open",
+        "os.listdir",
+        "os.scandir",
+        "os.system",
+        "shutil.copyfile",
+        "socket.getaddrinfo",
+        "socket.gethostbyname",
+        "sqlite3.connect",
+        "subprocess.Popen",
+        "time.sleep",
+        "urllib.Request",
+    }
+)
 #: Reading these is the import system's or a traceback's work.
 _CODE: Final = (".py", ".pyc", ".so", ".pth", ".zip")
 

@@ -2,6 +2,7 @@
 
 None of them asserts how long something takes; waiting has deadlines, so that a promise that is broken ends the test.
 """
+
 # ruff: noqa: S101 - asserting is what a test kit does
 from __future__ import annotations
 
@@ -57,8 +58,9 @@ async def _history(run: Run, count: int, limit: float) -> list[tuple[SourceRecor
     return history
 
 
-def _same_continuation(got: Sequence[SourceRecord], wanted: Sequence[SourceRecord], harness: Harness, bound: int,
-                       where: str) -> None:
+def _same_continuation(
+    got: Sequence[SourceRecord], wanted: Sequence[SourceRecord], harness: Harness, bound: int, where: str
+) -> None:
     """Each sequence's records must go on as ``wanted``, after at most ``bound`` repetitions in all."""
     repeated = 0
     expected = by_sequence(wanted, harness)
@@ -69,7 +71,9 @@ def _same_continuation(got: Sequence[SourceRecord], wanted: Sequence[SourceRecor
         start = mine.index(theirs[0]) if theirs[0] in mine else 0
         repeated += start
         common = min(len(mine) - start, len(theirs))
-        assert mine[start:start + common] == theirs[:common], f"{where}: {partition} went on with {mine}, not with {theirs}"
+        assert mine[start : start + common] == theirs[:common], (
+            f"{where}: {partition} went on with {mine}, not with {theirs}"
+        )
     assert repeated <= bound, f"{where}: {repeated} records came before the ones that had to; allowed are {bound}"
 
 
@@ -95,13 +99,15 @@ async def resumes_from_every_offset(connector: Source, harness: Harness) -> None
     log = [record for record, _ in history]
     for number, (_, saved) in enumerate(history[:_RECORDS]):
         await harness.add(1)
-        following = log[number + 1:]
+        following = log[number + 1 :]
         async with Run(connector, config, offsets=saved.copy(), max_tasks=harness.max_tasks) as run:
             got = await run.read(len(following) + 1, harness.timeout)
         _same_continuation(got, following, harness, harness.duplicate_bound, f"resumed after record {number}")
         known = set(map(harness.identity, log))
         log += [record for record in got if harness.identity(record) not in known]
-        assert len(log) > len(following) + number + 1, f"resumed after record {number}: the record written then did not come"
+        assert len(log) > len(following) + number + 1, (
+            f"resumed after record {number}: the record written then did not come"
+        )
 
 
 async def a_crash_repeats_only_what_was_not_committed(connector: Source, harness: Harness) -> None:
@@ -173,7 +179,9 @@ async def reports_bad_input(connector: Source, harness: Harness) -> None:
     async with Run(connector, config, max_tasks=harness.max_tasks) as run:
         while len(records) < 6 or len(bad) < 2:
             taken = await run.take(harness.timeout)
-            assert taken is not None, f"{len(records)} of 6 records and {len(bad)} of 2 bad ones came; log:\n{run.log.text()}"
+            assert taken is not None, (
+                f"{len(records)} of 6 records and {len(bad)} of 2 bad ones came; log:\n{run.log.text()}"
+            )
             records += taken[1].records
             bad += taken[1].bad
     offsets = run.offsets
@@ -198,7 +206,9 @@ async def survives_a_schema_change(connector: Source, harness: Harness) -> None:
         await harness.change_schema()
         await harness.add(3)
         after = await run.read(3, harness.timeout)
-    assert after[-1].value_schema is None or after[-1].value_schema != before[0].value_schema, "the schema is still the old one"
+    assert after[-1].value_schema is None or after[-1].value_schema != before[0].value_schema, (
+        "the schema is still the old one"
+    )
 
 
 async def survives_an_outage_of_its_source(connector: Source, harness: Harness) -> None:
@@ -211,7 +221,9 @@ async def survives_an_outage_of_its_source(connector: Source, harness: Harness) 
             assert taken is None or not taken[1].bad, f"an outage is reported as bad records: {taken}"
         await harness.add(3)
         after = await run.read(3, harness.timeout)
-    assert not set(seen) & set(map(harness.identity, after)) or harness.duplicate_bound, "records came again after the outage"
+    assert not set(seen) & set(map(harness.identity, after)) or harness.duplicate_bound, (
+        "records came again after the outage"
+    )
 
 
 async def checks_altered_offsets(connector: Source, harness: Harness) -> None:
@@ -242,8 +254,11 @@ async def checks_altered_offsets(connector: Source, harness: Harness) -> None:
 async def keeps_secrets(connector: Source, harness: Harness) -> None:
     """Values of secret options are in no log line, no error and no representation."""
     passwords = [name for name, key in connector.config_def.keys.items() if key.secret]
-    secrets = [value for name, value in {**harness.config(), **harness.secrets()}.items()
-               if name in passwords or name in harness.secrets()]
+    secrets = [
+        value
+        for name, value in {**harness.config(), **harness.secrets()}.items()
+        if name in passwords or name in harness.secrets()
+    ]
     if passwords:
         assert secrets, f"the harness's configuration gives none of the secret options {', '.join(passwords)}"
     if not secrets:
@@ -255,7 +270,9 @@ async def keeps_secrets(connector: Source, harness: Harness) -> None:
         texts = [repr(run.context.config)]
     texts += [capture.text(), await _failure(connector, harness, capture)]
     for secret in secrets:
-        assert not any(secret in text for text in texts), "a secret value is shown in a log line, an error or a representation"
+        assert not any(secret in text for text in texts), (
+            "a secret value is shown in a log line, an error or a representation"
+        )
 
 
 async def _failure(connector: Source, harness: Harness, capture: LogCapture) -> str:
@@ -328,7 +345,9 @@ async def splits_its_work(connector: Source, harness: Harness) -> None:
     for most in (1, 2, 7):
         async with Run(connector, config, max_tasks=most) as run:
             first = await run.connector.task_configs(most)
-            assert first == await run.connector.task_configs(most), "task_configs gives other tasks when it is asked again"
+            assert first == await run.connector.task_configs(most), (
+                "task_configs gives other tasks when it is asked again"
+            )
             seen = list(map(harness.identity, await run.read(10, harness.timeout)))
             assert len(set(seen)) == len(seen), f"with {most} tasks records came twice: {seen}"
 
@@ -360,7 +379,9 @@ async def marks_transactions(connector: Source, harness: Harness) -> None:
         await harness.add(1)
         async with Run(connector, raw, offsets=offsets, max_tasks=1, boundary="connector") as run:
             again = await run.read(1, harness.timeout)
-        assert not set(map(harness.identity, again)) & set(map(harness.identity, committed)), "committed records came again"
+        assert not set(map(harness.identity, again)) & set(map(harness.identity, committed)), (
+            "committed records came again"
+        )
 
 
 async def says_what_it_guarantees(connector: Source, harness: Harness) -> None:
@@ -372,7 +393,9 @@ async def says_what_it_guarantees(connector: Source, harness: Harness) -> None:
     for name, key in connector.config_def.keys.items():
         if not key.required:
             continue
-        without = {option: value for option, value in harness.config().items() if option != name and option not in key.aliases}
+        without = {
+            option: value for option, value in harness.config().items() if option != name and option not in key.aliases
+        }
         try:
             connector.config_def.parse(without)
         except ConfigInvalid as error:
@@ -383,8 +406,23 @@ async def says_what_it_guarantees(connector: Source, harness: Harness) -> None:
 
 
 #: The checks by name.
-CHECKS: Final = {check.__name__: check for check in (
-    reads_everything_in_order, resumes_from_every_offset, a_crash_repeats_only_what_was_not_committed,
-    stops_and_goes_on_after_any_batch, holds_little_while_nobody_reads, reports_bad_input, survives_a_schema_change,
-    survives_an_outage_of_its_source, checks_altered_offsets, keeps_secrets, ends_when_cancelled, never_blocks_the_event_loop,
-    splits_its_work, marks_transactions, says_what_it_guarantees)}
+CHECKS: Final = {
+    check.__name__: check
+    for check in (
+        reads_everything_in_order,
+        resumes_from_every_offset,
+        a_crash_repeats_only_what_was_not_committed,
+        stops_and_goes_on_after_any_batch,
+        holds_little_while_nobody_reads,
+        reports_bad_input,
+        survives_a_schema_change,
+        survives_an_outage_of_its_source,
+        checks_altered_offsets,
+        keeps_secrets,
+        ends_when_cancelled,
+        never_blocks_the_event_loop,
+        splits_its_work,
+        marks_transactions,
+        says_what_it_guarantees,
+    )
+}

@@ -1,4 +1,5 @@
 """One call that makes the conformance tests of a connector. Needs pytest, and no plugin of it."""
+
 from __future__ import annotations
 
 import asyncio
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 _LIMIT = 180.0
 
 
-def connector_conformance(connector: type[SourceConnector], *, harness: Callable[[Path], Harness],
-                          waivers: Mapping[str, str] | None = None) -> type[Any]:
+def connector_conformance(
+    connector: type[SourceConnector], *, harness: Callable[[Path], Harness], waivers: Mapping[str, str] | None = None
+) -> type[Any]:
     """A test class with one test for each promise a connector makes.
 
     Assign it to a name that pytest collects::
@@ -41,7 +43,9 @@ def connector_conformance(connector: type[SourceConnector], *, harness: Callable
     reasons = dict(waivers or {})
     unknown = reasons.keys() - CHECKS.keys() - DECLARATION_CHECKS.keys()
     if unknown:
-        raise ValueError(f"no such checks: {', '.join(sorted(unknown))}; there are {', '.join([*CHECKS, *DECLARATION_CHECKS])}")
+        raise ValueError(
+            f"no such checks: {', '.join(sorted(unknown))}; there are {', '.join([*CHECKS, *DECLARATION_CHECKS])}"
+        )
     if not all(reasons.values()):
         raise ValueError("a waiver needs a reason")
     members: dict[str, Any] = {"__doc__": f"What every connector must do, for {connector.__name__}."}
@@ -52,8 +56,12 @@ def connector_conformance(connector: type[SourceConnector], *, harness: Callable
     return type(f"Test{connector.__name__}Conformance", (), members)
 
 
-def _behaviour(connector: type[SourceConnector], harness: Callable[[Path], Harness],
-               check: Callable[[type[SourceConnector], Harness], Awaitable[None]], reason: str | None) -> Callable[..., None]:
+def _behaviour(
+    connector: type[SourceConnector],
+    harness: Callable[[Path], Harness],
+    check: Callable[[type[SourceConnector], Harness], Awaitable[None]],
+    reason: str | None,
+) -> Callable[..., None]:
     async def run(source: Harness) -> None:
         await source.start()
         try:
@@ -85,8 +93,9 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
         loop.close()
 
 
-def _declaration(connector: type[SourceConnector], check: Callable[[type[SourceConnector]], Iterable[str]],
-                 reason: str | None) -> Callable[..., None]:
+def _declaration(
+    connector: type[SourceConnector], check: Callable[[type[SourceConnector]], Iterable[str]], reason: str | None
+) -> Callable[..., None]:
     def assert_none() -> None:
         problems = list(check(connector))
         if problems:
@@ -106,7 +115,9 @@ def _judge(run: Callable[[], None], reason: str | None) -> None:
         run()
     except Unsupported:
         if reason is None:
-            pytest.fail("the harness can't do what this check needs: write that method, or waive the check with a reason")
+            pytest.fail(
+                "the harness can't do what this check needs: write that method, or waive the check with a reason"
+            )
         pytest.xfail(reason)
     except AssertionError:
         if reason is None:

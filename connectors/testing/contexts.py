@@ -1,4 +1,5 @@
 """The runtime's side of the contract, in memory: what a connector and its tasks are given in a test."""
+
 from __future__ import annotations
 
 import json
@@ -86,7 +87,9 @@ class RecordedMetrics:
     def _check(self, name: str, kind: str) -> None:
         declared = self._declared.get(name)
         if declared is None or declared[0] != kind:
-            raise AssertionError(f"metric {name} is used as a {kind} but declared as {declared}; see SourceConnector.metrics")
+            raise AssertionError(
+                f"metric {name} is used as a {kind} but declared as {declared}; see SourceConnector.metrics"
+            )
 
 
 class LogCapture(logging.Handler):
@@ -116,8 +119,16 @@ def logger(name: str, capture: LogCapture) -> logging.LoggerAdapter[logging.Logg
 class MemoryTaskContext:
     """A ``TaskContext``."""
 
-    def __init__(self, connector: str, task: int, config: Config, offsets: SavedOffsets, metrics: RecordedMetrics,
-                 log: logging.LoggerAdapter[logging.Logger], transaction_boundary: str = "") -> None:
+    def __init__(
+        self,
+        connector: str,
+        task: int,
+        config: Config,
+        offsets: SavedOffsets,
+        metrics: RecordedMetrics,
+        log: logging.LoggerAdapter[logging.Logger],
+        transaction_boundary: str = "",
+    ) -> None:
         self.connector = connector
         self.task = task
         self.config = config
@@ -130,8 +141,9 @@ class MemoryTaskContext:
 class MemoryConnectorContext:
     """A ``ConnectorContext`` that counts what the connector asks for."""
 
-    def __init__(self, connector: str, config: Config, offsets: SavedOffsets,
-                 log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self, connector: str, config: Config, offsets: SavedOffsets, log: logging.LoggerAdapter[logging.Logger]
+    ) -> None:
         self.connector = connector
         self.config = config
         self.offsets: OffsetReader = offsets

@@ -1,4 +1,5 @@
 """What can be said about a connector from its declarations alone: pure, for single connectors and for the whole fleet."""
+
 from __future__ import annotations
 
 import inspect
@@ -19,12 +20,31 @@ _METRIC: Final = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*\Z|debezium_metrics_
 _VERSION: Final = re.compile(r"\d+(\.\d+)+")
 _SECRET: Final = re.compile(r"(^|[._-])(password|passwd|secret|token|credentials?|private[._-]?key)\Z")
 #: Properties that the runtime reads; a connector's option of that name would be read by both.
-_RESERVED: Final = frozenset({
-    "name", "connector.class", "connector.plugin.version", "tasks.max", "tasks.max.enforce", "key.converter", "value.converter",
-    "header.converter", "transforms", "predicates", "config.action.reload", "errors.tolerance", "errors.retry.timeout",
-    "errors.retry.delay.max.ms", "errors.log.enable", "errors.log.include.messages", "exactly.once.support",
-    "transaction.boundary", "transaction.boundary.interval.ms", "offsets.storage.topic", "topic.creation.groups",
-})
+_RESERVED: Final = frozenset(
+    {
+        "name",
+        "connector.class",
+        "connector.plugin.version",
+        "tasks.max",
+        "tasks.max.enforce",
+        "key.converter",
+        "value.converter",
+        "header.converter",
+        "transforms",
+        "predicates",
+        "config.action.reload",
+        "errors.tolerance",
+        "errors.retry.timeout",
+        "errors.retry.delay.max.ms",
+        "errors.log.enable",
+        "errors.log.include.messages",
+        "exactly.once.support",
+        "transaction.boundary",
+        "transaction.boundary.interval.ms",
+        "offsets.storage.topic",
+        "topic.creation.groups",
+    }
+)
 #: Suffix of a name -> the unit it stands for.
 _SUFFIXES: Final = {".ms": "ms", ".bytes": "bytes", ".seconds": "s"}
 
@@ -124,7 +144,9 @@ def _complaints(key: ConfigKey, value: object, what: str) -> Iterator[str]:
 def _round_trip(key: ConfigKey) -> Iterator[str]:
     if key.type is ConfigType.PASSWORD:
         return
-    text = ",".join(map(java_string, key.default)) if isinstance(key.default, list | tuple) else java_string(key.default)
+    text = (
+        ",".join(map(java_string, key.default)) if isinstance(key.default, list | tuple) else java_string(key.default)
+    )
     try:
         again = parse_value(key, text)
     except ConfigInvalid as error:

@@ -1,4 +1,5 @@
 """Runs a connector in this process against the contract, without a worker and without Kafka."""
+
 from __future__ import annotations
 
 import asyncio
@@ -46,9 +47,17 @@ class Run:
         watch: note blocking calls of the connector in ``blocking``.
     """
 
-    def __init__(self, connector: type[SourceConnector], config: Mapping[str, str], *, offsets: SavedOffsets | None = None,
-                 max_tasks: int = 1, boundary: str = "", capture: LogCapture | None = None,
-                 watch: bool = False) -> None:
+    def __init__(
+        self,
+        connector: type[SourceConnector],
+        config: Mapping[str, str],
+        *,
+        offsets: SavedOffsets | None = None,
+        max_tasks: int = 1,
+        boundary: str = "",
+        capture: LogCapture | None = None,
+        watch: bool = False,
+    ) -> None:
         self.offsets = offsets if offsets is not None else SavedOffsets()
         self.log = capture if capture is not None else LogCapture()
         self.tasks: list[SourceTask] = []
@@ -75,8 +84,9 @@ class Run:
         await self._make_tasks()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.stop()
 
     async def _run(self, call: Coroutine[Any, Any, T]) -> T:
@@ -90,8 +100,19 @@ class Run:
         self.tasks = []
         for number, own in enumerate(self._configs):
             config = self._class.config_def.parse({**self._raw, **own})
-            self.tasks.append(self._class.task_class(MemoryTaskContext(
-                "conformance", number, config, self.offsets, self.metrics, logger(f"task-{number}", self.log), self._boundary)))
+            self.tasks.append(
+                self._class.task_class(
+                    MemoryTaskContext(
+                        "conformance",
+                        number,
+                        config,
+                        self.offsets,
+                        self.metrics,
+                        logger(f"task-{number}", self.log),
+                        self._boundary,
+                    )
+                )
+            )
         self._generators = [self._begin(task) for task in self.tasks]
         self._done = set()
 
@@ -152,8 +173,7 @@ class Run:
                 await self.reconfigure()
             for number, generator in enumerate(self._generators):
                 if number not in self._pending and number not in self._done:
-                    self._pending[number] = asyncio.get_running_loop().create_task(
-                        _next(generator), context=self._code)
+                    self._pending[number] = asyncio.get_running_loop().create_task(_next(generator), context=self._code)
             left = end - asyncio.get_running_loop().time()
             if left <= 0:
                 return None
@@ -161,8 +181,9 @@ class Run:
                 await asyncio.sleep(min(left, _RETRY_PAUSE))
                 continue
             # In short waits, because the connector may ask for other tasks meanwhile.
-            ended, _ = await asyncio.wait(self._pending.values(), timeout=min(left, 0.1),
-                                          return_when=asyncio.FIRST_COMPLETED)
+            ended, _ = await asyncio.wait(
+                self._pending.values(), timeout=min(left, 0.1), return_when=asyncio.FIRST_COMPLETED
+            )
             for number in sorted(number for number, future in self._pending.items() if future in ended):
                 batch = await self._outcome(number, self._pending.pop(number))
                 if batch is not None:
@@ -193,7 +214,9 @@ class Run:
         while len(records) < count:
             taken = await self.take(max(0.0, end - asyncio.get_running_loop().time()))
             if taken is None:
-                raise AssertionError(f"{len(records)} of {count} records came within {limit:g} s; log:\n{self.log.text()}")
+                raise AssertionError(
+                    f"{len(records)} of {count} records came within {limit:g} s; log:\n{self.log.text()}"
+                )
             records += taken[1].records
         return records
 

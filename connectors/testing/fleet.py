@@ -1,4 +1,5 @@
 """All connectors that are installed, as the worker finds them."""
+
 from __future__ import annotations
 
 from importlib.metadata import distributions, entry_points
@@ -35,7 +36,12 @@ def _loaded(path: Iterable[str] | None) -> dict[str, type[SourceConnector | JobC
     if path is None:
         points = list(entry_points(group=GROUP))
     else:
-        points = [point for package in distributions(path=list(path)) for point in package.entry_points if point.group == GROUP]
+        points = [
+            point
+            for package in distributions(path=list(path))
+            for point in package.entry_points
+            if point.group == GROUP
+        ]
     for point in points:
         connector = point.load()
         if not (isinstance(connector, type) and issubclass(connector, (SourceConnector, JobConnector))):

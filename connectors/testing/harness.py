@@ -1,4 +1,5 @@
 """What the tests of a connector supply: a source they can write to."""
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -70,8 +71,17 @@ class Harness(ABC):
 
     def identity(self, record: SourceRecord) -> str:
         """All of a record that is the same whenever it is read, as text; different for different records."""
-        return repr((position_key(record.source_partition), position_key(record.source_offset), record.topic, record.partition,
-                     record.key, record.value, [(header.key, header.value) for header in record.headers]))
+        return repr(
+            (
+                position_key(record.source_partition),
+                position_key(record.source_offset),
+                record.topic,
+                record.partition,
+                record.key,
+                record.value,
+                [(header.key, header.value) for header in record.headers],
+            )
+        )
 
     def identity_of_bad(self, bad: BadRecord) -> str:
         """All of a bad record that is the same whenever it is read, as text; different for different ones."""

@@ -1,4 +1,5 @@
 """Whether values are what their schemas say (the table in ``connectors.schema``), and batches what the contract says."""
+
 from __future__ import annotations
 
 from decimal import Decimal
@@ -12,8 +13,14 @@ if TYPE_CHECKING:
 
 _BITS: Final = {Type.INT8: 7, Type.INT16: 15, Type.INT32: 31, Type.INT64: 63}
 _CLASSES: Final[dict[Type, type[Any]]] = {
-    Type.FLOAT32: float, Type.FLOAT64: float, Type.BOOLEAN: bool, Type.STRING: str, Type.BYTES: bytes, Type.ARRAY: list,
-    Type.MAP: dict, Type.STRUCT: dict,
+    Type.FLOAT32: float,
+    Type.FLOAT64: float,
+    Type.BOOLEAN: bool,
+    Type.STRING: str,
+    Type.BYTES: bytes,
+    Type.ARRAY: list,
+    Type.MAP: dict,
+    Type.STRUCT: dict,
 }
 
 
@@ -22,7 +29,9 @@ def mismatch(schema: Schema | None, value: Any, where: str = "value") -> str | N
     if schema is None:
         return _schemaless(value, where)
     if value is None:
-        return None if schema.optional or schema.default is not None else f"{where} is null but its schema is not optional"
+        return (
+            None if schema.optional or schema.default is not None else f"{where} is null but its schema is not optional"
+        )
     bits = _BITS.get(schema.type)
     if bits is not None:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -39,13 +48,20 @@ def mismatch(schema: Schema | None, value: Any, where: str = "value") -> str | N
         unknown = value.keys() - {member.name for member in schema.fields}
         if unknown:
             return f"{where} has fields that its schema lacks: {', '.join(sorted(unknown))}"
-        return _first(mismatch(member.schema, value.get(member.name), f"{where}.{member.name}") for member in schema.fields)
+        return _first(
+            mismatch(member.schema, value.get(member.name), f"{where}.{member.name}") for member in schema.fields
+        )
     if schema.type is Type.ARRAY:
         return _first(mismatch(schema.value_schema, item, f"{where}[{index}]") for index, item in enumerate(value))
     if schema.type is Type.MAP:
-        return _first(problem for key, item in value.items()
-                      for problem in (mismatch(schema.key_schema, key, f"{where}, key {key!r}"),
-                                      mismatch(schema.value_schema, item, f"{where}[{key!r}]")))
+        return _first(
+            problem
+            for key, item in value.items()
+            for problem in (
+                mismatch(schema.key_schema, key, f"{where}, key {key!r}"),
+                mismatch(schema.value_schema, item, f"{where}[{key!r}]"),
+            )
+        )
     return None
 
 
@@ -73,10 +89,15 @@ def batch_problem(batch: Batch) -> str | None:
         return f"a batch has {len(batch.records)} records; the runtime wants at most a few thousand"
     if batch.transaction not in {"", "commit", "abort"}:
         return f"Batch.transaction is {batch.transaction!r}"
-    return (_first(map(_record_problem, batch.records)) or _first(map(_bad_problem, batch.bad))
-            or _first(_position_problem(partition, "a source partition") or
-                      (None if offset is None else _position_problem(offset, "a source offset"))
-                      for partition, offset in batch.offsets))
+    return (
+        _first(map(_record_problem, batch.records))
+        or _first(map(_bad_problem, batch.bad))
+        or _first(
+            _position_problem(partition, "a source partition")
+            or (None if offset is None else _position_problem(offset, "a source offset"))
+            for partition, offset in batch.offsets
+        )
+    )
 
 
 def _record_problem(record: SourceRecord) -> str | None:
@@ -84,10 +105,13 @@ def _record_problem(record: SourceRecord) -> str | None:
         return f"a record's topic is {record.topic!r}"
     if record.timestamp is not None and (not isinstance(record.timestamp, int) or record.timestamp < 0):
         return f"a record's timestamp is {record.timestamp!r}; it must be milliseconds since the epoch or None"
-    return (_position_problem(record.source_partition, "a source partition")
-            or _position_problem(record.source_offset, "a source offset")
-            or mismatch(record.key_schema, record.key, "key") or mismatch(record.value_schema, record.value)
-            or _first(mismatch(header.schema, header.value, f"header {header.key}") for header in record.headers))
+    return (
+        _position_problem(record.source_partition, "a source partition")
+        or _position_problem(record.source_offset, "a source offset")
+        or mismatch(record.key_schema, record.key, "key")
+        or mismatch(record.value_schema, record.value)
+        or _first(mismatch(header.schema, header.value, f"header {header.key}") for header in record.headers)
+    )
 
 
 def _bad_problem(bad: BadRecord) -> str | None:
@@ -96,8 +120,9 @@ def _bad_problem(bad: BadRecord) -> str | None:
     raw: object = bad.raw
     if not isinstance(raw, bytes):
         return f"a bad record's raw input is a {type(raw).__name__}, not bytes"
-    return (_position_problem(bad.source_partition, "a source partition")
-            or _position_problem(bad.source_offset, "a source offset"))
+    return _position_problem(bad.source_partition, "a source partition") or _position_problem(
+        bad.source_offset, "a source offset"
+    )
 
 
 def _position_problem(position: object, what: str) -> str | None:

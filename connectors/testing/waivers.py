@@ -1,4 +1,5 @@
 """What the connectors of this project can't pass, and why. The table may only shrink; a waiver that is not needed fails."""
+
 from __future__ import annotations
 
 from types import MappingProxyType
@@ -8,10 +9,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Connector (its entry-point name) -> check -> reason.
-WAIVERS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({
-    "file": {"survives_a_schema_change": "lines of text have one schema, whatever is in them"},
-    "datagen": {
-        "survives_a_schema_change": "the schema is the configuration's and does not change while a task runs",
-        "survives_an_outage_of_its_source": "there is no source that could be away",
-    },
-})
+WAIVERS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "file": {"survives_a_schema_change": "lines of text have one schema, whatever is in them"},
+        "datagen": {
+            "survives_a_schema_change": "the schema is the configuration's and does not change while a task runs",
+            "survives_an_outage_of_its_source": "there is no source that could be away",
+        },
+    }
+)

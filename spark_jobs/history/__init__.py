@@ -2,6 +2,7 @@
 
 ``read``, ``snapshot``, ``zipper`` and ``register`` are what users of a notebook need; pyspark is imported when one is called.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

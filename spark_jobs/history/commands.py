@@ -1,4 +1,5 @@
 """``millrace job snapshot|zipper|compact``: history as files, from the command line. Each starts a Spark session of its own."""
+
 from __future__ import annotations
 
 import argparse
@@ -27,7 +28,9 @@ _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 def _parser(command: str, text: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"millrace job {command}", description=text)
-    parser.add_argument("where", metavar="FILE|PATH", help="a job file with sink.type=files, or the directory of its tables")
+    parser.add_argument(
+        "where", metavar="FILE|PATH", help="a job file with sink.type=files, or the directory of its tables"
+    )
     parser.add_argument("--table", metavar="NS", help="one table: its namespace or directory; * matches any text")
     parser.add_argument("--master", default="local[*]", help="Spark master (default: %(default)s)")
     return parser
@@ -35,10 +38,16 @@ def _parser(command: str, text: str) -> argparse.ArgumentParser:
 
 def _output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="PATH", help="write there (a new directory); without it rows are printed")
-    parser.add_argument("--format", choices=_FORMATS, default=None,
-                        help="of the output: default parquet; printed rows: json lines, or table")
+    parser.add_argument(
+        "--format",
+        choices=_FORMATS,
+        default=None,
+        help="of the output: default parquet; printed rows: json lines, or table",
+    )
     parser.add_argument("--limit", type=int, default=None, help="print that many rows at most")
-    parser.add_argument("--key", default=None, metavar="A,B", help="columns that tell rows apart, instead of the primary key")
+    parser.add_argument(
+        "--key", default=None, metavar="A,B", help="columns that tell rows apart, instead of the primary key"
+    )
     parser.add_argument("--version", type=int, default=None, help="of the table's log (default: the newest)")
 
 
@@ -65,8 +74,12 @@ def _session(name: str, master: str, path: str, config: Config | None) -> SparkS
 
     conf = {f"spark.{key}": value for key, value in config.prefixed("spark.").items()} if config is not None else {}
     conf.pop("spark.master", None)
-    session = build_session(f"millrace-{name}", master=master, conf={"spark.log.level": "ERROR", **conf},
-                            extra_jars=("delta",) if _is_delta(path, config) else ())
+    session = build_session(
+        f"millrace-{name}",
+        master=master,
+        conf={"spark.log.level": "ERROR", **conf},
+        extra_jars=("delta",) if _is_delta(path, config) else (),
+    )
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -84,15 +97,21 @@ def snapshot(argv: Sequence[str]) -> int:
     from spark_jobs.history import reader
 
     parser = _parser("snapshot", "A table as it was at a time (rows with ums_ts_ up to it) or up to an ums_id_.")
-    parser.add_argument("--at", default=None, metavar="TIME|ID",
-                        help="2026-11-21T10:00:00Z (without an offset: UTC) or an ums_id_ (digits); default: all")
+    parser.add_argument(
+        "--at",
+        default=None,
+        metavar="TIME|ID",
+        help="2026-11-21T10:00:00Z (without an offset: UTC) or an ums_id_ (digits); default: all",
+    )
     _output(parser)
     arguments = parser.parse_args(list(argv))
     at = None if arguments.at is None else reader.parse_at(arguments.at)
     path, config = location(arguments.where)
     spark = _session("snapshot", arguments.master, path, config)
     try:
-        frame = reader.snapshot(spark, path, arguments.table, at=at, key=_columns(arguments.key), version=arguments.version)
+        frame = reader.snapshot(
+            spark, path, arguments.table, at=at, key=_columns(arguments.key), version=arguments.version
+        )
         _deliver(frame, arguments)
     finally:
         spark.stop()
@@ -148,11 +167,21 @@ def _deliver(frame: DataFrame, arguments: argparse.Namespace) -> None:
 
 def compact(argv: Sequence[str]) -> int:
     """``millrace job compact``: merge small files, whatever their age; may run beside the job. Returns the exit code."""
-    parser = _parser("compact", "Merges small files up to the target size, whatever their age, and deletes what no reader "
-                                "needs any more. May run beside the job that writes; readers don't notice.")
-    parser.add_argument("--target-size", default=None, metavar="BYTES", help="128m, 1g, ...; default: the job's rolling size")
-    parser.add_argument("--retention", type=int, default=None, metavar="MS",
-                        help="how long replaced files stay for readers (default: the job's, or an hour); 0: nobody reads now")
+    parser = _parser(
+        "compact",
+        "Merges small files up to the target size, whatever their age, and deletes what no reader "
+        "needs any more. May run beside the job that writes; readers don't notice.",
+    )
+    parser.add_argument(
+        "--target-size", default=None, metavar="BYTES", help="128m, 1g, ...; default: the job's rolling size"
+    )
+    parser.add_argument(
+        "--retention",
+        type=int,
+        default=None,
+        metavar="MS",
+        help="how long replaced files stay for readers (default: the job's, or an hour); 0: nobody reads now",
+    )
     arguments = parser.parse_args(list(argv))
     path, config = location(arguments.where)
     plan = Rolling() if config is None else options.rolling_of(config)
@@ -164,8 +193,11 @@ def compact(argv: Sequence[str]) -> int:
     try:
         from spark_jobs.history import reader
 
-        tables = reader.find_tables(spark, path) if arguments.table is None else [
-            reader.one_table(spark, path, arguments.table)]
+        tables = (
+            reader.find_tables(spark, path)
+            if arguments.table is None
+            else [reader.one_table(spark, path, arguments.table)]
+        )
         if not tables:
             raise ConfigInvalid(f"{path}: there are no tables there")
         for table in tables:
@@ -214,5 +246,10 @@ def compact_table(spark: SparkSession, found: Found, plan: Rolling, config: Conf
     done.add(upkeep.show(table, plan.retention, writer))
     done.add(upkeep.vacuum(table, plan.retention, writer))
     upkeep.write_manifest(table)
-    return {**reader.describe(spark, found), "merged": done.inputs, "into": done.outputs, "brought_into_sight": done.shown,
-            "deleted": done.deleted}
+    return {
+        **reader.describe(spark, found),
+        "merged": done.inputs,
+        "into": done.outputs,
+        "brought_into_sight": done.shown,
+        "deleted": done.deleted,
+    }

@@ -4,6 +4,7 @@ Each append is one Delta commit. Its ``userMetadata`` holds our progress (offset
 counter is also its ``txnVersion`` under ``txnAppId``, so that of two drivers that append the same Delta accepts one. Spark's
 batch id is not used for that: it begins anew when a checkpoint is lost, and Delta would then drop new rows in silence.
 """
+
 from __future__ import annotations
 
 import math
@@ -79,9 +80,14 @@ def progress(spark: SparkSession, path: str) -> Progress:
 
 def _newest(spark: SparkSession, path: str, after: int) -> tuple[Progress | None, dict[str, str]]:
     """Our newest commit above version ``after`` with its figures; None where there is none."""
-    rows = spark.sql(f"DESCRIBE HISTORY {quoted(path)}").where(
-        (f.col("version") > after) & f.col("userMetadata").startswith('{"millrace":')
-    ).orderBy(f.col("version").desc()).select("version", "userMetadata", "operationMetrics").limit(1).collect()
+    rows = (
+        spark.sql(f"DESCRIBE HISTORY {quoted(path)}")
+        .where((f.col("version") > after) & f.col("userMetadata").startswith('{"millrace":'))
+        .orderBy(f.col("version").desc())
+        .select("version", "userMetadata", "operationMetrics")
+        .limit(1)
+        .collect()
+    )
     for row in rows:
         found = msgspec.convert(msgspec.json.decode(row["userMetadata"])["millrace"], type=Progress)
         found.version = row["version"]
@@ -95,9 +101,17 @@ def own_columns(spark: SparkSession, path: str, rows: DataFrame) -> list[Column]
     return [column(name) for name in rows.columns if name not in levels]
 
 
-def append(spark: SparkSession, path: str, changes: Sequence[TableChanges],
-           ranges: Mapping[tuple[str, int], tuple[int, int]], *, job: str, writing: Writing, source: str = "",
-           known: Progress) -> tuple[Appended, Progress]:
+def append(
+    spark: SparkSession,
+    path: str,
+    changes: Sequence[TableChanges],
+    ranges: Mapping[tuple[str, int], tuple[int, int]],
+    *,
+    job: str,
+    writing: Writing,
+    source: str = "",
+    known: Progress,
+) -> tuple[Appended, Progress]:
     """Append the changes of one batch; what is in already of its ranges is left out. Blocks: runs jobs.
 
     Args:
@@ -121,7 +135,8 @@ def append(spark: SparkSession, path: str, changes: Sequence[TableChanges],
             return Appended(replayed=True), known
         rows = _rows(spark, path, changes, behind_)
         buckets = writing.layout.bucket_columns(
-            f.current_timestamp() if writing.by_processing_time else f.col("ums_ts_"))
+            f.current_timestamp() if writing.by_processing_time else f.col("ums_ts_")
+        )
         for name, expression in buckets:
             rows = rows.withColumn(name, expression)
         records = sum(after - first for first, after in ranges.values())
@@ -131,21 +146,31 @@ def append(spark: SparkSession, path: str, changes: Sequence[TableChanges],
         there, metrics = _newest(spark, path, known.version)
         if there is not None and there.nonce == done.nonce:
             open_storage(spark, path).replace(_SIDE, msgspec.json.encode(there))
-            return Appended(rows=int(metrics.get("numOutputRows", 0)), files=int(metrics.get("numFiles", 0)),
-                            bytes=int(metrics.get("numOutputBytes", 0))), there
+            return Appended(
+                rows=int(metrics.get("numOutputRows", 0)),
+                files=int(metrics.get("numFiles", 0)),
+                bytes=int(metrics.get("numOutputBytes", 0)),
+            ), there
         # Another driver appended under the same counter: Delta took one of the two; look again what is in.
         known = progress(spark, path)
 
 
-def _next(known: Progress, changes: Sequence[TableChanges], ranges: Mapping[tuple[str, int], tuple[int, int]],
-          source: str) -> Progress:
+def _next(
+    known: Progress, changes: Sequence[TableChanges], ranges: Mapping[tuple[str, int], tuple[int, int]], source: str
+) -> Progress:
     offsets = msgspec.convert(msgspec.to_builtins(known.offsets), type=dict[str, Offsets])
     for (topic, partition), (_, after) in ranges.items():
         mine = offsets.setdefault(source, {}).setdefault(topic, {})
         mine[str(partition)] = max(mine.get(str(partition), 0), after)
     keys = [tuple(column.name for column in each.schema.key) for each in changes if each.schema.key]
-    return Progress(known.counter + 1, -1, uuid.uuid4().hex, offsets, keys[-1] if keys else known.keys,
-                    tuple(dict.fromkeys((*known.namespaces, *(each.schema.namespace for each in changes)))))
+    return Progress(
+        known.counter + 1,
+        -1,
+        uuid.uuid4().hex,
+        offsets,
+        keys[-1] if keys else known.keys,
+        tuple(dict.fromkeys((*known.namespaces, *(each.schema.namespace for each in changes)))),
+    )
 
 
 def _write(rows: DataFrame, path: str, levels: Sequence[str], done: Progress, job: str, writing: Writing) -> None:
@@ -156,12 +181,15 @@ def _write(rows: DataFrame, path: str, levels: Sequence[str], done: Progress, jo
         writer = writer.option("compression", writing.compression)
     try:
         writer.option("txnAppId", f"millrace:{job}").option("txnVersion", done.counter).option(
-            "userMetadata", msgspec.json.encode({"millrace": done}).decode()).save(path)
+            "userMetadata", msgspec.json.encode({"millrace": done}).decode()
+        ).save(path)
     except AnalysisException as error:
         raise Fatal(f"Delta table {path}: {error}") from error
 
 
-def _rows(spark: SparkSession, path: str, changes: Sequence[TableChanges], known: Mapping[tuple[str, int], int]) -> DataFrame:
+def _rows(
+    spark: SparkSession, path: str, changes: Sequence[TableChanges], known: Mapping[tuple[str, int], int]
+) -> DataFrame:
     levels: list[str] = []
     schema: StructType | None = None
     if exists(spark, path):
@@ -183,14 +211,17 @@ def _rows(spark: SparkSession, path: str, changes: Sequence[TableChanges], known
     return rows
 
 
-def _look_up(spark: SparkSession, path: str, changes: Sequence[TableChanges], known: Mapping[tuple[str, int], int]) -> None:
+def _look_up(
+    spark: SparkSession, path: str, changes: Sequence[TableChanges], known: Mapping[tuple[str, int], int]
+) -> None:
     table = spark.read.format("delta").load(path)
 
     def between(low: int | None, high: int | None) -> DataFrame:
         if low is None or high is None:
             return table
-        return table.where((f.col("ums_ts_") >= f.timestamp_micros(f.lit(low)))
-                           & (f.col("ums_ts_") <= f.timestamp_micros(f.lit(high))))
+        return table.where(
+            (f.col("ums_ts_") >= f.timestamp_micros(f.lit(low))) & (f.col("ums_ts_") <= f.timestamp_micros(f.lit(high)))
+        )
 
     look_up(path, [each.frame for each in changes], known, between)
 

@@ -1,4 +1,5 @@
 """How rows become files of each format and come back the same: options, and what CSV and Avro can't hold."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -18,22 +19,42 @@ if TYPE_CHECKING:
 FORMATS: Final = ("parquet", "json", "csv", "avro")
 
 #: RFC 4180: doubled quotes, line ends allowed inside quotes; empty field = null, "" = empty string.
-_CSV: Final = {**TIMES, "header": "true", "quote": '"', "escape": '"', "nullValue": "", "emptyValue": "",
-               "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false", "lineSep": "\n"}
+_CSV: Final = {
+    **TIMES,
+    "header": "true",
+    "quote": '"',
+    "escape": '"',
+    "nullValue": "",
+    "emptyValue": "",
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+    "lineSep": "\n",
+}
 _WRITE: Final[dict[str, dict[str, str]]] = {
-    "parquet": {}, "avro": {}, "json": {**TIMES},
+    "parquet": {},
+    "avro": {},
+    "json": {**TIMES},
     "csv": {**_CSV, "emptyValue": '""'},
 }
 _READ: Final[dict[str, dict[str, str]]] = {
-    "parquet": {}, "avro": {}, "json": {**TIMES, "mode": "FAILFAST", "lineSep": "\n"},
+    "parquet": {},
+    "avro": {},
+    "json": {**TIMES, "mode": "FAILFAST", "lineSep": "\n"},
     # Spark takes a field for null that equals nullValue, quoted or not; its parser gives nullValue for empty fields without
     # quotes only. So the value must be one that no text has.
     "csv": {**_CSV, "multiLine": "true", "mode": "FAILFAST", "maxCharsPerColumn": "-1", "nullValue": "\0null\0"},
 }
 
 
-def write(frame: DataFrame, path: str, kind: str, *, partitions: Sequence[str] = (), compression: str | None = None,
-          mode: str = "append") -> None:
+def write(
+    frame: DataFrame,
+    path: str,
+    kind: str,
+    *,
+    partitions: Sequence[str] = (),
+    compression: str | None = None,
+    mode: str = "append",
+) -> None:
     """Write ``frame`` into the new directory ``path``. Blocks: runs a job."""
     writer = encoded(frame, kind).write.format(kind).mode(mode).options(**_WRITE[kind])
     writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
@@ -44,8 +65,15 @@ def write(frame: DataFrame, path: str, kind: str, *, partitions: Sequence[str] =
     writer.save(path)
 
 
-def load(spark: SparkSession, paths: Sequence[str], kind: str, schema: StructType, *, only: Sequence[str] | None = None,
-         file: str = "") -> DataFrame:
+def load(
+    spark: SparkSession,
+    paths: Sequence[str],
+    kind: str,
+    schema: StructType,
+    *,
+    only: Sequence[str] | None = None,
+    file: str = "",
+) -> DataFrame:
     """The rows of ``paths`` (full addresses of files, all of ``schema``); lazy.
 
     Args:
@@ -56,10 +84,18 @@ def load(spark: SparkSession, paths: Sequence[str], kind: str, schema: StructTyp
         only: these columns only.
         file: add a column of that name with the file's address.
     """
-    reader = spark.read.format(kind).options(**_READ[kind]).schema(stored_schema(schema, kind)).option("__globPaths__", "false")
+    reader = (
+        spark.read.format(kind)
+        .options(**_READ[kind])
+        .schema(stored_schema(schema, kind))
+        .option("__globPaths__", "false")
+    )
     frame = reader.load(list(paths))
-    columns = [_decoded(field) if kind == "csv" else column(field.name) for field in schema.fields
-               if only is None or field.name in only]
+    columns = [
+        _decoded(field) if kind == "csv" else column(field.name)
+        for field in schema.fields
+        if only is None or field.name in only
+    ]
     if file:
         columns.append(f.col("_metadata.file_path").alias(file))
     return frame.select(*columns)
@@ -74,8 +110,12 @@ def stored_schema(schema: StructType, kind: str) -> StructType:
     """What a file of ``kind`` holds of ``schema``: the same, but that CSV keeps nested values as JSON text."""
     if kind != "csv":
         return schema
-    return StructType([StructField(field.name, StringType() if _textual(field.dataType) else field.dataType, nullable=True)
-                       for field in schema.fields])
+    return StructType(
+        [
+            StructField(field.name, StringType() if _textual(field.dataType) else field.dataType, nullable=True)
+            for field in schema.fields
+        ]
+    )
 
 
 def encoded(frame: DataFrame, kind: str) -> DataFrame:
@@ -108,21 +148,40 @@ def _textual(kind: DataType) -> bool:
 def conform(frame: DataFrame, schema: StructType) -> DataFrame:
     """``frame`` with exactly the columns of ``schema``: missing ones null, narrower types widened, inside structs too; lazy."""
     known = {field.name: (f.col(f"c{number}"), field.dataType) for number, field in enumerate(frame.schema.fields)}
-    return numbered(frame, len(known)).select(*[
-        (_conformed(*known[field.name], field.dataType) if field.name in known
-         else f.lit(None).cast(field.dataType)).alias(field.name) for field in schema.fields])
+    return numbered(frame, len(known)).select(
+        *[
+            (
+                _conformed(*known[field.name], field.dataType)
+                if field.name in known
+                else f.lit(None).cast(field.dataType)
+            ).alias(field.name)
+            for field in schema.fields
+        ]
+    )
 
 
 def _conformed(value: Column, have: DataType, want: DataType) -> Column:
     if isinstance(want, StructType) and isinstance(have, StructType) and have != want:
         inner = {field.name: field.dataType for field in have.fields}
-        parts = [(_conformed(value.getField(field.name), inner[field.name], field.dataType) if field.name in inner
-                  else f.lit(None).cast(field.dataType)).alias(field.name) for field in want.fields]
+        parts = [
+            (
+                _conformed(value.getField(field.name), inner[field.name], field.dataType)
+                if field.name in inner
+                else f.lit(None).cast(field.dataType)
+            ).alias(field.name)
+            for field in want.fields
+        ]
         return f.when(value.isNotNull(), f.struct(*parts))
     if isinstance(want, ArrayType) and isinstance(have, ArrayType) and have.elementType != want.elementType:
         return f.transform(value, lambda each: _conformed(each, have.elementType, want.elementType))
     if isinstance(want, MapType) and isinstance(have, MapType) and have != want:
-        return f.map_from_entries(f.transform(f.map_entries(value), lambda each: f.struct(
-            _conformed(each["key"], have.keyType, want.keyType).alias("key"),
-            _conformed(each["value"], have.valueType, want.valueType).alias("value"))))
+        return f.map_from_entries(
+            f.transform(
+                f.map_entries(value),
+                lambda each: f.struct(
+                    _conformed(each["key"], have.keyType, want.keyType).alias("key"),
+                    _conformed(each["value"], have.valueType, want.valueType).alias("value"),
+                ),
+            )
+        )
     return value if have == want else value.cast(want)

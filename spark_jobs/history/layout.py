@@ -4,6 +4,7 @@ Levels are separated by ``/``. The first ones name the table's directory, from i
 ``exact`` or text with ``{placeholders}``. The rest are partition directories ``name=value`` of the time: ``date``, ``hour``,
 ``month``, ``year``, ``name={a pattern of Java's DateTimeFormatter}`` or ``name={column:a column of the table}``.
 """
+
 from __future__ import annotations
 
 import re
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 PARTS: Final = ("datastore", "instance", "database", "table", "version", "database_partition", "table_partition")
 #: Words for time levels: directory name and pattern.
 _TIMES: Final = {
-    "year": ("ums_year_", "yyyy"), "month": ("ums_month_", "yyyy-MM"),
-    "date": ("ums_date_", "yyyy-MM-dd"), "hour": ("ums_hour_", "HH"),
+    "year": ("ums_year_", "yyyy"),
+    "month": ("ums_month_", "yyyy-MM"),
+    "date": ("ums_date_", "yyyy-MM-dd"),
+    "hour": ("ums_hour_", "HH"),
 }
 _TABLE_WORDS: Final = {"namespace": "{namespace}", "exact": "{exact}"}
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
@@ -61,8 +64,10 @@ class Layout:
 
         from spark_jobs.frames import column
 
-        return [(level.name, f.date_format(time, level.pattern) if level.pattern else column(level.column))
-                for level in self.levels]
+        return [
+            (level.name, f.date_format(time, level.pattern) if level.pattern else column(level.column))
+            for level in self.levels
+        ]
 
 
 def name_parts(namespace: str) -> dict[str, str]:
@@ -74,8 +79,13 @@ def name_parts(namespace: str) -> dict[str, str]:
     if len(parts) == len(PARTS):
         found = dict(zip(PARTS, parts, strict=True))
         return {**found, "exact": namespace, "namespace": ".".join(parts[:4] + parts[5:])}
-    return {**dict.fromkeys(PARTS, ""), "table": parts[-1], "database": ".".join(parts[:-1]),
-            "exact": namespace, "namespace": namespace}
+    return {
+        **dict.fromkeys(PARTS, ""),
+        "table": parts[-1],
+        "database": ".".join(parts[:-1]),
+        "exact": namespace,
+        "namespace": namespace,
+    }
 
 
 def parse(text: str) -> Layout:
@@ -110,13 +120,19 @@ def _level(text: str, level: str) -> Level:
     name, equals, value = level.partition("=")
     match = _PLACEHOLDER.fullmatch(value)
     if not equals or not _NAME.fullmatch(name) or match is None:
-        raise _wrong(text, level, "a level is one of namespace, exact, year, month, date, hour, text with {database} and the "
-                                  "like for the table's directory, name={yyyyMMdd} or name={column:country}")
+        raise _wrong(
+            text,
+            level,
+            "a level is one of namespace, exact, year, month, date, hour, text with {database} and the "
+            "like for the table's directory, name={yyyyMMdd} or name={column:country}",
+        )
     inner = match[1]
     if inner.startswith("column:") and inner != "column:":
         return Level(name, column=inner.removeprefix("column:"))
     if not _PATTERN.fullmatch(inner):
-        raise _wrong(text, level, f"{inner!r} is not a time pattern (letters y M d H m s, and - _ . or 'text' between them)")
+        raise _wrong(
+            text, level, f"{inner!r} is not a time pattern (letters y M d H m s, and - _ . or 'text' between them)"
+        )
     return Level(name, pattern=inner)
 
 

@@ -4,6 +4,7 @@ Version n is ``_log/<n>.json``, made atomically and never changed; the state of 
 ``_log/<n>.checkpoint.json`` is the state after entry n, so that older entries may go. Writers are optimistic: who finds the
 next version taken reads it and decides again.
 """
+
 from __future__ import annotations
 
 import re
@@ -228,8 +229,10 @@ class Log:
                 return found
             if last:  # a checkpoint that was listed may be trimmed before it is read; a newer one is there then
                 break
-        raise Fatal(f"{self._storage.uri(LOG)}: version {version if version is not None else 'newest'} of the table can't be "
-                    "read: it never was, or it is older than the retention")
+        raise Fatal(
+            f"{self._storage.uri(LOG)}: version {version if version is not None else 'newest'} of the table can't be "
+            "read: it never was, or it is older than the retention"
+        )
 
     def _load(self, version: int | None) -> State | None:
         entries: set[int] = set()
@@ -303,8 +306,11 @@ class Log:
         """
         kept = -1
         listed = self._storage.names(LOG)
-        versions = [(int(match[1]), bool(match[2]), status) for status in listed
-                    if (match := _NAME.fullmatch(status.name.rpartition("/")[2])) is not None]
+        versions = [
+            (int(match[1]), bool(match[2]), status)
+            for status in listed
+            if (match := _NAME.fullmatch(status.name.rpartition("/")[2])) is not None
+        ]
         for version, checkpoint, status in versions:
             if checkpoint and status.modified <= before:
                 kept = max(kept, version)
@@ -327,7 +333,9 @@ def decode_entry(data: bytes, version: int) -> Entry:
     try:
         return msgspec.json.decode(data, type=Entry)
     except msgspec.DecodeError as error:
-        raise Fatal(f"log entry {version} is damaged ({error}): restore {_entry_name(version)} from a backup") from error
+        raise Fatal(
+            f"log entry {version} is damaged ({error}): restore {_entry_name(version)} from a backup"
+        ) from error
 
 
 def decode_state(data: bytes) -> State:
@@ -339,7 +347,9 @@ def decode_state(data: bytes) -> State:
     try:
         state = msgspec.json.decode(data, type=State)
     except msgspec.DecodeError as error:
-        raise Fatal(f"a checkpoint of the log is damaged ({error}): delete it if the entries before it are there") from error
+        raise Fatal(
+            f"a checkpoint of the log is damaged ({error}): delete it if the entries before it are there"
+        ) from error
     if state.form > FORM:
         raise Fatal(f"the table's log is of form {state.form}, this reader knows {FORM}: use the release that wrote it")
     return state

@@ -3,6 +3,7 @@
 Every DataFrame here is bound to one version of the log when it is made: what is written, rolled or compacted afterwards changes
 nothing in it, for as long as the retention keeps replaced files.
 """
+
 from __future__ import annotations
 
 import re
@@ -96,13 +97,25 @@ def one_table(spark: SparkSession | None, path: str, table: str | None = None) -
         ConfigInvalid: there is none, or there are several; the message lists what there is.
     """
     tables = find_tables(spark, path)
-    chosen = tables if table is None else [
-        each for each in tables if each.name == table or any(_same(name, table) for name in (each.name, *each.namespaces))]
+    chosen = (
+        tables
+        if table is None
+        else [
+            each
+            for each in tables
+            if each.name == table or any(_same(name, table) for name in (each.name, *each.namespaces))
+        ]
+    )
     if len(chosen) == 1:
         return chosen[0]
     there = ", ".join(each.name for each in tables) or "none"
-    wanted = f"no table {table!r}" if table is not None and not chosen else \
-        f"{len(chosen)} tables match {table!r}" if table is not None else f"{len(tables)} tables, so --table is needed"
+    wanted = (
+        f"no table {table!r}"
+        if table is not None and not chosen
+        else f"{len(chosen)} tables match {table!r}"
+        if table is not None
+        else f"{len(tables)} tables, so --table is needed"
+    )
     raise ConfigInvalid(f"{path}: {wanted}; there are: {there}")
 
 
@@ -119,8 +132,10 @@ def rows_of(spark: SparkSession, storage: Storage, state: State, files: Iterable
     by_form: dict[tuple[str, int], list[str]] = defaultdict(list)
     for file in sorted(files, key=lambda each: each.path):
         by_form[file.format, file.schema].append(storage.uri(file.path))
-    frames = [formats.conform(formats.load(spark, paths, kind, from_json(state.schemas[index])), schema)
-              for (kind, index), paths in sorted(by_form.items())]
+    frames = [
+        formats.conform(formats.load(spark, paths, kind, from_json(state.schemas[index])), schema)
+        for (kind, index), paths in sorted(by_form.items())
+    ]
     if not frames:
         return spark.createDataFrame([], schema)
     whole = frames[0]
@@ -135,8 +150,15 @@ def current_files(path: str, *, spark: SparkSession | None = None, version: int 
     return [storage.uri(name) for name in sorted(Log(storage).load(version).files)]
 
 
-def read(spark: SparkSession, path: str, table: str | None = None, *, version: int | None = None,
-         since: datetime | None = None, until: datetime | None = None) -> DataFrame:
+def read(
+    spark: SparkSession,
+    path: str,
+    table: str | None = None,
+    *,
+    version: int | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> DataFrame:
     """The history of a table: every change, with its UMS columns. Lazy, bound to one version.
 
     Args:
@@ -151,12 +173,25 @@ def read(spark: SparkSession, path: str, table: str | None = None, *, version: i
         ConfigInvalid: no such table.
         Fatal: no such version.
     """
-    return _read(spark, one_table(spark, path, table), version=version, low=_micros(since),
-                 high=None if until is None else (_micros(until) or 0) - 1, high_id=None)
+    return _read(
+        spark,
+        one_table(spark, path, table),
+        version=version,
+        low=_micros(since),
+        high=None if until is None else (_micros(until) or 0) - 1,
+        high_id=None,
+    )
 
 
-def _read(spark: SparkSession, table: Found, *, version: int | None = None, low: int | None = None, high: int | None = None,
-          high_id: int | None = None) -> DataFrame:
+def _read(
+    spark: SparkSession,
+    table: Found,
+    *,
+    version: int | None = None,
+    low: int | None = None,
+    high: int | None = None,
+    high_id: int | None = None,
+) -> DataFrame:
     from pyspark.sql import functions as f
 
     if table.delta:
@@ -178,13 +213,20 @@ def _read(spark: SparkSession, table: Found, *, version: int | None = None, low:
     return whole if high_id is None else whole.where(f.col("ums_id_") <= high_id)
 
 
-def prune(files: Iterable[File], *, low: int | None = None, high: int | None = None, high_id: int | None = None) -> list[File]:
+def prune(
+    files: Iterable[File], *, low: int | None = None, high: int | None = None, high_id: int | None = None
+) -> list[File]:
     """The files that can hold rows with ``low <= ums_ts_ <= high`` (µs) and ``ums_id_ <= high_id``. Pure."""
+
     def can(file: File) -> bool:
         if (low is not None or high is not None) and file.min_ts is None:
             return False
-        return not ((low is not None and (file.max_ts or 0) < low) or (high is not None and (file.min_ts or 0) > high)
-                    or (high_id is not None and (file.min_id is None or file.min_id > high_id)))
+        return not (
+            (low is not None and (file.max_ts or 0) < low)
+            or (high is not None and (file.min_ts or 0) > high)
+            or (high_id is not None and (file.min_id is None or file.min_id > high_id))
+        )
+
     return [file for file in files if can(file)]
 
 
@@ -214,13 +256,22 @@ def parse_at(text: str) -> datetime | int:
 def _keys(table: Found, key: Sequence[str] | None) -> list[str]:
     found = list(key or table.keys)
     if not found:
-        raise ConfigInvalid(f"{table.name}: the source gave no primary key: say with key=[...] (--key a,b) which columns tell "
-                            "rows apart")
+        raise ConfigInvalid(
+            f"{table.name}: the source gave no primary key: say with key=[...] (--key a,b) which columns tell "
+            "rows apart"
+        )
     return found
 
 
-def snapshot(spark: SparkSession, path: str, table: str | None = None, *, at: datetime | int | None = None,
-             key: Sequence[str] | None = None, version: int | None = None) -> DataFrame:
+def snapshot(
+    spark: SparkSession,
+    path: str,
+    table: str | None = None,
+    *,
+    at: datetime | int | None = None,
+    key: Sequence[str] | None = None,
+    version: int | None = None,
+) -> DataFrame:
     """The table as it was: per key the row with the largest ``ums_id_`` among those up to ``at``, without deleted ones. Lazy.
 
     Args:
@@ -235,8 +286,13 @@ def snapshot(spark: SparkSession, path: str, table: str | None = None, *, at: da
         ConfigInvalid: no such table, or no key is known.
     """
     found = one_table(spark, path, table)
-    rows = _read(spark, found, version=version, high=_micros(at) if isinstance(at, datetime) else None,
-                 high_id=at if isinstance(at, int) else None)
+    rows = _read(
+        spark,
+        found,
+        version=version,
+        high=_micros(at) if isinstance(at, datetime) else None,
+        high_id=at if isinstance(at, int) else None,
+    )
     return newest(rows, _keys(found, key))
 
 
@@ -252,9 +308,13 @@ def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
     whole = f.struct(*[column(name) for name in rows.columns])
     by_key = rows.where(f.col("ums_op_") != "b").groupBy(
-        *[column(name).alias(f"key_{index}_") for index, name in enumerate(key)])
-    return by_key.agg(f.max_by(whole, _order()).alias("row_")).where(f.col("row_.ums_op_") != "d").select(
-        *[f.col("row_").getField(name).alias(name) for name in rows.columns])
+        *[column(name).alias(f"key_{index}_") for index, name in enumerate(key)]
+    )
+    return (
+        by_key.agg(f.max_by(whole, _order()).alias("row_"))
+        .where(f.col("row_.ums_op_") != "d")
+        .select(*[f.col("row_").getField(name).alias(name) for name in rows.columns])
+    )
 
 
 def _order() -> Column:
@@ -263,8 +323,14 @@ def _order() -> Column:
     return f.struct("ums_id_", "kafka_offset_", "ums_uid_")
 
 
-def zipper(spark: SparkSession, path: str, table: str | None = None, *, key: Sequence[str] | None = None,
-           version: int | None = None) -> DataFrame:
+def zipper(
+    spark: SparkSession,
+    path: str,
+    table: str | None = None,
+    *,
+    key: Sequence[str] | None = None,
+    version: int | None = None,
+) -> DataFrame:
     """Every version that a row ever had, with the time it was valid: ``valid_from <= T < valid_to`` (null: still). Lazy.
 
     The rows valid at T are exactly those of ``snapshot(at=T)``. ``is_current`` tells the newest, not deleted versions. A
@@ -290,12 +356,16 @@ def zipped(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     # A later change counts from its own ums_ts_ on, so the first of the later ones ends this version.
     ended = once.withColumn("end_", f.min("ums_ts_").over(later)).withColumn("more_", f.count(f.lit(1)).over(later))
     return ended.where(f.col("ums_op_") != "d").select(
-        *[column(name) for name in rows.columns], f.col("ums_ts_").alias(VALID_FROM),
-        f.when(f.col("more_") > 0, f.greatest("end_", "ums_ts_")).alias(VALID_TO), (f.col("more_") == 0).alias(IS_CURRENT))
+        *[column(name) for name in rows.columns],
+        f.col("ums_ts_").alias(VALID_FROM),
+        f.when(f.col("more_") > 0, f.greatest("end_", "ums_ts_")).alias(VALID_TO),
+        (f.col("more_") == 0).alias(IS_CURRENT),
+    )
 
 
-def register(spark: SparkSession, path: str, *, tables: Sequence[str] | None = None,
-             key: Sequence[str] | None = None) -> list[str]:
+def register(
+    spark: SparkSession, path: str, *, tables: Sequence[str] | None = None, key: Sequence[str] | None = None
+) -> list[str]:
     """Make SQL views of the tables below ``path``; their names. Bound to the newest version: call again to see newer rows.
 
     Per table: ``<table>_history`` (all changes), ``<table>_current``, ``<table>_zipper`` and the table function
@@ -304,7 +374,9 @@ def register(spark: SparkSession, path: str, *, tables: Sequence[str] | None = N
     """
     found = find_tables(spark, path) if tables is None else [one_table(spark, path, each) for each in tables]
     made: list[str] = []
-    for each, name in zip(found, view_names([_short(table) for table in found], [table.name for table in found]), strict=True):
+    for each, name in zip(
+        found, view_names([_short(table) for table in found], [table.name for table in found]), strict=True
+    ):
         rows = _read(spark, each)
         rows.createOrReplaceTempView(f"{name}_history")
         made.append(f"{name}_history")
@@ -323,9 +395,11 @@ def _at_function(spark: SparkSession, name: str, rows: DataFrame) -> str:
     # Of Python's and Java's texts of a type only this one quotes the members of structs.
     sql_type = spark.sparkContext._jvm.org.apache.spark.sql.types.DataType.fromJson  # type: ignore[union-attr]  # noqa: SLF001
     types = ", ".join(f"{quoted(field.name)} {sql_type(field.dataType.json()).sql()}" for field in rows.schema.fields)
-    return (f"CREATE OR REPLACE TEMPORARY FUNCTION {name}_at(at TIMESTAMP) RETURNS TABLE ({types}) RETURN "  # noqa: S608
-            f"SELECT {columns} FROM {name}_zipper WHERE {VALID_FROM} <= {name}_at.at "
-            f"AND ({VALID_TO} IS NULL OR {name}_at.at < {VALID_TO})")
+    return (
+        f"CREATE OR REPLACE TEMPORARY FUNCTION {name}_at(at TIMESTAMP) RETURNS TABLE ({types}) RETURN "  # noqa: S608
+        f"SELECT {columns} FROM {name}_zipper WHERE {VALID_FROM} <= {name}_at.at "
+        f"AND ({VALID_TO} IS NULL OR {name}_at.at < {VALID_TO})"
+    )
 
 
 def _short(table: Found) -> str:
@@ -336,6 +410,7 @@ def _short(table: Found) -> str:
 
 def view_names(short: Sequence[str], full: Sequence[str]) -> list[str]:
     """SQL names of tables: ``short`` ones where they differ, else from ``full``. Pure."""
+
     def plain(text: str) -> str:
         name = re.sub(r"[^a-z0-9_]", "_", text.lower())
         return name if name[:1].isalpha() else f"t_{name}"
@@ -347,6 +422,12 @@ def view_names(short: Sequence[str], full: Sequence[str]) -> list[str]:
 def describe(spark: SparkSession, table: Found) -> dict[str, Any]:
     """What a command prints of a table: files, rows, bytes, small files, offsets."""
     state = Log(open_storage(spark, table.path)).load()
-    return {"table": table.name, "version": state.version, "files": len(state.files), "rows": state.rows,
-            "bytes": sum(file.bytes for file in state.files.values()),
-            "small_files": sum(file.small for file in state.files.values()), "offsets": state.offsets}
+    return {
+        "table": table.name,
+        "version": state.version,
+        "files": len(state.files),
+        "rows": state.rows,
+        "bytes": sum(file.bytes for file in state.files.values()),
+        "small_files": sum(file.small for file in state.files.values()),
+        "offsets": state.offsets,
+    }

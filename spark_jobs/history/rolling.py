@@ -3,6 +3,7 @@
 Terms: a *bucket* is one partition directory. *Small* files hold one batch each and are out of sight; *rolling* merges a
 bucket's small files into finished ones. *Compaction* merges finished files that are still below the target size.
 """
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -106,5 +107,10 @@ def expired(removed: Mapping[str, int], retention: int, now: int) -> list[str]:
 
 def presentable(state: State, retention: int, now: int) -> list[File]:
     """Merged files whose inputs no reader of ours needs any more: they may take the inputs' place in sight."""
-    return [file for file in state.files.values() if file.merged and not _claimed(state, file.path)
-            and all(now - state.removed.get(path, 0) >= retention for path in file.replaces)]
+    return [
+        file
+        for file in state.files.values()
+        if file.merged
+        and not _claimed(state, file.path)
+        and all(now - state.removed.get(path, 0) >= retention for path in file.replaces)
+    ]

@@ -1,4 +1,5 @@
 """How a table's schema grows: new columns, wider types; anything else is refused. No I/O, no session."""
+
 from __future__ import annotations
 
 import re
@@ -66,8 +67,10 @@ def _numbers(one: DataType, other: DataType) -> DataType | None:
     if FloatType in kinds and kinds <= {FloatType, ByteType, ShortType}:
         return FloatType()
     if DecimalType in kinds and kinds <= {DecimalType, *_DIGITS}:
-        pairs = [(each.precision, each.scale) if isinstance(each, DecimalType) else (_DIGITS[type(each)], 0)
-                 for each in (one, other)]
+        pairs = [
+            (each.precision, each.scale) if isinstance(each, DecimalType) else (_DIGITS[type(each)], 0)
+            for each in (one, other)
+        ]
         scale = max(each[1] for each in pairs)
         digits = max(each[0] - each[1] for each in pairs)
         return DecimalType(digits + scale, scale) if digits + scale <= _MAX_DIGITS else None
@@ -87,8 +90,11 @@ def _structs(one: StructType, other: StructType) -> StructType | None:
         if kind is None:
             return None
         fields.append(StructField(field.name, kind, nullable=True))
-    fields += [StructField(field.name, _plain(field.dataType), nullable=True) for field in other.fields
-               if field.name not in one.names]
+    fields += [
+        StructField(field.name, _plain(field.dataType), nullable=True)
+        for field in other.fields
+        if field.name not in one.names
+    ]
     return StructType(fields)
 
 
@@ -102,13 +108,17 @@ def name_problem(table: str, kind: str, schema: StructType) -> str:
     """
     pair = twins(schema.names)
     if pair is not None:
-        return (f"table {table}: columns {pair[0]} and {pair[1]} differ only in upper and lower case, which files can't hold: "
-                "rename or drop one in the source, or rename it on its way (transform ReplaceField)")
+        return (
+            f"table {table}: columns {pair[0]} and {pair[1]} differ only in upper and lower case, which files can't hold: "
+            "rename or drop one in the source, or rename it on its way (transform ReplaceField)"
+        )
     allowed = _ALLOWED.get(kind)
     for field in schema.fields:
         if allowed is not None and not allowed.fullmatch(field.name):
-            return (f"table {table} has a column {field.name!r}, and files of {kind} can't hold that name: rename it in the "
-                    "source or on its way (transform ReplaceField), or write another sink.files.format")
+            return (
+                f"table {table} has a column {field.name!r}, and files of {kind} can't hold that name: rename it in the "
+                "source or on its way (transform ReplaceField), or write another sink.files.format"
+            )
         for inner in _structs_in(field.dataType):
             problem = name_problem(f"{table}, column {field.name}", kind, inner)
             if problem:
@@ -141,11 +151,15 @@ def evolve(table: str, known: StructType | None, new: StructType, system: Sequen
                 raise Fatal(
                     f"table {table}: column {field.name} is {field.dataType.simpleString()} in the files and "
                     f"{new[field.name].dataType.simpleString()} in new rows, and no type holds both without loss. Write to "
-                    "another sink.files.path, or to a directory per table version (sink.files.partition.by=exact/...)")
+                    "another sink.files.path, or to a directory per table version (sink.files.partition.by=exact/...)"
+                )
             kind = wider
         fields.append(StructField(field.name, kind, nullable=True))
-    fields += [StructField(field.name, _plain(field.dataType), nullable=True) for field in new.fields
-               if field.name not in known.names]
+    fields += [
+        StructField(field.name, _plain(field.dataType), nullable=True)
+        for field in new.fields
+        if field.name not in known.names
+    ]
     problem = name_problem(table, "parquet", StructType(fields))
     if problem:
         raise Fatal(problem)

@@ -4,6 +4,7 @@ The log needs one thing that file systems differ in: *make this file with this c
 Local: a hard link (``link(2)`` fails on a taken name; a rename would replace it). HDFS, viewfs, ABFS: FileContext's rename
 without OVERWRITE. Object stores (S3A, GCS): a create that refuses at close when the name is taken (conditional put).
 """
+
 from __future__ import annotations
 
 import os
@@ -202,8 +203,13 @@ class HadoopStorage:
             target = self._target()
         self._scheme = str(target.toUri().getScheme())
         #: Checksum files beside each log entry are of no use.
-        self._plain = self._fs.getRawFileSystem() if hasattr(self._fs, "getRawFileSystem") and self._scheme == "file" \
-            and str(self._root.toUri().getScheme()) == "file" else self._fs
+        self._plain = (
+            self._fs.getRawFileSystem()
+            if hasattr(self._fs, "getRawFileSystem")
+            and self._scheme == "file"
+            and str(self._root.toUri().getScheme()) == "file"
+            else self._fs
+        )
         rename = getattr(jvm.org.apache.hadoop.fs, "Options$Rename")
         self._none = gateway.new_array(rename, 1)
         self._none[0] = rename.NONE
@@ -267,8 +273,9 @@ class HadoopStorage:
 
     def _create(self, path: Any, data: bytes) -> bool:
         with _translated(f"commit {path.toString()}") as outcome:
-            stream = self._fs.createFile(path).overwrite(False).opt(
-                "fs.option.create.conditional.overwrite", True).build()
+            stream = (
+                self._fs.createFile(path).overwrite(False).opt("fs.option.create.conditional.overwrite", True).build()
+            )
             stream.write(bytearray(data))
             stream.close()
             return True
@@ -305,8 +312,7 @@ class HadoopStorage:
     def copy(self, source: str, target: str) -> None:
         """See ``Storage``."""
         with _translated(f"copy {self.uri(source)}") as outcome:
-            self._file_util.copy(
-                self._fs, self._path(source), self._fs, self._path(target), False, True, self._conf)
+            self._file_util.copy(self._fs, self._path(source), self._fs, self._path(target), False, True, self._conf)
         if outcome.missing:
             raise FileNotFoundError(self.uri(source))
 
@@ -320,8 +326,12 @@ class HadoopStorage:
         """See ``Storage``."""
         path = self._path(name)
         with _translated(f"delete {self.uri(name)}"):
-            if not recursive and self._fs.exists(path) and self._fs.getFileStatus(path).isDirectory() \
-                    and len(self._fs.listStatus(path)) > 0:
+            if (
+                not recursive
+                and self._fs.exists(path)
+                and self._fs.getFileStatus(path).isDirectory()
+                and len(self._fs.listStatus(path)) > 0
+            ):
                 return False
             return bool(self._fs.delete(path, recursive))
         return False

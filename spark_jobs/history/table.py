@@ -1,4 +1,5 @@
 """One table of history: appends that are in exactly once. Upkeep (rolling, compaction, vacuum) is in ``upkeep``."""
+
 from __future__ import annotations
 
 import logging
@@ -53,8 +54,9 @@ class Table:
         clock: ms since 1970.
     """
 
-    def __init__(self, spark: SparkSession, storage: Storage, *, interval: int = 50,
-                 clock: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self, spark: SparkSession, storage: Storage, *, interval: int = 50, clock: Callable[[], int] = now_ms
+    ) -> None:
         self.spark = spark
         self.storage = storage
         self.clock = clock
@@ -82,8 +84,10 @@ class Table:
         """
         state = self.log.state()
         if writer.job and state.epochs.get(writer.job) != writer.epoch:
-            raise Fenced(f"{self.storage.root}: another run of job {writer.job} has taken the table: two drivers of one job "
-                         "run; stop one of them")
+            raise Fenced(
+                f"{self.storage.root}: another run of job {writer.job} has taken the table: two drivers of one job "
+                "run; stop one of them"
+            )
         return state
 
     def finish_all(self, writer: Writer) -> None:
@@ -106,9 +110,21 @@ class Table:
         while str(version) in self.guard(writer).prepared:
             entry = Entry("abort", self.clock(), closes=version)
             if complete:
-                entry = Entry(plan.operation, self.clock(), job=plan.job, epoch=plan.epoch, batch=plan.batch,
-                              source=plan.source, ranges=plan.ranges, namespaces=plan.namespaces, add=plan.add,
-                              remove=plan.remove, fields=plan.fields, keys=plan.keys, closes=version)
+                entry = Entry(
+                    plan.operation,
+                    self.clock(),
+                    job=plan.job,
+                    epoch=plan.epoch,
+                    batch=plan.batch,
+                    source=plan.source,
+                    ranges=plan.ranges,
+                    namespaces=plan.namespaces,
+                    add=plan.add,
+                    remove=plan.remove,
+                    fields=plan.fields,
+                    keys=plan.keys,
+                    closes=version,
+                )
             if self.log.commit(entry) is not None:
                 break
         for attempt in {source.split("/")[1] for source, _ in plan.moves}:
@@ -123,10 +139,14 @@ class Table:
             Retriable: the writing took so long that its files may count as left behind.
         """
         if self.clock() - started > ORPHAN_AGE // 2:
-            raise Retriable(f"{self.storage.root}: writing took longer than {ORPHAN_AGE // 120_000} minutes; smaller batches "
-                            "(source.max.offsets.per.trigger) or a smaller sink.files.rolling.size.bytes take less")
+            raise Retriable(
+                f"{self.storage.root}: writing took longer than {ORPHAN_AGE // 120_000} minutes; smaller batches "
+                "(source.max.offsets.per.trigger) or a smaller sink.files.rolling.size.bytes take less"
+            )
         entry.job, entry.epoch = writer.job, writer.epoch
-        logged = entry if not entry.moves else Entry("prepare", entry.time, job=writer.job, epoch=writer.epoch, plan=entry)
+        logged = (
+            entry if not entry.moves else Entry("prepare", entry.time, job=writer.job, epoch=writer.epoch, plan=entry)
+        )
         while True:
             version = self.log.commit(logged)
             if version is not None:
@@ -137,8 +157,16 @@ class Table:
 
     # Appending
 
-    def append(self, changes: Sequence[TableChanges], ranges: Mapping[tuple[str, int], tuple[int, int]], *, writer: Writer,
-               writing: Writing, batch: int, source: str = "") -> Appended:
+    def append(
+        self,
+        changes: Sequence[TableChanges],
+        ranges: Mapping[tuple[str, int], tuple[int, int]],
+        *,
+        writer: Writer,
+        writing: Writing,
+        batch: int,
+        source: str = "",
+    ) -> Appended:
         """Write the changes of one batch; what the log already has of its ranges is left out. Blocks: runs jobs.
 
         Raises:
@@ -150,8 +178,15 @@ class Table:
             if done is not None:
                 return done
 
-    def _append(self, changes: Sequence[TableChanges], ranges: Mapping[tuple[str, int], tuple[int, int]], writer: Writer,
-                writing: Writing, batch: int, source: str) -> Appended | None:
+    def _append(
+        self,
+        changes: Sequence[TableChanges],
+        ranges: Mapping[tuple[str, int], tuple[int, int]],
+        writer: Writer,
+        writing: Writing,
+        batch: int,
+        source: str,
+    ) -> Appended | None:
         started = self.clock()
         self.finish_all(writer)
         state = self.log.state(refresh=False)
@@ -166,8 +201,11 @@ class Table:
         schema, keys = self.schema_with(changes, state)
         before = len(state.schemas)
         index = before - 1 if state.schemas and to_json(schema) == state.schemas[-1] else before
-        rows = frames[0] if len(frames) == 1 and frames[0].schema == schema else _union(
-            [formats.conform(each, schema) for each in frames])
+        rows = (
+            frames[0]
+            if len(frames) == 1 and frames[0].schema == schema
+            else _union([formats.conform(each, schema) for each in frames])
+        )
         attempt = f"{writer.prefix}{batch}.{uuid.uuid4().hex[:12]}"
         where = f"{STAGING if writing.immediate else SMALL}/{attempt}"
         records = sum(after - first for first, after in ranges.values())
@@ -184,11 +222,26 @@ class Table:
         by_topic: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
         for (topic, partition), offsets in ranges.items():
             by_topic[topic][str(partition)] = offsets
-        entry = Entry("append", self.clock(), batch=batch, source=source, ranges=dict(by_topic), add=tuple(files),
-                      namespaces=tuple(each.schema.namespace for each in changes), moves=tuple(moves),
-                      fields=to_json(schema) if index == before else None, keys=keys if keys != state.keys else None)
-        if not self.commit(entry, writer, lambda new: len(new.schemas) == before and not new.prepared and behind(
-                ranges, new.offsets.get(source, {})) == known, started):
+        entry = Entry(
+            "append",
+            self.clock(),
+            batch=batch,
+            source=source,
+            ranges=dict(by_topic),
+            add=tuple(files),
+            namespaces=tuple(each.schema.namespace for each in changes),
+            moves=tuple(moves),
+            fields=to_json(schema) if index == before else None,
+            keys=keys if keys != state.keys else None,
+        )
+        if not self.commit(
+            entry,
+            writer,
+            lambda new: (
+                len(new.schemas) == before and not new.prepared and behind(ranges, new.offsets.get(source, {})) == known
+            ),
+            started,
+        ):
             self.storage.delete(where, recursive=True)
             return None
         return Appended(sum(file.rows for file in files), len(files), sum(file.bytes for file in files))
@@ -209,39 +262,77 @@ class Table:
         buckets = writing.layout.bucket_columns(time_column)
         for name, expression in buckets:
             if name.lower() in (each.lower() for each in rows.columns):
-                raise Fatal(f"{self.storage.root}: the table has a column {name} itself: name the level of "
-                            "sink.files.partition.by otherwise")
+                raise Fatal(
+                    f"{self.storage.root}: the table has a column {name} itself: name the level of "
+                    "sink.files.partition.by otherwise"
+                )
             rows = rows.withColumn(name, expression)
-        formats.write(rows, self.storage.uri(where), writing.format, partitions=[name for name, _ in buckets],
-                      compression=writing.compression)
+        formats.write(
+            rows,
+            self.storage.uri(where),
+            writing.format,
+            partitions=[name for name, _ in buckets],
+            compression=writing.compression,
+        )
 
     def describe(self, where: str, schema: StructType, index: int, kind: str, added: int) -> list[File]:
         """The files below ``where`` as the log names them, their rows counted by reading them; empty ones are left out."""
         listed = {each.name: each for each in self.storage.walk(where) if _is_data(each)}
         if not listed:
             return []
-        loaded = formats.load(self.spark, [self.storage.uri(name) for name in listed], kind, schema,
-                              only=("ums_ts_", "ums_id_"), file="file_")
+        loaded = formats.load(
+            self.spark,
+            [self.storage.uri(name) for name in listed],
+            kind,
+            schema,
+            only=("ums_ts_", "ums_id_"),
+            file="file_",
+        )
         if sum(each.size for each in listed.values()) < _ONE_TASK:
             loaded = loaded.coalesce(1)
         found: dict[str, tuple[Any, ...]] = {}
-        for row in loaded.groupBy("file_").agg(
-                f.count(f.lit(1)), f.min(f.unix_micros("ums_ts_")), f.max(f.unix_micros("ums_ts_")),
-                f.min("ums_id_"), f.max("ums_id_")).collect():
+        for row in (
+            loaded.groupBy("file_")
+            .agg(
+                f.count(f.lit(1)),
+                f.min(f.unix_micros("ums_ts_")),
+                f.max(f.unix_micros("ums_ts_")),
+                f.min("ums_id_"),
+                f.max("ums_id_"),
+            )
+            .collect()
+        ):
             name = unquote(row[0])
-            found[where + name[name.rindex(f"/{where}/") + len(where) + 1:]] = tuple(row[1:])
+            found[where + name[name.rindex(f"/{where}/") + len(where) + 1 :]] = tuple(row[1:])
         lost = found.keys() - listed.keys()
         if lost:
             raise Fatal(f"{self.storage.root}: files {sorted(lost)[:3]} were read but not listed")
-        return [File(name, name[len(where) + 1:].rpartition("/")[0], kind, index, rows=stats[0], bytes=listed[name].size,
-                     min_ts=stats[1], max_ts=stats[2], min_id=stats[3], max_id=stats[4], added=added)
-                for name, stats in sorted(found.items())]
+        return [
+            File(
+                name,
+                name[len(where) + 1 :].rpartition("/")[0],
+                kind,
+                index,
+                rows=stats[0],
+                bytes=listed[name].size,
+                min_ts=stats[1],
+                max_ts=stats[2],
+                min_id=stats[3],
+                max_id=stats[4],
+                added=added,
+            )
+            for name, stats in sorted(found.items())
+        ]
 
     def _look_up(self, frames: Sequence[DataFrame], known: Mapping[tuple[str, int], int], state: State) -> None:
         from spark_jobs.history.reader import prune, rows_of
 
-        look_up(self.storage.root, frames, known, lambda low, high: rows_of(
-            self.spark, self.storage, state, prune(state.files.values(), low=low, high=high)))
+        look_up(
+            self.storage.root,
+            frames,
+            known,
+            lambda low, high: rows_of(self.spark, self.storage, state, prune(state.files.values(), low=low, high=high)),
+        )
 
     # What was left behind
 
@@ -267,13 +358,20 @@ def is_known(known: Mapping[tuple[str, int], int]) -> Column:
     """The condition: a row's offset is below what ``known`` says is in."""
     condition = f.lit(False)
     for (topic, partition), after in known.items():
-        condition |= ((f.col("kafka_topic_") == topic) & (f.col("kafka_partition_") == partition)
-                      & (f.col("kafka_offset_") < after))
+        condition |= (
+            (f.col("kafka_topic_") == topic)
+            & (f.col("kafka_partition_") == partition)
+            & (f.col("kafka_offset_") < after)
+        )
     return condition
 
 
-def look_up(table: str, frames: Sequence[DataFrame], known: Mapping[tuple[str, int], int],
-            between: Callable[[int | None, int | None], DataFrame]) -> None:
+def look_up(
+    table: str,
+    frames: Sequence[DataFrame],
+    known: Mapping[tuple[str, int], int],
+    between: Callable[[int | None, int | None], DataFrame],
+) -> None:
     """Make sure that rows about to be left out are in the table: a topic made anew has the old offsets, but other rows.
 
     Args:
@@ -296,16 +394,22 @@ def look_up(table: str, frames: Sequence[DataFrame], known: Mapping[tuple[str, i
         offsets[row["kafka_topic_"], row["kafka_partition_"]].add(row["kafka_offset_"])
     condition = f.lit(False)
     for (topic, partition), each in offsets.items():
-        condition |= ((f.col("kafka_topic_") == topic) & (f.col("kafka_partition_") == partition)
-                      & f.col("kafka_offset_").isin(sorted(each)))
-    missing = {tuple(row) for row in rows} - {tuple(row) for row in between(low, high).where(condition).select(*want).collect()}
+        condition |= (
+            (f.col("kafka_topic_") == topic)
+            & (f.col("kafka_partition_") == partition)
+            & f.col("kafka_offset_").isin(sorted(each))
+        )
+    missing = {tuple(row) for row in rows} - {
+        tuple(row) for row in between(low, high).where(condition).select(*want).collect()
+    }
     if missing:
         example = dict(zip(("ums_ts_ in us", "ums_id_", *_POSITION), min(missing, key=str), strict=True))
         raise Fatal(
             f"{table}: its log says that it holds offsets up to {dict(known)}, but {len(missing)} of {len(rows)} rows looked "
             f"up are not in it, for example {example}. Was the topic deleted and made again, or does the job read another "
             "Kafka? Give the job another sink.files.source.id (its offsets count apart) or another sink.files.path; "
-            "sink.files.replay.check=false leaves such rows out")
+            "sink.files.replay.check=false leaves such rows out"
+        )
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
@@ -325,5 +429,17 @@ def _in_sight(file: File, attempt: str) -> str:
 
 
 def _renamed(file: File, path: str) -> File:
-    return File(path, file.bucket, file.format, file.schema, file.rows, file.bytes, file.min_ts, file.max_ts, file.min_id,
-                file.max_id, file.added, file.replaces)
+    return File(
+        path,
+        file.bucket,
+        file.format,
+        file.schema,
+        file.rows,
+        file.bytes,
+        file.min_ts,
+        file.max_ts,
+        file.min_id,
+        file.max_id,
+        file.added,
+        file.replaces,
+    )

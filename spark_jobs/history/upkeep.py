@@ -5,6 +5,7 @@ so rolling changes nothing that a listing reader saw before: the finished file a
 merged, the result first counts for readers of the log only (out of sight, under ``_merged``); when no reader needs the inputs
 any more, a copy of it takes their place. That is the one moment at which listing readers can see rows twice.
 """
+
 from __future__ import annotations
 
 import uuid
@@ -66,8 +67,15 @@ def roll(table: Table, bucket: str, target: int, writer: Writer, *, kind: str, c
     return done
 
 
-def compact(table: Table, target: int, writer: Writer, *, kind: str, compression: str | None, least: int = 2,
-            ) -> Iterator[Done]:
+def compact(
+    table: Table,
+    target: int,
+    writer: Writer,
+    *,
+    kind: str,
+    compression: str | None,
+    least: int = 2,
+) -> Iterator[Done]:
     """Merge finished files below half of ``target`` bytes, group by group, in buckets that have ``least`` of them."""
     for files in rolling.finished_files(table.guard(writer)).values():
         for group in rolling.compactable(files, target, least=least):
@@ -91,15 +99,24 @@ def _merge(table: Table, group: Sequence[File], writer: Writer, kind: str, compr
     files = table.describe(where, schema, index, kind, min(file.added for file in group))
     if sum(file.rows for file in files) != sum(file.rows for file in group):
         table.storage.delete(where, recursive=True)
-        raise Fatal(f"{table.storage.root}: merging {len(group)} files of {sum(file.rows for file in group)} rows gave "
-                    f"{sum(file.rows for file in files)} rows; nothing was changed. Are files of {bucket or 'it'} damaged?")
+        raise Fatal(
+            f"{table.storage.root}: merging {len(group)} files of {sum(file.rows for file in group)} rows gave "
+            f"{sum(file.rows for file in files)} rows; nothing was changed. Are files of {bucket or 'it'} damaged?"
+        )
     if out_of_sight:
         moves = tuple((file.path, _visible_path(file)) for file in files)
-        entry = Entry("roll", table.clock(), moves=moves, remove=paths,
-                      add=tuple(_placed(file, path) for file, (_, path) in zip(files, moves, strict=True)))
+        entry = Entry(
+            "roll",
+            table.clock(),
+            moves=moves,
+            remove=paths,
+            add=tuple(_placed(file, path) for file, (_, path) in zip(files, moves, strict=True)),
+        )
     else:
         replaces = tuple(sorted({path for file in group for path in _seen(file)}))
-        entry = Entry("compact", table.clock(), remove=paths, add=tuple(_placed(file, file.path, replaces) for file in files))
+        entry = Entry(
+            "compact", table.clock(), remove=paths, add=tuple(_placed(file, file.path, replaces) for file in files)
+        )
     committed = table.commit(entry, writer, _still(paths), started)
     if not committed:
         table.storage.delete(where, recursive=True)
@@ -108,8 +125,10 @@ def _merge(table: Table, group: Sequence[File], writer: Writer, kind: str, compr
 
 
 def _still(paths: Sequence[str]) -> Callable[[State], bool]:
-    return lambda state: all(path in state.files for path in paths) and not any(
-        path in plan.remove for plan in state.prepared.values() for path in paths)
+    return lambda state: (
+        all(path in state.files for path in paths)
+        and not any(path in plan.remove for plan in state.prepared.values() for path in paths)
+    )
 
 
 def _seen(file: File) -> tuple[str, ...]:
@@ -125,8 +144,20 @@ def _visible_path(file: File) -> str:
 
 
 def _placed(file: File, path: str, replaces: tuple[str, ...] = ()) -> File:
-    return File(path, file.bucket, file.format, file.schema, file.rows, file.bytes, file.min_ts, file.max_ts, file.min_id,
-                file.max_id, file.added, replaces)
+    return File(
+        path,
+        file.bucket,
+        file.format,
+        file.schema,
+        file.rows,
+        file.bytes,
+        file.min_ts,
+        file.max_ts,
+        file.min_id,
+        file.max_id,
+        file.added,
+        replaces,
+    )
 
 
 def show(table: Table, retention: int, writer: Writer) -> Done:
@@ -145,8 +176,15 @@ def show(table: Table, retention: int, writer: Writer) -> Done:
             table.storage.delete(staged, recursive=True)
         for path in file.replaces:
             table.storage.delete(path)
-        entry = Entry("show", table.clock(), job=writer.job, epoch=writer.epoch, add=(_placed(file, target),),
-                      remove=(file.path,), forget=file.replaces)
+        entry = Entry(
+            "show",
+            table.clock(),
+            job=writer.job,
+            epoch=writer.epoch,
+            add=(_placed(file, target),),
+            remove=(file.path,),
+            forget=file.replaces,
+        )
         while file.path in table.log.state(refresh=False).files:
             if table.log.commit(entry) is not None:
                 done.shown += 1

@@ -1,4 +1,5 @@
 """Who writes a table and how: plain values, no Spark."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ Kafka commits, then LMDB is written. Whoever dies in between leaves either nothi
 or a committed transaction that the cache lacks (the next one reads it from the changelog). So the marker alone says what was
 done.
 """
+
 from __future__ import annotations
 
 import logging
@@ -218,9 +219,11 @@ class Bucket:
     def _check_owner(self, marker: Marker | None) -> None:
         mine = self.options.owner
         if marker is not None and marker.owner != mine and marker.owner.epoch >= mine.epoch:
-            raise Fatal(f"another run of the job {self.options.job} (run {marker.owner.run}, started after this one) "
-                        f"has taken over bucket {self.number}. One of them must be stopped; jobs that should run "
-                        "side by side need different names.")
+            raise Fatal(
+                f"another run of the job {self.options.job} (run {marker.owner.run}, started after this one) "
+                f"has taken over bucket {self.number}. One of them must be stopped; jobs that should run "
+                "side by side need different names."
+            )
 
     def _check(self, span: Range) -> Marker:
         """The marker to go on from.
@@ -233,29 +236,46 @@ class Bucket:
         rebuild = f"run millrace job rebuild with --state to make the state again from the input (job {options.job})"
         if marker is None:
             if not span.first:
-                raise Fatal(f"the changelog {options.changelog_topic} [{self.number}] has no marker, but the job is "
-                            f"past its first batch ({where} goes on at offset {span.start}): the state was lost; "
-                            f"{rebuild}.")
-            return Marker(next=max(span.start, 0), sequence=0, topic=options.input_topic, topic_id=options.input_id,
-                          partitions=options.partitions, owner=options.owner, output_id=options.output_id)
+                raise Fatal(
+                    f"the changelog {options.changelog_topic} [{self.number}] has no marker, but the job is "
+                    f"past its first batch ({where} goes on at offset {span.start}): the state was lost; "
+                    f"{rebuild}."
+                )
+            return Marker(
+                next=max(span.start, 0),
+                sequence=0,
+                topic=options.input_topic,
+                topic_id=options.input_id,
+                partitions=options.partitions,
+                owner=options.owner,
+                output_id=options.output_id,
+            )
         if marker.topic != options.input_topic or marker.topic_id != options.input_id:
-            raise Fatal(f"the state of bucket {self.number} is of the topic {marker.topic} (id {marker.topic_id}), "
-                        f"not of {options.input_topic} (id {options.input_id}): the topic was deleted and made "
-                        f"again, or source.topics was changed. Give the job another name, or {rebuild}.")
+            raise Fatal(
+                f"the state of bucket {self.number} is of the topic {marker.topic} (id {marker.topic_id}), "
+                f"not of {options.input_topic} (id {options.input_id}): the topic was deleted and made "
+                f"again, or source.topics was changed. Give the job another name, or {rebuild}."
+            )
         if marker.partitions != options.partitions:
-            raise Fatal(f"{options.input_topic} had {marker.partitions} partitions and has {options.partitions} now: "
-                        f"rows may have moved to other partitions, away from their state; {rebuild}.")
+            raise Fatal(
+                f"{options.input_topic} had {marker.partitions} partitions and has {options.partitions} now: "
+                f"rows may have moved to other partitions, away from their state; {rebuild}."
+            )
         if span.start > marker.next:
-            raise Fatal(f"the batch begins at offset {span.start} of {where}, but what was done ends at "
-                        f"{marker.next}: {span.start - marker.next} offsets are missing ({marker.next} to "
-                        f"{span.start - 1}). The checkpoint is ahead of the state (the changelog was set back), or "
-                        "the records were deleted unread (retention). If the input still has them, remove the "
-                        f"checkpoint; else {rebuild}.")
+            raise Fatal(
+                f"the batch begins at offset {span.start} of {where}, but what was done ends at "
+                f"{marker.next}: {span.start - marker.next} offsets are missing ({marker.next} to "
+                f"{span.start - 1}). The checkpoint is ahead of the state (the changelog was set back), or "
+                "the records were deleted unread (retention). If the input still has them, remove the "
+                f"checkpoint; else {rebuild}."
+            )
         if marker.output_id != options.output_id and not options.rebuild_output:
-            raise Fatal(f"the output topic {options.output_topic} (id {options.output_id}) is not the one that has "
-                        f"the rows of this job (id {marker.output_id}): it was deleted and made again, or "
-                        "sink.kafka.topic was changed. Run millrace job rebuild with --output to fill it from the "
-                        "state.")
+            raise Fatal(
+                f"the output topic {options.output_topic} (id {options.output_id}) is not the one that has "
+                f"the rows of this job (id {marker.output_id}): it was deleted and made again, or "
+                "sink.kafka.topic was changed. Run millrace job rebuild with --output to fill it from the "
+                "state."
+            )
         return marker
 
     # The pass
@@ -336,8 +356,10 @@ class Bucket:
         """Commit an unfinished piece of work at ``position``; the overlay to go on with."""
         assert self._overlay is not None  # noqa: S101
         if not self._overlay.changes and not self._emit:
-            raise Fatal(f"the merge of bucket {self.number} at offset {position} makes no progress: it asks for a "
-                        "commit and has changed nothing. This is a fault of the program.")
+            raise Fatal(
+                f"the merge of bucket {self.number} at offset {position} makes no progress: it asks for a "
+                "commit and has changed nothing. This is a fault of the program."
+            )
         self._hand_over()
         self._commit(position)
         return self._continued()
@@ -370,7 +392,8 @@ class Bucket:
             following = self._engine.replay(self._overlay, self._emit, start)
             self._hand_over()
             self._position = msgspec.structs.replace(
-                self._position, output_id=self.options.output_id, replay=None if following is None else following.hex())
+                self._position, output_id=self.options.output_id, replay=None if following is None else following.hex()
+            )
             self._commit(self._position.next, force=True)
             self._begin()
             if following is None:
@@ -380,8 +403,12 @@ class Bucket:
     def _finish(self, span: Range) -> None:
         # Also offsets without a record (control records, compacted ones) are done.
         position = max(self._reached(), span.end)
-        if position > self._position.next or self._marker is None or (self._overlay is not None and self._overlay.changes) \
-                or (self._writer is not None and self._writer.open):
+        if (
+            position > self._position.next
+            or self._marker is None
+            or (self._overlay is not None and self._overlay.changes)
+            or (self._writer is not None and self._writer.open)
+        ):
             self._commit(position, force=True)
         self._chunk.clear()
 
@@ -392,7 +419,9 @@ class Bucket:
 
     def _begin(self) -> None:
         self._end_overlay()
-        self._overlay = Overlay(self._cache, self._meta, max_changes=self.options.max_changes, max_bytes=self.options.max_bytes)
+        self._overlay = Overlay(
+            self._cache, self._meta, max_changes=self.options.max_changes, max_bytes=self.options.max_bytes
+        )
         self._outputs = self._output_bytes = self._output_time = 0
         self._emit.clear()
 
@@ -433,8 +462,10 @@ class Bucket:
         if masked:
             error = hide_reason(error)
         if letters is None:
-            raise Fatal(f"{topic} [{number}] offset {record.offset}: {error}. Set errors.tolerance=all to put such records "
-                        "aside.") from (None if masked else error)
+            raise Fatal(
+                f"{topic} [{number}] offset {record.offset}: {error}. Set errors.tolerance=all to put such records "
+                "aside."
+            ) from (None if masked else error)
         if letters.topic:
             # In the transaction that moves the marker over the record: there once, whatever happens.
             story = letters.story(topic, number, record.offset, error, "VALUE_CONVERTER")
@@ -455,17 +486,26 @@ class Bucket:
         overlay = self._overlay
         assert overlay is not None and self._engine is not None  # noqa: S101,PT018
         changes = overlay.changes
-        if not force and not changes and self._writer is not None and not self._writer.open and position == self._position.next:
+        if (
+            not force
+            and not changes
+            and self._writer is not None
+            and not self._writer.open
+            and position == self._position.next
+        ):
             return
         began = time.monotonic()
         options = self.options
         writer = self._open()
         writer.changes(changes.items())
         sequence = max(self._engine.sequence, self._position.sequence)
-        marker = msgspec.structs.replace(self._position, next=position, sequence=sequence,
-                                         owner=options.owner, writer=writer.token)
+        marker = msgspec.structs.replace(
+            self._position, next=position, sequence=sequence, owner=options.owner, writer=writer.token
+        )
         raw = msgspec.json.encode(marker)
-        at = writer.commit(raw, position, self._changelog.group_metadata(), before_commit=lambda: crash(options.kill, "commit"))
+        at = writer.commit(
+            raw, position, self._changelog.group_metadata(), before_commit=lambda: crash(options.kill, "commit")
+        )
         crash(options.kill, "committed")
         now_ms = int(time.time() * 1000)
         result = self.result
@@ -474,7 +514,10 @@ class Bucket:
         result.latency_ms += now_ms * self._outputs - self._output_time
         self._failures = 0
         self._position = self._marker = marker
-        before, self._meta = self._meta, msgspec.structs.replace(self._meta, position=at + 1, marker=raw, checked_ms=now_ms)
+        before, self._meta = (
+            self._meta,
+            msgspec.structs.replace(self._meta, position=at + 1, marker=raw, checked_ms=now_ms),
+        )
         self._end_overlay()
         self._cache.write(changes, before, self._meta)
         crash(options.kill, "written")
@@ -484,11 +527,18 @@ class Bucket:
         """Make ready to do the transaction again."""
         self._failures += 1
         self.result.redone += 1
-        _log.warning("bucket %d of %s: what was not committed is done again (attempt %d of %d): %s", self.number,
-                     self.options.job, self._failures, ATTEMPTS, error)
+        _log.warning(
+            "bucket %d of %s: what was not committed is done again (attempt %d of %d): %s",
+            self.number,
+            self.options.job,
+            self._failures,
+            ATTEMPTS,
+            error,
+        )
         if self._failures > ATTEMPTS:
-            raise Retriable(f"bucket {self.number} of {self.options.job} can't commit ({self._failures} attempts): {error}"
-                            ) from error
+            raise Retriable(
+                f"bucket {self.number} of {self.options.job} can't commit ({self._failures} attempts): {error}"
+            ) from error
         self._emit.clear()
         # What is done again is counted again.
         self.result.records -= len(self._chunk)
@@ -498,7 +548,7 @@ class Bucket:
         if (isinstance(error, Redo) and error.replace) or (writer is not None and not writer.abort()):
             self._drop_writer()
         if self._failures > 1:
-            time.sleep(min(_BACKOFF_S * 2 ** self._failures, _MOST_BACKOFF_S))
+            time.sleep(min(_BACKOFF_S * 2**self._failures, _MOST_BACKOFF_S))
 
     def _abandon(self) -> None:
         """After an error that ends the pass: nothing of it may stay, and nothing of it be committed later."""
@@ -552,8 +602,13 @@ class Residents:
     def get(self, options: BucketOptions) -> Resident:
         """The resident of this run."""
         current = self._current
-        if current is None or current.options.owner != options.owner or current.options.job != options.job \
-                or current.options.changelog_id != options.changelog_id or current.options.output_id != options.output_id:
+        if (
+            current is None
+            or current.options.owner != options.owner
+            or current.options.job != options.job
+            or current.options.changelog_id != options.changelog_id
+            or current.options.output_id != options.output_id
+        ):
             self.close()
             current = self._current = Resident(options)
         return current
@@ -568,8 +623,15 @@ class Residents:
 RESIDENTS: Final = Residents()
 
 
-def guarded(options: BucketOptions, number: int, records: Iterable[Input], span: Range, *, now_s: int | None = None,
-            residents: Residents = RESIDENTS) -> Result:
+def guarded(
+    options: BucketOptions,
+    number: int,
+    records: Iterable[Input],
+    span: Range,
+    *,
+    now_s: int | None = None,
+    residents: Residents = RESIDENTS,
+) -> Result:
     """``Bucket.run`` with our errors as a result, as the driver has to see their class and not a stack trace of Spark's."""
     try:
         return residents.get(options).bucket(number).run(records, span, now_s=now_s)

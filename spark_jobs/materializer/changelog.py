@@ -3,6 +3,7 @@
 Records: state key -> blob (null: the row is gone), and under the empty key the marker (``config.Marker``), the last record of
 every transaction.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -25,8 +26,14 @@ _TIMEOUT_S: Final = 30.0
 #: One question about the end: a leader that is gone does not answer, and is asked as long as it is taken for the leader.
 _ASK_S: Final = 3.0
 _MOST: Final = 5000
-_PASSING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART,
-                             KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - its public name
+_PASSING: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - its public name
+    }
+)
 _UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})  # noqa: SLF001
 
 
@@ -51,14 +58,22 @@ class Changelog:
 
     def __init__(self, client: Mapping[str, Any], topic: str, group: str) -> None:
         self.topic = topic
-        self._consumer = Consumer({
-            **client, "group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False,
-            "auto.offset.reset": "error", "enable.partition.eof": True, "queued.max.messages.kbytes": STEP_BYTES >> 10,
-            # The end is known from ListOffsets; nobody waits for more.
-            "fetch.wait.max.ms": 10, "allow.auto.create.topics": False,
-            # No lines on lost connections, many a second: each error that matters is raised.
-            "log_level": 2,
-        })
+        self._consumer = Consumer(
+            {
+                **client,
+                "group.id": group,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "queued.max.messages.kbytes": STEP_BYTES >> 10,
+                # The end is known from ListOffsets; nobody waits for more.
+                "fetch.wait.max.ms": 10,
+                "allow.auto.create.topics": False,
+                # No lines on lost connections, many a second: each error that matters is raised.
+                "log_level": 2,
+            }
+        )
 
     def close(self) -> None:
         """Close the consumer."""
@@ -80,7 +95,9 @@ class Changelog:
         while True:
             try:
                 with limit(f"the question for the end of {self.topic} [{partition}]", _ASK_S):
-                    low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=_ASK_S)
+                    low, high = self._consumer.get_watermark_offsets(
+                        TopicPartition(self.topic, partition), timeout=_ASK_S
+                    )
             except KafkaException as error:
                 code = error.args[0].code()
                 # Just made, or its leader has just moved.
@@ -90,7 +107,9 @@ class Changelog:
                         self._consumer.list_topics(self.topic, _ASK_S)  # who leads it by now
                     time.sleep(0.1)
                     continue
-                raise Retriable(f"the end of the changelog {self.topic} [{partition}] can't be asked for: {error}") from error
+                raise Retriable(
+                    f"the end of the changelog {self.topic} [{partition}] can't be asked for: {error}"
+                ) from error
             else:
                 return low, high
 
@@ -123,8 +142,9 @@ class Changelog:
             if messages:
                 deadline = time.monotonic() + _TIMEOUT_S
             elif time.monotonic() > deadline:
-                raise Retriable(f"the changelog {self.topic} [{partition}] gives nothing from offset {position} (its end is "
-                                f"{end})")
+                raise Retriable(
+                    f"the changelog {self.topic} [{partition}] gives nothing from offset {position} (its end is {end})"
+                )
             held = 0
             for message in messages:
                 problem = message.error()
@@ -133,8 +153,10 @@ class Changelog:
                     continue
                 key, value, offset = message.key(), message.value(), int(message.offset() or 0)
                 if key is None:
-                    raise Fatal(f"{self.topic} [{partition}] offset {offset} has no key: this is no changelog of a "
-                                "materializer; give materializer.changelog.topic another name")
+                    raise Fatal(
+                        f"{self.topic} [{partition}] offset {offset} has no key: this is no changelog of a "
+                        "materializer; give materializer.changelog.topic another name"
+                    )
                 position = offset + 1
                 if key == MARKER_KEY:
                     marker = value
@@ -158,8 +180,10 @@ class Changelog:
             return int(message.offset())
         text = f"the changelog {self.topic} [{partition}] can't be read at offset {position}: {problem}"
         if problem.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):  # noqa: SLF001
-            raise Fatal(f"{text}. Records of the state were deleted (retention or DeleteRecords on {self.topic}; its "
-                        "cleanup.policy must be compact): run millrace job rebuild --state")
+            raise Fatal(
+                f"{text}. Records of the state were deleted (retention or DeleteRecords on {self.topic}; its "
+                "cleanup.policy must be compact): run millrace job rebuild --state"
+            )
         if problem.retriable() or not problem.fatal():
             raise Retriable(text)
         raise Fatal(text)

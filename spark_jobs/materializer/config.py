@@ -1,4 +1,5 @@
 """The materializer's options, and what of a job travels to its tasks."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -39,77 +40,207 @@ FORMATS: Final = ("partition-update", "debezium", "ums")
 KILL_VARIABLE: Final = "MILLRACE_MATERIALIZER_KILL"
 
 
-OPTIONS: Final = ConfigDef([
-    ConfigKey(name="sink.kafka.topic", type=_S, importance=_HIGH, group=_OUT, validator=topic_name, example="shop.orders.rows",
-              doc="The topic of the row images. It is made with as many partitions as the input where it does not exist."),
-    ConfigKey(name="materializer.output.format", type=_S, default="debezium", importance=_HIGH, group=_OUT,
-              validator=one_of("debezium", "ums", "yelp"),
-              doc="The form of the events: Debezium's envelope (op, before, after), UMS, or Yelp's CREATE, UPDATE and DELETE."),
-    ConfigKey(name="materializer.output.encoding", type=_S, default=None, group=_OUT,
-              validator=one_of("json", "json-schemas", "avro"),
-              doc="How keys and values are written; `json-schemas` writes the schema into each message. Not set: "
-                  "`avro` where a schema registry is given, else `json`."),
-    ConfigKey(name="materializer.schema.registry.url", type=_S, default=None, group=_OUT,
-              example="http://localhost:8081/apis/ccompat/v7",
-              doc="The registry for the output's schemas. Not set: `source.schema.registry.url`, with all its properties."),
-    ConfigKey(name="materializer.emit.unchanged", type=_B, default=False, group=_OUT,
-              doc="Also write an UPDATE for an update that is new but changes nothing that can be seen (a later "
-                  "write of the same value). Updates that the state has seen already never give an event."),
-    ConfigKey(name="materializer.tombstones.on.delete", type=_B, default=True, group=_OUT,
-              doc="Write a null value after each DELETE, so that a compacted output topic forgets the row."),
-    ConfigKey(name="materializer.output.partitioner", type=_S, default="bucket", importance=_LOW, group=_OUT,
-              validator=one_of("bucket", "murmur2"),
-              doc="`bucket`: a row's events go to the partition that has the number of its input partition, so rows "
-                  "of a Cassandra partition stay together and in order. `murmur2`: by the hash of the key, as Java "
-                  "producers do; the output may then have any number of partitions. The events of one row are in "
-                  "order with both."),
-    ConfigKey(name="materializer.output.compression.type", type=_S, default="lz4", importance=_LOW, group=_OUT,
-              validator=one_of("none", "gzip", "snappy", "lz4", "zstd"), doc="Of output and changelog."),
-    ConfigKey(name="materializer.record.max.bytes", type=_I, default=4 << 20, unit="bytes", importance=_LOW, group=_OUT,
-              validator=between(1024, 1 << 30),
-              doc="The largest event and the largest row of state. Topics that the job makes allow as much; topics "
-                  "that exist must (`max.message.bytes`). A larger one stops the job and names its key."),
-
-    ConfigKey(name="materializer.key.columns", type=_LIST, default=(), group=_IN, example="id",
-              doc="The columns of the primary key, for inputs that don't say it: UMS, and Debezium events whose "
-                  "Kafka key is not a struct."),
-    ConfigKey(name="materializer.input.schemas", type=_LIST, default=(), importance=_LOW, group=_IN, example="/etc/orders.avsc",
-              doc="Files with schemas (Avro, or Connect's JSON form) for JSON messages that carry none."),
-    ConfigKey(name="materializer.tombstone.grace.s", type=_L, default=DEFAULT_GRACE_S, unit="s", group=_IN,
-              validator=at_least(0),
-              doc="How long a deletion is remembered, so that older writes that come late stay deleted: Cassandra's "
-                  "`gc_grace_seconds`. Updates that come later than that may bring a deleted row back."),
-
-    ConfigKey(name="materializer.changelog.topic", type=_S, default=None, group=_STATE, validator=topic_name,
-              doc="The compacted topic that holds the state. Not set: `<name>-changelog`. It is the truth: never delete it "
-                  "alone."),
-    ConfigKey(name="materializer.changelog.min.compaction.lag.ms", type=_L, default=0, unit="ms", importance=_LOW, group=_STATE,
-              validator=at_least(0), doc="Of the changelog topic when the job makes it: how long each change stays readable."),
-    ConfigKey(name="materializer.changelog.delete.retention.ms", type=_L, default=7 * 86_400_000, unit="ms", importance=_LOW,
-              group=_STATE, validator=at_least(60_000),
-              doc="Of the changelog topic when the job makes it: how long it keeps the deletion of a row of state. A "
-                  "local cache that has not been used for half of this time is rebuilt, as it may have missed one."),
-    ConfigKey(name="materializer.topics.replication.factor", type=_I, default=-1, group=_STATE,
-              doc="Of topics that the job makes; -1: the brokers' default."),
-    ConfigKey(name="materializer.transaction.max.changes", type=_I, default=50_000, unit="rows", group=_STATE,
-              validator=between(1, 10_000_000),
-              doc="The most rows of state that one Kafka transaction changes. With "
-                  "`materializer.transaction.max.bytes` it bounds the memory of a task, however large a batch or a "
-                  "deleted partition is."),
-    ConfigKey(name="materializer.transaction.max.bytes", type=_L, default=32 << 20, unit="bytes", group=_STATE,
-              validator=at_least(1024), doc="The most bytes of state that one transaction changes, and of input and "
-                                            "of output that it holds."),
-    ConfigKey(name="materializer.transaction.timeout.ms", type=_I, default=60_000, unit="ms", importance=_LOW, group=_STATE,
-              validator=between(1000, 3_600_000),
-              doc="After this time the broker ends a transaction whose task has died without a successor. Readers of "
-                  "the output wait for it. At most the brokers' `transaction.max.timeout.ms`."),
-    ConfigKey(name="materializer.resident.buckets", type=_I, default=8, importance=_LOW, group=_STATE,
-              validator=between(1, 1000),
-              doc="How many buckets (input partitions) one Python worker process keeps open: each has a producer and a map."),
-    ConfigKey(name="materializer.expiry.interval.ms", type=_L, default=1000, unit="ms", importance=_LOW, group=_STATE,
-              validator=at_least(100), doc="How often the job looks for expired cells without input. While nothing "
-                                           "is due it costs nothing."),
-])
+OPTIONS: Final = ConfigDef(
+    [
+        ConfigKey(
+            name="sink.kafka.topic",
+            type=_S,
+            importance=_HIGH,
+            group=_OUT,
+            validator=topic_name,
+            example="shop.orders.rows",
+            doc="The topic of the row images. It is made with as many partitions as the input where it does not exist.",
+        ),
+        ConfigKey(
+            name="materializer.output.format",
+            type=_S,
+            default="debezium",
+            importance=_HIGH,
+            group=_OUT,
+            validator=one_of("debezium", "ums", "yelp"),
+            doc="The form of the events: Debezium's envelope (op, before, after), UMS, or Yelp's CREATE, UPDATE and DELETE.",
+        ),
+        ConfigKey(
+            name="materializer.output.encoding",
+            type=_S,
+            default=None,
+            group=_OUT,
+            validator=one_of("json", "json-schemas", "avro"),
+            doc="How keys and values are written; `json-schemas` writes the schema into each message. Not set: "
+            "`avro` where a schema registry is given, else `json`.",
+        ),
+        ConfigKey(
+            name="materializer.schema.registry.url",
+            type=_S,
+            default=None,
+            group=_OUT,
+            example="http://localhost:8081/apis/ccompat/v7",
+            doc="The registry for the output's schemas. Not set: `source.schema.registry.url`, with all its properties.",
+        ),
+        ConfigKey(
+            name="materializer.emit.unchanged",
+            type=_B,
+            default=False,
+            group=_OUT,
+            doc="Also write an UPDATE for an update that is new but changes nothing that can be seen (a later "
+            "write of the same value). Updates that the state has seen already never give an event.",
+        ),
+        ConfigKey(
+            name="materializer.tombstones.on.delete",
+            type=_B,
+            default=True,
+            group=_OUT,
+            doc="Write a null value after each DELETE, so that a compacted output topic forgets the row.",
+        ),
+        ConfigKey(
+            name="materializer.output.partitioner",
+            type=_S,
+            default="bucket",
+            importance=_LOW,
+            group=_OUT,
+            validator=one_of("bucket", "murmur2"),
+            doc="`bucket`: a row's events go to the partition that has the number of its input partition, so rows "
+            "of a Cassandra partition stay together and in order. `murmur2`: by the hash of the key, as Java "
+            "producers do; the output may then have any number of partitions. The events of one row are in "
+            "order with both.",
+        ),
+        ConfigKey(
+            name="materializer.output.compression.type",
+            type=_S,
+            default="lz4",
+            importance=_LOW,
+            group=_OUT,
+            validator=one_of("none", "gzip", "snappy", "lz4", "zstd"),
+            doc="Of output and changelog.",
+        ),
+        ConfigKey(
+            name="materializer.record.max.bytes",
+            type=_I,
+            default=4 << 20,
+            unit="bytes",
+            importance=_LOW,
+            group=_OUT,
+            validator=between(1024, 1 << 30),
+            doc="The largest event and the largest row of state. Topics that the job makes allow as much; topics "
+            "that exist must (`max.message.bytes`). A larger one stops the job and names its key.",
+        ),
+        ConfigKey(
+            name="materializer.key.columns",
+            type=_LIST,
+            default=(),
+            group=_IN,
+            example="id",
+            doc="The columns of the primary key, for inputs that don't say it: UMS, and Debezium events whose "
+            "Kafka key is not a struct.",
+        ),
+        ConfigKey(
+            name="materializer.input.schemas",
+            type=_LIST,
+            default=(),
+            importance=_LOW,
+            group=_IN,
+            example="/etc/orders.avsc",
+            doc="Files with schemas (Avro, or Connect's JSON form) for JSON messages that carry none.",
+        ),
+        ConfigKey(
+            name="materializer.tombstone.grace.s",
+            type=_L,
+            default=DEFAULT_GRACE_S,
+            unit="s",
+            group=_IN,
+            validator=at_least(0),
+            doc="How long a deletion is remembered, so that older writes that come late stay deleted: Cassandra's "
+            "`gc_grace_seconds`. Updates that come later than that may bring a deleted row back.",
+        ),
+        ConfigKey(
+            name="materializer.changelog.topic",
+            type=_S,
+            default=None,
+            group=_STATE,
+            validator=topic_name,
+            doc="The compacted topic that holds the state. Not set: `<name>-changelog`. It is the truth: never delete it "
+            "alone.",
+        ),
+        ConfigKey(
+            name="materializer.changelog.min.compaction.lag.ms",
+            type=_L,
+            default=0,
+            unit="ms",
+            importance=_LOW,
+            group=_STATE,
+            validator=at_least(0),
+            doc="Of the changelog topic when the job makes it: how long each change stays readable.",
+        ),
+        ConfigKey(
+            name="materializer.changelog.delete.retention.ms",
+            type=_L,
+            default=7 * 86_400_000,
+            unit="ms",
+            importance=_LOW,
+            group=_STATE,
+            validator=at_least(60_000),
+            doc="Of the changelog topic when the job makes it: how long it keeps the deletion of a row of state. A "
+            "local cache that has not been used for half of this time is rebuilt, as it may have missed one.",
+        ),
+        ConfigKey(
+            name="materializer.topics.replication.factor",
+            type=_I,
+            default=-1,
+            group=_STATE,
+            doc="Of topics that the job makes; -1: the brokers' default.",
+        ),
+        ConfigKey(
+            name="materializer.transaction.max.changes",
+            type=_I,
+            default=50_000,
+            unit="rows",
+            group=_STATE,
+            validator=between(1, 10_000_000),
+            doc="The most rows of state that one Kafka transaction changes. With "
+            "`materializer.transaction.max.bytes` it bounds the memory of a task, however large a batch or a "
+            "deleted partition is.",
+        ),
+        ConfigKey(
+            name="materializer.transaction.max.bytes",
+            type=_L,
+            default=32 << 20,
+            unit="bytes",
+            group=_STATE,
+            validator=at_least(1024),
+            doc="The most bytes of state that one transaction changes, and of input and of output that it holds.",
+        ),
+        ConfigKey(
+            name="materializer.transaction.timeout.ms",
+            type=_I,
+            default=60_000,
+            unit="ms",
+            importance=_LOW,
+            group=_STATE,
+            validator=between(1000, 3_600_000),
+            doc="After this time the broker ends a transaction whose task has died without a successor. Readers of "
+            "the output wait for it. At most the brokers' `transaction.max.timeout.ms`.",
+        ),
+        ConfigKey(
+            name="materializer.resident.buckets",
+            type=_I,
+            default=8,
+            importance=_LOW,
+            group=_STATE,
+            validator=between(1, 1000),
+            doc="How many buckets (input partitions) one Python worker process keeps open: each has a producer and a map.",
+        ),
+        ConfigKey(
+            name="materializer.expiry.interval.ms",
+            type=_L,
+            default=1000,
+            unit="ms",
+            importance=_LOW,
+            group=_STATE,
+            validator=at_least(100),
+            doc="How often the job looks for expired cells without input. While nothing is due it costs nothing.",
+        ),
+    ]
+)
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -238,7 +369,9 @@ def registry(config: Config) -> dict[str, str]:
     if own:
         return {"schema.registry.url": own}
     prefix = "source.schema.registry."
-    return {f"schema.registry.{name}" if name == "url" else name: value for name, value in config.prefixed(prefix).items()}
+    return {
+        f"schema.registry.{name}" if name == "url" else name: value for name, value in config.prefixed(prefix).items()
+    }
 
 
 def merge_options(config: Config) -> MergeOptions:
@@ -249,16 +382,21 @@ def merge_options(config: Config) -> MergeOptions:
     """
     found = registry(config)
     return MergeOptions(
-        topic=config["sink.kafka.topic"], name=config["name"], input_format=config["source.format"],
+        topic=config["sink.kafka.topic"],
+        name=config["name"],
+        input_format=config["source.format"],
         input_encoding=config["source.value.encoding"],
         input_schemas=tuple(Path(name).read_text(encoding="utf-8") for name in config["materializer.input.schemas"]),
-        registry=tuple(sorted(found.items())), key_columns=tuple(config["materializer.key.columns"]),
+        registry=tuple(sorted(found.items())),
+        key_columns=tuple(config["materializer.key.columns"]),
         output_format=config["materializer.output.format"],
         output_encoding=config["materializer.output.encoding"] or ("avro" if found else "json"),
         emit_unchanged=config["materializer.emit.unchanged"],
-        tombstones_on_delete=config["materializer.tombstones.on.delete"], grace_s=config["materializer.tombstone.grace.s"],
+        tombstones_on_delete=config["materializer.tombstones.on.delete"],
+        grace_s=config["materializer.tombstone.grace.s"],
         masks=tuple(sorted((name, value) for name, value in config.raw.items() if name.startswith("mask."))),
-        shards=config[SHARDS])
+        shards=config[SHARDS],
+    )
 
 
 def complaints(config: Config) -> list[str]:
@@ -266,20 +404,29 @@ def complaints(config: Config) -> list[str]:
     problems = []
     topics = config["source.topics"] or []
     if len(topics) != 1:
-        problems.append(f"Invalid value {topics or config['source.topics.pattern']} for configuration source.topics: "
-                        "the materializer reads one topic (each of its partitions has a state of its own); make a "
-                        "job per topic")
+        problems.append(
+            f"Invalid value {topics or config['source.topics.pattern']} for configuration source.topics: "
+            "the materializer reads one topic (each of its partitions has a state of its own); make a "
+            "job per topic"
+        )
     if config["source.format"] not in FORMATS:
-        problems.append(f"Invalid value {config['source.format']} for configuration source.format: the materializer merges "
-                        f"{', '.join(FORMATS)}")
+        problems.append(
+            f"Invalid value {config['source.format']} for configuration source.format: the materializer merges "
+            f"{', '.join(FORMATS)}"
+        )
     if config["materializer.output.encoding"] == "avro" and not registry(config):
-        problems.append("Missing required configuration materializer.schema.registry.url: materializer.output.encoding is avro")
+        problems.append(
+            "Missing required configuration materializer.schema.registry.url: materializer.output.encoding is avro"
+        )
     names = [*topics, config["sink.kafka.topic"], changelog_topic(config)]
     if len(set(names)) != len(names):
-        problems.append(f"Invalid value {config['sink.kafka.topic']} for configuration sink.kafka.topic: input, "
-                        f"output and changelog ({', '.join(names)}) must be three topics")
-    problems += [f"Invalid value {name} for configuration materializer.input.schemas: no such file"
-                 for name in config["materializer.input.schemas"] if not Path(name).is_file()]
+        problems.append(
+            f"Invalid value {config['sink.kafka.topic']} for configuration sink.kafka.topic: input, "
+            f"output and changelog ({', '.join(names)}) must be three topics"
+        )
+    problems += [
+        f"Invalid value {name} for configuration materializer.input.schemas: no such file"
+        for name in config["materializer.input.schemas"]
+        if not Path(name).is_file()
+    ]
     return problems
-
-

@@ -3,6 +3,7 @@
 A *bucket* is one partition of the input topic: one task, one store, one transaction at a time. The engine knows nothing of
 Kafka, LMDB or Spark; the bucket knows nothing of cells and schemas.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol

@@ -2,6 +2,7 @@
 
 The registry is asked once per schema id; everything else here is pure.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -80,8 +81,10 @@ def schema_id(data: bytes) -> int:
         Skippable: there is none.
     """
     if len(data) < HEAD or data[0] != 0:
-        raise Skippable("Unknown magic byte: the message was not written in the schema registry's wire format. Set "
-                        "source.value.encoding to what the topic has.")
+        raise Skippable(
+            "Unknown magic byte: the message was not written in the schema registry's wire format. Set "
+            "source.value.encoding to what the topic has."
+        )
     return int.from_bytes(data[1:HEAD], "big")
 
 
@@ -188,14 +191,18 @@ class Writers:
             message = _source(data)
             ident, raw = message.source.schema, message.update is not msgspec.UNSET
         except msgspec.MsgspecError as error:
-            raise Skippable(f"This is no partition update in JSON: {error}. Check source.format and source.value.encoding "
-                            "against what the topic has.") from None
+            raise Skippable(
+                f"This is no partition update in JSON: {error}. Check source.format and source.value.encoding "
+                "against what the topic has."
+            ) from None
         found = self._by_ident.get((ident, raw))
         if found is None:
             known = ", ".join(name + " raw" * of_raw for name, of_raw in self._by_ident) or "none"
-            raise Skippable(f"The message was written with the definition {ident}{' raw' * raw} of its table, whose schema is "
-                            f"not known (known: {known}). Give it in materializer.input.schemas, write messages with their "
-                            "schema (schemas.enable=true), or use Avro with a registry.")
+            raise Skippable(
+                f"The message was written with the definition {ident}{' raw' * raw} of its table, whose schema is "
+                f"not known (known: {known}). Give it in materializer.input.schemas, write messages with their "
+                "schema (schemas.enable=true), or use Avro with a registry."
+            )
         return found
 
 
@@ -241,4 +248,6 @@ def writer_of_text(text: str) -> Writer:
                 return writer_of(schema, None, avro_text(schema, AVRO))
         return writer_of_avro(text, None)
     except (Skippable, Fatal) as error:
-        raise ConfigInvalid(f"Invalid value {text[:60]}... for configuration materializer.input.schemas: {error}") from None
+        raise ConfigInvalid(
+            f"Invalid value {text[:60]}... for configuration materializer.input.schemas: {error}"
+        ) from None

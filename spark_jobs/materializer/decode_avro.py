@@ -4,6 +4,7 @@ It is straight-line Python made from the writer's own Avro schema: what the engi
 TTLs, names) is skipped, the rest goes into the objects without a dict in between. Any field order is read; names bind.
 Source: Avro 1.12 specification, "Binary Encoding".
 """
+
 from __future__ import annotations
 
 import json
@@ -26,10 +27,18 @@ _FAILURES: Final = (IndexError, struct.error, UnicodeDecodeError, ValueError, Ov
 
 def read_long(data: bytes, position: int) -> tuple[int, int]:
     """The number of variable length at ``position``, and the position behind it."""
-    n = int.from_bytes(data[position:position + 8], "little")
+    n = int.from_bytes(data[position : position + 8], "little")
     if n & _MASK == _EIGHT:  # eight bytes: a time in µs
-        n = (n & 0x7F | n >> 1 & 0x3F80 | n >> 2 & 0x1FC000 | n >> 3 & 0xFE00000 | n >> 4 & 0x7F0000000 | n >> 5 & 0x3F800000000
-             | n >> 6 & 0x1FC0000000000 | n >> 7 & 0xFE000000000000)
+        n = (
+            n & 0x7F
+            | n >> 1 & 0x3F80
+            | n >> 2 & 0x1FC000
+            | n >> 3 & 0xFE00000
+            | n >> 4 & 0x7F0000000
+            | n >> 5 & 0x3F800000000
+            | n >> 6 & 0x1FC0000000000
+            | n >> 7 & 0xFE000000000000
+        )
         return n >> 1 ^ -(n & 1), position + 8
     shift = n = 0
     while True:
@@ -104,9 +113,19 @@ class _Compiler:
         self.of_version = version
         self.named: dict[str, Any] = {}
         self.code = CodeBuilder(
-            read_long=read_long, read_length=read_length, LENGTHS=LENGTHS, skip_blocks=skip_blocks, Source=Source, Stamp=Stamp,
-            Deletion=Deletion, Liveness=Liveness, ComplexDeletion=ComplexDeletion, double=struct.Struct("<d").unpack_from,
-            single=struct.Struct("<f").unpack_from, bad=_bad_branch)
+            read_long=read_long,
+            read_length=read_length,
+            LENGTHS=LENGTHS,
+            skip_blocks=skip_blocks,
+            Source=Source,
+            Stamp=Stamp,
+            Deletion=Deletion,
+            Liveness=Liveness,
+            ComplexDeletion=ComplexDeletion,
+            double=struct.Struct("<d").unpack_from,
+            single=struct.Struct("<f").unpack_from,
+            bad=_bad_branch,
+        )
 
     @property
     def version(self) -> Version:
@@ -121,9 +140,13 @@ class _Compiler:
 
     def envelope(self) -> Callable[[bytes, int], Any]:
         """See ``compile_envelope``."""
-        source = self.record({"snapshot": self.value, "read_time": self.value},
-                             lambda part: f"{part['snapshot']}, {part.get('read_time')}")
-        whole = self.record({"source": source, "update": self.span}, lambda part: f"({part['source']}, {part['update']})")
+        source = self.record(
+            {"snapshot": self.value, "read_time": self.value},
+            lambda part: f"{part['snapshot']}, {part.get('read_time')}",
+        )
+        whole = self.record(
+            {"source": source, "update": self.span}, lambda part: f"({part['source']}, {part['update']})"
+        )
         return self.compiled(lambda avro: whole(avro, ""), "raw updates")
 
     def compiled(self, read: Callable[[Any], tuple[list[str], str]], what: str) -> Callable[[bytes, int], Any]:
@@ -131,17 +154,23 @@ class _Compiler:
         try:
             lines, name = read(self.schema)
         except (KeyError, TypeError, IndexError) as error:
-            raise Skippable(f"The registry's schema can't be read as that of a partition update: {error!r}. Correct it in the "
-                            "registry.") from None
-        self.code.define("decode_update(d, p)", [*lines, "if p != len(d): raise ValueError('bytes follow')", f"return {name}"])
+            raise Skippable(
+                f"The registry's schema can't be read as that of a partition update: {error!r}. Correct it in the "
+                "registry."
+            ) from None
+        self.code.define(
+            "decode_update(d, p)", [*lines, "if p != len(d): raise ValueError('bytes follow')", f"return {name}"]
+        )
         made = self.code.function("decode_update", f"avro reader of {what}")
 
         def decode(data: bytes, position: int) -> Any:
             try:
                 return made(data, position)
             except _FAILURES as error:
-                raise Skippable(f"The message does not match its Avro schema: {error!r}. It was cut, or written with another "
-                                "schema than its id says.") from None
+                raise Skippable(
+                    f"The message does not match its Avro schema: {error!r}. It was cut, or written with another "
+                    "schema than its id says."
+                ) from None
 
         return decode
 
@@ -179,9 +208,11 @@ class _Compiler:
     def long(self) -> tuple[list[str], str]:
         """A number."""
         x = self.fresh()
-        return [f"{x} = d[p]",
-                f"if {x} < 128: {x} = {x} >> 1 ^ -({x} & 1); p += 1",
-                f"else: {x}, p = read_long(d, p)"], x
+        return [
+            f"{x} = d[p]",
+            f"if {x} < 128: {x} = {x} >> 1 ^ -({x} & 1); p += 1",
+            f"else: {x}, p = read_long(d, p)",
+        ], x
 
     def span(self, avro: Any, space: str) -> tuple[list[str], str]:
         """Bytes that stay where they are: their start and end."""
@@ -194,9 +225,7 @@ class _Compiler:
     def length(self) -> tuple[list[str], str]:
         """A length, which must not be negative."""
         n = self.fresh()
-        return [f"{n} = LENGTHS[d[p]]",
-                f"if {n} >= 0: p += 1",
-                f"else: {n}, p = read_length(d, p)"], n
+        return [f"{n} = LENGTHS[d[p]]", f"if {n} >= 0: p += 1", f"else: {n}, p = read_length(d, p)"], n
 
     def value(self, avro: Any, space: str) -> tuple[list[str], str]:
         """Any value, records as dicts."""
@@ -234,24 +263,28 @@ class _Compiler:
         (present,) = (each for index, each in enumerate(branches) if index != null)
         lines, value = inner(present, space)
         x = self.fresh()
-        return [f"if d[p] == {2 * null}: {x} = None; p += 1",
-                "else:",
-                f"    if d[p] != {2 - 2 * null}: bad()",
-                "    p += 1",
-                *indent([*lines, f"{x} = {value}"])], x
+        return [
+            f"if d[p] == {2 * null}: {x} = None; p += 1",
+            "else:",
+            f"    if d[p] != {2 - 2 * null}: bad()",
+            "    p += 1",
+            *indent([*lines, f"{x} = {value}"]),
+        ], x
 
     def array(self, avro: Any, space: str, inner: Any) -> tuple[list[str], str]:
         """An array, as a list."""
         x, n, i = self.fresh(), self.fresh("n"), self.fresh("i")
         lines, value = inner(avro["items"], space)
-        return [f"{x} = []",
-                "while True:",
-                f"    {n}, p = read_long(d, p)",
-                f"    if {n} == 0: break",
-                f"    if {n} < 0:",
-                f"        {n} = -{n}; i, p = read_long(d, p)",
-                f"    for {i} in range({n}):",
-                *indent([*lines, f"{x}.append({value})"], 2)], x
+        return [
+            f"{x} = []",
+            "while True:",
+            f"    {n}, p = read_long(d, p)",
+            f"    if {n} == 0: break",
+            f"    if {n} < 0:",
+            f"        {n} = -{n}; i, p = read_long(d, p)",
+            f"    for {i} in range({n}):",
+            *indent([*lines, f"{x}.append({value})"], 2),
+        ], x
 
     def members(self, avro: Any, space: str, wanted: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
         """The fields of a record in the writer's order; those that are not ``wanted`` are skipped."""
@@ -268,12 +301,14 @@ class _Compiler:
 
     def record(self, wanted: Mapping[str, Any], make: Any) -> Any:
         """How to read a record (or null) with ``make`` of the expressions of its parts."""
+
         def read(avro: Any, space: str) -> tuple[list[str], str]:
             avro, space = self.resolved(avro, space)
             if isinstance(avro, list):
                 return self.union(avro, space, read)
             lines, parts = self.members(avro, space, wanted)
             return lines, make(parts)
+
         return read
 
     def skip(self, avro: Any, space: str) -> list[str]:
@@ -308,8 +343,11 @@ class _Compiler:
                 return ["while d[p] > 127: p += 1", "p += 1"]
             case "array" | "map":
                 name = self.fresh("skip")
-                lines = self.skip(avro["items"], space) if kind == "array" else [
-                    *self.skip("string", space), *self.skip(avro["values"], space)]
+                lines = (
+                    self.skip(avro["items"], space)
+                    if kind == "array"
+                    else [*self.skip("string", space), *self.skip(avro["values"], space)]
+                )
                 self.code.define(f"{name}(d, p)", [*lines, "return p"])
                 return [f"p = skip_blocks(d, p, {name})"]
         raise KeyError(kind)
@@ -318,91 +356,139 @@ class _Compiler:
 
     def update(self, avro: Any) -> tuple[list[str], str]:
         """The message."""
-        stamp = self.record({"write_time": self.value, "expires": self.value},
-                            lambda part: f"Stamp({part['write_time']}, None, {part.get('expires')})")
-        deletion = self.record({"write_time": self.value, "local_deletion_time": self.value},
-                               lambda part: f"Deletion({part['write_time']}, {part['local_deletion_time']})")
+        stamp = self.record(
+            {"write_time": self.value, "expires": self.value},
+            lambda part: f"Stamp({part['write_time']}, None, {part.get('expires')})",
+        )
+        deletion = self.record(
+            {"write_time": self.value, "local_deletion_time": self.value},
+            lambda part: f"Deletion({part['write_time']}, {part['local_deletion_time']})",
+        )
         row = self.row(self.version.regular, stamp, deletion)
         prefix = self.named_tuple([each.field for each in self.version.clustering], self.version.bound_prefix)
-        bound = self.record({"prefix": prefix, "inclusive": self.value},
-                            lambda part: f"{self.bind(self.version.bound)}({part['prefix']}, {part['inclusive']})")
+        bound = self.record(
+            {"prefix": prefix, "inclusive": self.value},
+            lambda part: f"{self.bind(self.version.bound)}({part['prefix']}, {part['inclusive']})",
+        )
         range_ = self.record(
             {"start": bound, "end": bound, "write_time": self.value, "local_deletion_time": self.value},
-            lambda part: (f"{self.bind(self.version.range)}({part['start']}, {part['end']}, {part['write_time']}, "
-                          f"{part['local_deletion_time']})"))
-        source = self.record({"snapshot": self.value, "read_time": self.value},
-                             lambda part: f"Source('', {part['snapshot']}, {part.get('read_time')})")
+            lambda part: (
+                f"{self.bind(self.version.range)}({part['start']}, {part['end']}, {part['write_time']}, "
+                f"{part['local_deletion_time']})"
+            ),
+        )
+        source = self.record(
+            {"snapshot": self.value, "read_time": self.value},
+            lambda part: f"Source('', {part['snapshot']}, {part.get('read_time')})",
+        )
         whole = self.record(
-            {"source": source, "key": self.plain_tuple([each.field for each in self.version.key]), "write_time": self.value,
-             "expires": self.value, "deletion": deletion, "static": self.row(self.version.static, stamp, deletion),
-             "rows": self.list_of(row), "ranges": self.list_of(range_)},
-            lambda part: (f"{self.bind(self.version.update)}({part['source']}, {part['key']}, {part['write_time']}, None, "
-                          f"{part.get('expires')}, {part.get('deletion')}, {part.get('static')}, {part.get('rows')}, "
-                          f"{part.get('ranges')})"))
+            {
+                "source": source,
+                "key": self.plain_tuple([each.field for each in self.version.key]),
+                "write_time": self.value,
+                "expires": self.value,
+                "deletion": deletion,
+                "static": self.row(self.version.static, stamp, deletion),
+                "rows": self.list_of(row),
+                "ranges": self.list_of(range_),
+            },
+            lambda part: (
+                f"{self.bind(self.version.update)}({part['source']}, {part['key']}, {part['write_time']}, None, "
+                f"{part.get('expires')}, {part.get('deletion')}, {part.get('static')}, {part.get('rows')}, "
+                f"{part.get('ranges')})"
+            ),
+        )
         made: tuple[list[str], str] = whole(avro, "")
         return made
 
     def list_of(self, inner: Any) -> Any:
         """How to read an array (or null) of what ``inner`` reads."""
+
         def read(avro: Any, space: str) -> tuple[list[str], str]:
             avro, space = self.resolved(avro, space)
             if isinstance(avro, list):
                 return self.union(avro, space, read)
             return self.array(avro, space, inner)
+
         return read
 
     def plain_tuple(self, fields: list[str]) -> Any:
         """How to read a record as a tuple of ``fields``."""
-        return self.record(dict.fromkeys(fields, self.value),
-                           lambda part: "(" + "".join(f"{part[field]}, " for field in fields) + ")")
+        return self.record(
+            dict.fromkeys(fields, self.value), lambda part: "(" + "".join(f"{part[field]}, " for field in fields) + ")"
+        )
 
     def named_tuple(self, fields: list[str], made: type[Any]) -> Any:
         """How to read a record as an object of a class with ``fields``."""
-        return self.record(dict.fromkeys(fields, self.value),
-                           lambda part: f"{self.bind(made)}({', '.join(part[field] for field in fields)})")
+        return self.record(
+            dict.fromkeys(fields, self.value),
+            lambda part: f"{self.bind(made)}({', '.join(part[field] for field in fields)})",
+        )
 
     def row(self, part: Part, stamp: Any, deletion: Any) -> Any:
         """How to read a row, or the static row."""
         fields = [each.field for each in part.columns]
         liveness = self.record({"stamp": stamp}, lambda parts: f"Liveness({parts['stamp']})")
-        complex_ = self.record({"column": self.value, "write_time": self.value, "local_deletion_time": self.value},
-                               lambda parts: (f"ComplexDeletion({parts['column']}, {parts['write_time']}, "
-                                              f"{parts['local_deletion_time']})"))
-        cells = self.record({each.field: self.cell(part.cell_types[index], stamp) for index, each in enumerate(part.columns)},
-                            lambda parts: "(" + "".join(f"{parts.get(field)}, " for field in fields) + ")")
-        stamps = self.record(dict.fromkeys(fields, stamp),
-                             lambda parts: "{" + ", ".join(f"{name!r}: {value}" for name, value in parts.items()) + "}")
+        complex_ = self.record(
+            {"column": self.value, "write_time": self.value, "local_deletion_time": self.value},
+            lambda parts: f"ComplexDeletion({parts['column']}, {parts['write_time']}, {parts['local_deletion_time']})",
+        )
+        cells = self.record(
+            {each.field: self.cell(part.cell_types[index], stamp) for index, each in enumerate(part.columns)},
+            lambda parts: "(" + "".join(f"{parts.get(field)}, " for field in fields) + ")",
+        )
+        stamps = self.record(
+            dict.fromkeys(fields, stamp),
+            lambda parts: "{" + ", ".join(f"{name!r}: {value}" for name, value in parts.items()) + "}",
+        )
         clustering = self.plain_tuple([each.field for each in self.version.clustering])
         return self.record(
-            {"clustering": clustering, "liveness": liveness, "deletion": deletion, "stamp": stamp, "cells": cells,
-             "deleted": self.value, "stamps": stamps, "complex_deletions": self.list_of(complex_)},
-            lambda parts: (f"{self.bind(part.row)}({parts.get('clustering', '()')}, {parts.get('liveness')}, "
-                           f"{parts.get('deletion')}, {parts.get('stamp')}, {parts.get('cells')}, {parts.get('deleted')}, "
-                           f"{parts.get('stamps')}, {parts.get('complex_deletions')})"))
+            {
+                "clustering": clustering,
+                "liveness": liveness,
+                "deletion": deletion,
+                "stamp": stamp,
+                "cells": cells,
+                "deleted": self.value,
+                "stamps": stamps,
+                "complex_deletions": self.list_of(complex_),
+            },
+            lambda parts: (
+                f"{self.bind(part.row)}({parts.get('clustering', '()')}, {parts.get('liveness')}, "
+                f"{parts.get('deletion')}, {parts.get('stamp')}, {parts.get('cells')}, {parts.get('deleted')}, "
+                f"{parts.get('stamps')}, {parts.get('complex_deletions')})"
+            ),
+        )
 
     def cell(self, made: Any, stamp: Any) -> Any:
         """How to read the cells of one column; ``made``: the class of its elements or fields, or None."""
         if made is None:
             return self.value
         if made.__name__ == "Element":
-            return self.list_of(self.record(
-                {"path": self.value, "value": self.value, "stamp": stamp},
-                lambda part: f"{self.bind(made)}({part['path']}, {part['value']}, {part['stamp']})"))
+            return self.list_of(
+                self.record(
+                    {"path": self.value, "value": self.value, "stamp": stamp},
+                    lambda part: f"{self.bind(made)}({part['path']}, {part['value']}, {part['stamp']})",
+                )
+            )
         stamps = self.each_of(stamp)
-        return self.record({"fields": self.value, "deleted": self.value, "stamps": stamps},
-                           lambda part: f"{self.bind(made)}({part['fields']}, {part['deleted']}, {part['stamps']})")
+        return self.record(
+            {"fields": self.value, "deleted": self.value, "stamps": stamps},
+            lambda part: f"{self.bind(made)}({part['fields']}, {part['deleted']}, {part['stamps']})",
+        )
 
     def each_of(self, inner: Any) -> Any:
         """How to read a record (or null) as a dict whose fields ``inner`` reads."""
+
         def read(avro: Any, space: str) -> tuple[list[str], str]:
             avro, space = self.resolved(avro, space)
             if isinstance(avro, list):
                 return self.union(avro, space, read)
             lines, parts = self.members(avro, space, {each["name"]: inner for each in avro["fields"]})
             return lines, "{" + ", ".join(f"{name!r}: {value}" for name, value in parts.items()) + "}"
+
         return read
 
 
 def _bad_branch() -> None:
     raise ValueError("an unknown branch of a union")
-

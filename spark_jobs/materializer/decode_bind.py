@@ -1,4 +1,5 @@
 """A version of a table bound to the slots of a bucket's state."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -59,13 +60,19 @@ def bind(writer: Writer, known: Known, slots: tuple[int, int], live: tuple[froze
     """
     version = writer.version
     return Binding(
-        writer=writer, gone=known.era == GONE, era=known.era, partition_key=partition_encoder(version),
-        clustering=clustering_encoder([(column.type, column.reversed) for column in version.clustering
-                                       if column.type is not None]),
-        clustered=bool(version.clustering), static=_bound(version.static, known.static, slots[0], live[0]),
+        writer=writer,
+        gone=known.era == GONE,
+        era=known.era,
+        partition_key=partition_encoder(version),
+        clustering=clustering_encoder(
+            [(column.type, column.reversed) for column in version.clustering if column.type is not None]
+        ),
+        clustered=bool(version.clustering),
+        static=_bound(version.static, known.static, slots[0], live[0]),
         regular=_bound(version.regular, known.regular, slots[1], live[1]),
         key_readers=version.key_readers if any(version.key_readers) else None,
-        clustering_readers=version.clustering_readers if any(version.clustering_readers) else None)
+        clustering_readers=version.clustering_readers if any(version.clustering_readers) else None,
+    )
 
 
 def partition_encoder(version: Version) -> Callable[[Sequence[Any]], bytes]:
@@ -106,15 +113,24 @@ def _bound(part: Part, slots: dict[str, int], count: int, live: frozenset[int]) 
         simple.append((index, slot, read))
         names[column.name] = (slot, column.field)
         serialize[slot] = encoder(kind)
-    return Bound(count, tuple(simple), tuple(slot for _, slot, _ in simple) if plain else None, names, tuple(multi), complex_,
-                 serialize)
+    return Bound(
+        count,
+        tuple(simple),
+        tuple(slot for _, slot, _ in simple) if plain else None,
+        names,
+        tuple(multi),
+        complex_,
+        serialize,
+    )
 
 
 def _multi(index: int, slot: int, kind: CqlType, part: Part) -> Multi:
     reads = part.element_readers[index]
     if kind.name == "udt":
-        fields = tuple((field, name, name.encode(), reads.get(name), encoder(member)) for name, field, member in zip(
-            kind.field_names, part.udt_fields[index], kind.arguments, strict=True))
+        fields = tuple(
+            (field, name, name.encode(), reads.get(name), encoder(member))
+            for name, field, member in zip(kind.field_names, part.udt_fields[index], kind.arguments, strict=True)
+        )
         return Multi(index, slot, "udt", str.encode, encoder(kind.arguments[0]), None, None, fields)
     order = ordered(_TIMEUUID if kind.name == "list" else kind.arguments[0])
     serialize = _nothing if kind.name == "set" else encoder(kind.arguments[-1])

@@ -9,6 +9,7 @@ It is a record of the store itself, so that the state can be read without the me
 - Another table id is another table (dropped and created): an *era* of its own. What is left of an earlier era is forgotten when
   its row is touched, and its late messages are ignored.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -136,5 +137,7 @@ def unpack_catalog(record: bytes) -> Catalog:
     try:
         return msgspec.msgpack.decode(record[8:], type=Catalog)
     except msgspec.MsgspecError as error:
-        raise Fatal(f"The catalog of the materializer's state can't be read: {error}. It is damaged or of another version; "
-                    "rebuild the state from the input.") from None
+        raise Fatal(
+            f"The catalog of the materializer's state can't be read: {error}. It is damaged or of another version; "
+            "rebuild the state from the input."
+        ) from None

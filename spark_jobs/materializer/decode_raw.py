@@ -4,6 +4,7 @@ The schema's parameters hold the table's definition, so the bytes are decoded by
 ``decode_schema``: whatever reads a decoded partition update reads this one too. Values come as ``connectors.cql.values`` has
 them and need no readers.
 """
+
 from __future__ import annotations
 
 import struct
@@ -17,7 +18,15 @@ from connectors.errors import Skippable
 from connectors.formats.partition_update import Layout
 from connectors.formats.partition_update_raw import form_of
 from spark_jobs.materializer.decode_avro import compile_envelope
-from spark_jobs.materializer.decode_schema import ComplexDeletion, Deletion, Liveness, Source, Stamp, Version, read_version
+from spark_jobs.materializer.decode_schema import (
+    ComplexDeletion,
+    Deletion,
+    Liveness,
+    Source,
+    Stamp,
+    Version,
+    read_version,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +68,9 @@ def read_raw(schema: Schema, ident: str, text: str) -> tuple[Version, Callable[[
         Fatal: the form is newer than this version, the definition can't be read, or the table has counters.
     """
     form = form_of(schema.parameter)
-    made = _plain_version(read_version(Layout(source=form.source, columns=form.definition.columns, position={}).schema, ident))
+    made = _plain_version(
+        read_version(Layout(source=form.source, columns=form.definition.columns, position={}).schema, ident)
+    )
     reader = _Reader(made, form, str(schema.name))
     envelope = compile_envelope(text)
 
@@ -81,16 +92,25 @@ def read_raw(schema: Schema, ident: str, text: str) -> tuple[Version, Callable[[
 def _plain_version(version: Version) -> Version:
     """``version`` for values that need no readers."""
     return msgspec.structs.replace(
-        version, key_readers=[None] * len(version.key), clustering_readers=[None] * len(version.clustering),
-        static=_plain_part(version.static), regular=_plain_part(version.regular))
+        version,
+        key_readers=[None] * len(version.key),
+        clustering_readers=[None] * len(version.clustering),
+        static=_plain_part(version.static),
+        regular=_plain_part(version.regular),
+    )
 
 
 def _plain_part(part: Part) -> Part:
     count = len(part.columns)
     return msgspec.structs.replace(
-        part, readers=[None] * count, element_readers=[{} for _ in range(count)],
-        udt_fields=[list(each.type.field_names) if each.type is not None and each.type.is_multicell else []
-                    for each in part.columns])
+        part,
+        readers=[None] * count,
+        element_readers=[{} for _ in range(count)],
+        udt_fields=[
+            list(each.type.field_names) if each.type is not None and each.type.is_multicell else []
+            for each in part.columns
+        ],
+    )
 
 
 class _Reader:
@@ -111,7 +131,7 @@ class _Reader:
     def read(self, data: bytes, start: int, end: int, source: Source) -> Any:
         """The update in ``data[start:end]``; raises ``Skippable`` if it is none."""
         try:
-            if data[start:start + 16] != self._table_id:
+            if data[start : start + 16] != self._table_id:
                 raise ValueError("it is of another table")
             found = self._plain(data, start)
             if found is None:
@@ -120,11 +140,15 @@ class _Reader:
             else:
                 made, stop = self._simple(found, source), found[3]
         except _FAILURES as error:
-            raise Skippable(f"The bytes of a raw partition update do not match the definition in their schema {self._name}: "
-                            f"{error!r}. They were damaged, or written with another schema than the message says.") from None
+            raise Skippable(
+                f"The bytes of a raw partition update do not match the definition in their schema {self._name}: "
+                f"{error!r}. They were damaged, or written with another schema than the message says."
+            ) from None
         if stop != end:
-            raise Skippable(f"A raw partition update of the schema {self._name} ends at byte {stop - start} of {end - start}: "
-                            "it was damaged, or written with another schema than the message says.")
+            raise Skippable(
+                f"A raw partition update of the schema {self._name} ends at byte {stop - start} of {end - start}: "
+                "it was damaged, or written with another schema than the message says."
+            )
         return made
 
     def _simple(self, found: tuple[Any, ...], source: Source) -> Any:
@@ -134,8 +158,21 @@ class _Reader:
         if len(rows) == 1 and not rows[0][0]:  # what nearly all are
             _, clustering, inserted, time, _, expires, names, values = rows[0]
             cells, deleted = self._regular.plain(names, values)
-            return version.update(source, key, time, None, expires, None, None, [version.regular.row(
-                clustering, _INSERTED if inserted else None, None, None, cells, deleted, None, None)], None)
+            return version.update(
+                source,
+                key,
+                time,
+                None,
+                expires,
+                None,
+                None,
+                [
+                    version.regular.row(
+                        clustering, _INSERTED if inserted else None, None, None, cells, deleted, None, None
+                    )
+                ],
+                None,
+            )
         newest = max([each[3] for each in rows], default=0)
         static = None
         made: list[Any] = []
@@ -145,18 +182,27 @@ class _Reader:
             if is_static:
                 static = version.static.row((), None, None, stamp, cells, deleted, None, None)
             else:
-                made.append(version.regular.row(clustering, _INSERTED if inserted else None, None, stamp, cells, deleted, None,
-                                                None))
+                made.append(
+                    version.regular.row(
+                        clustering, _INSERTED if inserted else None, None, stamp, cells, deleted, None, None
+                    )
+                )
         return version.update(source, key, newest, None, None, None, static, made or None, None)
 
     def _whole(self, update: PartitionUpdate, source: Source) -> Any:
         """Any update."""
         version = self._version
         return version.update(
-            source, update.key, update.write_time, None, None, _deletion(update.deletion),
+            source,
+            update.key,
+            update.write_time,
+            None,
+            None,
+            _deletion(update.deletion),
             None if update.static is None else self._static.row(update.static, update.write_time),
             [self._regular.row(each, update.write_time) for each in update.rows] or None,
-            [self._range(each) for each in update.ranges] or None)
+            [self._range(each) for each in update.ranges] or None,
+        )
 
     def _range(self, each: RangeDeletion) -> Any:
         return self._version.range(self._bound(each.start), self._bound(each.end), *each.deletion)
@@ -202,17 +248,27 @@ class _Columns:
 
     def row(self, row: Row, write_time: int) -> Any:
         """A row of a whole update."""
-        own = row.liveness or next((each.stamp for each in row.cells if each.value is not None), None) or (
-            row.cells[0].stamp if row.cells else None)
+        own = (
+            row.liveness
+            or next((each.stamp for each in row.cells if each.value is not None), None)
+            or (row.cells[0].stamp if row.cells else None)
+        )
         time, expires = (write_time, None) if own is None else (own.write_time, own.expires)
         cells, deleted, stamps = self._mixed(row.cells, time, expires)
         return self._part.row(
-            row.clustering, None if row.liveness is None else _INSERTED, _deletion(row.deletion),
-            Stamp(time, None, expires), cells, deleted, stamps,
-            [ComplexDeletion(name, *each) for name, each in row.complex_deletions] or None)
+            row.clustering,
+            None if row.liveness is None else _INSERTED,
+            _deletion(row.deletion),
+            Stamp(time, None, expires),
+            cells,
+            deleted,
+            stamps,
+            [ComplexDeletion(name, *each) for name, each in row.complex_deletions] or None,
+        )
 
-    def _mixed(self, cells: Sequence[Cell], time: int, expires: int | None) -> tuple[Any, list[str] | None,
-                                                                                    dict[str, Stamp] | None]:
+    def _mixed(
+        self, cells: Sequence[Cell], time: int, expires: int | None
+    ) -> tuple[Any, list[str] | None, dict[str, Stamp] | None]:
         """Cells of any kind, in a row with a stamp: the tuple of all cells, tombstones, stamps that differ."""
         if not cells:
             return None, None, None

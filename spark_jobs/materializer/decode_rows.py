@@ -2,6 +2,7 @@
 
 Values are Connect's (``connectors.schema``) where the message has a schema, and JSON's own where it has none.
 """
+
 from __future__ import annotations
 
 import base64
@@ -97,23 +98,30 @@ class _Description(msgspec.Struct):
 def layout_text(layout: RowLayout) -> str:
     """The text of a layout for the catalog."""
     settings = JsonSettings()
-    fields = [(column.name, None if column.schema is None else schema_text(column.schema, settings))
-              for column in (*layout.keys, *layout.others)]
+    fields = [
+        (column.name, None if column.schema is None else schema_text(column.schema, settings))
+        for column in (*layout.keys, *layout.others)
+    ]
     return msgspec.json.encode(_Description(list(layout.constants), len(layout.keys), fields)).decode()
 
 
 def read_layout(text: str) -> RowLayout:
     """The inverse of ``layout_text``."""
     found = msgspec.json.decode(text, type=_Description)
-    columns = [(name, None if schema is None else read_schema(parse(schema.encode()), replace_null=False))
-               for name, schema in found.fields]
-    return make_layout(tuple(found.constants), dict(columns[:found.keys]), dict(columns[found.keys:]))
+    columns = [
+        (name, None if schema is None else read_schema(parse(schema.encode()), replace_null=False))
+        for name, schema in found.fields
+    ]
+    return make_layout(tuple(found.constants), dict(columns[: found.keys]), dict(columns[found.keys :]))
 
 
-def make_layout(constants: tuple[tuple[str, str], ...], keys: Mapping[str, Schema | None],
-                others: Mapping[str, Schema | None]) -> RowLayout:
+def make_layout(
+    constants: tuple[tuple[str, str], ...], keys: Mapping[str, Schema | None], others: Mapping[str, Schema | None]
+) -> RowLayout:
     """A layout from names and schemas."""
-    columns = tuple(Column(name, name, "partition_key", None, plain(schema, optional=False)) for name, schema in keys.items())
+    columns = tuple(
+        Column(name, name, "partition_key", None, plain(schema, optional=False)) for name, schema in keys.items()
+    )
     rest = tuple(Column(name, name, "regular", None, plain(schema, optional=True)) for name, schema in others.items())
     ident = f"{crc32(repr((constants[2:4], columns, rest)).encode()):08x}"
     return RowLayout(ident, constants, columns, rest)
@@ -137,10 +145,15 @@ def storable(schema: Schema | None, *, back: bool = False) -> Callable[[Any], An
         item = inner
         return lambda value: None if value is None else {key: item(each) for key, each in value.items()}
     if schema.type is Type.STRUCT:
-        members = {each.name: change for each in schema.fields if (change := storable(each.schema, back=back)) is not None}
+        members = {
+            each.name: change for each in schema.fields if (change := storable(each.schema, back=back)) is not None
+        }
         if members:
-            return lambda value: None if value is None else {
-                name: members[name](each) if name in members else each for name, each in value.items()}
+            return lambda value: (
+                None
+                if value is None
+                else {name: members[name](each) if name in members else each for name, each in value.items()}
+            )
     return None
 
 
@@ -179,15 +192,18 @@ class RowReader:
             return []
         schema, value = self._value(record.value)
         if not isinstance(value, dict):
-            raise Skippable(f"The message at offset {record.offset} is no {self._options.input_format} message: it "
-                            "is not a struct.")
+            raise Skippable(
+                f"The message at offset {record.offset} is no {self._options.input_format} message: it is not a struct."
+            )
         try:
             if self._options.input_format == "ums":
                 return self._ums(value, record)
             return self._debezium(schema, value, record)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise Skippable(f"The message at offset {record.offset} does not have the form of a {self._options.input_format} "
-                            f"message: {error!r}. Set the input's format to what the topic has.") from None
+            raise Skippable(
+                f"The message at offset {record.offset} does not have the form of a {self._options.input_format} "
+                f"message: {error!r}. Set the input's format to what the topic has."
+            ) from None
 
     def _value(self, data: bytes) -> tuple[Schema | None, Any]:
         if self._options.input_encoding == "avro":
@@ -216,8 +232,10 @@ class RowReader:
         if operation == "m":
             return []  # a message of the database's log, not of a table
         if operation not in {"c", "u", "d", "r"}:
-            raise Skippable(f"The event at offset {record.offset} has the operation {operation!r}: a materialized table "
-                            "has no place for it.")
+            raise Skippable(
+                f"The event at offset {record.offset} has the operation {operation!r}: a materialized table "
+                "has no place for it."
+            )
         row = value["before"] if operation == "d" else value["after"]
         source = value.get("source") or {}
         shard = shard_of(source)
@@ -232,11 +250,20 @@ class RowReader:
         signature = (schema, operation == "d", names) if schema is not None else (None, names, tuple(row or ()))
         database = next((source[name] for name in _DATABASES if source.get(name)), "")
         table = next((source[name] for name in _TABLES if source.get(name)), "")
-        constants = (("connector", str(source.get("connector") or "")), ("cluster", str(source.get("name") or "")),
-                     ("keyspace", str(database)), ("table", str(table)), ("schema_version", ""))
+        constants = (
+            ("connector", str(source.get("connector") or "")),
+            ("cluster", str(source.get("name") or "")),
+            ("keyspace", str(database)),
+            ("table", str(table)),
+            ("schema_version", ""),
+        )
         found = self._layouts.get((signature, constants))
         if found is None:
-            columns = {each.name: each.schema for each in side.schema.fields} if side is not None else dict.fromkeys(row or ())
+            columns = (
+                {each.name: each.schema for each in side.schema.fields}
+                if side is not None
+                else dict.fromkeys(row or ())
+            )
             if self._separate:
                 _check_names(columns, constants[3][1])
                 columns = dict.fromkeys(NUMBERS, INT64 if schema is not None else None) | columns
@@ -251,8 +278,12 @@ class RowReader:
         snapshot = operation == "r" or str(source.get("snapshot", "false")) not in {"false", "None"}
         values = None
         if operation != "d":
-            values = tuple([row.get(column.name) if store is None else store(row.get(column.name))
-                            for column, store in zip(layout.others, stores, strict=True)])
+            values = tuple(
+                [
+                    row.get(column.name) if store is None else store(row.get(column.name))
+                    for column, store in zip(layout.others, stores, strict=True)
+                ]
+            )
         return [RowChange(layout, tuple(key.values()), values, position, time, snapshot)]
 
     @property
@@ -270,14 +301,18 @@ class RowReader:
                 kept = row_keys(tuple(key), row)
                 if len(kept) < len(key) and self._options.shards == MERGE:
                     other = ", ".join(sorted(key.keys() - {*kept}))
-                    raise Fatal(f"The record's key has a field that names the shard ({other}), so changes of one row may lie "
-                                "in several partitions of the input, and each has a state of its own. For "
-                                f"{SHARDS}={MERGE} let the connector leave it out (topic.key.enforce.uniqueness=false).")
+                    raise Fatal(
+                        f"The record's key has a field that names the shard ({other}), so changes of one row may lie "
+                        "in several partitions of the input, and each has a state of its own. For "
+                        f"{SHARDS}={MERGE} let the connector leave it out (topic.key.enforce.uniqueness=false)."
+                    )
                 key = {name: key[name] for name in kept}
             if isinstance(key, dict) and key:
                 return {name: key[name] for name in names} if names else key
-        raise Fatal("The primary key is not known: the event's Kafka key is not a struct. Name its columns in "
-                    "materializer.key.columns.")
+        raise Fatal(
+            "The primary key is not known: the event's Kafka key is not a struct. Name its columns in "
+            "materializer.key.columns."
+        )
 
     # -- UMS
 
@@ -286,8 +321,10 @@ class RowReader:
         if protocol in ums.SIGNALS:
             return []  # a heartbeat or the end of something: no rows
         if protocol not in ums.WITH_ROWS:
-            raise Skippable(f"The UMS message at offset {record.offset} has the protocol {protocol!r}; known are "
-                            f"{', '.join(sorted(ums.WITH_ROWS | ums.SIGNALS))}.")
+            raise Skippable(
+                f"The UMS message at offset {record.offset} has the protocol {protocol!r}; known are "
+                f"{', '.join(sorted(ums.WITH_ROWS | ums.SIGNALS))}."
+            )
         names = self._options.key_columns
         if not names:
             raise Fatal("UMS does not say what the primary key is: name its columns in materializer.key.columns.")
@@ -302,8 +339,10 @@ class RowReader:
             columns = {each["name"]: _UMS[each["type"]] for each in fields if each["name"] not in _SYSTEM}
             missing = [name for name in names if name not in columns]
             if missing:
-                raise Skippable(f"The UMS message at offset {record.offset} has no field {', '.join(missing)}, which is in "
-                                "materializer.key.columns.")
+                raise Skippable(
+                    f"The UMS message at offset {record.offset} has no field {', '.join(missing)}, which is in "
+                    "materializer.key.columns."
+                )
             shard: tuple[int, ...] = ()
             if self._separate:
                 _check_names(columns, where.table)
@@ -311,9 +350,16 @@ class RowReader:
                 columns = dict.fromkeys(NUMBERS, OPTIONAL_INT64) | columns
                 names = (*NUMBERS, *names)
             layout = make_layout(
-                (("connector", where.datastore), ("cluster", where.instance), ("keyspace", where.database),
-                 ("table", where.table), ("schema_version", where.version)), {name: columns[name] for name in names},
-                {name: column for name, column in columns.items() if name not in names})
+                (
+                    ("connector", where.datastore),
+                    ("cluster", where.instance),
+                    ("keyspace", where.database),
+                    ("table", where.table),
+                    ("schema_version", where.version),
+                ),
+                {name: columns[name] for name in names},
+                {name: column for name, column in columns.items() if name not in names},
+            )
             found = self._layouts[signature] = layout, list(shard)
         layout, shard_key = found[0], tuple(found[1])
         places = {each["name"]: (index, _UMS_READ.get(each["type"])) for index, each in enumerate(fields)}
@@ -325,6 +371,7 @@ class RowReader:
                 index, read = places[name]
                 text = texts[index]
                 return text if text is None or read is None else read(text)
+
             operation = one(ums.OPERATION)
             if operation == ums.BEFORE:
                 continue
@@ -332,7 +379,7 @@ class RowReader:
                 raise Skippable(f"The UMS message at offset {record.offset} has the operation {operation!r}.")
             time = _micros(one(ums.TIMESTAMP)) if ums.TIMESTAMP in places else record.timestamp_ms * 1000
             values = None if operation == ums.DELETE else tuple([one(column.name) for column in layout.others])
-            key = (*shard_key, *[one(column.name) for column in layout.keys[len(shard_key):]])
+            key = (*shard_key, *[one(column.name) for column in layout.keys[len(shard_key) :]])
             changes.append(RowChange(layout, key, values, int(one(ums.ID)), time, snapshot))
         return changes
 
@@ -342,12 +389,25 @@ _DATABASES: Final = (LOGICAL[0], "keyspace", "keyspace_name", "schema", "db")
 _TABLES: Final = (LOGICAL[1], "table", "table_name")
 _SYSTEM: Final = frozenset({ums.ID, ums.TIMESTAMP, ums.OPERATION, ums.UID, ums.ACTIVE})
 _UMS: Final[dict[str, Schema]] = {
-    "string": OPTIONAL_STRING, "int": OPTIONAL_INT32, "long": OPTIONAL_INT64, "float": OPTIONAL_FLOAT32,
-    "double": OPTIONAL_FLOAT64, "decimal": OPTIONAL_STRING, "boolean": OPTIONAL_BOOLEAN, "date": OPTIONAL_STRING,
-    "datetime": OPTIONAL_STRING, "binary": replace(BYTES, optional=True)}
+    "string": OPTIONAL_STRING,
+    "int": OPTIONAL_INT32,
+    "long": OPTIONAL_INT64,
+    "float": OPTIONAL_FLOAT32,
+    "double": OPTIONAL_FLOAT64,
+    "decimal": OPTIONAL_STRING,
+    "boolean": OPTIONAL_BOOLEAN,
+    "date": OPTIONAL_STRING,
+    "datetime": OPTIONAL_STRING,
+    "binary": replace(BYTES, optional=True),
+}
 _UMS_READ: Final[dict[str, Callable[[str], Any]]] = {
-    "int": int, "long": int, "float": float, "double": float, "boolean": lambda text: text.lower() == "true",
-    "binary": base64.b64decode}
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "boolean": lambda text: text.lower() == "true",
+    "binary": base64.b64decode,
+}
 
 
 def _check_names(columns: Iterable[str], table: str) -> None:
@@ -358,14 +418,15 @@ def _check_names(columns: Iterable[str], table: str) -> None:
 
 
 def _refused(table: str, shard: Sequence[Any]) -> str:
-    return (f"{table} is sharded: a message is of database and table partition {shard[0]}.{shard[1]}. Rows of two shards with "
-            f"one key would overwrite each other. Set {SHARDS}={SEPARATE} to make both numbers part of the key, or "
-            f"{SHARDS}={MERGE} if a key is the same row in all shards, or if there is one shard only.")
+    return (
+        f"{table} is sharded: a message is of database and table partition {shard[0]}.{shard[1]}. Rows of two shards with "
+        f"one key would overwrite each other. Set {SHARDS}={SEPARATE} to make both numbers part of the key, or "
+        f"{SHARDS}={MERGE} if a key is the same row in all shards, or if there is one shard only."
+    )
 
 
 def _micros(text: str) -> int:
     """A UMS datetime in µs since 1970."""
     moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
-    seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC))
+    seconds = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (seconds.days * 86_400 + seconds.seconds) * 1_000_000 + seconds.microseconds
-

@@ -3,6 +3,7 @@
 Both encodings give the same objects: JSON is decoded into the classes directly, Avro by a function made for the writer's schema
 (``decode_avro``).
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -123,39 +124,77 @@ def read_version(schema: Schema, ident: str) -> Version:
     """
     key, rows = schema.field("key"), schema.field("rows")
     if schema.parameter("form") not in {None, FORM} or key is None or rows is None or rows.schema.value_schema is None:
-        raise Skippable(f"{schema.name or 'The schema'} is not the schema of a partition update. Set the materializer's input "
-                        "format to what the topic has.")
+        raise Skippable(
+            f"{schema.name or 'The schema'} is not the schema of a partition update. Set the materializer's input "
+            "format to what the topic has."
+        )
     if (version := schema.parameter("form.version") or FORM_VERSION) != FORM_VERSION:
-        raise Fatal(f"Messages of {schema.name} are partition updates of version {version}; this materializer reads version "
-                    f"{FORM_VERSION}. Use a newer one.")
+        raise Fatal(
+            f"Messages of {schema.name} are partition updates of version {version}; this materializer reads version "
+            f"{FORM_VERSION}. Use a newer one."
+        )
     row = rows.schema.value_schema
     clustering, static = row.field("clustering"), schema.field("static")
-    constants = {name: schema.parameter(name) or "" for name in (
-        "connector", "cluster", "keyspace", "table", "table_id", "schema_version")}
+    constants = {
+        name: schema.parameter(name) or ""
+        for name in ("connector", "cluster", "keyspace", "table", "table_id", "schema_version")
+    }
     key_columns = [_column(each.name, each.schema, "partition_key") for each in key.schema.fields]
-    clustering_columns = [_column(each.name, each.schema, "clustering") for each in clustering.schema.fields] if (
-        clustering is not None) else []
-    clustering_class = _struct("Clustering", [(each.name, _plain(each.schema)) for each in clustering.schema.fields]) if (
-        clustering is not None) else Any
+    clustering_columns = (
+        [_column(each.name, each.schema, "clustering") for each in clustering.schema.fields]
+        if (clustering is not None)
+        else []
+    )
+    clustering_class = (
+        _struct("Clustering", [(each.name, _plain(each.schema)) for each in clustering.schema.fields])
+        if (clustering is not None)
+        else Any
+    )
     key_class = _struct("Key", [(each.name, _plain(each.schema)) for each in key.schema.fields])
     regular_part = _part(row, "regular", clustering_class)
     static_part = _part(static.schema if static is not None else None, "static", Any)
-    prefix = _struct("Prefix", [(each.name, _plain(each.schema) | None) for each in clustering.schema.fields],
-                     optional=True) if clustering is not None else Any
+    prefix = (
+        _struct("Prefix", [(each.name, _plain(each.schema) | None) for each in clustering.schema.fields], optional=True)
+        if clustering is not None
+        else Any
+    )
     bound = msgspec.defstruct("Bound", [("prefix", prefix), ("inclusive", bool)], gc=False)
-    range_ = msgspec.defstruct("Range", [("start", bound), ("end", bound), ("write_time", int), ("local_deletion_time", int)],
-                               gc=False)
-    update = msgspec.defstruct("Update", [
-        ("source", Source), ("key", key_class), ("write_time", int), ("ttl", int | None, None), ("expires", int | None, None),
-        ("deletion", Deletion | None, None), ("static", static_part.row | None, None),
-        ("rows", list[regular_part.row] | None, None),  # type: ignore[name-defined]
-        ("ranges", list[range_] | None, None)], gc=False)  # type: ignore[valid-type]
+    range_ = msgspec.defstruct(
+        "Range", [("start", bound), ("end", bound), ("write_time", int), ("local_deletion_time", int)], gc=False
+    )
+    update = msgspec.defstruct(
+        "Update",
+        [
+            ("source", Source),
+            ("key", key_class),
+            ("write_time", int),
+            ("ttl", int | None, None),
+            ("expires", int | None, None),
+            ("deletion", Deletion | None, None),
+            ("static", static_part.row | None, None),
+            ("rows", list[regular_part.row] | None, None),  # type: ignore[name-defined]
+            ("ranges", list[range_] | None, None),  # type: ignore[valid-type]
+        ],
+        gc=False,
+    )
     return Version(
-        schema=schema, ident=ident, constants=constants, key=key_columns, clustering=clustering_columns,
+        schema=schema,
+        ident=ident,
+        constants=constants,
+        key=key_columns,
+        clustering=clustering_columns,
         key_readers=[value_reader(each.schema) for each in key.schema.fields],
-        clustering_readers=[value_reader(each.schema) for each in clustering.schema.fields] if clustering is not None else [],
-        static=static_part, regular=regular_part, update=update, bound=bound, range=range_, bound_prefix=prefix,
-        decode_json=_json_decoder(update))
+        clustering_readers=[value_reader(each.schema) for each in clustering.schema.fields]
+        if clustering is not None
+        else [],
+        static=static_part,
+        regular=regular_part,
+        update=update,
+        bound=bound,
+        range=range_,
+        bound_prefix=prefix,
+        decode_json=_json_decoder(update),
+    )
 
 
 def _json_decoder(update: type[Any]) -> Callable[[bytes], Any]:
@@ -172,9 +211,12 @@ def _json_decoder(update: type[Any]) -> Callable[[bytes], Any]:
 
 def _struct(name: str, members: list[tuple[str, Any]], *, optional: bool = False) -> type[Any]:
     """A class with the fields ``members``, called f0, f1 ... so that any name will do."""
-    fields: list[Any] = [(f"f{index}", kind, None) if optional else (f"f{index}", kind)
-                         for index, (_, kind) in enumerate(members)]
-    return msgspec.defstruct(name, fields, rename={f"f{index}": field for index, (field, _) in enumerate(members)}, gc=False)
+    fields: list[Any] = [
+        (f"f{index}", kind, None) if optional else (f"f{index}", kind) for index, (_, kind) in enumerate(members)
+    ]
+    return msgspec.defstruct(
+        name, fields, rename={f"f{index}": field for index, (field, _) in enumerate(members)}, gc=False
+    )
 
 
 def _part(row: Schema | None, kind: Any, clustering: Any) -> Part:
@@ -182,17 +224,36 @@ def _part(row: Schema | None, kind: Any, clustering: Any) -> Part:
     fields = cells.schema.fields if cells is not None else ()
     columns = [_column(each.name, each.schema, kind) for each in fields]
     cell_types = [_cell_type(each.schema) for each in fields]
-    cells_class = _struct("Cells", [
-        (each.name, (list[made] if shape(each.schema) == "elements" else made or _plain(each.schema)) | None)  # type: ignore[valid-type]
-        for each, made in zip(fields, cell_types, strict=True)], optional=True)
-    row_class = msgspec.defstruct("Row", [
-        ("clustering", clustering, ()) if clustering is Any else ("clustering", clustering),
-        ("liveness", Liveness | None, None), ("deletion", Deletion | None, None), ("stamp", Stamp | None, None),
-        ("cells", cells_class | None, None), ("deleted", list[str] | None, None),
-        ("stamps", dict[str, Stamp | None] | None, None), ("complex_deletions", list[ComplexDeletion] | None, None)], gc=False)
-    return Part(columns, [None if shape(each.schema) else value_reader(each.schema) for each in fields],
-                [_element_readers(each.schema) for each in fields], [_udt_fields(each.schema) for each in fields], row_class,
-                cell_types)
+    cells_class = _struct(
+        "Cells",
+        [
+            (each.name, (list[made] if shape(each.schema) == "elements" else made or _plain(each.schema)) | None)  # type: ignore[valid-type]
+            for each, made in zip(fields, cell_types, strict=True)
+        ],
+        optional=True,
+    )
+    row_class = msgspec.defstruct(
+        "Row",
+        [
+            ("clustering", clustering, ()) if clustering is Any else ("clustering", clustering),
+            ("liveness", Liveness | None, None),
+            ("deletion", Deletion | None, None),
+            ("stamp", Stamp | None, None),
+            ("cells", cells_class | None, None),
+            ("deleted", list[str] | None, None),
+            ("stamps", dict[str, Stamp | None] | None, None),
+            ("complex_deletions", list[ComplexDeletion] | None, None),
+        ],
+        gc=False,
+    )
+    return Part(
+        columns,
+        [None if shape(each.schema) else value_reader(each.schema) for each in fields],
+        [_element_readers(each.schema) for each in fields],
+        [_udt_fields(each.schema) for each in fields],
+        row_class,
+        cell_types,
+    )
 
 
 def _udt_fields(schema: Schema) -> list[str]:
@@ -221,13 +282,25 @@ def _cell_type(schema: Schema) -> type[Any] | None:
     kind = shape(schema)
     if kind == "elements" and schema.value_schema is not None:
         parts = {each.name: each.schema for each in schema.value_schema.fields}
-        return msgspec.defstruct("Element", [
-            ("path", _plain(parts["path"])), ("value", _plain(parts["value"]) | None, None), ("stamp", Stamp | None, None)],
-            gc=False)
+        return msgspec.defstruct(
+            "Element",
+            [
+                ("path", _plain(parts["path"])),
+                ("value", _plain(parts["value"]) | None, None),
+                ("stamp", Stamp | None, None),
+            ],
+            gc=False,
+        )
     if kind == "fields":
-        return msgspec.defstruct("Fields", [
-            ("fields", dict[str, Any] | None, None), ("deleted", list[str] | None, None),
-            ("stamps", dict[str, Stamp | None] | None, None)], gc=False)
+        return msgspec.defstruct(
+            "Fields",
+            [
+                ("fields", dict[str, Any] | None, None),
+                ("deleted", list[str] | None, None),
+                ("stamps", dict[str, Stamp | None] | None, None),
+            ],
+            gc=False,
+        )
     return None
 
 
@@ -265,8 +338,10 @@ def cql_type(schema: Schema) -> CqlType:
     """
     text = schema.parameter(CQL_TYPE)
     if text is None:
-        raise Skippable(f"The schema {schema.name or schema.type} has no parameter {CQL_TYPE}: a partition update's columns "
-                        "have one (in Avro in connect.parameters; the converter's connect.meta.data must not be off).")
+        raise Skippable(
+            f"The schema {schema.name or schema.type} has no parameter {CQL_TYPE}: a partition update's columns "
+            "have one (in Avro in connect.parameters; the converter's connect.meta.data must not be off)."
+        )
     kind = _filled(parse(text, lambda name: CqlType("udt", udt_name=name)), schema)
     if kind.name == "counter":
         raise Fatal("Counters can't be merged: leave their table out.")
@@ -290,8 +365,11 @@ def _filled(kind: CqlType, schema: Schema | None) -> CqlType:
         parts = [each.schema for each in schema.fields]
     elif kind.name == "map" or whole == "elements":
         fields = {each.name: each.schema for each in inner.fields} if inner is not None else {}
-        parts = {"map": [fields.get("path") or fields.get("key"), fields.get("value")], "set": [fields.get("path")],
-                 "list": [fields.get("value")]}[kind.name]  # type: ignore[assignment]
+        parts = {
+            "map": [fields.get("path") or fields.get("key"), fields.get("value")],
+            "set": [fields.get("path")],
+            "list": [fields.get("value")],
+        }[kind.name]  # type: ignore[assignment]
     else:
         parts = [inner]  # type: ignore[list-item]
     return replace(kind, arguments=tuple(_filled(each, part) for each, part in zip(kind.arguments, parts, strict=True)))

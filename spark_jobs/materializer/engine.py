@@ -3,6 +3,7 @@
 Pure but for the clock and the schema registry: no Kafka, no files. One engine serves one bucket and one pass; what is compiled
 (schemas, codecs) is kept in ``Resources``, one per process.
 """
+
 from __future__ import annotations
 
 import time
@@ -53,8 +54,13 @@ _REPLAYED: Final = 1000
 FAILURES: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError)
 
 
-def make_engine(options: MergeOptions, *, sequence: int = 0, resources: Resources | None = None,
-                clock: Callable[[], int] = time.time_ns) -> Engine:
+def make_engine(
+    options: MergeOptions,
+    *,
+    sequence: int = 0,
+    resources: Resources | None = None,
+    clock: Callable[[], int] = time.time_ns,
+) -> Engine:
     """An engine for one bucket and pass.
 
     Args:
@@ -65,6 +71,7 @@ def make_engine(options: MergeOptions, *, sequence: int = 0, resources: Resource
     """
     if options.input_format != "partition-update":
         from spark_jobs.materializer.engine_rows import RowEngine
+
         return RowEngine(options, sequence, resources or Resources(options), clock)
     return UpdateEngine(options, sequence, resources or Resources(options), clock)
 
@@ -133,8 +140,12 @@ class UpdateEngine:
         version = self._resources.writers.by_text(text).version
         self._clustered = bool(version.clustering)
         self._partition_values = partition_decoder(version)
-        return Shape(tuple(sorted(version.constants.items())), (*version.key, *version.clustering),
-                     tuple(version.static.columns), tuple(version.regular.columns))
+        return Shape(
+            tuple(sorted(version.constants.items())),
+            (*version.key, *version.clustering),
+            tuple(version.static.columns),
+            tuple(version.regular.columns),
+        )
 
     def _bind(self, writer: Writer) -> Binding:
         """The binding of a writer's schema; enters it into the catalog if it is new."""
@@ -153,8 +164,9 @@ class UpdateEngine:
     def _enter(self, writer: Writer) -> Known:
         version = writer.version
         catalog = self._catalog
-        known = catalog.add(version.ident, writer.order, version.constants["table_id"], version.static.columns,
-                            version.regular.columns)
+        known = catalog.add(
+            version.ident, writer.order, version.constants["table_id"], version.static.columns, version.regular.columns
+        )
         self._entered(known, writer.text)
         return known
 
@@ -201,8 +213,10 @@ class UpdateEngine:
             update = binding.writer.version.decode_json(value)
             self._binding, self._ident = binding, update.source.schema
         except ValueError as error:
-            raise Skippable(f"The message does not match the schema of its table: {error}. Set the input's format and encoding "
-                            "to what the topic has.") from None
+            raise Skippable(
+                f"The message does not match the schema of its table: {error}. Set the input's format and encoding "
+                "to what the topic has."
+            ) from None
         return binding, update
 
     # -- apply
@@ -221,8 +235,10 @@ class UpdateEngine:
         try:
             done = self._merge(binding, update, record.offset, store, emit, now_ns // 1_000_000_000)
         except FAILURES as error:
-            raise Skippable(f"The partition update at offset {record.offset} has a value that is not of its column's type: "
-                            f"{error!r}. Correct what writes it.") from error
+            raise Skippable(
+                f"The partition update at offset {record.offset} has a value that is not of its column's type: "
+                f"{error!r}. Correct what writes it."
+            ) from error
         # Of copies only the one that changed something, and of backfills none: their write times tell nothing of the way.
         if now_ns >= self.stages.due_ns and len(emit) > first and not update.source.snapshot:
             self.stages.sample(update.write_time, update.source.read_time, record.timestamp_ms, now_ns)
@@ -244,8 +260,18 @@ class UpdateEngine:
         self._apply_alone(binding, update, prefix + ROW, key, origin, store, emit, now_s)
         return True
 
-    def _apply_row(self, binding: Binding, update: Any, row: Any, key: bytes, keys: tuple[Any, ...], origin: Origin,
-                   store: Store, emit: list[Output], now_s: int) -> bool:
+    def _apply_row(
+        self,
+        binding: Binding,
+        update: Any,
+        row: Any,
+        key: bytes,
+        keys: tuple[Any, ...],
+        origin: Origin,
+        store: Store,
+        emit: list[Output],
+        now_s: int,
+    ) -> bool:
         """One row of a table without clustering key: the fast path."""
         expires = update.expires or 0
         blob = store.get(key)
@@ -259,8 +285,17 @@ class UpdateEngine:
             self._finish(key, state, before, keys, self._no_static, self._no_static, origin, store, emit, now_s)
         return True
 
-    def _apply_alone(self, binding: Binding, update: Any, key: bytes, keys: tuple[Any, ...], origin: Origin, store: Store,
-                     emit: list[Output], now_s: int) -> None:
+    def _apply_alone(
+        self,
+        binding: Binding,
+        update: Any,
+        key: bytes,
+        keys: tuple[Any, ...],
+        origin: Origin,
+        store: Store,
+        emit: list[Output],
+        now_s: int,
+    ) -> None:
         """A table without clustering key: the deletion of the partition is that of its row."""
         work = self._work(store, key, (), keys, self._no_static, update.write_time, emit, now_s)
         deletion = update.deletion
@@ -268,20 +303,35 @@ class UpdateEngine:
             forget = max(deletion.local_deletion_time, now_s) + self._grace
             work.changed |= delete_row(work.state, (deletion.write_time, forget))
         for row in update.rows or ():
-            work.changed |= merge_row(work.state, row, update.write_time, update.expires or 0, binding.regular, NO_LIMIT, now_s,
-                                      self._grace)
+            work.changed |= merge_row(
+                work.state, row, update.write_time, update.expires or 0, binding.regular, NO_LIMIT, now_s, self._grace
+            )
         if work.changed:
-            self._finish(key, work.state, work.before, keys, self._no_static, self._no_static, origin, store, emit, now_s)
+            self._finish(
+                key, work.state, work.before, keys, self._no_static, self._no_static, origin, store, emit, now_s
+            )
 
-    def _apply_clustered(self, binding: Binding, update: Any, prefix: bytes, key: tuple[Any, ...], origin: Origin, store: Store,
-                         emit: list[Output], now_s: int) -> bool:
+    def _apply_clustered(
+        self,
+        binding: Binding,
+        update: Any,
+        prefix: bytes,
+        key: tuple[Any, ...],
+        origin: Origin,
+        store: Store,
+        emit: list[Output],
+        now_s: int,
+    ) -> bool:
         partition: PartitionState | None = None
         blob = store.get(prefix + PARTITION)
         if blob is not None:
             partition = self._partition(blob)
             due = record_due(blob)
-            if due and (due <= now_s or partition.open is not None) and not self._settle(
-                    prefix, partition, key, store, emit, now_s, origin):
+            if (
+                due
+                and (due <= now_s or partition.open is not None)
+                and not self._settle(prefix, partition, key, store, emit, now_s, origin)
+            ):
                 return False
         opened: Open | None = None
         packed: bytes | None = None
@@ -300,11 +350,25 @@ class UpdateEngine:
             store.put(prefix + PARTITION, packed)
         return True
 
-    def _apply_rows(self, binding: Binding, update: Any, prefix: bytes, key: tuple[Any, ...], partition: PartitionState | None,
-                    opened: Open | None, origin: Origin, store: Store, emit: list[Output], now_s: int) -> None:
+    def _apply_rows(
+        self,
+        binding: Binding,
+        update: Any,
+        prefix: bytes,
+        key: tuple[Any, ...],
+        partition: PartitionState | None,
+        opened: Open | None,
+        origin: Origin,
+        store: Store,
+        emit: list[Output],
+        now_s: int,
+    ) -> None:
         """Merge the rows of a message, each with all that the message says of it, and note them in ``opened`` as visited."""
-        static = self._static_view.image(partition.static) if partition is not None and partition.static is not None else (
-            self._no_static)
+        static = (
+            self._static_view.image(partition.static)
+            if partition is not None and partition.static is not None
+            else (self._no_static)
+        )
         static_before = static if opened is None else opened.before
         moved = opened is not None and differ(static_before, static)
         expires = update.expires or 0
@@ -319,18 +383,31 @@ class UpdateEngine:
             limit = NO_LIMIT if partition is None else cover(partition, part)
             work = works.get(part)
             if work is None:
-                work = works[part] = self._work(store, prefix + ROW + part, clustering, key, static_before, update.write_time,
-                                                emit, now_s)
+                work = works[part] = self._work(
+                    store, prefix + ROW + part, clustering, key, static_before, update.write_time, emit, now_s
+                )
                 if opened is not None:
                     work.changed |= (moved and work.before is not None) | hide(work.state, limit)
-            work.changed |= merge_row(work.state, row, update.write_time, expires, binding.regular, limit, now_s, self._grace)
+            work.changed |= merge_row(
+                work.state, row, update.write_time, expires, binding.regular, limit, now_s, self._grace
+            )
         # All or nothing: a row that can't be encoded must not leave half of the message behind.
         puts: list[tuple[bytes, bytes | None]] = []
         target = store if len(works) == 1 else Puts(puts)
         for part, work in works.items():
             if work.changed:
-                self._finish(prefix + ROW + part, work.state, work.before, (*key, *work.clustering), static_before, static,
-                             origin, target, emit, now_s)
+                self._finish(
+                    prefix + ROW + part,
+                    work.state,
+                    work.before,
+                    (*key, *work.clustering),
+                    static_before,
+                    static,
+                    origin,
+                    target,
+                    emit,
+                    now_s,
+                )
         for put in puts:
             store.put(*put)
         if opened is not None:
@@ -338,8 +415,17 @@ class UpdateEngine:
 
     # -- rows
 
-    def _work(self, store: Store, key: bytes, clustering: tuple[Any, ...], partition_key: tuple[Any, ...], static: list[Any],
-              base: int, emit: list[Output], now_s: int) -> Work:
+    def _work(
+        self,
+        store: Store,
+        key: bytes,
+        clustering: tuple[Any, ...],
+        partition_key: tuple[Any, ...],
+        static: list[Any],
+        base: int,
+        emit: list[Output],
+        now_s: int,
+    ) -> Work:
         blob = store.get(key)
         if blob is None:
             return Work(new_row(self._era, list(clustering), base, self._view.count), None, clustering)
@@ -348,8 +434,9 @@ class UpdateEngine:
         work.changed = lapsed
         return work
 
-    def _load(self, blob: bytes, keys: tuple[Any, ...], static: list[Any], emit: list[Output],
-              now_s: int) -> tuple[RowState, list[Any] | None, bool]:
+    def _load(
+        self, blob: bytes, keys: tuple[Any, ...], static: list[Any], emit: list[Output], now_s: int
+    ) -> tuple[RowState, list[Any] | None, bool]:
         """A row and how it was last shown; what has run out by now is shown first. The last: whether that changed it."""
         state = unpack_row(blob)
         view = self._view
@@ -371,16 +458,36 @@ class UpdateEngine:
             state.values, state.times = [None] * self._view.count, [None] * self._view.count
         self._view.fit(state)
 
-    def _finish(self, key: bytes, state: RowState, before: list[Any] | None, keys: tuple[Any, ...], static_before: list[Any],
-                static: list[Any], origin: Origin, store: Any, emit: list[Output], now_s: int) -> None:
+    def _finish(
+        self,
+        key: bytes,
+        state: RowState,
+        before: list[Any] | None,
+        keys: tuple[Any, ...],
+        static_before: list[Any],
+        static: list[Any],
+        origin: Origin,
+        store: Any,
+        emit: list[Output],
+        now_s: int,
+    ) -> None:
         """Show a row that changed, and write it."""
         if state.extra or state.complex or (state.live is not None and state.live[1]):
             lapse(state, now_s, self._grace)  # what had run out before it came
         self._show(state, before, self._view.image(state), keys, static_before, static, origin, emit)
         store.put(key, None if is_empty(state) else pack_row(state))
 
-    def _show(self, state: RowState, before: list[Any] | None, image: list[Any], keys: tuple[Any, ...],
-              static_before: list[Any], static: list[Any], origin: Origin, emit: list[Output]) -> None:
+    def _show(
+        self,
+        state: RowState,
+        before: list[Any] | None,
+        image: list[Any],
+        keys: tuple[Any, ...],
+        static_before: list[Any],
+        static: list[Any],
+        origin: Origin,
+        emit: list[Output],
+    ) -> None:
         """Append the event that leads from ``before`` to ``image``, if any."""
         codec = self._codec
         if lives(state, image):
@@ -423,19 +530,37 @@ class UpdateEngine:
             self._static_view.fit(static)
         return partition
 
-    def _settle(self, prefix: bytes, partition: PartitionState, key: tuple[Any, ...], store: Store, emit: list[Output],
-                now_s: int, origin: Origin) -> bool:
+    def _settle(
+        self,
+        prefix: bytes,
+        partition: PartitionState,
+        key: tuple[Any, ...],
+        store: Store,
+        emit: list[Output],
+        now_s: int,
+        origin: Origin,
+    ) -> bool:
         """Finish what is open, and let time pass; False: the store is full."""
         if partition.open is not None and not self._fan(prefix, partition, key, store, emit, now_s, origin):
             return False
         lapse_partition(partition, self._static_view, now_s, self._grace)
         if partition.open is not None:
-            return self._fan(prefix, partition, key, store, emit, now_s, Origin(now_s * 1_000_000, False, None, "expiry"))
+            return self._fan(
+                prefix, partition, key, store, emit, now_s, Origin(now_s * 1_000_000, False, None, "expiry")
+            )
         store.put(prefix + PARTITION, pack_partition(partition))
         return True
 
-    def _fan(self, prefix: bytes, partition: PartitionState, key: tuple[Any, ...], store: Store, emit: list[Output], now_s: int,
-             origin: Origin) -> bool:
+    def _fan(
+        self,
+        prefix: bytes,
+        partition: PartitionState,
+        key: tuple[Any, ...],
+        store: Store,
+        emit: list[Output],
+        now_s: int,
+        origin: Origin,
+    ) -> bool:
         """Visit the rows that a change of the partition concerns; False: the store is full, and the place is kept."""
         try:
             return self._visit(prefix, partition, key, store, emit, now_s, origin)
@@ -443,8 +568,16 @@ class UpdateEngine:
             # The partition's change is in the store: this can't be undone by leaving the message out.
             raise Fatal(f"A row of the state can't be written as an event: {error}") from error
 
-    def _visit(self, prefix: bytes, partition: PartitionState, key: tuple[Any, ...], store: Store, emit: list[Output],
-               now_s: int, origin: Origin) -> bool:
+    def _visit(
+        self,
+        prefix: bytes,
+        partition: PartitionState,
+        key: tuple[Any, ...],
+        store: Store,
+        emit: list[Output],
+        now_s: int,
+        origin: Origin,
+    ) -> bool:
         todo = partition.open
         if todo is None:
             return True
@@ -511,8 +644,15 @@ class UpdateEngine:
         prefix = partition_prefix(partition_key)
         values = tuple(self._partition_values(partition_key))
         if kind == PARTITION[0]:
-            return self._settle(prefix, self._partition(blob), values, store, emit, now_s,
-                                Origin(due * 1_000_000, False, None, "expiry"))
+            return self._settle(
+                prefix,
+                self._partition(blob),
+                values,
+                store,
+                emit,
+                now_s,
+                Origin(due * 1_000_000, False, None, "expiry"),
+            )
         record = store.get(prefix + PARTITION) if self._clustered else None
         partition = None if record is None else self._partition(record)
         static = self._static_of(partition, part)
@@ -526,8 +666,12 @@ class UpdateEngine:
         if partition is None:
             return self._no_static
         todo = partition.open
-        if todo is not None and part >= todo.start and (todo.end is None or part < todo.end) and (
-                part not in todo.visited and len(todo.before) == len(self._no_static)):
+        if (
+            todo is not None
+            and part >= todo.start
+            and (todo.end is None or part < todo.end)
+            and (part not in todo.visited and len(todo.before) == len(self._no_static))
+        ):
             return todo.before
         return self._static_view.image(partition.static)
 
@@ -565,8 +709,16 @@ class UpdateEngine:
                 continue
             self._fit(state)
             image = self._view.image(state)
-            self._show(state, None, image, (*values, *state.clustering), static, static,
-                       Origin(newest_time(state), True, None, "replay"), emit)
+            self._show(
+                state,
+                None,
+                image,
+                (*values, *state.clustering),
+                static,
+                static,
+                Origin(newest_time(state), True, None, "replay"),
+                emit,
+            )
         return None
 
     def rows(self, store: Store, start: bytes = b"") -> Iterator[LiveRow]:

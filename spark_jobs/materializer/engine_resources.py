@@ -1,4 +1,5 @@
 """What the materializer's engines of one process share, and what they hold while they merge a message."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

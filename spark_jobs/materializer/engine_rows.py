@@ -1,4 +1,5 @@
 """The engine for Debezium events and UMS messages: whole rows in the order of their source's positions."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -55,8 +56,10 @@ class RowEngine(UpdateEngine):
             for change in changes:
                 self._apply_change(change, record.offset, written, emit)
         except FAILURES as error:
-            raise Skippable(f"The message at offset {record.offset} has a value that is not of its column's type: {error!r}. "
-                            "Correct what writes it.") from error
+            raise Skippable(
+                f"The message at offset {record.offset} has a value that is not of its column's type: {error!r}. "
+                "Correct what writes it."
+            ) from error
         for key, value in written.changed.items():
             store.put(key, value)
         if self._now_ns >= self.stages.due_ns and len(emit) > first and changes and not changes[-1].snapshot:
@@ -82,13 +85,17 @@ class RowEngine(UpdateEngine):
         """The slots of a layout's columns; enters it into the catalog if it is new."""
         catalog = self._catalog
         if catalog.tables and catalog.tables != [layout.table]:
-            raise Skippable(f"The topic has events of {layout.table} besides {catalog.tables[0]}: a materialized table has one "
-                            "topic. Divide them (a transform, the connector's topic naming).")
+            raise Skippable(
+                f"The topic has events of {layout.table} besides {catalog.tables[0]}: a materialized table has one "
+                "topic. Divide them (a transform, the connector's topic naming)."
+            )
         names = tuple(column.name for column in layout.keys)
         if catalog.versions and (self._keys[:2] == NUMBERS) != (names[:2] == NUMBERS):
-            raise Fatal(f"{SHARDS} was changed to {self.options.shards}: the key of {layout.table} is "
-                        f"({', '.join(self._keys)}) in the state and would be "
-                        f"({', '.join(names)}). Set it back, or start a job with another name and output.")
+            raise Fatal(
+                f"{SHARDS} was changed to {self.options.shards}: the key of {layout.table} is "
+                f"({', '.join(self._keys)}) in the state and would be "
+                f"({', '.join(names)}). Set it back, or start a job with another name and output."
+            )
         known = catalog.find(layout.ident)
         if known is None:
             known = catalog.add(layout.ident, None, layout.table, [], list(layout.others))
@@ -113,5 +120,3 @@ class _Layer:
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set it; None deletes."""
         self.changed[key] = value
-
-

@@ -3,6 +3,7 @@
 An event is made of pieces that are encoded once: the key, the image before, the image after (``EventCodec.image``; equal bytes
 are equal images, which is how changes that change nothing are found), and what is around them (``EventCodec.event``).
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -22,8 +23,19 @@ CREATE, UPDATE, DELETE, READ = "c", "u", "d", "r"
 
 #: ``source`` of a Debezium event. The first are the same in all events of a table.
 SOURCE: Final[Mapping[str, Schema]] = {
-    "connector": STRING, "name": STRING, "cluster": STRING, "keyspace": STRING, "table": STRING, "ts_ms": INT64, "ts_us": INT64,
-    "snapshot": STRING, "ums_id": INT64, "latency_ms": INT64, "offset": OPTIONAL_INT64, "cause": STRING}
+    "connector": STRING,
+    "name": STRING,
+    "cluster": STRING,
+    "keyspace": STRING,
+    "table": STRING,
+    "ts_ms": INT64,
+    "ts_us": INT64,
+    "snapshot": STRING,
+    "ums_id": INT64,
+    "latency_ms": INT64,
+    "offset": OPTIONAL_INT64,
+    "cause": STRING,
+}
 
 
 class EventCodec(Protocol):
@@ -35,8 +47,16 @@ class EventCodec(Protocol):
     def image(self, values: Sequence[Any]) -> bytes:
         """An image, from the values of all columns: primary key, static, regular."""
 
-    def event(self, operation: str, before: bytes | None, after: bytes | None, key: bytes, origin: Origin, sequence: int,
-              now_ms: int) -> bytes:
+    def event(
+        self,
+        operation: str,
+        before: bytes | None,
+        after: bytes | None,
+        key: bytes,
+        origin: Origin,
+        sequence: int,
+        now_ms: int,
+    ) -> bytes:
         """The record's value.
 
         Args:
@@ -95,8 +115,14 @@ def key_schema(options: MergeOptions, shape: Shape) -> Schema:
 def value_schema(options: MergeOptions, shape: Shape, *, optional: bool = False) -> Schema:
     """The schema of images: the primary key's columns required, all others optional."""
     base = f"{base_name(options, shape)}.Value"
-    return struct(base, {**_members(shape.keys, base, optional=False),
-                         **_members((*shape.static, *shape.regular), base, optional=True)}, optional=optional)
+    return struct(
+        base,
+        {
+            **_members(shape.keys, base, optional=False),
+            **_members((*shape.static, *shape.regular), base, optional=True),
+        },
+        optional=optional,
+    )
 
 
 def _members(columns: Sequence[Column], base: str, *, optional: bool) -> dict[str, Schema]:
@@ -108,25 +134,47 @@ def debezium_schema(options: MergeOptions, shape: Shape) -> Schema:
     """The schema of Debezium's envelope."""
     base = base_name(options, shape)
     value = value_schema(options, shape, optional=True)
-    return struct(f"{base}.Envelope", {"before": value, "after": value, "source": struct(f"{base}.Source", SOURCE),
-                                       "op": STRING, "ts_ms": OPTIONAL_INT64})
+    return struct(
+        f"{base}.Envelope",
+        {
+            "before": value,
+            "after": value,
+            "source": struct(f"{base}.Source", SOURCE),
+            "op": STRING,
+            "ts_ms": OPTIONAL_INT64,
+        },
+    )
 
 
 def yelp_schema(options: MergeOptions, shape: Shape) -> Schema:
     """The schema of Yelp's data pipeline messages, with the payloads inside instead of an id of their schema."""
     base = base_name(options, shape)
     value = value_schema(options, shape, optional=True)
-    return struct(f"{base}.Message", {
-        "message_type": STRING, "uuid": STRING, "timestamp": INT64, "topic": STRING, "keys": key_schema(options, shape),
-        "payload": value, "previous_payload": value,
-        "meta": struct(f"{base}.Source", SOURCE)})
+    return struct(
+        f"{base}.Message",
+        {
+            "message_type": STRING,
+            "uuid": STRING,
+            "timestamp": INT64,
+            "topic": STRING,
+            "keys": key_schema(options, shape),
+            "payload": value,
+            "previous_payload": value,
+            "meta": struct(f"{base}.Source", SOURCE),
+        },
+    )
 
 
 def source_constants(options: MergeOptions, shape: Shape) -> dict[str, str]:
     """The members of ``SOURCE`` that all events of a table share."""
     constants = dict(shape.constants)
-    return {"connector": constants.get("connector", ""), "name": options.name, "cluster": constants.get("cluster", ""),
-            "keyspace": constants.get("keyspace", ""), "table": constants.get("table", "")}
+    return {
+        "connector": constants.get("connector", ""),
+        "name": options.name,
+        "cluster": constants.get("cluster", ""),
+        "keyspace": constants.get("keyspace", ""),
+        "table": constants.get("table", ""),
+    }
 
 
 #: Yelp's message types.
@@ -159,10 +207,9 @@ def _plain_codec(options: MergeOptions, shape: Shape, register: Callable[[str, s
     from spark_jobs.materializer.events_avro import AvroCodec
     from spark_jobs.materializer.events_json import JsonCodec
     from spark_jobs.materializer.events_ums import UmsCodec
+
     if options.output_format == "ums":
         return UmsCodec(options, shape, register)
     if options.output_encoding == "avro":
         return AvroCodec(options, shape, register)
     return JsonCodec(options, shape)
-
-

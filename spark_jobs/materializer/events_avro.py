@@ -3,6 +3,7 @@
 Keys and images are encoded by the worker's compiled encoders; the envelope, whose fields are few and fixed, is put together
 from their bytes in the order of its schema. Schemas are registered when a version of the table is first seen.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -66,26 +67,66 @@ class AvroCodec:
         text = self._causes.get(cause)
         if text is None:
             text = self._causes[cause] = sized(cause.encode())
-        return b"".join((
-            self._source, long_bytes(time_ms), long_bytes(time_us), _SNAPSHOT[snapshot], zigzag_bytes(sequence << 1),
-            long_bytes(now_ms - time_ms), _NULL if offset is None else _PRESENT + zigzag_bytes(offset << 1), text))
+        return b"".join(
+            (
+                self._source,
+                long_bytes(time_ms),
+                long_bytes(time_us),
+                _SNAPSHOT[snapshot],
+                zigzag_bytes(sequence << 1),
+                long_bytes(now_ms - time_ms),
+                _NULL if offset is None else _PRESENT + zigzag_bytes(offset << 1),
+                text,
+            )
+        )
 
-    def _debezium(self, operation: str, before: bytes | None, after: bytes | None, key: bytes, origin: Origin, sequence: int,
-                  now_ms: int) -> bytes:
+    def _debezium(
+        self,
+        operation: str,
+        before: bytes | None,
+        after: bytes | None,
+        key: bytes,
+        origin: Origin,
+        sequence: int,
+        now_ms: int,
+    ) -> bytes:
         del key
-        return b"".join((
-            self._head, _NULL if before is None else _PRESENT + before, _NULL if after is None else _PRESENT + after,
-            self._origin(origin, sequence, now_ms), self._operations[operation], zigzag_bytes(now_ms << 1)))
+        return b"".join(
+            (
+                self._head,
+                _NULL if before is None else _PRESENT + before,
+                _NULL if after is None else _PRESENT + after,
+                self._origin(origin, sequence, now_ms),
+                self._operations[operation],
+                zigzag_bytes(now_ms << 1),
+            )
+        )
 
-    def _yelp(self, operation: str, before: bytes | None, after: bytes | None, key: bytes, origin: Origin, sequence: int,
-              now_ms: int) -> bytes:
+    def _yelp(
+        self,
+        operation: str,
+        before: bytes | None,
+        after: bytes | None,
+        key: bytes,
+        origin: Origin,
+        sequence: int,
+        now_ms: int,
+    ) -> bytes:
         # The payload of a DELETE is the row that was deleted.
         payload, previous = (before, None) if after is None else (after, before)
-        return b"".join((
-            self._head, sized(YELP_TYPES[operation].encode()), sized(event_uuid(key, sequence)),
-            long_bytes(origin.write_time // 1_000_000), self._topic, key[len(self._key_head):],
-            _NULL if payload is None else _PRESENT + payload, _NULL if previous is None else _PRESENT + previous,
-            self._origin(origin, sequence, now_ms)))
+        return b"".join(
+            (
+                self._head,
+                sized(YELP_TYPES[operation].encode()),
+                sized(event_uuid(key, sequence)),
+                long_bytes(origin.write_time // 1_000_000),
+                self._topic,
+                key[len(self._key_head) :],
+                _NULL if payload is None else _PRESENT + payload,
+                _NULL if previous is None else _PRESENT + previous,
+                self._origin(origin, sequence, now_ms),
+            )
+        )
 
 
 def registered(options: MergeOptions, schema: Schema, register: Callable[[str, str], int], *, is_key: bool) -> bytes:
@@ -94,7 +135,8 @@ def registered(options: MergeOptions, schema: Schema, register: Callable[[str, s
     strategy = dict(options.registry).get(f"{side}.subject.name.strategy", "TopicNameStrategy").removeprefix(_STRATEGY)
     name = full_name(schema, AVRO)
     subject = {"RecordNameStrategy": name, "TopicRecordNameStrategy": f"{options.topic}-{name}"}.get(
-        strategy, f"{options.topic}-{side}")
+        strategy, f"{options.topic}-{side}"
+    )
     return b"\x00" + register(subject, avro_text(schema, AVRO)).to_bytes(4, "big")
 
 
@@ -102,8 +144,11 @@ def encoder(columns: Sequence[Column], schema: Schema) -> Callable[[Sequence[Any
     """The function from the values of ``columns`` to the record of ``schema``, whose fields they are in order."""
     encode = compile_avro(schema, AVRO, b"")
     fields = [column.field for column in columns]
-    changes = [(index, change) for index, column in enumerate(columns)
-               if (change := storable(column.schema, back=True) if column.type is None else renamer(column.type)) is not None]
+    changes = [
+        (index, change)
+        for index, column in enumerate(columns)
+        if (change := storable(column.schema, back=True) if column.type is None else renamer(column.type)) is not None
+    ]
 
     def made(values: Sequence[Any]) -> bytes:
         if changes:

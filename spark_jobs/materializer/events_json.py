@@ -1,4 +1,5 @@
 """Events as JSON: Debezium's envelope and Yelp's message. Images by msgspec, the rest by formatting bytes."""
+
 from __future__ import annotations
 
 import math
@@ -44,16 +45,20 @@ class JsonCodec:
         self.image = images(shape.columns)
         keys = images(shape.keys)
         constants = _encode(source_constants(options, shape))[:-1].replace(b"%", b"%%")
-        source = (b'%b,"ts_ms":%%d,"ts_us":%%d,"snapshot":"%%b","ums_id":%%d,"latency_ms":%%d,"offset":%%b,"cause":"%%b"}'
-                  % constants)
+        source = (
+            b'%b,"ts_ms":%%d,"ts_us":%%d,"snapshot":"%%b","ums_id":%%d,"latency_ms":%%d,"offset":%%b,"cause":"%%b"}'
+            % constants
+        )
         prefix = suffix = b""
         if options.output_encoding == "json-schemas":
             refuse_unknown(options, shape)
             schema = (debezium_schema if debezium else yelp_schema)(options, shape)
             prefix, suffix = _envelope(schema)
             key_prefix, key_suffix = _envelope(key_schema(options, shape))
-            self.key: Callable[[Sequence[Any]], bytes] = lambda values: b"%b%b%b" % (key_prefix, keys(values), key_suffix)
-            self._bare: Callable[[bytes], bytes] = lambda key: key[len(key_prefix):len(key) - len(key_suffix)]
+            self.key: Callable[[Sequence[Any]], bytes] = lambda values: (
+                b"%b%b%b" % (key_prefix, keys(values), key_suffix)
+            )
+            self._bare: Callable[[bytes], bytes] = lambda key: key[len(key_prefix) : len(key) - len(key_suffix)]
         else:
             self.key = keys
             self._bare = lambda key: key
@@ -63,31 +68,69 @@ class JsonCodec:
             self.event = self._debezium
         else:
             self._topic = _encode(options.topic)
-            self._form = (prefix + b'{"message_type":"%b","uuid":"%b","timestamp":%d,"topic":%b,"keys":%b,"payload":%b,'
-                          b'"previous_payload":%b,"meta":' + source + b"}" + suffix)
+            self._form = (
+                prefix + b'{"message_type":"%b","uuid":"%b","timestamp":%d,"topic":%b,"keys":%b,"payload":%b,'
+                b'"previous_payload":%b,"meta":' + source + b"}" + suffix
+            )
             self.event = self._yelp
 
-    def _debezium(self, operation: str, before: bytes | None, after: bytes | None, key: bytes, origin: Origin, sequence: int,
-                  now_ms: int) -> bytes:
+    def _debezium(
+        self,
+        operation: str,
+        before: bytes | None,
+        after: bytes | None,
+        key: bytes,
+        origin: Origin,
+        sequence: int,
+        now_ms: int,
+    ) -> bytes:
         del key
         time_us, snapshot, offset, cause = origin
         time_ms = time_us // 1000
         return self._form % (
-            _NO if before is None else before, _NO if after is None else after, time_ms, time_us,
-            b"true" if snapshot else b"false", sequence, now_ms - time_ms, _NO if offset is None else b"%d" % offset,
-            cause.encode(), operation.encode(), now_ms)
+            _NO if before is None else before,
+            _NO if after is None else after,
+            time_ms,
+            time_us,
+            b"true" if snapshot else b"false",
+            sequence,
+            now_ms - time_ms,
+            _NO if offset is None else b"%d" % offset,
+            cause.encode(),
+            operation.encode(),
+            now_ms,
+        )
 
-    def _yelp(self, operation: str, before: bytes | None, after: bytes | None, key: bytes, origin: Origin, sequence: int,
-              now_ms: int) -> bytes:
+    def _yelp(
+        self,
+        operation: str,
+        before: bytes | None,
+        after: bytes | None,
+        key: bytes,
+        origin: Origin,
+        sequence: int,
+        now_ms: int,
+    ) -> bytes:
         time_us, snapshot, offset, cause = origin
         time_ms = time_us // 1000
         # The payload of a DELETE is the row that was deleted.
         payload, previous = (before, None) if after is None else (after, before)
         return self._form % (
-            YELP_TYPES[operation].encode(), event_uuid(key, sequence), time_ms // 1000, self._topic, self._bare(key),
-            _NO if payload is None else payload, _NO if previous is None else previous, time_ms, time_us,
-            b"true" if snapshot else b"false", sequence, now_ms - time_ms, _NO if offset is None else b"%d" % offset,
-            cause.encode())
+            YELP_TYPES[operation].encode(),
+            event_uuid(key, sequence),
+            time_ms // 1000,
+            self._topic,
+            self._bare(key),
+            _NO if payload is None else payload,
+            _NO if previous is None else previous,
+            time_ms,
+            time_us,
+            b"true" if snapshot else b"false",
+            sequence,
+            now_ms - time_ms,
+            _NO if offset is None else b"%d" % offset,
+            cause.encode(),
+        )
 
 
 def event_uuid(key: bytes, sequence: int) -> bytes:
@@ -103,18 +146,21 @@ def refuse_unknown(options: MergeOptions, shape: Shape) -> None:
     """Raise ``Fatal`` where an output with schemas is asked for, and the input does not tell the types."""
     unknown = [column.name for column in shape.columns if column.type is None and column.schema is None]
     if unknown:
-        raise Fatal(f"The output is to be {options.output_encoding}, but the input does not say the types of "
-                    f"{', '.join(unknown)}: its JSON has no schema. Give the schema in the input's options, or write json.")
-
-
+        raise Fatal(
+            f"The output is to be {options.output_encoding}, but the input does not say the types of "
+            f"{', '.join(unknown)}: its JSON has no schema. Give the schema in the input's options, or write json."
+        )
 
 
 def images(columns: Sequence[Column]) -> Callable[[Sequence[Any]], bytes]:
     """The function from the values of ``columns`` to a JSON object."""
     names = [column.field for column in columns]
     fields: list[Any] = [f"f{index}" for index in range(len(columns))]
-    made: Any = (msgspec.defstruct("Image", fields, rename=dict(zip(fields, names, strict=True)), gc=False)
-                 if all(map(fits_struct, names)) else lambda *values: dict(zip(names, values, strict=True)))
+    made: Any = (
+        msgspec.defstruct("Image", fields, rename=dict(zip(fields, names, strict=True)), gc=False)
+        if all(map(fits_struct, names))
+        else lambda *values: dict(zip(names, values, strict=True))
+    )
     mends = [(index, mend) for index, column in enumerate(columns) if (mend := _mend(column)) is not None]
     if not mends:
         return lambda values: _encode(made(*values))
@@ -146,5 +192,3 @@ def _mend(column: Column) -> Callable[[Any], Any] | None:
             return lambda value: msgspec.Raw(encode(value) or _NO)
         return lambda value: msgspec.Raw(encode(change(value)) or _NO)
     return None
-
-

@@ -1,4 +1,5 @@
 """Events whose columns are masked (``mask.rules`` of the job): the state keeps plain values, what is written does not."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -27,15 +28,19 @@ def masks_of(shape: Shape, masks: Masks) -> dict[str, Mask]:
     """
     constants = dict(shape.constants)
     keys = {column.name for column in shape.keys}
-    columns = [(column.name, column_schema(column, "v", optional=True) or OPTIONAL_STRING, column.name in keys)
-               for column in shape.columns]
+    columns = [
+        (column.name, column_schema(column, "v", optional=True) or OPTIONAL_STRING, column.name in keys)
+        for column in shape.columns
+    ]
     return column_masks(columns, (f"{constants.get('keyspace', '')}.{constants.get('table', '')}",), masks)
 
 
 def masked_shape(shape: Shape, found: dict[str, Mask]) -> Shape:
     """The table as its masked events show it."""
+
     def masked(columns: tuple[Column, ...]) -> tuple[Column, ...]:
         return tuple(_masked(column, found[column.name]) if column.name in found else column for column in columns)
+
     return replace(shape, keys=masked(shape.keys), static=masked(shape.static), regular=masked(shape.regular))
 
 
@@ -71,8 +76,13 @@ def _changer(columns: Sequence[Column], found: dict[str, Mask]) -> Change:
     masks = [(name, found[name]) for name in names if name in found]
     by_row = row_masker(masks)
     steps = [(names.index(name), mask) for name, mask in masks if mask.convert is not None]
-    stored = {index: store for index, mask in steps if columns[index].type is None and mask.schema.type is not Type.STRING
-              and (store := storable(mask.schema)) is not None}
+    stored = {
+        index: store
+        for index, mask in steps
+        if columns[index].type is None
+        and mask.schema.type is not Type.STRING
+        and (store := storable(mask.schema)) is not None
+    }
 
     def change(values: Sequence[Any]) -> list[Any]:
         result = list(values)
@@ -87,4 +97,5 @@ def _changer(columns: Sequence[Column], found: dict[str, Mask]) -> Change:
                 if index in stored:
                     result[index] = stored[index](result[index])
         return result
+
     return change

@@ -3,6 +3,7 @@
 A CREATE is a tuple ``i``, a DELETE ``d`` with the row as it was, an UPDATE ``b`` (the row before) and ``u``. The Kafka key is
 UMS's, with the primary key as its suffix: ``data_increment_data.<namespace>...<JSON of the key>``, one per row.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -27,8 +28,16 @@ if TYPE_CHECKING:
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(list[str | None]).decode
-_PLAIN: Final = {Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "long", Type.FLOAT32: "float",
-                 Type.FLOAT64: "double", Type.BOOLEAN: "boolean", Type.BYTES: "binary"}
+_PLAIN: Final = {
+    Type.INT8: "int",
+    Type.INT16: "int",
+    Type.INT32: "int",
+    Type.INT64: "long",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.BOOLEAN: "boolean",
+    Type.BYTES: "binary",
+}
 
 
 class UmsCodec:
@@ -38,11 +47,17 @@ class UmsCodec:
         """Compile it; see ``events.make_codec``."""
         constants = dict(shape.constants)
         self._namespace = ums.Namespace(
-            constants.get("connector") or "materializer", options.name, constants.get("keyspace", ""),
-            constants.get("table", ""), constants.get("schema_version") or "0").text
+            constants.get("connector") or "materializer",
+            options.name,
+            constants.get("keyspace", ""),
+            constants.get("table", ""),
+            constants.get("schema_version") or "0",
+        ).text
         keys = {column.name for column in shape.keys}
-        self._fields = [*ums.SYSTEM_FIELDS, *(ums.field(column.name, _type(column), nullable=column.name not in keys)
-                                              for column in shape.columns)]
+        self._fields = [
+            *ums.SYSTEM_FIELDS,
+            *(ums.field(column.name, _type(column), nullable=column.name not in keys) for column in shape.columns),
+        ]
         self._texts = [_text(column) for column in shape.columns]
         self._key = images(shape.keys)
         if options.output_encoding == "avro":
@@ -57,10 +72,20 @@ class UmsCodec:
 
     def image(self, values: Sequence[Any]) -> bytes:
         """See ``EventCodec``."""
-        return _encode([None if value is None else text(value) for value, text in zip(values, self._texts, strict=True)])
+        return _encode(
+            [None if value is None else text(value) for value, text in zip(values, self._texts, strict=True)]
+        )
 
-    def event(self, operation: str, before: bytes | None, after: bytes | None, key: bytes, origin: Origin, sequence: int,
-              now_ms: int) -> bytes:
+    def event(
+        self,
+        operation: str,
+        before: bytes | None,
+        after: bytes | None,
+        key: bytes,
+        origin: Origin,
+        sequence: int,
+        now_ms: int,
+    ) -> bytes:
         """See ``EventCodec``; of an update both tuples have the same ``ums_id_``, the row before comes first."""
         del now_ms
         time = ums.datetime_text(origin.write_time)
@@ -68,6 +93,7 @@ class UmsCodec:
 
         def made(mark: str, image: bytes | None) -> list[str | None]:
             return [str(sequence), time, mark, f"{name}{mark}", *_decode(image or b"[]")]
+
         if operation == UPDATE:
             tuples = [made(ums.BEFORE, before), made(ums.UPDATE, after)]
         elif operation == DELETE:

@@ -3,6 +3,7 @@
 The record is written with what is still to be visited (``rowstate.Open``) whenever a transaction is full, so that the work goes
 on where it stopped, whoever goes on. While it is open the rows from ``Open.start`` on are as they were before.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,9 @@ def cover(state: PartitionState | None, key: bytes) -> Limit:
     return found if deletion is None or deletion[0] < found[0] else deletion
 
 
-def change_partition(state: PartitionState, update: Any, binding: Binding, view: View, now_s: int, grace_s: int) -> bool:
+def change_partition(
+    state: PartitionState, update: Any, binding: Binding, view: View, now_s: int, grace_s: int
+) -> bool:
     """Fold what a message says of a partition as a whole into its state; ``state.open`` says what rows it concerns.
 
     Args:
@@ -71,7 +74,9 @@ def change_partition(state: PartitionState, update: Any, binding: Binding, view:
         static = state.static
         if static is None:
             static = new_row(binding.era, [], update.write_time, view.count)
-        if merge_row(static, update.static, update.write_time, update.expires or 0, binding.static, limit, now_s, grace_s):
+        if merge_row(
+            static, update.static, update.write_time, update.expires or 0, binding.static, limit, now_s, grace_s
+        ):
             changed = True
             state.static = static
             lapse(static, now_s, grace_s)
@@ -101,8 +106,9 @@ def _prune(state: PartitionState) -> None:
         state.ranges = [each for each in state.ranges if each[2] > time or each[3] > forget]
 
 
-def range_bounds(each: Any, encode: Callable[[Sequence[Any]], bytes], readers: Sequence[Any] | None) -> (
-        tuple[bytes, bytes | None] | None):
+def range_bounds(
+    each: Any, encode: Callable[[Sequence[Any]], bytes], readers: Sequence[Any] | None
+) -> tuple[bytes, bytes | None] | None:
     """Start (included) and end (excluded; None: open) of a deleted range, as clustering parts of keys; None: it is empty."""
     start, first = _prefix(each.start, encode, readers)
     end, last = _prefix(each.end, encode, readers)

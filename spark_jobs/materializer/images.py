@@ -1,4 +1,5 @@
 """What can be seen of the state: the values of a row's columns in the table's newest version."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -46,8 +47,11 @@ class View:
         self.nothing: list[Any] = [None] * len(self.columns)
         self._slots = list(slots)
         self._whole = self._slots == list(range(count))
-        self._multi = [(index, slot, assembler(column)) for index, (slot, column) in enumerate(
-            zip(slots, columns, strict=True)) if column.type is not None and column.type.is_multicell]
+        self._multi = [
+            (index, slot, assembler(column))
+            for index, (slot, column) in enumerate(zip(slots, columns, strict=True))
+            if column.type is not None and column.type.is_multicell
+        ]
 
     def image(self, state: RowState | None) -> list[Any]:
         """The values; a list of its own."""
@@ -78,8 +82,17 @@ def lives(state: RowState, image: Sequence[Any]) -> bool:
     return (state.live is not None and not state.live[2]) or image.count(None) != len(image)
 
 
-_DDL: Final = {Type.INT8: "tinyint", Type.INT16: "smallint", Type.INT32: "int", Type.INT64: "bigint", Type.FLOAT32: "float",
-               Type.FLOAT64: "double", Type.BOOLEAN: "boolean", Type.STRING: "string", Type.BYTES: "string"}
+_DDL: Final = {
+    Type.INT8: "tinyint",
+    Type.INT16: "smallint",
+    Type.INT32: "int",
+    Type.INT64: "bigint",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.BOOLEAN: "boolean",
+    Type.STRING: "string",
+    Type.BYTES: "string",
+}
 
 
 def ddl(schema: Schema | None) -> str:
@@ -101,8 +114,11 @@ def live_rows(shape: Shape) -> Callable[[Sequence[Any], int], LiveRow]:
     schemas = [column_schema(column, "v", optional=True) for column in columns]
     types = tuple(ddl(schema) for schema in schemas)
     names = [column.name for column in columns]
-    floats = [name for name, schema in zip(names, schemas, strict=True)
-              if schema is not None and schema.type in {Type.FLOAT32, Type.FLOAT64}]
+    floats = [
+        name
+        for name, schema in zip(names, schemas, strict=True)
+        if schema is not None and schema.type in {Type.FLOAT32, Type.FLOAT64}
+    ]
     encode = json_images(columns)
     constants = dict(shape.constants)
     table = f"{constants.get('keyspace', '')}.{constants.get('table', '')}"
@@ -131,6 +147,7 @@ def assembler(column: Column) -> Assemble:
             if all(value is None for value in found.values()):
                 return None
             return {name: found.get(name) for name, _ in names}
+
         return fields
     if kind is not None and kind.name == "set":
         return lambda elements: [element.path for element in _living(elements)] or None

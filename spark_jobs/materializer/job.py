@@ -1,4 +1,5 @@
 """The materializer as a sink of the frame: one Spark task per input partition, results and due times back on the driver."""
+
 from __future__ import annotations
 
 import gc
@@ -53,8 +54,23 @@ class MaterializerSink(Sink):
         self._known: set[int] = set()
         self._idled = 0.0
         self._totals: dict[str, float] = dict.fromkeys(
-            ("records", "replayed", "outputs", "suppressed", "dead", "expired", "changes", "transactions", "redone", "restored",
-             "restore_s", "transaction_s", "cpu_s"), 0)
+            (
+                "records",
+                "replayed",
+                "outputs",
+                "suppressed",
+                "dead",
+                "expired",
+                "changes",
+                "transactions",
+                "redone",
+                "restored",
+                "restore_s",
+                "transaction_s",
+                "cpu_s",
+            ),
+            0,
+        )
         self._sizes: dict[int, tuple[int, int]] = {}
         self._stages = StageNumbers()
 
@@ -70,8 +86,12 @@ class MaterializerSink(Sink):
             admin = topics.Topics(clients.confluent(config))
             found = admin.find(config["source.topics"][0])
             if found is None:
-                return [(f"source.topics: topic {config['source.topics'][0]} does not exist; it is needed before the job's "
-                         "first start, as the changelog gets as many partitions")]
+                return [
+                    (
+                        f"source.topics: topic {config['source.topics'][0]} does not exist; it is needed before the job's "
+                        "first start, as the changelog gets as many partitions"
+                    )
+                ]
             changelog, output = admin.find(options.changelog_topic(config)), admin.find(config["sink.kafka.topic"])
             return _complaints(config, found, changelog, output)
         except (Retriable, Fatal) as error:
@@ -81,14 +101,17 @@ class MaterializerSink(Sink):
     def plan(cls, config: Config) -> list[str]:
         """The topics and what would be made. Blocks."""
         changelog, output = options.changelog_topic(config), config["sink.kafka.topic"]
-        lines = [f"state: topic {changelog} (compacted), cached in {config['state.dir']}",
-                 f"output: topic {output}, {config['materializer.output.format']}, transactions {config['name']}-<partition>"]
+        lines = [
+            f"state: topic {changelog} (compacted), cached in {config['state.dir']}",
+            f"output: topic {output}, {config['materializer.output.format']}, transactions {config['name']}-<partition>",
+        ]
         try:
             admin = topics.Topics(clients.confluent(config))
             for name in (changelog, output):
                 found = admin.find(name)
-                lines.append(f"topic {name} " + ("would be made" if found is None else f"exists, {found.partitions} "
-                                                                                       "partitions"))
+                lines.append(
+                    f"topic {name} " + ("would be made" if found is None else f"exists, {found.partitions} partitions")
+                )
         except (Retriable, Fatal) as error:
             lines.append(f"Kafka can't be asked: {error}")
         return lines
@@ -132,14 +155,19 @@ class MaterializerSink(Sink):
             raise Fatal(
                 f"the job is at batch {batch.id}, but the changelog {self._options.changelog_topic} has no marker: "
                 "the state was lost (was the topic deleted?). Run millrace job rebuild with --state to make it again "
-                "from the input, or give the job another name and checkpoint to begin anew.")
-        spans = {partition: Range(start, end, first=partition not in self._known)
-                 for (_, partition), (start, end) in batch.ranges.items()}
+                "from the input, or give the job another name and checkpoint to begin anew."
+            )
+        spans = {
+            partition: Range(start, end, first=partition not in self._known)
+            for (_, partition), (start, end) in batch.ranges.items()
+        }
         beyond = [partition for partition in spans if partition >= self._options.partitions]
         if beyond:
-            raise Fatal(f"{self._options.input_topic} was given partitions ({max(beyond) + 1}, it had "
-                        f"{self._options.partitions} when the job started): rows may have moved to other partitions, "
-                        "away from their state. Run millrace job rebuild with --state.")
+            raise Fatal(
+                f"{self._options.input_topic} was given partitions ({max(beyond) + 1}, it had "
+                f"{self._options.partitions} when the job started): rows may have moved to other partitions, "
+                "away from their state. Run millrace job rebuild with --state."
+            )
         if not spans:
             return 0
         rows = self._collect(batch.raw.select(*_COLUMNS).mapInArrow(stream_task(self._options, spans), _SCHEMA))
@@ -180,10 +208,13 @@ class MaterializerSink(Sink):
                 self._timers.report(each.bucket, each.next_due)
                 self._sizes[each.bucket] = each.rows, each.bytes
             if each.discarded:
-                self.context.log.warning("the state cache of bucket %d was thrown away: %s", each.bucket, each.discarded)
+                self.context.log.warning(
+                    "the state cache of bucket %d was thrown away: %s", each.bucket, each.discarded
+                )
             if each.restored > 10_000:
-                self.context.log.info("bucket %d read %d records of state in %.1f s", each.bucket, each.restored,
-                                      each.restore_s)
+                self.context.log.info(
+                    "bucket %d read %d records of state in %.1f s", each.bucket, each.restored, each.restore_s
+                )
             for name in self._totals:
                 self._totals[name] += getattr(each, name)
         metrics = self.context.metrics
@@ -220,7 +251,9 @@ def raise_errors(rows: Sequence[Result]) -> None:
             raise error("\n".join(dict.fromkeys(texts)))
 
 
-def _complaints(config: Config, source: topics.Topic, changelog: topics.Topic | None, output: topics.Topic | None) -> list[str]:
+def _complaints(
+    config: Config, source: topics.Topic, changelog: topics.Topic | None, output: topics.Topic | None
+) -> list[str]:
     most = config["materializer.record.max.bytes"]
     problems = []
     if changelog is not None:
@@ -228,13 +261,21 @@ def _complaints(config: Config, source: topics.Topic, changelog: topics.Topic | 
     if output is not None:
         problems += topics.size_complaints(output, most)
         if config["materializer.output.partitioner"] == "bucket" and output.partitions < source.partitions:
-            problems.append(f"the output topic {output.name} has {output.partitions} partitions, the input "
-                            f"{source.partitions}: give it as many, or set materializer.output.partitioner=murmur2")
+            problems.append(
+                f"the output topic {output.name} has {output.partitions} partitions, the input "
+                f"{source.partitions}: give it as many, or set materializer.output.partitioner=murmur2"
+            )
     return problems
 
 
-def prepare(config: Config, engine: Callable[[int], Engine], dead_letters: Any, *, rebuild_output: bool = False,
-            log: Callable[..., None] = lambda *_: None) -> BucketOptions:
+def prepare(
+    config: Config,
+    engine: Callable[[int], Engine],
+    dead_letters: Any,
+    *,
+    rebuild_output: bool = False,
+    log: Callable[..., None] = lambda *_: None,
+) -> BucketOptions:
     """Make or check the job's topics; what the tasks have to know, with an owner of epoch 0. Blocks.
 
     Raises:
@@ -252,9 +293,16 @@ def prepare(config: Config, engine: Callable[[int], Engine], dead_letters: Any, 
     if not problems:
         if changelog is None:
             log("making the changelog topic %s with %d partitions", name, source.partitions)
-            changelog = admin.make(name, source.partitions, replication, topics.changelog_settings(
-                record_max_bytes=most, min_lag_ms=config["materializer.changelog.min.compaction.lag.ms"],
-                delete_retention_ms=config["materializer.changelog.delete.retention.ms"]))
+            changelog = admin.make(
+                name,
+                source.partitions,
+                replication,
+                topics.changelog_settings(
+                    record_max_bytes=most,
+                    min_lag_ms=config["materializer.changelog.min.compaction.lag.ms"],
+                    delete_retention_ms=config["materializer.changelog.delete.retention.ms"],
+                ),
+            )
         if output is None:
             log("making the output topic %s with %d partitions", target, source.partitions)
             output = admin.make(target, source.partitions, replication, topics.output_settings(record_max_bytes=most))
@@ -265,18 +313,32 @@ def prepare(config: Config, engine: Callable[[int], Engine], dead_letters: Any, 
     for sentence in topics.output_warnings(output):
         log(sentence)
     return BucketOptions(
-        job=config["name"], owner=Owner(0, secrets.token_hex(8)), client=client,
+        job=config["name"],
+        owner=Owner(0, secrets.token_hex(8)),
+        client=client,
         group=config["kafka.group.id"] or f"millrace-{config['name']}",
-        input_topic=source.name, input_id=source.id, partitions=source.partitions, output_topic=output.name,
+        input_topic=source.name,
+        input_id=source.id,
+        partitions=source.partitions,
+        output_topic=output.name,
         output_id=output.id,
-        changelog_topic=name, changelog_id=changelog.id, state_dir=config["state.dir"], engine=engine,
-        partitioner=config["materializer.output.partitioner"], compression=config["materializer.output.compression.type"],
+        changelog_topic=name,
+        changelog_id=changelog.id,
+        state_dir=config["state.dir"],
+        engine=engine,
+        partitioner=config["materializer.output.partitioner"],
+        compression=config["materializer.output.compression.type"],
         delete_retention_ms=int(changelog.config.get("delete.retention.ms", 86_400_000)),
-        max_changes=config["materializer.transaction.max.changes"], max_bytes=config["materializer.transaction.max.bytes"],
-        record_max_bytes=most, transaction_timeout_ms=config["materializer.transaction.timeout.ms"],
-        resident_buckets=config["materializer.resident.buckets"], dead_letters=dead_letters,
-        masked=bool(rule_names(config.raw)), rebuild_output=rebuild_output,
-        kill=os.environ.get(options.KILL_VARIABLE, ""))
+        max_changes=config["materializer.transaction.max.changes"],
+        max_bytes=config["materializer.transaction.max.bytes"],
+        record_max_bytes=most,
+        transaction_timeout_ms=config["materializer.transaction.timeout.ms"],
+        resident_buckets=config["materializer.resident.buckets"],
+        dead_letters=dead_letters,
+        masked=bool(rule_names(config.raw)),
+        rebuild_output=rebuild_output,
+        kill=os.environ.get(options.KILL_VARIABLE, ""),
+    )
 
 
 def read_markers(changelog: Changelog, partitions: int) -> dict[int, Marker]:
@@ -296,6 +358,7 @@ def owned(found: BucketOptions, markers: Mapping[int, Marker]) -> BucketOptions:
 
 def stream_task(found: BucketOptions, spans: Mapping[int, Range]) -> Task:
     """The function for ``mapInArrow`` over a batch's records: one stream is one Kafka partition. Gives a row: the result."""
+
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next((each for each in batches if each.num_rows), None)
         if first is None:
@@ -310,6 +373,7 @@ def stream_task(found: BucketOptions, spans: Mapping[int, Range]) -> Task:
             if with_collector_off:
                 gc.enable()
         yield _row(result)
+
     return task
 
 
@@ -321,6 +385,7 @@ def idle_task(found: BucketOptions, spans: Mapping[int, Range]) -> Task:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield _row(guarded(found, buckets[number], (), spans[buckets[number]]))
+
     return task
 
 
@@ -345,10 +410,17 @@ def inputs(topic: str, bucket: int, first: pa.RecordBatch, others: Iterator[pa.R
             found = pc.min_max(batch.column("partition")).as_py()
             names = pc.unique(batch.column("topic")).to_pylist()
             if found["min"] != bucket or found["max"] != bucket or names != [topic]:
-                raise Fatal(f"a Spark task was given records of {names}, partitions {found['min']} to "
-                            f"{found['max']}, not of {topic} [{bucket}] alone: the materializer needs one task per "
-                            "partition; don't set source.min.partitions or repartition")
+                raise Fatal(
+                    f"a Spark task was given records of {names}, partitions {found['min']} to "
+                    f"{found['max']}, not of {topic} [{bucket}] alone: the materializer needs one task per "
+                    "partition; don't set source.min.partitions or repartition"
+                )
             milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
-            yield from map(Input, batch.column("key").to_pylist(), batch.column("value").to_pylist(),
-                           batch.column("offset").to_pylist(), milliseconds.to_pylist())
+            yield from map(
+                Input,
+                batch.column("key").to_pylist(),
+                batch.column("value").to_pylist(),
+                batch.column("offset").to_pylist(),
+                milliseconds.to_pylist(),
+            )
         batch = next(others, None)

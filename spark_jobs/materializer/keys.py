@@ -5,6 +5,7 @@ the record is, and for a row its clustering columns so that comparing bytes comp
 No encoding of a value is the beginning of another one's, so a prefix of columns is a prefix of bytes, and all rows of a prefix
 lie between it and ``after`` of it.
 """
+
 from __future__ import annotations
 
 import math
@@ -85,8 +86,9 @@ def ordered(kind: CqlType) -> Encode:
     if kind.name in {"tuple", "udt"}:
         names = kind.field_names or tuple(f"field_{index}" for index in range(len(kind.arguments)))
         members = list(zip(names, map(ordered, kind.arguments), strict=True))
-        return lambda value: b"".join([b"\x00" if value.get(name) is None else b"\x01" + member(value[name])
-                                       for name, member in members])
+        return lambda value: b"".join(
+            [b"\x00" if value.get(name) is None else b"\x01" + member(value[name]) for name, member in members]
+        )
     if kind.name == "counter":
         raise Fatal("Counters can't be merged, and can't be keys.")
     # Types without an order of their own (custom ones, duration): by their serialized bytes.
@@ -119,6 +121,7 @@ def _float(layout: str) -> Encode:
             return nan  # Java's order: all NaN are equal, and the largest
         data = shape.pack(value)
         return data.translate(_INVERTED) if data[0] & negative else bytes([data[0] | negative]) + data[1:]
+
     return encode
 
 
@@ -175,7 +178,24 @@ def _inet(value: Any) -> bytes:
 _serialize_inet: Final = serializer(CqlType("inet"))
 
 _SCALARS: Final[dict[str, Encode]] = {
-    "ascii": _text, "text": _text, "varchar": _text, "blob": _blob, "boolean": _boolean, "tinyint": _signed(1),
-    "smallint": _signed(2), "int": _signed(4), "bigint": _signed(8), "timestamp": _signed(8), "time": _signed(8),
-    "date": _signed(4), "float": _float(">f"), "double": _float(">d"), "uuid": _uuid, "timeuuid": _timeuuid,
-    "varint": _varint, "decimal": _decimal, "inet": _inet, "empty": lambda _: b""}
+    "ascii": _text,
+    "text": _text,
+    "varchar": _text,
+    "blob": _blob,
+    "boolean": _boolean,
+    "tinyint": _signed(1),
+    "smallint": _signed(2),
+    "int": _signed(4),
+    "bigint": _signed(8),
+    "timestamp": _signed(8),
+    "time": _signed(8),
+    "date": _signed(4),
+    "float": _float(">f"),
+    "double": _float(">d"),
+    "uuid": _uuid,
+    "timeuuid": _timeuuid,
+    "varint": _varint,
+    "decimal": _decimal,
+    "inet": _inet,
+    "empty": lambda _: b"",
+}

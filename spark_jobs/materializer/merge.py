@@ -3,6 +3,7 @@
 A change is what the decoder made of a message's row (``decode.RowLike``), in the message's own names; ``Bound`` says which slot
 of the state each of its columns is. Every function changes the state in place and says whether it did.
 """
+
 from __future__ import annotations
 
 from bisect import bisect_right
@@ -69,8 +70,9 @@ NO_LIMIT: Limit = (NEVER, 0)
 Range = tuple[bytes, bytes | None, int, int]
 
 
-def merge_row(state: RowState, row: Any, time: int, expires: int, bound: Bound, limit: Limit, now_s: int,
-              grace_s: int) -> bool:
+def merge_row(
+    state: RowState, row: Any, time: int, expires: int, bound: Bound, limit: Limit, now_s: int, grace_s: int
+) -> bool:
     """Fold what a message says of a row into its state.
 
     Args:
@@ -154,8 +156,9 @@ def _simple_cells(state: RowState, cells: Sequence[Any], time: int, expires: int
     return changed
 
 
-def _stamped_cells(state: RowState, cells: Sequence[Any], stamps: Mapping[str, Any], shared: tuple[int, int], bound: Bound,
-                   hidden: int) -> bool:
+def _stamped_cells(
+    state: RowState, cells: Sequence[Any], stamps: Mapping[str, Any], shared: tuple[int, int], bound: Bound, hidden: int
+) -> bool:
     """Cells of which some have stamps of their own."""
     changed = False
     fields = dict(bound.names.values())
@@ -214,8 +217,10 @@ def _buried_cells(state: RowState, row: Any, time: int, bound: Bound, floor: Lim
             continue
         known = state.times[slot]
         delta = when - state.base
-        if known is not None and (delta < known or (delta == known and state.values[slot] is None and (
-                not (state.extra or {}).get(slot, (0, 0))[0]))):
+        if known is not None and (
+            delta < known
+            or (delta == known and state.values[slot] is None and (not (state.extra or {}).get(slot, (0, 0))[0]))
+        ):
             continue
         state.values[slot] = None
         state.times[slot] = delta
@@ -248,8 +253,9 @@ def _delete_column(state: RowState, slot: int, deletion: Limit, floor: Limit) ->
     return True
 
 
-def _element_cells(state: RowState, multi: Multi, value: Sequence[Any], shared: tuple[int, int], floor: Limit,
-                   forget: int) -> bool:
+def _element_cells(
+    state: RowState, multi: Multi, value: Sequence[Any], shared: tuple[int, int], floor: Limit, forget: int
+) -> bool:
     """Cells of a list, set or map."""
     changed = False
     named = multi.kind != "list"
@@ -260,8 +266,15 @@ def _element_cells(state: RowState, multi: Multi, value: Sequence[Any], shared: 
             item = multi.read(item)
         stamp = each.stamp
         time, expires = shared if stamp is None else (stamp.write_time, stamp.expires or 0)
-        changed |= _element(state, multi.slot, multi.order(path), Element(path if named else None, item, time, expires),
-                            multi.serialize, floor, forget)
+        changed |= _element(
+            state,
+            multi.slot,
+            multi.order(path),
+            Element(path if named else None, item, time, expires),
+            multi.serialize,
+            floor,
+            forget,
+        )
     return changed
 
 
@@ -281,8 +294,9 @@ def _udt_cells(state: RowState, multi: Multi, value: Any, shared: tuple[int, int
     return changed
 
 
-def _element(state: RowState, slot: int, key: bytes, new: Element, serialize: Callable[[Any], bytes], floor: Limit,
-             forget: int) -> bool:
+def _element(
+    state: RowState, slot: int, key: bytes, new: Element, serialize: Callable[[Any], bytes], floor: Limit, forget: int
+) -> bool:
     """Set one cell of a multicell column if it wins and nothing hides it."""
     if new.value is None:
         new.expires, new.forget = 0, forget
@@ -332,7 +346,12 @@ def hide(state: RowState, limit: Limit) -> bool:
     changed = False
     if state.live is not None and state.live[0] <= hidden and state.live[2] <= kept:
         state.live, changed = None, True
-    if state.deletion is not None and state.deletion is not limit and state.deletion[0] <= hidden and state.deletion[1] <= kept:
+    if (
+        state.deletion is not None
+        and state.deletion is not limit
+        and state.deletion[0] <= hidden
+        and state.deletion[1] <= kept
+    ):
         state.deletion, changed = None, True
     delta, extra = hidden - state.base, state.extra
     for slot, time in enumerate(state.times):

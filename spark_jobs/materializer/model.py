@@ -2,6 +2,7 @@
 
 The exact semantics are in docs/jobs/MERGE.md.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ class Latency:
 def state_key_parts(key: bytes) -> tuple[bytes, int, bytes]:
     """Partition key, kind and clustering part of a key of the store; see ``keys``."""
     end = 2 + int.from_bytes(key[:2], "big")
-    return key[2:end], key[end], key[end + 1:]
+    return key[2:end], key[end], key[end + 1 :]
 
 
 #: Anything that an input format decodes a value to.

@@ -1,4 +1,5 @@
 """``millrace job rebuild``: a lost output topic from the state, or the state from the input. The job must not run meanwhile."""
+
 from __future__ import annotations
 
 import argparse
@@ -34,20 +35,32 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     """The command. Returns 0."""
     parser = argparse.ArgumentParser(
-        prog="millrace job rebuild", description="Makes what a materializer job has lost. The job must be stopped; "
-                                                 "start it again afterwards. See docs/jobs/materializer.md.")
+        prog="millrace job rebuild",
+        description="Makes what a materializer job has lost. The job must be stopped; "
+        "start it again afterwards. See docs/jobs/materializer.md.",
+    )
     parser.add_argument("file", metavar="FILE", help="the job, YAML or JSON")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--output", action="store_true",
-                      help="write every row of the state to the output topic, which was lost or is another one now; "
-                           "the job then goes on behind it. Goes on where it was if it is interrupted, and does "
-                           "nothing if all is there")
-    what.add_argument("--state", action="store_true",
-                      help="throw the state and the checkpoint away: at its next start the job reads its input from "
-                           "the beginning and writes all events again")
-    parser.add_argument("--drop-output", action="store_true", help="with --state: delete the output topic too, so "
-                                                                   "that its readers don't see the old events before "
-                                                                   "the new ones")
+    what.add_argument(
+        "--output",
+        action="store_true",
+        help="write every row of the state to the output topic, which was lost or is another one now; "
+        "the job then goes on behind it. Goes on where it was if it is interrupted, and does "
+        "nothing if all is there",
+    )
+    what.add_argument(
+        "--state",
+        action="store_true",
+        help="throw the state and the checkpoint away: at its next start the job reads its input from "
+        "the beginning and writes all events again",
+    )
+    parser.add_argument(
+        "--drop-output",
+        action="store_true",
+        help="with --state: delete the output topic too, so "
+        "that its readers don't see the old events before "
+        "the new ones",
+    )
     given = parser.parse_args(list(argv))
     job = load_job(given.file)
     with stopped(job):
@@ -62,8 +75,11 @@ def main(argv: Sequence[str]) -> int:
             spark.stop()
     events = sum(each.outputs for each in rows)
     target = job.config["sink.kafka.topic"]
-    text = (f"{events} events were written to {target}" if events else
-            f"{target} has all rows already (to have them written again, delete the topic)")
+    text = (
+        f"{events} events were written to {target}"
+        if events
+        else f"{target} has all rows already (to have them written again, delete the topic)"
+    )
     print(text)  # noqa: T201 - a command
     return 0
 
@@ -125,8 +141,10 @@ def rebuild_output(spark: SparkSession, config: Config, engine: Callable[[int], 
     finally:
         changelog.close()
     if not markers:
-        raise Fatal(f"the changelog {found.changelog_topic} is empty: there is no state to write an output from; run "
-                    "millrace job rebuild with --state to make it again from the input")
+        raise Fatal(
+            f"the changelog {found.changelog_topic} is empty: there is no state to write an output from; run "
+            "millrace job rebuild with --state to make it again from the input"
+        )
     rows = run_buckets(spark, owned(found, markers), {bucket: Range() for bucket in markers})
     raise_errors(rows)
     return rows
@@ -141,8 +159,10 @@ def reset_state(job: Job, *, drop_output: bool = False) -> list[str]:
     """
     config = job.config
     if config["source.starting.offsets"] != "earliest":
-        raise ConfigInvalid("source.starting.offsets is latest: the new state would lack all that was written before; set it "
-                            "to earliest")
+        raise ConfigInvalid(
+            "source.starting.offsets is latest: the new state would lack all that was written before; set it "
+            "to earliest"
+        )
     admin = topics.Topics(clients.confluent(config))
     source = admin.require(config["source.topics"][0])
     lines = []
@@ -157,8 +177,10 @@ def reset_state(job: Job, *, drop_output: bool = False) -> list[str]:
     for part in ("buckets", "frames"):
         shutil.rmtree(Path(config["state.dir"]) / part, ignore_errors=True)
     lines.append(f"deleted the caches in {config['state.dir']}")
-    lines.append(f"start the job: it reads {source.name} ({source.partitions} partitions) from its beginning and makes the "
-                 "state again")
+    lines.append(
+        f"start the job: it reads {source.name} ({source.partitions} partitions) from its beginning and makes the "
+        "state again"
+    )
     return lines
 
 

@@ -6,6 +6,7 @@ only some cells have (an expiry, being a tombstone) is beside them in ``extra``.
 
 Times to forget are absolute, s since 1970: local deletion time (or arrival, or expiry) plus grace. 0 stands for none.
 """
+
 from __future__ import annotations
 
 from typing import Any, Final
@@ -119,8 +120,10 @@ def pack_row(state: RowState) -> bytes:
     try:
         return (due.to_bytes(8, "big", signed=True) if due else _NOT_DUE) + _encode(state)
     except OverflowError:
-        raise Skippable("A write time does not fit into 64 bits with the others of its row: it is no time in µs since 1970. "
-                        "Correct what writes it (USING TIMESTAMP).") from None
+        raise Skippable(
+            "A write time does not fit into 64 bits with the others of its row: it is no time in µs since 1970. "
+            "Correct what writes it (USING TIMESTAMP)."
+        ) from None
 
 
 def unpack_row(record: bytes) -> RowState:
@@ -161,8 +164,10 @@ def unpack_partition(record: bytes) -> PartitionState:
 
 
 def _damaged(error: Exception) -> str:
-    return (f"A record of the materializer's state can't be read: {error}. It is damaged or of another version; rebuild the "
-            "state from the input.")
+    return (
+        f"A record of the materializer's state can't be read: {error}. It is damaged or of another version; rebuild the "
+        "state from the input."
+    )
 
 
 def record_head(due: int) -> bytes:
@@ -207,8 +212,13 @@ def newest_time(state: RowState) -> int:
 
 def is_empty(state: RowState) -> bool:
     """Whether there is nothing to keep."""
-    return (not state.shown and state.live is None and state.deletion is None and not state.complex
-            and state.times.count(None) == len(state.times))
+    return (
+        not state.shown
+        and state.live is None
+        and state.deletion is None
+        and not state.complex
+        and state.times.count(None) == len(state.times)
+    )
 
 
 def forget_cells(state: RowState, slots: tuple[int, ...]) -> None:

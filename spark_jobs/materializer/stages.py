@@ -5,6 +5,7 @@ A change is written in the source (its write time), read by a connector (``sourc
 nothing of it), and merged into a row whose event is on its way then. Clocks of several machines take part: what comes out
 negative counts as 0.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -139,6 +140,11 @@ class StageNumbers:
             total, count = self._totals.get(stage, (0, 0))
             total, count = self._totals[stage] = total + histogram.total, count + histogram.count
             name = f"materializer_latency_{stage}"
-            result |= {f"{name}_ms_p50": histogram.quantile(0.5), f"{name}_ms_p99": histogram.quantile(0.99),
-                       f"{name}_ms_max": histogram.largest, f"{name}_ms_total": total, f"{name}_samples_total": count}
+            result |= {
+                f"{name}_ms_p50": histogram.quantile(0.5),
+                f"{name}_ms_p99": histogram.quantile(0.99),
+                f"{name}_ms_max": histogram.largest,
+                f"{name}_ms_total": total,
+                f"{name}_samples_total": count,
+            }
         return result

@@ -1,4 +1,5 @@
 """The state as a table: ``state_frame`` for programs, ``millrace job state`` for people. The job may run meanwhile."""
+
 from __future__ import annotations
 
 import argparse
@@ -38,7 +39,9 @@ def main(argv: Sequence[str]) -> int:
     from spark_jobs.materializer.rebuild import load_job, session_of
 
     parser = argparse.ArgumentParser(
-        prog="millrace job state", description="Shows the state of a materializer job: the table as it is materialized now.")
+        prog="millrace job state",
+        description="Shows the state of a materializer job: the table as it is materialized now.",
+    )
     parser.add_argument("file", metavar="FILE", help="the job, YAML or JSON")
     parser.add_argument("--show", type=int, metavar="N", default=20, help="print so many rows (20)")
     parser.add_argument("--count", action="store_true", help="print the number of rows alone")
@@ -90,14 +93,18 @@ def state_frame(spark: SparkSession, config: Config, engine: Callable[[int], Eng
         # Of a column with several types the newest row's counts: it stands in the newest version.
         columns |= head.columns
     rows = spark.range(0, found.partitions, 1, found.partitions).mapInArrow(
-        _rows(found), f"row string, {WRITE_TIME} long, {BUCKET} int")
+        _rows(found), f"row string, {WRITE_TIME} long, {BUCKET} int"
+    )
     from pyspark.sql import functions as f
 
     if not columns:
         return rows.select(f.timestamp_micros(WRITE_TIME).alias(WRITE_TIME), BUCKET).limit(0)
     schema = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns.items())
-    return rows.select(f.from_json("row", schema, {"mode": "FAILFAST"}).alias("r"),
-                       f.timestamp_micros(WRITE_TIME).alias(WRITE_TIME), BUCKET).select("r.*", WRITE_TIME, BUCKET)
+    return rows.select(
+        f.from_json("row", schema, {"mode": "FAILFAST"}).alias("r"),
+        f.timestamp_micros(WRITE_TIME).alias(WRITE_TIME),
+        BUCKET,
+    ).select("r.*", WRITE_TIME, BUCKET)
 
 
 class _Head(msgspec.Struct):
@@ -116,11 +123,21 @@ def _options(config: Config, engine: Callable[[int], Engine]) -> BucketOptions:
     if changelog is None:
         raise Fatal(f"there is no changelog {name}: the job {config['name']} has no state (has it ever run?)")
     return BucketOptions(
-        job=config["name"], owner=Owner(0, ""), client=client, group=f"millrace-{config['name']}-state",
-        input_topic="", input_id="",
-        partitions=changelog.partitions, output_topic="", output_id="", changelog_topic=name, changelog_id=changelog.id,
-        state_dir=str(Path(config["state.dir"]) / "frames"), engine=engine,
-        delete_retention_ms=int(changelog.config.get("delete.retention.ms", 86_400_000)))
+        job=config["name"],
+        owner=Owner(0, ""),
+        client=client,
+        group=f"millrace-{config['name']}-state",
+        input_topic="",
+        input_id="",
+        partitions=changelog.partitions,
+        output_topic="",
+        output_id="",
+        changelog_topic=name,
+        changelog_id=changelog.id,
+        state_dir=str(Path(config["state.dir"]) / "frames"),
+        engine=engine,
+        delete_retention_ms=int(changelog.config.get("delete.retention.ms", 86_400_000)),
+    )
 
 
 def _live(found: BucketOptions, bucket: int) -> Iterator[LiveRow]:
@@ -160,6 +177,7 @@ def _heads(found: BucketOptions) -> Callable[[Iterator[pa.RecordBatch]], Iterato
                 except (Retriable, Fatal) as error:
                     head = _Head(error=str(error), retriable=isinstance(error, Retriable))
                 yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(head).decode()])], names=["head"])
+
     return task
 
 
@@ -177,13 +195,16 @@ def _rows(found: BucketOptions) -> Callable[[Iterator[pa.RecordBatch]], Iterator
                         texts, times = [], []
                 if texts:
                     yield _page(texts, times, bucket)
+
     return task
 
 
 def _page(texts: list[str], times: list[int], bucket: int) -> pa.RecordBatch:
     import pyarrow as pa
 
-    arrays: list[Any] = [pa.array(texts, pa.string()), pa.array(times, pa.int64()), pa.array([bucket] * len(texts), pa.int32())]
+    arrays: list[Any] = [
+        pa.array(texts, pa.string()),
+        pa.array(times, pa.int64()),
+        pa.array([bucket] * len(texts), pa.int32()),
+    ]
     return cast("pa.RecordBatch", pa.RecordBatch.from_arrays(arrays, names=["row", WRITE_TIME, BUCKET]))
-
-

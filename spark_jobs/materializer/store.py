@@ -12,6 +12,7 @@ The cache is never the truth: whoever opens it compares ``Meta`` with the change
 or of another topic. LMDB runs without fsync: a process that dies loses nothing (the pages are the kernel's), a machine that
 dies may leave anything, so ``Meta.boot`` names the boot that wrote it and a cache of another boot is thrown away.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -45,8 +46,17 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 #: More new keys than this are sorted into the overlay's order at once instead of one by one.
 _INSERTED: Final = 64
 #: What LMDB raises for files that aren't its own or are damaged.
-DAMAGED: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PanicError,
-                  lmdb.IncompatibleError, lmdb.BadTxnError, msgspec.DecodeError, msgspec.ValidationError)
+DAMAGED: Final = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.PanicError,
+    lmdb.IncompatibleError,
+    lmdb.BadTxnError,
+    msgspec.DecodeError,
+    msgspec.ValidationError,
+)
 
 
 class Meta(msgspec.Struct, frozen=True):
@@ -114,9 +124,13 @@ class Cache:
         except DAMAGED as error:
             self.reset(f"it is damaged ({error})")
             return
-        for name, text in (("format", "it has format {}, not {}"), ("topic_id", "it is of changelog topic {}, not {}"),
-                           ("job", "it is of job {}, not {}"), ("bucket", "it is of bucket {}, not {}"),
-                           ("boot", "it is of an earlier boot of this machine")):
+        for name, text in (
+            ("format", "it has format {}, not {}"),
+            ("topic_id", "it is of changelog topic {}, not {}"),
+            ("job", "it is of job {}, not {}"),
+            ("bucket", "it is of bucket {}, not {}"),
+            ("boot", "it is of an earlier boot of this machine"),
+        ):
             there, here = getattr(found, name), getattr(self._empty, name)
             if there != here:
                 self.reset(text.format(there, here))
@@ -133,14 +147,22 @@ class Cache:
                 self.folder.mkdir(parents=True)
                 self._environment()
         except (OSError, lmdb.Error) as error:
-            raise Retriable(f"the state cache {self.folder} can't be opened: {error}. Check state.dir (rights, "
-                            "space); everything in it can be removed: it is rebuilt from the changelog.") from error
+            raise Retriable(
+                f"the state cache {self.folder} can't be opened: {error}. Check state.dir (rights, "
+                "space); everything in it can be removed: it is rebuilt from the changelog."
+            ) from error
 
     def _environment(self) -> None:
         data = self.folder / "data.mdb"
         size = data.stat().st_size if data.exists() else 0
-        self.env = lmdb.open(str(self.folder), map_size=max(MAP_BYTES, size * 2), max_dbs=8, sync=not self._empty.boot,
-                             metasync=not self._empty.boot, max_readers=512)
+        self.env = lmdb.open(
+            str(self.folder),
+            map_size=max(MAP_BYTES, size * 2),
+            max_dbs=8,
+            sync=not self._empty.boot,
+            metasync=not self._empty.boot,
+            max_readers=512,
+        )
         self.env.reader_check()
         self.rows = self.env.open_db(b"rows")
         self.long = self.env.open_db(b"long")
@@ -213,8 +235,9 @@ class Cache:
             except lmdb.MapResizedError:
                 self.env.set_mapsize(0)
             except lmdb.DiskError as error:
-                raise Retriable(f"the state cache {self.folder} can't be written: {error}. Check the space of state.dir."
-                                ) from error
+                raise Retriable(
+                    f"the state cache {self.folder} can't be written: {error}. Check the space of state.dir."
+                ) from error
             else:
                 return
 
@@ -280,17 +303,24 @@ class Cache:
         """Pairs from ``low`` (included) to ``high`` (excluded; None: the end) in order."""
         return self._walk(txn, self.rows, b"", b"", low, high)
 
-    def _walk(self, txn: Any, db: Any, base: bytes, done: bytes, low: bytes, high: bytes | None,
-              ) -> Iterator[tuple[bytes, bytes]]:
+    def _walk(
+        self,
+        txn: Any,
+        db: Any,
+        base: bytes,
+        done: bytes,
+        low: bytes,
+        high: bytes | None,
+    ) -> Iterator[tuple[bytes, bytes]]:
         """``scan`` below one link: ``base`` begins its keys in ``db``, ``done`` is the part of the key that led there."""
         cursor = txn.cursor(db)
-        first = low[len(done):][:LINK] if low.startswith(done) else b""
+        first = low[len(done) :][:LINK] if low.startswith(done) else b""
         if not cursor.set_range(base + first):
             return
         for key, value in cursor.iternext():
             if base and not key.startswith(base):
                 return
-            whole = done + key[len(base):]
+            whole = done + key[len(base) :]
             if high is not None and whole >= high:
                 return
             if len(key) - len(base) == LINK:
@@ -405,7 +435,9 @@ class Overlay:
             return
         yield from self._merged(stored, low, high)
 
-    def _merged(self, stored: Iterator[tuple[bytes, bytes]], low: bytes, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def _merged(
+        self, stored: Iterator[tuple[bytes, bytes]], low: bytes, high: bytes | None
+    ) -> Iterator[tuple[bytes, bytes]]:
         ordered, changes = self._sorted, self.changes
         pair = next(stored, None)
         # Positions in ``ordered`` move while the caller puts new keys and scans again: the last key is the place.
@@ -434,8 +466,11 @@ class Overlay:
     def due(self, until_s: int) -> Iterator[tuple[int, bytes]]:
         """(time, key) of what is due at ``until_s`` or before, in order of time; see ``contract.Store``."""
         changes = self.changes
-        pending = sorted((due_of(value), key) for key, value in changes.items()
-                         if value is not None and value[:8] != _NEVER and due_of(value) <= until_s)
+        pending = sorted(
+            (due_of(value), key)
+            for key, value in changes.items()
+            if value is not None and value[:8] != _NEVER and due_of(value) <= until_s
+        )
         at = 0
         for time, key in self.cache.due(self._txn, until_s):
             while at < len(pending) and pending[at][0] <= time:

@@ -1,4 +1,5 @@
 """When the buckets have something to expire: kept on the driver, so that nothing runs while nothing is due."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -29,7 +30,9 @@ class Timers:
 
     def due(self, now_s: float) -> list[int]:
         """Buckets that have, or may have, something to do."""
-        return sorted(self._unknown | {bucket for bucket, time in self._next.items() if time is not None and time <= now_s})
+        return sorted(
+            self._unknown | {bucket for bucket, time in self._next.items() if time is not None and time <= now_s}
+        )
 
     @property
     def earliest(self) -> int | None:

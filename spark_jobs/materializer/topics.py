@@ -1,4 +1,5 @@
 """The topics of a job: what they must be like, checked, and made where they don't exist. Runs on the driver; blocks."""
+
 from __future__ import annotations
 
 import time
@@ -51,15 +52,21 @@ class Topics:
             asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)
             described = asked[name].result(_TIMEOUT_S + 5)
             resource = ConfigResource(ResourceType.TOPIC, name)
-            config = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(_TIMEOUT_S + 5)
+            config = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(
+                _TIMEOUT_S + 5
+            )
         except TimeoutError as error:
             raise Retriable(f"topic {name} can't be looked up: Kafka does not answer") from error
         except KafkaException as error:
             if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - public name
                 return None
             raise _judged(f"topic {name} can't be looked up", error) from error
-        return Topic(name, str(described.topic_id), len(described.partitions),
-                     {each.name: str(each.value) for each in config.values()})
+        return Topic(
+            name,
+            str(described.topic_id),
+            len(described.partitions),
+            {each.name: str(each.value) for each in config.values()},
+        )
 
     def require(self, name: str) -> Topic:
         """The topic, which must exist."""
@@ -99,18 +106,30 @@ class Topics:
 
 def _judged(text: str, error: KafkaException) -> Exception:
     problem: KafkaError = error.args[0]
-    lasting = problem.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-                                 KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR,
-                                 KafkaError.INVALID_PARTITIONS, KafkaError.TOPIC_DELETION_DISABLED)
+    lasting = problem.code() in (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.TOPIC_DELETION_DISABLED,
+    )
     return (Fatal if lasting else Retriable)(f"{text}: {problem}")
 
 
 def changelog_settings(*, record_max_bytes: int, min_lag_ms: int, delete_retention_ms: int) -> dict[str, str]:
     """The settings with which a changelog is made."""
-    return {"cleanup.policy": "compact", "min.compaction.lag.ms": str(min_lag_ms),
-            "delete.retention.ms": str(delete_retention_ms), "max.message.bytes": str(record_max_bytes + 4096),
-            # Small segments, so that compaction reaches what is new within minutes and a restore reads little twice.
-            "segment.bytes": str(64 << 20), "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.3"}
+    return {
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": str(min_lag_ms),
+        "delete.retention.ms": str(delete_retention_ms),
+        "max.message.bytes": str(record_max_bytes + 4096),
+        # Small segments, so that compaction reaches what is new within minutes and a restore reads little twice.
+        "segment.bytes": str(64 << 20),
+        "segment.ms": "3600000",
+        "min.cleanable.dirty.ratio": "0.3",
+    }
 
 
 def output_settings(*, record_max_bytes: int) -> dict[str, str]:
@@ -124,11 +143,18 @@ def output_warnings(topic: Topic) -> list[str]:
     Events have the time of the source's write; a backfill has old ones, and Kafka measures retention by them.
     """
     retention = int(topic.config.get("retention.ms", "-1") or -1)
-    if "delete" in topic.config.get("cleanup.policy", "") and retention >= 0 and (
-            topic.config.get("message.timestamp.type", "CreateTime") == "CreateTime"):
-        return [(f"topic {topic.name} has retention.ms={retention}, measured by the events' timestamps, which are the source's "
-                 "write times: events of older writes (snapshots, backfills) are deleted soon after they are written. Set "
-                 "retention.ms=-1, cleanup.policy=compact, or message.timestamp.type=LogAppendTime")]
+    if (
+        "delete" in topic.config.get("cleanup.policy", "")
+        and retention >= 0
+        and (topic.config.get("message.timestamp.type", "CreateTime") == "CreateTime")
+    ):
+        return [
+            (
+                f"topic {topic.name} has retention.ms={retention}, measured by the events' timestamps, which are the source's "
+                "write times: events of older writes (snapshots, backfills) are deleted soon after they are written. Set "
+                "retention.ms=-1, cleanup.policy=compact, or message.timestamp.type=LogAppendTime"
+            )
+        ]
     return []
 
 
@@ -136,12 +162,16 @@ def changelog_complaints(topic: Topic, *, partitions: int, record_max_bytes: int
     """Why a topic can't be the changelog of an input with ``partitions``; empty: it can."""
     found = []
     if topic.partitions != partitions:
-        found.append(f"the changelog {topic.name} has {topic.partitions} partitions, the input {partitions}: they "
-                     "must be the same, as each input partition has its state in the changelog partition of the same "
-                     "number. If the input was given partitions, run millrace job rebuild with --state")
+        found.append(
+            f"the changelog {topic.name} has {topic.partitions} partitions, the input {partitions}: they "
+            "must be the same, as each input partition has its state in the changelog partition of the same "
+            "number. If the input was given partitions, run millrace job rebuild with --state"
+        )
     policy = topic.config.get("cleanup.policy", "")
     if policy != "compact":
-        found.append(f"the changelog {topic.name} has cleanup.policy={policy}: state would be deleted; set it to compact")
+        found.append(
+            f"the changelog {topic.name} has cleanup.policy={policy}: state would be deleted; set it to compact"
+        )
     found += size_complaints(topic, record_max_bytes)
     return found
 
@@ -150,6 +180,10 @@ def size_complaints(topic: Topic, record_max_bytes: int) -> list[str]:
     """Whether a topic takes records as large as the job may write."""
     most = int(topic.config.get("max.message.bytes", "0") or 0)
     if 0 < most < record_max_bytes:
-        return [(f"topic {topic.name} has max.message.bytes={most}, less than "
-                 f"materializer.record.max.bytes={record_max_bytes}; raise the one or lower the other")]
+        return [
+            (
+                f"topic {topic.name} has max.message.bytes={most}, less than "
+                f"materializer.record.max.bytes={record_max_bytes}; raise the one or lower the other"
+            )
+        ]
     return []

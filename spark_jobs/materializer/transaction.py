@@ -1,4 +1,5 @@
 """One bucket's transactional producer: output, state, marker and consumed offset in one Kafka transaction."""
+
 from __future__ import annotations
 
 import logging
@@ -28,17 +29,29 @@ _log = logging.getLogger(__name__)
 _QUIET: Final = logging.getLogger("spark_jobs.materializer.librdkafka")
 _QUIET.setLevel(logging.CRITICAL + 1)
 #: Errors after which trying again can't help until somebody mends something.
-_LASTING: Final = frozenset({
-    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD,
-    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.INVALID_TRANSACTION_TIMEOUT, KafkaError.UNSUPPORTED_VERSION,
-})
+_LASTING: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.UNSUPPORTED_VERSION,
+    }
+)
 #: Another producer has taken this transactional id.
-_FENCED: Final = frozenset({
-    KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED,  # noqa: SLF001 - its public name
-    KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID,
-})
+_FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED,  # noqa: SLF001 - its public name
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+    }
+)
 
 
 class Redo(Exception):
@@ -70,15 +83,26 @@ class Writer:
         self._marker_at: int | None = None
         self._failure: KafkaError | None = None
         self._where = -1 if options.partitioner == "murmur2" else bucket
-        self._producer = Producer({
-            "reconnect.backoff.ms": 10, **options.client, "transactional.id": self.identity,
-            "transaction.timeout.ms": options.transaction_timeout_ms,
-            # The default (100 ms) is what makes a fresh producer take half a second.
-            "retry.backoff.ms": 20, "linger.ms": 20, "compression.type": options.compression, "batch.num.messages": 20_000,
-            "batch.size": 512 << 10, "message.max.bytes": options.record_max_bytes + 4096, "partitioner": "murmur2_random",
-            "queue.buffering.max.messages": 100_000, "queue.buffering.max.kbytes": max(options.max_bytes >> 9, 32 << 10),
-            "allow.auto.create.topics": False,
-        }, logger=_QUIET)
+        self._producer = Producer(
+            {
+                "reconnect.backoff.ms": 10,
+                **options.client,
+                "transactional.id": self.identity,
+                "transaction.timeout.ms": options.transaction_timeout_ms,
+                # The default (100 ms) is what makes a fresh producer take half a second.
+                "retry.backoff.ms": 20,
+                "linger.ms": 20,
+                "compression.type": options.compression,
+                "batch.num.messages": 20_000,
+                "batch.size": 512 << 10,
+                "message.max.bytes": options.record_max_bytes + 4096,
+                "partitioner": "murmur2_random",
+                "queue.buffering.max.messages": 100_000,
+                "queue.buffering.max.kbytes": max(options.max_bytes >> 9, 32 << 10),
+                "allow.auto.create.topics": False,
+            },
+            logger=_QUIET,
+        )
         self._produce = self._producer.produce
         try:
             self._connect()
@@ -135,7 +159,9 @@ class Writer:
         for key, value in changes:
             self._put(topic, value, key, bucket)
 
-    def dead_letter(self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
+    def dead_letter(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+    ) -> None:
         """Hand a dead letter over: it is there when, and only if, the position has moved over its record."""
         self._put(topic, value, key, -1, headers=headers)
 
@@ -168,7 +194,8 @@ class Writer:
                 f"a record for {topic} has {len(value or b'')} bytes, more than "
                 f"materializer.record.max.bytes={self._options.record_max_bytes} (bucket {self._bucket}, key "
                 f"{(key or b'')[:200]!r}). Raise it, and max.message.bytes of {self._options.output_topic} and "
-                f"{self._options.changelog_topic}.") from error
+                f"{self._options.changelog_topic}."
+            ) from error
         raise Redo(f"{topic}: {problem}", replace=problem.fatal() or problem.code() in _FENCED) from error
 
     def commit(self, marker: bytes, position: int, group: Any, *, before_commit: Callable[[], None]) -> int:
@@ -184,9 +211,16 @@ class Writer:
         except BufferError as error:
             raise Redo(str(error), replace=True) from error
         except KafkaException as error:
-            raise Redo(f"the marker of {self.identity}: {reason(self._producer, error).args[0]}", replace=True) from error
-        self._call("send_offsets_to_transaction", lambda: self._producer.send_offsets_to_transaction(
-            [TopicPartition(options.input_topic, self._bucket, position)], group, self._stalled_s), self._stalled_s)
+            raise Redo(
+                f"the marker of {self.identity}: {reason(self._producer, error).args[0]}", replace=True
+            ) from error
+        self._call(
+            "send_offsets_to_transaction",
+            lambda: self._producer.send_offsets_to_transaction(
+                [TopicPartition(options.input_topic, self._bucket, position)], group, self._stalled_s
+            ),
+            self._stalled_s,
+        )
         self._flush()
         before_commit()
         self._call("commit_transaction", lambda: self._producer.commit_transaction(self._stalled_s), self._stalled_s)
@@ -203,7 +237,9 @@ class Writer:
             if left != waiting:
                 waiting, since = left, now
             elif now - since > self._stalled_s:
-                raise Redo(f"no record of {self.identity} was delivered for {self._stalled_s:g} s, {left} wait", replace=True)
+                raise Redo(
+                    f"no record of {self.identity} was delivered for {self._stalled_s:g} s, {left} wait", replace=True
+                )
 
     def _unsent(self) -> int:
         try:
@@ -248,10 +284,11 @@ class Writer:
                     told = True
                     continue
                 if problem.code() in _LASTING:
-                    raise Fatal(f"{text}. Check the rights and limits of the topics {self._options.output_topic} and "
-                                f"{self._options.changelog_topic}, of the transactional id and of the group "
-                                f"{self._options.group}."
-                                ) from error
+                    raise Fatal(
+                        f"{text}. Check the rights and limits of the topics {self._options.output_topic} and "
+                        f"{self._options.changelog_topic}, of the transactional id and of the group "
+                        f"{self._options.group}."
+                    ) from error
                 replace = problem.fatal() or problem.code() in _FENCED or not problem.txn_requires_abort()
                 raise Redo(text, replace=replace) from error
             else:

@@ -53,7 +53,8 @@ class Registry:
         given = config.prefixed("source.schema.registry.")
         known = set(AVRO_OPTIONS.keys) | {alias for key in AVRO_OPTIONS.keys.values() for alias in key.aliases}
         options = {
-            f"schema.registry.{name}" if f"schema.registry.{name}" in known else name: value for name, value in given.items()
+            f"schema.registry.{name}" if f"schema.registry.{name}" in known else name: value
+            for name, value in given.items()
         }
         if not options.get("schema.registry.url"):
             raise ConfigInvalid(
@@ -86,7 +87,9 @@ def connect_schema(text: str) -> Schema | None:
     Raises:
         Skippable: it is none, or has no counterpart.
     """
-    return avro_reader(json.dumps(_named(json.loads(text))), AvroSettings(metadata=True, enhanced=False, scrub=False)).schema
+    return avro_reader(
+        json.dumps(_named(json.loads(text))), AvroSettings(metadata=True, enhanced=False, scrub=False)
+    ).schema
 
 
 def _named(schema: Any) -> Any:
@@ -94,7 +97,9 @@ def _named(schema: Any) -> Any:
         return [_named(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {key: part if key in _KEPT_AS or key.startswith("connect.") else _named(part) for key, part in schema.items()}
+    result = {
+        key: part if key in _KEPT_AS or key.startswith("connect.") else _named(part) for key, part in schema.items()
+    }
     name = _NAMES.get((str(schema.get("type")), str(schema.get("logicalType"))))
     if name is not None:
         result.setdefault("connect.name", name)
@@ -167,7 +172,9 @@ def _made(column: Column, schema: Schema) -> Column:
     if _is_entries(schema) and schema.key_schema is not None and schema.value_schema is not None:
         keys, values = schema.key_schema, schema.value_schema
         return f.map_from_entries(
-            f.transform(column, lambda each: f.struct(_made(member(each, "key"), keys), _made(member(each, "value"), values)))
+            f.transform(
+                column, lambda each: f.struct(_made(member(each, "key"), keys), _made(member(each, "value"), values))
+            )
         )
     if schema.type in {Type.INT8, Type.INT16}:
         return column.cast(spark_type(schema))
@@ -200,7 +207,11 @@ def _is_entries(schema: Schema) -> bool:
 
 def _differs(schema: Schema) -> bool:
     """Whether something in ``schema`` is not what ``from_avro`` gives already."""
-    if form_of(schema) not in {Form.PLAIN, Form.DECIMAL} or schema.type in {Type.INT8, Type.INT16} or _is_entries(schema):
+    if (
+        form_of(schema) not in {Form.PLAIN, Form.DECIMAL}
+        or schema.type in {Type.INT8, Type.INT16}
+        or _is_entries(schema)
+    ):
         return True
     return any(_differs(each.schema) for each in schema.fields) or (
         schema.value_schema is not None and _differs(schema.value_schema)

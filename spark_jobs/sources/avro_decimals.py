@@ -42,7 +42,11 @@ def problem(column: Column, schema: Schema) -> Column | None:
     if is_cell(schema):
         return problem(column.getField("value"), schema.fields[0].schema)
     if schema.type is Type.STRUCT:
-        found = [each for member in schema.fields if (each := problem(column.getField(member.name), member.schema)) is not None]
+        found = [
+            each
+            for member in schema.fields
+            if (each := problem(column.getField(member.name), member.schema)) is not None
+        ]
         return f.coalesce(*found) if found else None
     inner = schema.value_schema
     if inner is None:
@@ -120,13 +124,19 @@ def _text(value: Column, unscaled: Column) -> Column:
 
 def _complaint(column: Column, schema: Schema) -> Column:
     kind = spark_type(schema)
-    hint = too_large(kind.scale) if isinstance(kind, t.DecimalType) else (
-        f"has more than {MAX_PRECISION} digits or {MAX_ZEROS} zeros, which can't be read from Avro here. Let the connector "
-        "write decimals as text (decimal.handling.mode=string), or the converter JSON."
+    hint = (
+        too_large(kind.scale)
+        if isinstance(kind, t.DecimalType)
+        else (
+            f"has more than {MAX_PRECISION} digits or {MAX_ZEROS} zeros, which can't be read from Avro here. Let the connector "
+            "write decimals as text (decimal.handling.mode=string), or the converter JSON."
+        )
     )
 
     def said(value: Column, unscaled: Column) -> Column:
-        raw = f.concat(f.lit("0x"), f.hex(value.getField("value")), f.lit(" of scale "), value.getField("scale").cast("string"))
+        raw = f.concat(
+            f.lit("0x"), f.hex(value.getField("value")), f.lit(" of scale "), value.getField("scale").cast("string")
+        )
         shown = f.coalesce(_text(value, unscaled), raw)
         text = f.concat(f.lit("the value "), f.substring(shown, 1, 120), f.lit(f" {hint}"))
         return f.when(value.isNotNull() & _read(value, unscaled, kind).isNull(), text)

@@ -105,7 +105,9 @@ def frame(records: DataFrame, table: Table, report: DeadLetters) -> DataFrame:
             f.col("offset").cast("string"),
             f.lit(" can't be decoded: "),
         )
-        rows = rows.withColumn("op", f.when(error.isNull(), f.col("op")).otherwise(f.raise_error(f.concat(place, error))))
+        rows = rows.withColumn(
+            "op", f.when(error.isNull(), f.col("op")).otherwise(f.raise_error(f.concat(place, error)))
+        )
     return _output(rows, versions, table)
 
 
@@ -147,7 +149,9 @@ class _Version:
     def image(self, which: Column, name: str, target: t.DataType) -> Column:
         """A column of the row ``which``; of a key column that it lacks, the record's key."""
         own = value(which.getField(name), self._row[name], target) if name in self._row else None
-        if name not in self._key or not any(column.name == name and column.key for column in self._table.schema.columns):
+        if name not in self._key or not any(
+            column.name == name and column.key for column in self._table.schema.columns
+        ):
             return own if own is not None else f.lit(None).cast(target)
         from_key = value(decoded(f.col("key"), self._layout.avro[1]).getField(name), self._key[name], target)
         return f.coalesce(own, from_key) if own is not None else from_key
@@ -203,6 +207,7 @@ def order_column(source: Column, members: frozenset[str]) -> Column:
 
     Null where that function raises: the file's name has no number, or a number is too large.
     """
+
     def has(*names: str) -> bool:
         return members.issuperset(names)
 
@@ -212,7 +217,9 @@ def order_column(source: Column, members: frozenset[str]) -> Column:
         digits = f.regexp_extract(file, r"\.([0-9]+)\z", 1).try_cast("long")
         row = f.coalesce(source.getField("row").cast("long"), f.lit(0)) if has("row") else f.lit(0)
         fits = digits.between(0, LAST_FILE) & (pos + row).between(0, FILE_UNIT - 1)
-        result = f.when((file != "") & pos.isNotNull(), f.when(fits, digits * f.lit(FILE_UNIT) + pos + row)).otherwise(result)
+        result = f.when((file != "") & pos.isNotNull(), f.when(fits, digits * f.lit(FILE_UNIT) + pos + row)).otherwise(
+            result
+        )
     if has("lsn"):
         lsn = source.getField("lsn").cast("long")
         result = f.when(lsn.isNotNull(), lsn).otherwise(result)
@@ -250,8 +257,10 @@ def _first(versions: list[_Version], of: Callable[[_Version], Column]) -> Column
 
 def _of_shard(versions: list[_Version], namespace: str, shard: Shard) -> Column:
     """True; raises for a record of another shard. For a filter, which Spark can't leave out."""
-    found = [_first(versions, lambda version, name=name: version.number(name))  # type: ignore[misc]  # bound in the loop
-             for name in NUMBERS]
+    found = [
+        _first(versions, lambda version, name=name: version.number(name))  # type: ignore[misc]  # bound in the loop
+        for name in NUMBERS
+    ]
     before, behind = second_shard(namespace, shard, ("{}", "{}")).split("{}.{}")
     text = f.concat(f.lit(before), found[0].cast("string"), f.lit("."), found[1].cast("string"), f.lit(behind))
     other = (found[0] != shard[0]) | (found[1] != shard[1])
@@ -264,7 +273,9 @@ def _error(versions: list[_Version], table: Table) -> Column:
     unknown = f.concat(f.lit("The event's op is "), op, f.lit("; known are c, r, u, d, t, m."))
     malformed = _first(versions, lambda version: version.malformed) & ~f.col("empty")
     result = (
-        f.when(malformed, f.lit(_MALFORMED)).when(op == "t", f.lit(TRUNCATE)).when(~op.isin("c", "r", "u", "d", "b"), unknown)
+        f.when(malformed, f.lit(_MALFORMED))
+        .when(op == "t", f.lit(TRUNCATE))
+        .when(~op.isin("c", "r", "u", "d", "b"), unknown)
     )
     result = result.when((op != "d") & _first(versions, lambda version: version.no_after), f.lit(NO_AFTER))
     flat = table.layouts[0].flat
@@ -315,7 +326,8 @@ def _output(rows: DataFrame, versions: list[_Version], table: Table) -> DataFram
     if table.before and table.layouts[0].flat is None:
         old = _first(versions, lambda version: version.before.isNotNull())
         rows = rows.withColumn(
-            "kind", f.explode(f.when((f.col("op") == "u") & old, f.array(f.lit("b"), f.lit("u"))).otherwise(f.array(_kind())))
+            "kind",
+            f.explode(f.when((f.col("op") == "u") & old, f.array(f.lit("b"), f.lit("u"))).otherwise(f.array(_kind()))),
         )
         uid = f.when(f.col("kind") == "b", f.concat(uid, f.lit("-b"))).otherwise(uid)
     else:
@@ -340,8 +352,10 @@ def _output(rows: DataFrame, versions: list[_Version], table: Table) -> DataFram
         f.col("offset"),
     ]
     if table.separate:
-        numbers = [_first(versions, lambda version, name=name: version.number(name)).alias(name)  # type: ignore[misc]  # as above
-                   for name in NUMBERS]
+        numbers = [
+            _first(versions, lambda version, name=name: version.number(name)).alias(name)  # type: ignore[misc]  # as above
+            for name in NUMBERS
+        ]
         columns = numbers + columns
     return rows.select(*columns, *[each.alias(name) for each, name in zip(system, SYSTEM_COLUMNS, strict=True)])
 

@@ -57,7 +57,10 @@ def json_type(schema: Schema) -> Any:
     if kind in {Type.FLOAT32, Type.FLOAT64}:
         return float | None
     if kind is Type.STRUCT:
-        return record_type(schema.name or "Struct", {member.name: json_type(member.schema) for member in schema.fields}) | None
+        return (
+            record_type(schema.name or "Struct", {member.name: json_type(member.schema) for member in schema.fields})
+            | None
+        )
     if kind is Type.ARRAY and schema.value_schema is not None:
         return list[json_type(schema.value_schema)] | None  # type: ignore[misc]  # types are made at run time
     if kind is Type.MAP and schema.value_schema is not None and schema.key_schema is not None:
@@ -115,7 +118,9 @@ def recast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_struct(wanted):
         members = {field.name: index for index, field in enumerate(array.type)}
         arrays = [
-            recast(array.field(members[field.name]), field.type) if field.name in members else pa.nulls(len(array), field.type)
+            recast(array.field(members[field.name]), field.type)
+            if field.name in members
+            else pa.nulls(len(array), field.type)
             for field in wanted
         ]
         return pa.StructArray.from_arrays(arrays, fields=list(wanted), mask=array.is_null())
@@ -139,7 +144,9 @@ def fixer(schema: Schema, column: str = "") -> Callable[[Any], Any] | None:
     if form is Form.TEXT:
         return _text
     if form is Form.LOOSE_DATE:
-        return lambda value: date.fromisoformat(value[:10]) if isinstance(value, str) else date.fromordinal(_EPOCH_DAY + value)
+        return lambda value: (
+            date.fromisoformat(value[:10]) if isinstance(value, str) else date.fromordinal(_EPOCH_DAY + value)
+        )
     if form is Form.LOOSE_TIMESTAMP:
         up, down = _UNITS[schema.parameter("unit") or "ms"]
         return lambda value: iso_timestamp(value) if isinstance(value, str) else value * up // down

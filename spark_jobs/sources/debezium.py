@@ -23,7 +23,7 @@ DEBEZIUM_KEYS: Final = (
         group=_GROUP,
         importance=Importance.LOW,
         doc="What becomes of a TRUNCATE (`op` t), which no sink takes as a change of rows: `fail` treats it as a "
-            "record that can't be decoded (`errors.tolerance`); `ignore` leaves it out.",
+        "record that can't be decoded (`errors.tolerance`); `ignore` leaves it out.",
     ),
 )
 

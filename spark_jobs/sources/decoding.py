@@ -71,7 +71,7 @@ COMMON_KEYS: Final = (
         default=False,
         group=_GROUP,
         doc="Whether an update also gives the row before it, as a row of its own with `ums_op_` b just before the "
-            "`u` (where the source sends it). For full histories.",
+        "`u` (where the source sends it). For full histories.",
     ),
     ConfigKey(
         name="source.key.columns",
@@ -80,7 +80,7 @@ COMMON_KEYS: Final = (
         group=_GROUP,
         example="customer_id,order_id",
         doc="The columns of the primary key, in order, of every table that the job reads, instead of those in the "
-            "records' keys. For a single table: `source.key.columns.<namespace>`.",
+        "records' keys. For a single table: `source.key.columns.<namespace>`.",
     ),
     ConfigKey(
         name="source.table.columns",
@@ -89,8 +89,8 @@ COMMON_KEYS: Final = (
         group=_GROUP,
         example="id bigint, name string, price decimal(10,2), changed timestamp",
         doc="Types of columns of JSON without a schema, as in SQL, for every table that the job reads; for a single "
-            "table: `source.table.columns.<namespace>`. Columns that it leaves out get the types that their values "
-            "show.",
+        "table: `source.table.columns.<namespace>`. Columns that it leaves out get the types that their values "
+        "show.",
     ),
     ConfigKey(
         name="source.timestamp.unit",
@@ -114,7 +114,13 @@ COMMON_KEYS: Final = (
     ),
 )
 PASS_THROUGH: Final = ("source.key.columns.", "source.table.columns.")
-_FLAT_OPTIONS: Final = ("source.op.field", "source.time.field", "source.order.field", "source.timestamp.unit", VARIABLE_OPTION)
+_FLAT_OPTIONS: Final = (
+    "source.op.field",
+    "source.time.field",
+    "source.order.field",
+    "source.timestamp.unit",
+    VARIABLE_OPTION,
+)
 _SAMPLE: Final = "rank int, key binary, value binary"
 
 
@@ -196,7 +202,9 @@ class Decoding:
         }
         self._unsaved |= self.tables != before or self._samples != samples or self._first != first
         return [
-            TableChanges(self._written_as(namespace), self._frame(batch, namespace, groups, loose, layouts, unusable, report))
+            TableChanges(
+                self._written_as(namespace), self._frame(batch, namespace, groups, loose, layouts, unusable, report)
+            )
             for namespace in layouts
         ]
 
@@ -236,7 +244,9 @@ class Decoding:
     def _separate(self) -> bool:
         return self._envelope and self._shards == SEPARATE
 
-    def _note_shards(self, groups: Mapping[str, Sequence[tuple[Ref, Known]]], loose: Mapping[str, inference.Seen]) -> None:
+    def _note_shards(
+        self, groups: Mapping[str, Sequence[tuple[Ref, Known]]], loose: Mapping[str, inference.Seen]
+    ) -> None:
         """Note the first shard of each table. With ``refuse`` tasks compare every record with it.
 
         Raises:
@@ -322,7 +332,9 @@ class Decoding:
             ref = Ref(topic, "recalled", "")
             if ref not in self._known:
                 kinds = (
-                    Ref(topic, value[:5].hex(), key[:5].hex() if key else "") if self._values == "avro" else Ref(topic, "", "")
+                    Ref(topic, value[:5].hex(), key[:5].hex() if key else "")
+                    if self._values == "avro"
+                    else Ref(topic, "", "")
                 )
                 self._known[ref] = self._look(kinds, key, value)
             groups.setdefault(self._known[ref].namespace, []).append((ref, self._known[ref]))
@@ -336,7 +348,10 @@ class Decoding:
 
     def _look(self, ref: Ref, key: bytes | None, value: bytes) -> Known:
         if self._values == "avro":
-            ids = (_schema_id(ref.value, "value"), _schema_id(ref.key, "key") if ref.key and self._keys == "avro" else -1)
+            ids = (
+                _schema_id(ref.value, "value"),
+                _schema_id(ref.key, "key") if ref.key and self._keys == "avro" else -1,
+            )
             texts = (self._text(ids[0]), self._text(ids[1]) if ids[1] >= 0 else "")
             schema = connect_schema(texts[0])
             key_schema = connect_schema(texts[1]) if texts[1] else None
@@ -374,7 +389,9 @@ class Decoding:
             declared[""] = _declared(config["source.table.columns"])
         for name, text in config.raw.items():
             if name.startswith(PASS_THROUGH[0]):
-                keys[name.removeprefix(PASS_THROUGH[0])] = tuple(each.strip() for each in text.split(",") if each.strip())
+                keys[name.removeprefix(PASS_THROUGH[0])] = tuple(
+                    each.strip() for each in text.split(",") if each.strip()
+                )
             elif name.startswith(PASS_THROUGH[1]):
                 declared[name.removeprefix(PASS_THROUGH[1])] = _declared(text)
         self._given = Rules(
@@ -400,7 +417,9 @@ class Decoding:
             f.col("topic").isin(*topics) & f.col("value").isNotNull() & (reference("value", "json") == "")
         ).select(*FIELDS)
         kept = {
-            namespace: tuple(column.name for column in schema.key) for namespace, schema in self.tables.items() if schema.key
+            namespace: tuple(column.name for column in schema.key)
+            for namespace, schema in self.tables.items()
+            if schema.key
         }
         kept |= {namespace: known.keys for namespace, kinds in groups.items() for _, known in kinds if known.keys}
         rules = replace(self._rules(), keys={**kept, **self._rules().keys})
@@ -432,7 +451,8 @@ class Decoding:
     ) -> tuple[dict[str, inference.Seen], dict[tuple[str, bytes], inference.Seen]]:
         """Tables by namespace, and unusual envelopes by topic and the text of their schema; runs a job."""
         known = {
-            namespace: {column.name: column.type for column in schema.columns} for namespace, schema in self.tables.items()
+            namespace: {column.name: column.type for column in schema.columns}
+            for namespace, schema in self.tables.items()
         }
         tables: dict[str, inference.Seen] = {}
         envelopes: dict[tuple[str, bytes], inference.Seen] = {}
@@ -468,7 +488,9 @@ class Decoding:
             declared = self._rules().declared_of(namespace)
             flat = loose_flat(loose.types.keys(), self._rules())
             if flat is not None:
-                loose = replace(loose, types={name: kind for name, kind in loose.types.items() if name not in flat.hidden})
+                loose = replace(
+                    loose, types={name: kind for name, kind in loose.types.items() if name not in flat.hidden}
+                )
             # Records whose keys show no columns say nothing of the table's key.
             shown = loose.keys or (tuple(column.name for column in schema.key) if schema is not None else ())
             keys = self._key_names(namespace, shown)
@@ -572,5 +594,7 @@ def _declared(text: str) -> dict[str, t.DataType]:
     try:
         fields = t.StructType(t.StructType.fromDDL(text).fields).fields  # type: ignore[attr-defined]  # text with commas is a struct
     except Exception as error:
-        raise ConfigInvalid(f"source.table.columns: {text!r} is no list of columns with types as in SQL: {error}") from error
+        raise ConfigInvalid(
+            f"source.table.columns: {text!r} is no list of columns with types as in SQL: {error}"
+        ) from error
     return {field.name: inference.declared(field.dataType, field.name) for field in fields}

@@ -59,7 +59,9 @@ def flat_of(names: Collection[str], config: Mapping[str, Any]) -> Flat:
         given = config.get(option)
         if given:
             if given not in names:
-                raise Skippable(f"{option}={given}: the rows have no such member; they have {', '.join(sorted(names))}.")
+                raise Skippable(
+                    f"{option}={given}: the rows have no such member; they have {', '.join(sorted(names))}."
+                )
             return str(given)
         return next((name for name in defaults if name in names), "")
 

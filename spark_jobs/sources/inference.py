@@ -109,7 +109,9 @@ class Seen:
         if missing:
             raise Skippable(f"Table {self.namespace}: no record has its key column {', '.join(missing)}.")
         names = [*keys, *sorted(declared, key=list(declared).index), *types]
-        return tuple(Column(name, types[name], nullable=name not in keys, key=name in keys) for name in dict.fromkeys(names))
+        return tuple(
+            Column(name, types[name], nullable=name not in keys, key=name in keys) for name in dict.fromkeys(names)
+        )
 
 
 def is_enveloped(data: Any) -> bool:

@@ -120,13 +120,21 @@ def envelope_layout(value: Schema | None, key: Schema | None, config: Mapping[st
     before = value.field("before") if value is not None else None
     row = after or before
     if value is None or row is None or row.schema.type is not Type.STRUCT or value.field("op") is None:
-        raise Skippable("The value is no Debezium envelope (it has no op, or no after): set source.format=plain for flat rows.")
+        raise Skippable(
+            "The value is no Debezium envelope (it has no op, or no after): set source.format=plain for flat rows."
+        )
     source = value.field("source")
     members = frozenset(member.name for member in source.schema.fields) if source is not None else frozenset()
     clocks = frozenset(name for name in ("ts_us", "ts_ms", "ts_ns") if value.field(name) is not None)
     given = config or {}
-    return Layout(True, _scaled(row.schema.fields, given), _scaled(key_fields(key), given), members, clocks=clocks,
-                  sharded=not members.isdisjoint(NUMBERS))
+    return Layout(
+        True,
+        _scaled(row.schema.fields, given),
+        _scaled(key_fields(key), given),
+        members,
+        clocks=clocks,
+        sharded=not members.isdisjoint(NUMBERS),
+    )
 
 
 def flat_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any]) -> Layout:
@@ -136,7 +144,9 @@ def flat_layout(value: Schema | None, key: Schema | None, config: Mapping[str, A
         Skippable: the value is no struct.
     """
     if value is None or value.type is not Type.STRUCT:
-        raise Skippable(f"The value is {'without a schema' if value is None else value.type}, not a struct with columns.")
+        raise Skippable(
+            f"The value is {'without a schema' if value is None else value.type}, not a struct with columns."
+        )
     members = frozenset(member.name for member in value.fields)
     flat = flat_of(members, config)
     time = value.field(flat.time)

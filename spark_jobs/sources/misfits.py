@@ -1,4 +1,5 @@
 """Looks for the value that makes a record of JSON a bad one. Pure; runs for bad records only."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final

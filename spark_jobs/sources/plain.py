@@ -22,8 +22,8 @@ PLAIN_KEYS: Final = (
         group=_GROUP,
         example="change_type",
         doc="The member of a row that says what happened to it: c, r, i, insert, create or read; u or update; d or "
-            "delete. Not set: `__op` or `ums_op_` where rows have one (Debezium's ExtractNewRecordState adds `__op` "
-            "on demand); without any, every row is an insert. A row with `__deleted` true is a delete in any case.",
+        "delete. Not set: `__op` or `ums_op_` where rows have one (Debezium's ExtractNewRecordState adds `__op` "
+        "on demand); without any, every row is an insert. A row with `__deleted` true is a delete in any case.",
     ),
     ConfigKey(
         name="source.time.field",
@@ -32,8 +32,8 @@ PLAIN_KEYS: Final = (
         group=_GROUP,
         example="updated_at",
         doc="The member that says when the change was made: a number (`source.timestamp.unit`) or ISO 8601. Not set: "
-            "`ums_ts_`, `__source_ts_us`, `__source_ts_ms`, `__ts_ms` ... where rows have one, else Kafka's "
-            "timestamp.",
+        "`ums_ts_`, `__source_ts_us`, `__source_ts_ms`, `__ts_ms` ... where rows have one, else Kafka's "
+        "timestamp.",
     ),
     ConfigKey(
         name="source.order.field",
@@ -42,7 +42,7 @@ PLAIN_KEYS: Final = (
         group=_GROUP,
         example="revision",
         doc="The member with a whole number that grows with the order of changes, for `ums_id_`. Not set: `ums_id_` "
-            "or `__source_ums_id` where rows have one, else Kafka's offset.",
+        "or `__source_ums_id` where rows have one, else Kafka's offset.",
     ),
     ConfigKey(
         name="source.tombstones",

@@ -216,7 +216,10 @@ class _Reader:
             else {}
         )
         self.fields = fields
-        members = {**{self.attribute[name]: name for name in names}, **{mark: name for mark, (name, _) in marks.items()}}
+        members = {
+            **{self.attribute[name]: name for name in names},
+            **{mark: name for mark, (name, _) in marks.items()},
+        }
         kinds = {self.attribute[name]: json_type(fields[name]) for name in names}
         kinds |= {mark: kind for mark, (_, kind) in marks.items()}
         # msgspec's structs refuse some names of members; such rows are read as dicts, which is slower.
@@ -224,7 +227,10 @@ class _Reader:
         self._members = {} if plain else {name: attribute for attribute, name in members.items()}
         self.row_type = msgspec.defstruct(
             "Row",
-            [*((attribute, kind, None) for attribute, kind in kinds.items()), *((name, None, None) for name in reserved)],
+            [
+                *((attribute, kind, None) for attribute, kind in kinds.items()),
+                *((name, None, None) for name in reserved),
+            ],
             rename=members if plain else None,
             gc=False,
         )
@@ -429,7 +435,9 @@ class TableDecoder:
             return reader, reader.payload(value, wrapped=True)
         if text in self._plan.foreign:
             return None
-        raise Skippable("The record's schema is none of those that the job found in this batch; report this as a defect.")
+        raise Skippable(
+            "The record's schema is none of those that the job found in this batch; report this as a defect."
+        )
 
     def _explained(self, value: bytes | None, error: Exception) -> Exception:
         """The error for a bad record, with table, column and value where one value is to blame."""
@@ -453,7 +461,9 @@ class TableDecoder:
             return False
         return kind is Kind.SCHEMA or self._plan.namespace is None or about == self._plan.namespace
 
-    def _changes(self, reader: _Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch) -> list[Change]:
+    def _changes(
+        self, reader: _Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
+    ) -> list[Change]:
         """One entry per row that comes of ``payloads``, in order.
 
         Raises:
@@ -508,7 +518,9 @@ class TableDecoder:
 
     def _flat_change(self, reader: _Reader, row: Any, index: int, batch: pa.RecordBatch) -> Change:
         flat, mark = reader.flat or Flat(), reader.mark
-        op = op_of(getattr(row, mark["m_op"]) if flat.op else None, getattr(row, mark["m_deleted"]) if flat.deleted else None)
+        op = op_of(
+            getattr(row, mark["m_op"]) if flat.op else None, getattr(row, mark["m_deleted"]) if flat.deleted else None
+        )
         time = getattr(row, mark["m_time"]) if flat.time else None
         micros = None
         if isinstance(time, str):

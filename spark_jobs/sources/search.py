@@ -79,7 +79,12 @@ class Search:
                 self._one(topic, key, value, batch, index)
             except (Skippable, msgspec.DecodeError, ValueError, RecursionError) as error:
                 self._report(
-                    topic, batch.column("partition")[index].as_py(), batch.column("offset")[index].as_py(), key, value, error
+                    topic,
+                    batch.column("partition")[index].as_py(),
+                    batch.column("offset")[index].as_py(),
+                    key,
+                    value,
+                    error,
                 )
 
     def _one(self, topic: str, key: bytes | None, value: bytes, batch: pa.RecordBatch, index: int) -> None:
@@ -142,7 +147,9 @@ class Search:
         table.defined = True
         table.mixed |= not names and not table.keys and self._rules.keys_of(at[1]) is None
 
-    def _problem(self, namespace: str, types: Mapping[str, t.DataType], found: tuple[str, ...], record: pa.RecordBatch) -> str:
+    def _problem(
+        self, namespace: str, types: Mapping[str, t.DataType], found: tuple[str, ...], record: pa.RecordBatch
+    ) -> str:
         """Why a record is no row of a table with these columns; empty where it is one."""
         rules = self._rules
         try:
@@ -157,8 +164,16 @@ class Search:
 
     def result(self) -> pa.RecordBatch:
         """One row per table and per unusual envelope, as ``inference.SCHEMA``."""
-        nothing = {"columns": "{}", "keys": "[]", "sample": None, "key": None, "error": "", "mixed": False, "text": b"",
-                   "shards": "[]"}
+        nothing = {
+            "columns": "{}",
+            "keys": "[]",
+            "sample": None,
+            "key": None,
+            "error": "",
+            "mixed": False,
+            "text": b"",
+            "shards": "[]",
+        }
         rows: list[dict[str, Any]] = [
             nothing
             | {
@@ -204,7 +219,9 @@ def _widen(table: _Table, fresh: dict[str, t.DataType], name: str, value: Any) -
     if kind is None:
         return
     known = fresh.get(name, table.types.get(name))
-    if known is not None and not isinstance(known, t.LongType | t.DoubleType | t.BooleanType | t.StringType | t.DecimalType):
+    if known is not None and not isinstance(
+        known, t.LongType | t.DoubleType | t.BooleanType | t.StringType | t.DecimalType
+    ):
         return  # declared: decoding says what does not fit
     wide = kind if known is None else wider_inferred(known, kind)
     if wide != known:

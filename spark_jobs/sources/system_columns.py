@@ -64,7 +64,5 @@ def _times(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
     if None in times:
         kafka_times = records.column("timestamp").cast(pa.int64()).to_pylist()
         own_times = [micros(source.ts_us, source.ts_ns, source.ts_ms) for source in sources]
-        times = [
-            kafka_time if time is None else time for time, kafka_time in zip(own_times, kafka_times, strict=True)
-        ]
+        times = [kafka_time if time is None else time for time, kafka_time in zip(own_times, kafka_times, strict=True)]
     return pa.array(times, pa.int64())

@@ -75,7 +75,8 @@ def lacking(schema: TableSchema, columns: Iterable[Column]) -> TableSchema:
     """``schema`` with columns that these rows don't have made nullable."""
     names = {column.name for column in columns}
     changed = tuple(
-        column if column.name in names or column.nullable else replace(column, nullable=True) for column in schema.columns
+        column if column.name in names or column.nullable else replace(column, nullable=True)
+        for column in schema.columns
     )
     return schema if changed == schema.columns else TableSchema(schema.namespace, changed)
 

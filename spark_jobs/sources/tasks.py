@@ -143,7 +143,9 @@ def reporting(report: DeadLetters, error: str) -> Callable[[Iterator[pa.RecordBa
         with report:
             for batch in batches:
                 for row in batch.to_pylist():
-                    report.report(row["topic"], row["partition"], row["offset"], row["key"], row["value"], Skippable(error))
+                    report.report(
+                        row["topic"], row["partition"], row["offset"], row["key"], row["value"], Skippable(error)
+                    )
                     count += 1
         yield pa.RecordBatch.from_pydict({"n": pa.array([count], pa.int64())})
 

@@ -225,7 +225,10 @@ def spark_type(schema: Schema, path: str = "") -> t.DataType:
         return _SIMPLE[schema.type]
     if schema.type is Type.STRUCT:
         return t.StructType(
-            [t.StructField(member.name, spark_type(member.schema, f"{path}.{member.name}"), True) for member in schema.fields]
+            [
+                t.StructField(member.name, spark_type(member.schema, f"{path}.{member.name}"), True)
+                for member in schema.fields
+            ]
         )
     if schema.value_schema is None or (schema.type is Type.MAP and schema.key_schema is None):
         raise Skippable(f"Column {path}: its schema is {schema.type} without a type of its elements.")
@@ -253,10 +256,14 @@ def json_schema(kind: t.DataType, unit: str = "ms") -> Schema:
     if isinstance(kind, t.ArrayType):
         return Schema(Type.ARRAY, optional=True, value_schema=json_schema(kind.elementType, unit))
     if isinstance(kind, t.MapType):
-        return Schema(Type.MAP, optional=True, key_schema=Schema(Type.STRING), value_schema=json_schema(kind.valueType, unit))
+        return Schema(
+            Type.MAP, optional=True, key_schema=Schema(Type.STRING), value_schema=json_schema(kind.valueType, unit)
+        )
     if isinstance(kind, t.StructType):
         return Schema(
-            Type.STRUCT, optional=True, fields=tuple(Field(each.name, json_schema(each.dataType, unit)) for each in kind.fields)
+            Type.STRUCT,
+            optional=True,
+            fields=tuple(Field(each.name, json_schema(each.dataType, unit)) for each in kind.fields),
         )
     return Schema(next(own for own, spark in _SIMPLE.items() if spark == kind), optional=True)
 

@@ -117,7 +117,9 @@ class UmsLayout:
         own = {name: TYPES[kind] for name, kind in zip(self.names, self.kinds, strict=True) if name not in UMS_COLUMNS}
         missing = [name for name in keys if name not in own]
         if missing:
-            raise Skippable(f"source.key.columns: {self.namespace} has no column {', '.join(missing)}; it has {', '.join(own)}")
+            raise Skippable(
+                f"source.key.columns: {self.namespace} has no column {', '.join(missing)}; it has {', '.join(own)}"
+            )
         return tuple(
             Column(name, own[name], nullable=name not in keys, key=name in keys)
             for name in [*keys, *(name for name in own if name not in keys)]
@@ -181,8 +183,11 @@ class UmsSource(Source):
         for table, layouts in groups.items():
             if self._shards == REFUSE:
                 known = self._tables.get(table)
-                shards.check_one(table, UmsLayout(known.namespace, (), ()).shard if known is not None else None,
-                                 {layout.shard for layout in layouts.values()})
+                shards.check_one(
+                    table,
+                    UmsLayout(known.namespace, (), ()).shard if known is not None else None,
+                    {layout.shard for layout in layouts.values()},
+                )
             self._merge(table, layouts)
         self._unsaved |= before != self._tables
         return [
@@ -280,7 +285,9 @@ def look(batch: pa.RecordBatch, found: dict[tuple[str, bytes], int], report: Rep
                     if numbers:
                         shards.ums_shard(layout.namespace)
                 elif kind[0] not in SIGNALS:
-                    raise Skippable(f"The protocol {kind[0]!r} is unknown; known are {', '.join(sorted(WITH_ROWS | SIGNALS))}.")
+                    raise Skippable(
+                        f"The protocol {kind[0]!r} is unknown; known are {', '.join(sorted(WITH_ROWS | SIGNALS))}."
+                    )
                 found[kind] = 0
             found[kind] += 1
         except _BAD as error:
@@ -326,7 +333,9 @@ class UmsDecoder:
         report: takes (topic, partition, offset, key, value, error) of a bad message, whose rows are all left out.
     """
 
-    def __init__(self, schema: TableSchema, layouts: Mapping[bytes, UmsLayout], *, before: bool, report: Report) -> None:
+    def __init__(
+        self, schema: TableSchema, layouts: Mapping[bytes, UmsLayout], *, before: bool, report: Report
+    ) -> None:
         self._schema = schema
         self._layouts = layouts
         self._before = before
@@ -375,7 +384,11 @@ class UmsDecoder:
         if any(len(values) != width for values in tuples):
             raise Skippable(f"A tuple has another number of values than the schema has fields ({width}).")
         indexes = pa.array([index for index, rows in run for _ in rows], pa.int32())
-        texts = dict(zip(layout.names, zip(*tuples, strict=True), strict=True)) if tuples else dict.fromkeys(layout.names, ())
+        texts = (
+            dict(zip(layout.names, zip(*tuples, strict=True), strict=True))
+            if tuples
+            else dict.fromkeys(layout.names, ())
+        )
         kinds = dict(zip(layout.names, layout.kinds, strict=True))
         if not set(texts["ums_op_"]) <= _OPS:
             raise Skippable("ums_op_ is none of i, u, d, b.")
@@ -393,8 +406,10 @@ class UmsDecoder:
             raise Skippable("A system field (ums_id_, ums_ts_, ums_op_, ums_uid_) is null.")
         arrays = []
         if self._schema.sharded:
-            arrays += [pa.repeat(pa.scalar(number, pa.int64()), len(tuples)) for number in shards.ums_shard(layout.namespace)]
-        for column in self._schema.columns[len(arrays):]:
+            arrays += [
+                pa.repeat(pa.scalar(number, pa.int64()), len(tuples)) for number in shards.ums_shard(layout.namespace)
+            ]
+        for column in self._schema.columns[len(arrays) :]:
             target = self._arrow.field(column.name).type
             array = (
                 self._cast(column.name, texts[column.name], kinds[column.name], target)
@@ -407,13 +422,15 @@ class UmsDecoder:
         built = pa.RecordBatch.from_arrays([*arrays, *system], schema=self._arrow)
         return built if self._before else built.filter(pc.not_equal(built.column("ums_op_"), "b"))
 
-
-    def _cast(self, column: str, values: Sequence[str | None], kind: str, target: pa.DataType | None = None) -> pa.Array:
+    def _cast(
+        self, column: str, values: Sequence[str | None], kind: str, target: pa.DataType | None = None
+    ) -> pa.Array:
         """The array of a column's values.
 
         Raises:
             Misfit: a value is none of the type.
         """
+
         def made(some: Sequence[str | None]) -> pa.Array:
             array = cast(some, kind)
             return array if target is None else array.cast(target)
@@ -434,8 +451,10 @@ def _uids(records: pa.RecordBatch, run: Sequence[tuple[int, list[list[str | None
     """Ids for rows without ``ums_uid_``: where the message stands in Kafka, and the row's number in it."""
     places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
     numbers = (number for _, rows in run for number in range(len(rows)))
-    return [f"{topic}-{partition}-{offset}.{number}"
-            for (topic, partition, offset), number in zip(places, numbers, strict=True)]
+    return [
+        f"{topic}-{partition}-{offset}.{number}"
+        for (topic, partition, offset), number in zip(places, numbers, strict=True)
+    ]
 
 
 def cast(values: Sequence[str | None], kind: str) -> pa.Array:

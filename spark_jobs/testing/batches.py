@@ -1,4 +1,5 @@
 """Changes as the kit writes them down, and the batches that a sink gets: the frames that a source makes of Kafka's records."""
+
 from __future__ import annotations
 
 import json
@@ -23,7 +24,15 @@ if TYPE_CHECKING:
 
 #: Partitions of the topic that the kit's changes pretend to come from; all changes of a key are in one.
 PARTITIONS: Final = 2
-_SYSTEM_TYPES: Final = (pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.string(), pa.string(), pa.int32(), pa.int64())
+_SYSTEM_TYPES: Final = (
+    pa.int64(),
+    pa.timestamp("us", "UTC"),
+    pa.string(),
+    pa.string(),
+    pa.string(),
+    pa.int32(),
+    pa.int64(),
+)
 #: Of ``ums_ts_``: microseconds since 1970, to which a change's number is added.
 _TIME_US: Final = 1_780_000_000_000_000
 
@@ -102,9 +111,13 @@ def frame(spark: SparkSession, schema: TableSchema, rows: Sequence[Mapping[str, 
     for row in rows:
         parts[row["kafka_partition_"]].append(row)
     fields = [StructField(column.name, column.type) for column in schema.columns]
-    fields += [StructField(name, from_arrow_type(kind)) for name, kind in zip(SYSTEM_COLUMNS, _SYSTEM_TYPES, strict=True)]
-    made = [spark.createDataFrame(arrow_table(schema, part), StructType(fields)).coalesce(1)
-            for _, part in sorted(parts.items()) or [(0, [])]]
+    fields += [
+        StructField(name, from_arrow_type(kind)) for name, kind in zip(SYSTEM_COLUMNS, _SYSTEM_TYPES, strict=True)
+    ]
+    made = [
+        spark.createDataFrame(arrow_table(schema, part), StructType(fields)).coalesce(1)
+        for _, part in sorted(parts.items()) or [(0, [])]
+    ]
     return reduce(lambda left, right: left.union(right), made)
 
 
@@ -117,14 +130,32 @@ def arrow_table(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Ta
 
 def _raw(spark: SparkSession, tables: Sequence[tuple[TableSchema, Sequence[Mapping[str, Any]]]]) -> DataFrame:
     """``Batch.raw``: keys and values as JSON."""
-    records = [{"key": row[""].encode(), "value": json.dumps(dict(row), default=str).encode(), "headers": None,
-                "topic": row["kafka_topic_"], "partition": row["kafka_partition_"], "offset": row["kafka_offset_"],
-                "timestamp": row["ums_ts_"]} for _, rows in tables for row in rows]
+    records = [
+        {
+            "key": row[""].encode(),
+            "value": json.dumps(dict(row), default=str).encode(),
+            "headers": None,
+            "topic": row["kafka_topic_"],
+            "partition": row["kafka_partition_"],
+            "offset": row["kafka_offset_"],
+            "timestamp": row["ums_ts_"],
+        }
+        for _, rows in tables
+        for row in rows
+    ]
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    types = {"key": pa.binary(), "value": pa.binary(), "headers": header, "topic": pa.string(), "partition": pa.int32(),
-             "offset": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
-    return spark.createDataFrame(pa.table({name: pa.array([each[name] for each in records], kind)
-                                           for name, kind in types.items()}))
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": header,
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }
+    return spark.createDataFrame(
+        pa.table({name: pa.array([each[name] for each in records], kind) for name, kind in types.items()})
+    )
 
 
 def struct_of(names: Sequence[str]) -> StructType:

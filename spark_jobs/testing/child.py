@@ -2,6 +2,7 @@
 
 It uses the JVM of the caller's session, which saves most of its start; or a JVM of its own, which is killed with it.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -43,15 +44,24 @@ class Child:
         if spark is not None:
             gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - knows its process, port and secret
             self._jvm = gateway.proc.pid
-            environment |= {"PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
-                            "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token}
-        self._process = subprocess.Popen([sys.executable, "-m", "spark_jobs.testing.child"], stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+            environment |= {
+                "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
+                "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token,
+            }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "spark_jobs.testing.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
         self._said: list[bytes] = []
         self._errors: list[bytes] = []
         self._news = threading.Condition()
-        self._readers = [threading.Thread(target=self._read, args=(stream, lines), daemon=True)
-                         for stream, lines in ((self._process.stdout, self._said), (self._process.stderr, self._errors))]
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream, lines), daemon=True)
+            for stream, lines in ((self._process.stdout, self._said), (self._process.stderr, self._errors))
+        ]
         for each in self._readers:
             each.start()
         self._send(dict(properties))
@@ -78,7 +88,9 @@ class Child:
         with self._news:
             self._news.wait_for(lambda: _READY in self._said or not self.alive(), _START_S)
         if _READY not in self._said:
-            raise RuleBroken(f"the child process ended or hangs: {b''.join(self._errors[-20:]).decode(errors='replace')}")
+            raise RuleBroken(
+                f"the child process ended or hangs: {b''.join(self._errors[-20:]).decode(errors='replace')}"
+            )
 
     def write(self, data: BatchData) -> None:
         """Let it write a batch; returns at once."""
@@ -146,9 +158,16 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a sink prints goes elsewhere
     config = checked(pickle.load(sys.stdin.buffer))  # noqa: S301 - from the process that started this one
-    spark = _attached() if submitted() else build_session(
-        "kit", master="local[2]", extra_jars=registry.sink_class(config["sink.type"]).jars(config),
-        conf={"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": " ".join(FAST_START)})
+    spark = (
+        _attached()
+        if submitted()
+        else build_session(
+            "kit",
+            master="local[2]",
+            extra_jars=registry.sink_class(config["sink.type"]).jars(config),
+            conf={"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": " ".join(FAST_START)},
+        )
+    )
     out.write(_READY)
     data: BatchData = pickle.load(sys.stdin.buffer)  # noqa: S301 - as above
     batch = data.frames(spark)

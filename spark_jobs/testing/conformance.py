@@ -1,4 +1,5 @@
 """One call that runs a sink through all cases, and reports each by name."""
+
 from __future__ import annotations
 
 import time
@@ -43,34 +44,39 @@ class Case:
         return " ".join((self.run.__doc__ or "").split())
 
 
-CASES: Final = {case.name: case for case in (
-    Case("declarations", declarations.declarations),
-    Case("replay", data_cases.replay),
-    Case("older_after_newer", data_cases.older_after_newer, ("upsert", "ordering")),
-    Case("delete", data_cases.delete, ("delete",)),
-    Case("delete_of_an_unknown_key", data_cases.delete_of_an_unknown_key, ("delete",)),
-    Case("delete_then_insert_in_one_batch", data_cases.delete_then_insert_in_one_batch, ("delete",)),
-    Case("older_after_delete", data_cases.older_after_delete, ("upsert", "delete", "ordering", "remembers_deletes")),
-    Case("nulls_and_absent_columns", data_cases.nulls_and_absent_columns),
-    Case("absent_column", data_cases.absent_column, ("evolution",)),
-    Case("several_tables_and_empty_batches", data_cases.several_tables_and_empty_batches),
-    Case("every_type", data_cases.every_type),
-    Case("every_type_of_key", data_cases.every_type_of_key),
-    Case("schema_evolution", data_cases.schema_evolution, ("evolution",)),
-    Case("type_widening", data_cases.type_widening, ("widening",)),
-    Case("unicode_names", data_cases.unicode_names),
-    Case("emoji_names", data_cases.emoji_names),
-    Case("reserved_words", data_cases.reserved_words),
-    Case("large_values", data_cases.large_values),
-    Case("many_rows", data_cases.many_rows),
-    Case("refused_login", faults.refused_login),
-    Case("server_down", faults.server_down),
-    Case("server_slow", faults.server_slow),
-    Case("server_silent", faults.server_silent),
-    Case("connection_breaks_at_every_step", faults.connection_breaks_at_every_step),
-    Case("killed_at_every_step", faults.killed_at_every_step),
-    Case("poison_record", job_case.poison_record, kafka=True),
-)}
+CASES: Final = {
+    case.name: case
+    for case in (
+        Case("declarations", declarations.declarations),
+        Case("replay", data_cases.replay),
+        Case("older_after_newer", data_cases.older_after_newer, ("upsert", "ordering")),
+        Case("delete", data_cases.delete, ("delete",)),
+        Case("delete_of_an_unknown_key", data_cases.delete_of_an_unknown_key, ("delete",)),
+        Case("delete_then_insert_in_one_batch", data_cases.delete_then_insert_in_one_batch, ("delete",)),
+        Case(
+            "older_after_delete", data_cases.older_after_delete, ("upsert", "delete", "ordering", "remembers_deletes")
+        ),
+        Case("nulls_and_absent_columns", data_cases.nulls_and_absent_columns),
+        Case("absent_column", data_cases.absent_column, ("evolution",)),
+        Case("several_tables_and_empty_batches", data_cases.several_tables_and_empty_batches),
+        Case("every_type", data_cases.every_type),
+        Case("every_type_of_key", data_cases.every_type_of_key),
+        Case("schema_evolution", data_cases.schema_evolution, ("evolution",)),
+        Case("type_widening", data_cases.type_widening, ("widening",)),
+        Case("unicode_names", data_cases.unicode_names),
+        Case("emoji_names", data_cases.emoji_names),
+        Case("reserved_words", data_cases.reserved_words),
+        Case("large_values", data_cases.large_values),
+        Case("many_rows", data_cases.many_rows),
+        Case("refused_login", faults.refused_login),
+        Case("server_down", faults.server_down),
+        Case("server_slow", faults.server_slow),
+        Case("server_silent", faults.server_silent),
+        Case("connection_breaks_at_every_step", faults.connection_breaks_at_every_step),
+        Case("killed_at_every_step", faults.killed_at_every_step),
+        Case("poison_record", job_case.poison_record, kafka=True),
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +101,10 @@ class Report:
         return [each.case for each in self.outcomes if each.state == state]
 
     def __str__(self) -> str:
-        lines = [f"{each.state:8} {each.case} ({each.seconds:.1f} s)" + (f": {each.text}" if each.text else "")
-                 for each in self.outcomes]
+        lines = [
+            f"{each.state:8} {each.case} ({each.seconds:.1f} s)" + (f": {each.text}" if each.text else "")
+            for each in self.outcomes
+        ]
         return "\n".join([f"conformance of {self.target}:", *lines])
 
 
@@ -105,8 +113,13 @@ def cases() -> list[str]:
     return list(CASES)
 
 
-def check_sink(target: SinkTarget, *, spark: SparkSession | None = None, bootstrap: str = "",
-               only: str | Iterable[str] | None = None) -> Report:
+def check_sink(
+    target: SinkTarget,
+    *,
+    spark: SparkSession | None = None,
+    bootstrap: str = "",
+    only: str | Iterable[str] | None = None,
+) -> Report:
     """Run a sink through the cases; blocks for about half a minute with all of them.
 
     Every case runs, also after one has failed. The report is printed.
@@ -153,7 +166,9 @@ def _session(target: SinkTarget) -> Any:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    return build_session("sink-conformance", master="local[2]", extra_jars=registry.sink_class(target.sink_type).extra_jars)
+    return build_session(
+        "sink-conformance", master="local[2]", extra_jars=registry.sink_class(target.sink_type).extra_jars
+    )
 
 
 def _run(case: Case, target: SinkTarget, spark: SparkSession, bootstrap: str) -> Outcome:
@@ -177,8 +192,11 @@ def _run(case: Case, target: SinkTarget, spark: SparkSession, bootstrap: str) ->
         state, text = "failed", f"broken rule: {case.rule}\nexpected no error, actual {describe(error)}\n{trace}"
     waived = target.waivers.get(case.name)
     if waived is not None:
-        state, text = ("waived", waived) if state == "failed" else (
-            "failed", f"the case is waived ({waived}) and passes: remove the waiver")
+        state, text = (
+            ("waived", waived)
+            if state == "failed"
+            else ("failed", f"the case is waived ({waived}) and passes: remove the waiver")
+        )
     return Outcome(case.name, state, text, time.monotonic() - begin)
 
 

@@ -1,4 +1,5 @@
 """The case of what a sink says of itself: options, guarantees, metrics."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -20,10 +21,15 @@ def declarations(kit: Kit) -> None:
     kit.write((kit.table("metrics"), [change("i", 1, id=1, name="a")]))
     kit.sink.idle()
     declared = {metric.name for metric in kit.kind.metrics}
-    problems += [f"the metric {name} is in context.metrics and not among the sink's metrics"
-                 for name in sorted(kit.sink.context.metrics.keys() - declared)]
-    problems += [f"the metric {metric.name} is a counter, so its name must end in _total" for metric in kit.kind.metrics
-                 if (metric.kind == "counter") != metric.name.endswith("_total")]
+    problems += [
+        f"the metric {name} is in context.metrics and not among the sink's metrics"
+        for name in sorted(kit.sink.context.metrics.keys() - declared)
+    ]
+    problems += [
+        f"the metric {metric.name} is a counter, so its name must end in _total"
+        for metric in kit.kind.metrics
+        if (metric.kind == "counter") != metric.name.endswith("_total")
+    ]
     if problems:
         raise RuleBroken("\n".join(problems))
 

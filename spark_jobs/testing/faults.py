@@ -1,4 +1,5 @@
 """The cases in which something breaks: connections, the server, the login, the job's process."""
+
 from __future__ import annotations
 
 import threading
@@ -109,8 +110,10 @@ def server_silent(kit: Kit) -> None:
         hangs = thread.is_alive()
     thread.join(kit.target.limit_s)  # the connections are closed by now
     if hangs:
-        raise RuleBroken(f"expected connectors.errors.Retriable within {kit.target.limit_s:.0f} s (SinkTarget.limit_s), "
-                         "actual: write still waits for the server's answer; give its client a timeout")
+        raise RuleBroken(
+            f"expected connectors.errors.Retriable within {kit.target.limit_s:.0f} s (SinkTarget.limit_s), "
+            "actual: write still waits for the server's answer; give its client a timeout"
+        )
     if not isinstance(ended[0], Retriable):
         text = "no error" if ended[0] is None else describe(ended[0])
         raise RuleBroken(f"expected connectors.errors.Retriable, actual: {text}")
@@ -163,14 +166,18 @@ def connection_breaks_at_every_step(kit: Kit) -> None:
         for lose_answer in (False, True) if step == steps else (bool(number % 2),):
             data = kit.batch((table, _later(kit, 2000 + 1000 * (2 * number + lose_answer))))
             gate.break_at(step, lose_answer=lose_answer)
-            where = f"the connection broke at request {step} of {steps}, its {'answer' if lose_answer else 'request'} lost"
+            where = (
+                f"the connection broke at request {step} of {steps}, its {'answer' if lose_answer else 'request'} lost"
+            )
             try:
                 kit.finish(data, where)
             finally:
                 broken += not gate.keep_whole()
             kit.expect(table, where)
     if not broken:
-        raise RuleBroken("no connection broke: the sink does not go through the gate; name its port in SinkTarget.options")
+        raise RuleBroken(
+            "no connection broke: the sink does not go through the gate; name its port in SinkTarget.options"
+        )
 
 
 def killed_at_every_step(kit: Kit) -> None:
@@ -207,8 +214,10 @@ def _all_or_nothing(kit: Kit, table: TableSchema, before: Sequence[Change], wher
     """Whether a killed batch is there as a whole or not at all."""
     without = kit.problem(table, before, repeats=False)
     if without and kit.problem(table, kit.changes(table), repeats=False):
-        raise RuleBroken(f"{where}: expected the batch as a whole or nothing of it (transactions); actual, compared with "
-                         f"nothing:\n{without}")
+        raise RuleBroken(
+            f"{where}: expected the batch as a whole or nothing of it (transactions); actual, compared with "
+            f"nothing:\n{without}"
+        )
 
 
 class _Watch:

@@ -1,4 +1,5 @@
 """A TCP proxy between a sink and its server that counts requests and can break, slow down or silence connections."""
+
 from __future__ import annotations
 
 import contextlib
@@ -148,11 +149,18 @@ class Gate:
                 self._pairs.add(pair)
             losing = threading.Event()
             for source, goal, step in ((client, server, self._request), (server, client, self._answer)):
-                threading.Thread(target=self._carry, args=(source, goal, pair, step, losing), daemon=True,
-                                 name="gate-connection").start()
+                threading.Thread(
+                    target=self._carry, args=(source, goal, pair, step, losing), daemon=True, name="gate-connection"
+                ).start()
 
-    def _carry(self, source: socket.socket, goal: socket.socket, pair: tuple[socket.socket, socket.socket],
-               step: Callable[[threading.Event], bool], losing: threading.Event) -> None:
+    def _carry(
+        self,
+        source: socket.socket,
+        goal: socket.socket,
+        pair: tuple[socket.socket, socket.socket],
+        step: Callable[[threading.Event], bool],
+        losing: threading.Event,
+    ) -> None:
         """One direction of a connection; the end of one is the end of the other."""
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK):

@@ -1,4 +1,5 @@
 """The case that needs a whole job: records in Kafka, one of them poisonous, through source, sink and dead letter topic."""
+
 from __future__ import annotations
 
 import json
@@ -37,10 +38,18 @@ def poison_record(kit: Kit) -> None:
     _send(kit.bootstrap, topic, values)
     events: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        properties = kit.properties(**{
-            "source.topics": topic, "source.key.columns": "id", "source.table.columns": "id bigint, name string, amount double",
-            "state.dir": folder, "trigger.mode": "available-now", "errors.tolerance": "all", "errors.retry.timeout.ms": "0",
-            "errors.deadletterqueue.topic.name": dead})
+        properties = kit.properties(
+            **{
+                "source.topics": topic,
+                "source.key.columns": "id",
+                "source.table.columns": "id bigint, name string, amount double",
+                "state.dir": folder,
+                "trigger.mode": "available-now",
+                "errors.tolerance": "all",
+                "errors.retry.timeout.ms": "0",
+                "errors.deadletterqueue.topic.name": dead,
+            }
+        )
         code = Runner(config.build(properties), Events(kit.job, None, on_event=events.append), spark=kit.spark).run()
     if code:
         failures = [each["error"] for each in events if each["event"] == "failed"]
@@ -49,10 +58,18 @@ def poison_record(kit: Kit) -> None:
     wanted = [5] if refused is None else [5, 6]
     if offsets != wanted:
         raise RuleBroken(f"expected dead letters of the offsets {wanted}, actual {offsets}")
-    schema = TableSchema(topic, (key_column("id", LongType()), Column("name", StringType()), Column("amount", DoubleType())))
+    schema = TableSchema(
+        topic, (key_column("id", LongType()), Column("name", StringType()), Column("amount", DoubleType()))
+    )
     changes = [change("i", n if n < 5 else 95 + n, **row) for n, row in enumerate(good)]
-    problem = compare(schema, kit.target.supports, expected_rows(changes, schema, kit.target.supports), kit.target.rows(schema),
-                      kit.target.stored, repeats=kit.guarantee != "exactly-once")
+    problem = compare(
+        schema,
+        kit.target.supports,
+        expected_rows(changes, schema, kit.target.supports),
+        kit.target.rows(schema),
+        kit.target.stored,
+        repeats=kit.guarantee != "exactly-once",
+    )
     if problem:
         raise RuleBroken(problem)
 

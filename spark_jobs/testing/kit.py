@@ -1,4 +1,5 @@
 """Drives one sink through a case: makes it as a job does, writes batches, and compares what the target holds."""
+
 from __future__ import annotations
 
 import logging
@@ -66,8 +67,15 @@ class Kit:
 
     def properties(self, **options: str) -> dict[str, str]:
         """The job's properties, with ``options`` over the target's."""
-        return {"name": self.job, "kafka.bootstrap.servers": self.bootstrap or "127.0.0.1:1", "source.topics": self.topic,
-                "source.format": "plain", "sink.type": self.target.sink_type, **self.target.options(), **options}
+        return {
+            "name": self.job,
+            "kafka.bootstrap.servers": self.bootstrap or "127.0.0.1:1",
+            "source.topics": self.topic,
+            "source.format": "plain",
+            "sink.type": self.target.sink_type,
+            **self.target.options(),
+            **options,
+        }
 
     def config(self, **options: str) -> Config:
         """The checked configuration; see ``properties``."""
@@ -108,7 +116,11 @@ class Kit:
 
     def table(self, label: str, *columns: Column, name: str = "") -> TableSchema:
         """A table with a name of its own: a key ``id``, a ``name`` and an ``amount`` where no columns are given."""
-        made = columns or (key_column("id", IntegerType()), Column("name", StringType()), Column("amount", DoubleType()))
+        made = columns or (
+            key_column("id", IntegerType()),
+            Column("name", StringType()),
+            Column("amount", DoubleType()),
+        )
         return TableSchema(f"conformance.{name or f'kit_{label}'}_{secrets.token_hex(3)}", made)
 
     def batch(self, *tables: tuple[TableSchema, Sequence[Change]]) -> BatchData:
@@ -149,11 +161,14 @@ class Kit:
                 failures.append(error)
                 time.sleep(_PAUSE_S)
             except Exception as error:
-                raise RuleBroken(f"{rule}\nexpected success or connectors.errors.Retriable, actual {describe(error)}"
-                                 ) from error
+                raise RuleBroken(
+                    f"{rule}\nexpected success or connectors.errors.Retriable, actual {describe(error)}"
+                ) from error
             else:
                 return len(failures)
-        raise RuleBroken(f"{rule}\nthe batch failed {len(failures)} times in a row, the last time: {describe(failures[-1])}")
+        raise RuleBroken(
+            f"{rule}\nthe batch failed {len(failures)} times in a row, the last time: {describe(failures[-1])}"
+        )
 
     # What must hold.
 
@@ -227,4 +242,3 @@ def expect_failure(rule: str, kind: type[Retriable | Fatal], step: Any) -> Excep
             return found
         raise RuleBroken(f"{rule}\nexpected connectors.errors.{kind.__name__}, actual {describe(found)}") from error
     raise RuleBroken(f"{rule}\nexpected connectors.errors.{kind.__name__}, actual: no error")
-

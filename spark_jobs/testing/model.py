@@ -1,4 +1,5 @@
 """What a target must hold after changes, and how that differs from what it holds. Pure."""
+
 from __future__ import annotations
 
 import math
@@ -35,8 +36,10 @@ def expected_rows(changes: Sequence[Change], schema: TableSchema, supports: Supp
     """
     names = [column.name for column in schema.columns]
     if not supports.upsert:
-        return [{**{name: each.values.get(name) for name in names}, "ums_id_": each.number, "ums_op_": each.op}
-                for each in changes]
+        return [
+            {**{name: each.values.get(name) for name in names}, "ums_id_": each.number, "ums_op_": each.op}
+            for each in changes
+        ]
     newest: dict[Any, Change] = {}
     for each in changes:
         if each.op == "b":
@@ -47,8 +50,15 @@ def expected_rows(changes: Sequence[Change], schema: TableSchema, supports: Supp
     return [{name: each.values.get(name) for name in names} for each in newest.values() if each.op != "d"]
 
 
-def compare(schema: TableSchema, supports: Supports, expected: Sequence[Row], actual: Sequence[Row],
-            stored: Callable[[Column, Any], Any], *, repeats: bool = False) -> str:
+def compare(
+    schema: TableSchema,
+    supports: Supports,
+    expected: Sequence[Row],
+    actual: Sequence[Row],
+    stored: Callable[[Column, Any], Any],
+    *,
+    repeats: bool = False,
+) -> str:
     """What is wrong with ``actual``, in lines; empty if nothing is.
 
     Args:
@@ -62,33 +72,52 @@ def compare(schema: TableSchema, supports: Supports, expected: Sequence[Row], ac
     system = () if supports.upsert else ("ums_id_", "ums_op_")
     names = [*(column.name for column in schema.columns), *system]
     columns = {column.name: column for column in schema.columns}
-    wanted = [{name: stored(columns[name], row[name]) if name in columns and row[name] is not None else row[name]
-               for name in names} for row in expected]
+    wanted = [
+        {
+            name: stored(columns[name], row[name]) if name in columns and row[name] is not None else row[name]
+            for name in names
+        }
+        for row in expected
+    ]
     found = [{name: row.get(name) for name in names} for row in actual]
     identity = [column.name for column in schema.key] if supports.upsert else names
     problems = _missing_and_unexpected(wanted, found, names, repeats=repeats)
     if not problems:
         return ""
-    return "\n".join([*_differences(wanted, found, identity, names), *problems,
-                      f"expected {len(wanted)} rows, the target has {len(found)}"])
+    return "\n".join(
+        [
+            *_differences(wanted, found, identity, names),
+            *problems,
+            f"expected {len(wanted)} rows, the target has {len(found)}",
+        ]
+    )
 
 
-def _missing_and_unexpected(wanted: Sequence[Row], found: Sequence[Row], names: Sequence[str], *, repeats: bool) -> list[str]:
+def _missing_and_unexpected(
+    wanted: Sequence[Row], found: Sequence[Row], names: Sequence[str], *, repeats: bool
+) -> list[str]:
     have, want = Counter(_key(row, names) for row in found), Counter(_key(row, names) for row in wanted)
     if repeats:
         have = Counter(dict.fromkeys(have, 1))
         want = Counter(dict.fromkeys(want, 1))
     by_key = {_key(row, names): row for row in (*wanted, *found)}
-    return [*_listed("expected, and not there", want - have, by_key), *_listed("there, and not expected", have - want, by_key)]
+    return [
+        *_listed("expected, and not there", want - have, by_key),
+        *_listed("there, and not expected", have - want, by_key),
+    ]
 
 
 def _listed(title: str, counted: Counter[Any], by_key: Mapping[Any, Row]) -> list[str]:
-    lines = [f"{title}{f' ({count} times)' if count > 1 else ''}: {shown(by_key[key])}"
-             for key, count in list(counted.items())[:_MOST_SHOWN]]
+    lines = [
+        f"{title}{f' ({count} times)' if count > 1 else ''}: {shown(by_key[key])}"
+        for key, count in list(counted.items())[:_MOST_SHOWN]
+    ]
     return lines + ([f"{title}: {len(counted) - _MOST_SHOWN} more"] if len(counted) > _MOST_SHOWN else [])
 
 
-def _differences(wanted: Sequence[Row], found: Sequence[Row], identity: Sequence[str], names: Sequence[str]) -> list[str]:
+def _differences(
+    wanted: Sequence[Row], found: Sequence[Row], identity: Sequence[str], names: Sequence[str]
+) -> list[str]:
     """Column by column, of rows that are there under their key."""
     there = {_key(row, identity): row for row in found}
     lines = []

@@ -1,4 +1,5 @@
 """What the tests of a sink supply: its options, how to read back what it wrote, and how to harm its server."""
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

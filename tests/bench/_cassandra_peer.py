@@ -3,6 +3,7 @@
 It initialises Cassandra's own classes to read the log, so it runs with their class path, and polls a directory for complete
 segments.
 """
+
 from __future__ import annotations
 
 import json
@@ -75,30 +76,52 @@ class DebeziumCassandra(Managed):
         host, port = self.node.host, self.node.port
         (folder / "application.conf").write_text(
             f'datastax-java-driver {{ basic {{ contact-points = ["{host}:{port}"], request.timeout = 30 seconds\n'
-            "load-balancing-policy.local-datacenter = datacenter1 } }\n", encoding="utf-8")
+            "load-balancing-policy.local-datacenter = datacenter1 } }\n",
+            encoding="utf-8",
+        )
         (folder / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
         http = free_port()
         converter = "org.apache.kafka.connect.json.JsonConverter"
-        properties = write_properties(folder / "debezium.properties", {
-            "connector.name": self.prefix, "topic.prefix": self.prefix, "cassandra.cluster.name": "bench",
-            "cassandra.node.id": "local", "cassandra.config": str(folder / "cassandra.yaml"),
-            "cassandra.driver.config.file": str(folder / "application.conf"), "cassandra.hosts": host,
-            "cassandra.port": str(port), "http.port": str(http), "snapshot.mode": "NEVER",
-            "commit.log.relocation.dir": str(folder / "relocated"), "offset.backing.store.dir": str(folder / "offsets"),
-            "offset.flush.interval.ms": "10000", "cdc.dir.poll.interval.ms": "200",
-            "commit.log.relocation.dir.poll.interval.ms": "1000", "key.converter": converter, "value.converter": converter,
-            "key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false",
-            "kafka.producer.bootstrap.servers": self.bootstrap, "kafka.producer.retries": "3", "kafka.producer.acks": "all",
-            **{f"kafka.producer.{name}": value for name, value in self.producer.items()},
-        })
+        properties = write_properties(
+            folder / "debezium.properties",
+            {
+                "connector.name": self.prefix,
+                "topic.prefix": self.prefix,
+                "cassandra.cluster.name": "bench",
+                "cassandra.node.id": "local",
+                "cassandra.config": str(folder / "cassandra.yaml"),
+                "cassandra.driver.config.file": str(folder / "application.conf"),
+                "cassandra.hosts": host,
+                "cassandra.port": str(port),
+                "http.port": str(http),
+                "snapshot.mode": "NEVER",
+                "commit.log.relocation.dir": str(folder / "relocated"),
+                "offset.backing.store.dir": str(folder / "offsets"),
+                "offset.flush.interval.ms": "10000",
+                "cdc.dir.poll.interval.ms": "200",
+                "commit.log.relocation.dir.poll.interval.ms": "1000",
+                "key.converter": converter,
+                "value.converter": converter,
+                "key.converter.schemas.enable": "false",
+                "value.converter.schemas.enable": "false",
+                "kafka.producer.bootstrap.servers": self.bootstrap,
+                "kafka.producer.retries": "3",
+                "kafka.producer.acks": "all",
+                **{f"kafka.producer.{name}": value for name, value in self.producer.items()},
+            },
+        )
         manifest = load_manifest()
         wanted = [*manifest.members("debezium-cassandra"), *manifest.members("cassandra")]
         # Its HTTP server is a Jetty 9, which breaks down beside Connect's Jetty 12.
         wanted += [each for each in manifest.members("connect") if not each.coordinates.startswith("org.eclipse.jetty")]
         jars = Resolver().fetch(dict.fromkeys(wanted), "Debezium's Cassandra connector")
-        options = [*JAVA_MODULES, f"-Dlogback.configurationFile={folder / 'logback.xml'}",
-                   f"-Dcassandra.storagedir={folder / 'own'}", "-Djdk.attach.allowAttachSelf=true",
-                   "-Dio.netty.tryReflectionSetAccessible=true"]
+        options = [
+            *JAVA_MODULES,
+            f"-Dlogback.configurationFile={folder / 'logback.xml'}",
+            f"-Dcassandra.storagedir={folder / 'own'}",
+            "-Djdk.attach.allowAttachSelf=true",
+            "-Dio.netty.tryReflectionSetAccessible=true",
+        ]
         return Service(
             name="Debezium's Cassandra connector",
             command=java_command(find_java(), jars, _MAIN, [str(properties)], self.heap, options),

@@ -37,10 +37,12 @@ class Written(NamedTuple):
 
 def make_table(node: CassandraNode) -> None:
     """Make keyspace and table."""
-    execute(node.address,
-            f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}",
-            f"CREATE TABLE {FULL} (pk bigint, ck int, customer text, note text, amount bigint, ratio double, active boolean, "
-            "sent_us bigint, PRIMARY KEY (pk, ck)) WITH cdc = true")
+    execute(
+        node.address,
+        f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}",
+        f"CREATE TABLE {FULL} (pk bigint, ck int, customer text, note text, amount bigint, ratio double, active boolean, "
+        "sent_us bigint, PRIMARY KEY (pk, ck)) WITH cdc = true",
+    )
 
 
 def insert(names: list[str] | None = None) -> str:
@@ -51,9 +53,16 @@ def insert(names: list[str] | None = None) -> str:
 
 def cells(number: int, sent_us: int) -> list[bytes]:
     """Cells of row ``number``; every row has a partition of its own, so that a batch is as many mutations as rows."""
-    return [number.to_bytes(8, "big"), (number & 0xFFFF).to_bytes(4, "big"), b"customer-%08d" % (number % 100_000),
-            (b"%d " % number + _FILLER)[:78], (number * 31).to_bytes(8, "big"), struct.pack(">d", number / 7),
-            b"\x01" if number & 1 else b"\x00", sent_us.to_bytes(8, "big")]
+    return [
+        number.to_bytes(8, "big"),
+        (number & 0xFFFF).to_bytes(4, "big"),
+        b"customer-%08d" % (number % 100_000),
+        (b"%d " % number + _FILLER)[:78],
+        (number * 31).to_bytes(8, "big"),
+        struct.pack(">d", number / 7),
+        b"\x01" if number & 1 else b"\x00",
+        sent_us.to_bytes(8, "big"),
+    ]
 
 
 def write(node: CassandraNode, rows: int) -> Written:

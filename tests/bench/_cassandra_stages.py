@@ -1,4 +1,5 @@
 """CPU per mutation of the connector's parts, one after the other on the same segments: framing, decoding, events, encoding."""
+
 from __future__ import annotations
 
 import gc
@@ -96,7 +97,9 @@ def stretches(folder: Path, *, max_bytes: int = 1 << 20) -> tuple[list[Stretch],
             while True:
                 stretch = segment.read(None, complete=True, max_bytes=max_bytes)
                 if stretch is None or stretch.problem:
-                    raise RuntimeError(f"{path} can't be read to its end: {stretch.problem if stretch else 'nothing more'}")
+                    raise RuntimeError(
+                        f"{path} can't be read to its end: {stretch.problem if stretch else 'nothing more'}"
+                    )
                 found.append(stretch)
                 if stretch.finished:
                     break
@@ -112,7 +115,7 @@ def _own(found: Sequence[Stretch], table: TableDefinition) -> list[tuple[bytes, 
     for stretch in found:
         for entry in stretch.entries:
             _, at = mutation(stretch.data, entry.start, stretch.version)
-            if stretch.data[at:at + 16] == identity:
+            if stretch.data[at : at + 16] == identity:
                 own.append((stretch.data, at, entry.end))
     return own
 
@@ -175,20 +178,29 @@ async def run(folder: Path, config: Mapping[str, Any]) -> None:
     found, framing = stretches(folder)
     entries = sum(len(each.entries) for each in found)
     size = sum(len(each.data) for each in found)
-    print(f"\nstages, CPU us/mutation, one thread\n{'framing and checksums':34}{framing / entries * 1e6:>8.2f}"
-          f"   {entries / framing / 1e6:.2f}M entries/s, {size / framing / 1e6:.0f} MB/s", flush=True)
+    print(
+        f"\nstages, CPU us/mutation, one thread\n{'framing and checksums':34}{framing / entries * 1e6:>8.2f}"
+        f"   {entries / framing / 1e6:.2f}M entries/s, {size / framing / 1e6:.0f} MB/s",
+        flush=True,
+    )
     catalog = await definitions(config)
     table = next(each for each in catalog.tables() if str(each) == FULL)
     gc.collect()
     gc.freeze()  # half a million entries are alive here, and a few thousand in a task
     try:
         used, count, mutation_bytes = decode(found, table)
-        print(f"{'decoding, compiled':34}{used / count * 1e6:>8.2f}   {count / used / 1e3:.0f}k/s, "
-              f"{mutation_bytes:.0f} bytes a mutation", flush=True)
+        print(
+            f"{'decoding, compiled':34}{used / count * 1e6:>8.2f}   {count / used / 1e3:.0f}k/s, "
+            f"{mutation_bytes:.0f} bytes a mutation",
+            flush=True,
+        )
         for form in FORMS:
             build(found[:1], catalog, form)  # the first run makes decoder and builder
             costs = build(found, catalog, form)
-            print(f"{form.label:34}{costs.build:>8.2f} to the record, {costs.encode:.2f} its encoding "
-                  f"({costs.record_bytes:.0f} bytes)", flush=True)
+            print(
+                f"{form.label:34}{costs.build:>8.2f} to the record, {costs.encode:.2f} its encoding "
+                f"({costs.record_bytes:.0f} bytes)",
+                flush=True,
+            )
     finally:
         gc.unfreeze()

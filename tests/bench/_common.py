@@ -1,4 +1,5 @@
 """What benchmarks share: process figures, topic ends, environment, spread."""
+
 from __future__ import annotations
 
 import asyncio
@@ -55,8 +56,10 @@ def resident_bytes(pid: int) -> int:
 def environment() -> str:
     """One line about the machine."""
     memory = os.sysconf("SC_PHYS_PAGES") * _PAGE / 2**30
-    return (f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
-            f"Python {platform.python_version()}")
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}"
+    )
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:

@@ -1,4 +1,5 @@
 """Tables and writes of the MySQL benchmark: rows are made by the server itself, so that writing them is quick."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,10 +19,15 @@ _NARROW_ROW = """seq, seq MOD 10007, CONCAT('customer number ', seq), ELT(1 + se
  RPAD(CONCAT('note ', seq, ' '), 110, 'abcdefghij'), seq MOD 2, seq * 1.5"""
 #: Kinds of the wide table's columns beside its key: how many of each, declaration, value of the row ``seq``.
 _WIDE = (
-    (15, "INT NOT NULL", "seq + {n}"), (9, "BIGINT", "seq * 1000003 + {n}"), (5, "TINYINT NOT NULL", "(seq + {n}) MOD 100"),
-    (12, "VARCHAR(60)", "CONCAT('text {n} of ', seq)"), (5, "DECIMAL(14,4)", "seq / ({n} + 3)"),
-    (5, "DATETIME", "'2024-01-01' + INTERVAL seq + {n} SECOND"), (4, "DOUBLE", "seq / ({n} + 7)"),
-    (2, "DATE", "'2024-01-01' + INTERVAL seq MOD 10000 DAY"), (2, "ENUM('a','b','c')", "ELT(1 + seq MOD 3, 'a', 'b', 'c')"),
+    (15, "INT NOT NULL", "seq + {n}"),
+    (9, "BIGINT", "seq * 1000003 + {n}"),
+    (5, "TINYINT NOT NULL", "(seq + {n}) MOD 100"),
+    (12, "VARCHAR(60)", "CONCAT('text {n} of ', seq)"),
+    (5, "DECIMAL(14,4)", "seq / ({n} + 3)"),
+    (5, "DATETIME", "'2024-01-01' + INTERVAL seq + {n} SECOND"),
+    (4, "DOUBLE", "seq / ({n} + 7)"),
+    (2, "DATE", "'2024-01-01' + INTERVAL seq MOD 10000 DAY"),
+    (2, "ENUM('a','b','c')", "ELT(1 + seq MOD 3, 'a', 'b', 'c')"),
 )
 
 
@@ -59,8 +65,11 @@ class Write(NamedTuple):
 
 def make_tables(server: MariaDb) -> None:
     """The database with its tables, empty."""
-    execute(server, f"CREATE DATABASE {DATABASE}",
-            *(f"CREATE TABLE {DATABASE}.{table} ({columns})" for table, (columns, _) in TABLES.items()))
+    execute(
+        server,
+        f"CREATE DATABASE {DATABASE}",
+        *(f"CREATE TABLE {DATABASE}.{table} ({columns})" for table, (columns, _) in TABLES.items()),
+    )
 
 
 def add_table(server: MariaDb, name: str) -> None:
@@ -76,14 +85,24 @@ def _blocks(first: int, rows: int, size: int) -> Iterator[tuple[int, int]]:
 def insert(server: MariaDb, table: str, first: int, rows: int, per_transaction: int) -> None:
     """Rows from the key ``first`` on. Blocks."""
     values = TABLES.get(table, TABLES["narrow"])[1]
-    execute(server, *(f"INSERT INTO {DATABASE}.{table} SELECT {values} FROM {DATABASE}.seq_{low}_to_{high}"
-                      for low, high in _blocks(first, rows, per_transaction)))
+    execute(
+        server,
+        *(
+            f"INSERT INTO {DATABASE}.{table} SELECT {values} FROM {DATABASE}.seq_{low}_to_{high}"
+            for low, high in _blocks(first, rows, per_transaction)
+        ),
+    )
 
 
 def update(server: MariaDb, table: str, first: int, rows: int, per_transaction: int) -> None:
     """Change two columns of rows from the key ``first`` on. Blocks."""
-    execute(server, *(f"UPDATE {DATABASE}.{table} SET amount = amount + 1, note = REVERSE(note) "
-                      f"WHERE id BETWEEN {low} AND {high}" for low, high in _blocks(first, rows, per_transaction)))
+    execute(
+        server,
+        *(
+            f"UPDATE {DATABASE}.{table} SET amount = amount + 1, note = REVERSE(note) WHERE id BETWEEN {low} AND {high}"
+            for low, high in _blocks(first, rows, per_transaction)
+        ),
+    )
 
 
 def marker(server: MariaDb, table: str, number: int) -> None:

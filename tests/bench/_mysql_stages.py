@@ -1,4 +1,5 @@
 """CPU per row of each stage of the connector, one after the other on the same rows: read, decode, build, encode."""
+
 from __future__ import annotations
 
 import asyncio
@@ -49,8 +50,12 @@ def _place(server: MariaDb) -> Place:
 
 async def _read(config: Mapping[str, str], place: Place, end: Place) -> tuple[list[bytes], float]:
     """All raw events between two places, and the CPU seconds that took."""
-    client = BinlogClient(connection_settings(MySqlConnector.config_def.parse(config)), place, use_gtid=False,
-                          log=logging.getLogger(__name__))
+    client = BinlogClient(
+        connection_settings(MySqlConnector.config_def.parse(config)),
+        place,
+        use_gtid=False,
+        log=logging.getLogger(__name__),
+    )
     await client.start()
     raws: list[bytes] = []
     cpu = time.process_time()
@@ -121,13 +126,22 @@ def _events(state: TableState, raws: list[bytes]) -> tuple[float, float, float, 
 
 async def run(server: MariaDb, rows: int) -> None:
     """Print the stages for inserts and updates of narrow rows and for inserts of wide ones."""
-    print(f"\nstages, CPU us/row (task: the first three with all between them, measured as a whole)\n{'':30}{'read':>9}"
-          f"{'decode':>9}{'build':>9}{'task':>9}{'encode':>9}{'bytes in the log':>20}{'as a record':>14}", flush=True)
-    for label, table, update in (("narrow inserts", "narrow", False), ("narrow updates", "narrow", True),
-                                 ("wide inserts", "wide", False)):
+    print(
+        f"\nstages, CPU us/row (task: the first three with all between them, measured as a whole)\n{'':30}{'read':>9}"
+        f"{'decode':>9}{'build':>9}{'task':>9}{'encode':>9}{'bytes in the log':>20}{'as a record':>14}",
+        flush=True,
+    )
+    for label, table, update in (
+        ("narrow inserts", "narrow", False),
+        ("narrow updates", "narrow", True),
+        ("wide inserts", "wide", False),
+    ):
         found = await _measure(server, table, rows if table == "narrow" else rows // 4, update=update)
-        print(f"{label:30}{found.read:>9.2f}{found.decode:>9.2f}{found.build:>9.2f}{found.task:>9.2f}{found.encode:>9.2f}"
-              f"{found.log_bytes:>20.0f}{found.record_bytes:>14.0f}", flush=True)
+        print(
+            f"{label:30}{found.read:>9.2f}{found.decode:>9.2f}{found.build:>9.2f}{found.task:>9.2f}{found.encode:>9.2f}"
+            f"{found.log_bytes:>20.0f}{found.record_bytes:>14.0f}",
+            flush=True,
+        )
 
 
 async def _measure(server: MariaDb, table: str, rows: int, *, update: bool) -> Costs:
@@ -139,9 +153,14 @@ async def _measure(server: MariaDb, table: str, rows: int, *, update: bool) -> C
     await asyncio.to_thread(act, server, table, first, rows, 100)
     end = await asyncio.to_thread(_place, server)
     config = {
-        "connector.class": "mysql", "topic.prefix": f"t{secrets.token_hex(4)}", "database.hostname": "127.0.0.1",
-        "database.port": str(server.port), "database.user": server.user, "database.password": server.password,
-        "database.include.list": DATABASE, "snapshot.mode": "no_data",
+        "connector.class": "mysql",
+        "topic.prefix": f"t{secrets.token_hex(4)}",
+        "database.hostname": "127.0.0.1",
+        "database.port": str(server.port),
+        "database.user": server.user,
+        "database.password": server.password,
+        "database.include.list": DATABASE,
+        "snapshot.mode": "no_data",
     }
     raws, read = await _read(config, place, end)
     state, task = await _task(config, place, rows)
@@ -149,5 +168,12 @@ async def _measure(server: MariaDb, table: str, rows: int, *, update: bool) -> C
     gc.collect()
     decode, build, encode, count, size = _events(state, raws)
     scale = 1e6 / count
-    return Costs(read * scale, decode * scale, build * scale, encode * scale, task * scale,
-                 sum(map(len, raws)) / count, size / count)
+    return Costs(
+        read * scale,
+        decode * scale,
+        build * scale,
+        encode * scale,
+        task * scale,
+        sum(map(len, raws)) / count,
+        size / count,
+    )

@@ -2,6 +2,7 @@
 
 It is given its input decoded and writes its output nowhere, so what it is measured at is the stateful merge alone.
 """
+
 from __future__ import annotations
 
 import json
@@ -23,9 +24,19 @@ if TYPE_CHECKING:
 
     from tests.support.update_topic import Load
 
-_INPUT = StructType([StructField("pk", LongType()), StructField("ck", IntegerType()), StructField("wt", LongType()),
-                     StructField("ins", BooleanType()), StructField("del", BooleanType()), StructField("vals", StringType())])
-_OUTPUT = StructType([StructField("op", StringType()), StructField("before", StringType()), StructField("after", StringType())])
+_INPUT = StructType(
+    [
+        StructField("pk", LongType()),
+        StructField("ck", IntegerType()),
+        StructField("wt", LongType()),
+        StructField("ins", BooleanType()),
+        StructField("del", BooleanType()),
+        StructField("vals", StringType()),
+    ]
+)
+_OUTPUT = StructType(
+    [StructField("op", StringType()), StructField("before", StringType()), StructField("after", StringType())]
+)
 _FILES = 5
 
 
@@ -34,15 +45,18 @@ class Merge(StatefulProcessor):
 
     def init(self, handle: Any) -> None:
         """Called by Spark once per partition."""
-        self._rows = handle.getMapState("rows", StructType([StructField("ck", IntegerType())]),
-                                        StructType([StructField("blob", BinaryType())]))
+        self._rows = handle.getMapState(
+            "rows", StructType([StructField("ck", IntegerType())]), StructType([StructField("blob", BinaryType())])
+        )
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timer: Any) -> Iterator[Row]:  # noqa: N802 - Spark's name
         """All updates of one partition of the table."""
         del timer
         for row in rows:
             name = (row.ck,)
-            state: list[Any] = json.loads(bytes(self._rows.getValue(name)[0])) if self._rows.containsKey(name) else [-1, -1, {}]
+            state: list[Any] = (
+                json.loads(bytes(self._rows.getValue(name)[0])) if self._rows.containsKey(name) else [-1, -1, {}]
+            )
             before = _shown(key[0], row.ck, state)
             if row["del"]:
                 state[0] = max(state[0], row.wt)
@@ -92,24 +106,45 @@ def run_peer(load: Load, folder: Path) -> float:
     """Its rows/s after the first batch; prints them."""
     source = folder / "peer-input"
     source.mkdir()
-    lines = [json.dumps({"pk": each.pk, "ck": each.ck, "wt": each.write_time, "ins": each.insert, "del": each.delete,
-                         "vals": json.dumps(each.values)})
-             for each in changes(load.updates, partitions=load.partitions, seed=load.seed)]
+    lines = [
+        json.dumps(
+            {
+                "pk": each.pk,
+                "ck": each.ck,
+                "wt": each.write_time,
+                "ins": each.insert,
+                "del": each.delete,
+                "vals": json.dumps(each.values),
+            }
+        )
+        for each in changes(load.updates, partitions=load.partitions, seed=load.seed)
+    ]
     share = -(-len(lines) // _FILES)
     for number in range(_FILES):
-        (source / f"{number}.json").write_text("\n".join(lines[number * share:(number + 1) * share]))
-    spark = build_session("peer", master="local[2]", conf={
-        "spark.sql.shuffle.partitions": str(load.buckets), "spark.driver.memory": "1g",
-        "spark.sql.streaming.stateStore.providerClass":
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"})
+        (source / f"{number}.json").write_text("\n".join(lines[number * share : (number + 1) * share]))
+    spark = build_session(
+        "peer",
+        master="local[2]",
+        conf={
+            "spark.sql.shuffle.partitions": str(load.buckets),
+            "spark.driver.memory": "1g",
+            "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",  # noqa: E501
+        },
+    )
     progress = _Progress()
     spark.streams.addListener(progress)
     try:
         frame = spark.readStream.schema(_INPUT).option("maxFilesPerTrigger", 1).json(str(source))
         merged = frame.groupBy("pk").transformWithState(
-            statefulProcessor=Merge(), outputStructType=_OUTPUT, outputMode="Update", timeMode="None")
-        query = (merged.writeStream.format("noop").option("checkpointLocation", str(folder / "peer-checkpoint"))
-                 .outputMode("update").trigger(availableNow=True).start())
+            statefulProcessor=Merge(), outputStructType=_OUTPUT, outputMode="Update", timeMode="None"
+        )
+        query = (
+            merged.writeStream.format("noop")
+            .option("checkpointLocation", str(folder / "peer-checkpoint"))
+            .outputMode("update")
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination()
         progress.done.wait(30)
     finally:
@@ -117,6 +152,9 @@ def run_peer(load: Load, folder: Path) -> float:
     (begin, _), (end, _) = progress.samples[0], progress.samples[-1]
     rows = sum(count for _, count in progress.samples[1:])
     rate = rows / max(end - begin, 1e-9)
-    print(f"\ntransformWithState, {load.updates:,} updates over {load.partitions:,} partitions: {rate:,.0f} rows/s after the "
-          f"first of {len(progress.samples)} batches", flush=True)
+    print(
+        f"\ntransformWithState, {load.updates:,} updates over {load.partitions:,} partitions: {rate:,.0f} rows/s after the "
+        f"first of {len(progress.samples)} batches",
+        flush=True,
+    )
     return rate

@@ -3,6 +3,7 @@
 Mutations are written first; every run reads its own links to the same complete segments, and deletes them as it delivers.
 Mutations/s and CPU (user and system, of the whole worker) count from the first record in Kafka to the last: without the start.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -55,8 +56,15 @@ class Figure(NamedTuple):
 class Bench:
     """The servers and what the parts share."""
 
-    def __init__(self, options: argparse.Namespace, folder: Path, kafka: KafkaCluster, node: CassandraNode,
-                 registry: SchemaRegistry, end: Callable[[str], Awaitable[int]]) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        folder: Path,
+        kafka: KafkaCluster,
+        node: CassandraNode,
+        registry: SchemaRegistry,
+        end: Callable[[str], Awaitable[int]],
+    ) -> None:
         self.options = options
         self.folder = folder
         self.kafka = kafka
@@ -67,20 +75,36 @@ class Bench:
     def config(self, prefix: str, directory: Path, **more: str) -> dict[str, str]:
         """A connector's properties; keys of ``more`` have underscores for dots."""
         return {
-            "connector.class": "cassandra", "tasks.max": "1", "topic.prefix": prefix, "cassandra.hosts": self.node.address,
-            "cdc.raw.directories": str(directory), "snapshot.mode": "never", "table.include.list": FULL.replace(".", r"\."),
-            "topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1",
+            "connector.class": "cassandra",
+            "tasks.max": "1",
+            "topic.prefix": prefix,
+            "cassandra.hosts": self.node.address,
+            "cdc.raw.directories": str(directory),
+            "snapshot.mode": "never",
+            "table.include.list": FULL.replace(".", r"\."),
+            "topic.creation.default.partitions": "1",
+            "topic.creation.default.replication.factor": "1",
             **{name.replace("_", "."): value for name, value in more.items()},
         }
 
     def form(self, label: str) -> dict[str, str]:
         """The properties of an output form with its converters."""
         if label == _DEBEZIUM:
-            return {"output.format": "debezium", "tombstones.on.delete": "false",
-                    **{f"{side}.converter{suffix}": value for side in ("key", "value")
-                       for suffix, value in (("", _JSON), (".schemas.enable", "false"))}}
-        return {"output.format": label.partition(",")[0], "key.converter": _BYTES, "value.converter": _AVRO,
-                "value.converter.schema.registry.url": self.registry.url}
+            return {
+                "output.format": "debezium",
+                "tombstones.on.delete": "false",
+                **{
+                    f"{side}.converter{suffix}": value
+                    for side in ("key", "value")
+                    for suffix, value in (("", _JSON), (".schemas.enable", "false"))
+                },
+            }
+        return {
+            "output.format": label.partition(",")[0],
+            "key.converter": _BYTES,
+            "value.converter": _AVRO,
+            "value.converter.schema.registry.url": self.registry.url,
+        }
 
     async def counted(self, pid: int, topic: str, rows: int) -> Figure:
         """The figures from the topic's first record to its last."""
@@ -96,19 +120,28 @@ class Bench:
 
     async def create(self, worker: MillraceWorker, config: Mapping[str, str]) -> None:
         """Create a connector, named by its prefix; it ends the benchmark to be refused."""
-        status, answer = await asyncio.to_thread(worker.request, "PUT", f"/connectors/{config['topic.prefix']}/config",
-                                                 dict(config))
+        status, answer = await asyncio.to_thread(
+            worker.request, "PUT", f"/connectors/{config['topic.prefix']}/config", dict(config)
+        )
         if status >= 400:
             raise RuntimeError(f"the connector was refused: {status} {answer}")
 
     def worker(self, name: str, **properties: str) -> MillraceWorker:
         """A worker of one process, not started."""
-        return MillraceWorker(self.folder / name, self.kafka.bootstrap, group=name, processes=1, port=None,
-                              properties={"offset.flush.interval.ms": "10000", **properties})
+        return MillraceWorker(
+            self.folder / name,
+            self.kafka.bootstrap,
+            group=name,
+            processes=1,
+            port=None,
+            properties={"offset.flush.interval.ms": "10000", **properties},
+        )
 
     async def throughput(self, rows: int) -> None:
         """Every output form by a whole worker, then the peer."""
-        print(f"\nwhole worker, 1 task, {rows} mutations\n{'':30}{'mutations/s':>28}{'CPU us/mutation':>24}{'peak MiB':>22}")
+        print(
+            f"\nwhole worker, 1 task, {rows} mutations\n{'':30}{'mutations/s':>28}{'CPU us/mutation':>24}{'peak MiB':>22}"
+        )
         producer = {f"producer.{name}": value for name, value in _PRODUCER.items()}
         with self.worker("throughput", **producer) as worker:
             for form in stages.FORMS:
@@ -123,13 +156,19 @@ class Bench:
                         figures.append(found)
                 report(form.label, figures)
         if self.options.no_peer:
-            print(f"Debezium's jar took about {RECORDED_US} us a record without Kafka (recorded before, not in this run)")
+            print(
+                f"Debezium's jar took about {RECORDED_US} us a record without Kafka (recorded before, not in this run)"
+            )
             return
         figures = []
-        for run in range(self.options.runs):  # each is a program of its own: its first seconds, when Java compiles, count
+        for run in range(
+            self.options.runs
+        ):  # each is a program of its own: its first seconds, when Java compiles, count
             prefix = f"p{secrets.token_hex(4)}"
             directory = rows_of.copied(self.node.cdc_raw, self.folder / "raw" / prefix)
-            peer = DebeziumCassandra(self.folder / f"peer-{run}", self.node, directory, self.kafka.bootstrap, prefix, _PRODUCER)
+            peer = DebeziumCassandra(
+                self.folder / f"peer-{run}", self.node, directory, self.kafka.bootstrap, prefix, _PRODUCER
+            )
             with peer:
                 figures.append(await self.counted(peer.pid, f"{prefix}.{FULL}", rows))
                 peer.kill()
@@ -142,12 +181,16 @@ class Bench:
         writer = threading.Thread(target=self._write_slowly, args=(stop,), daemon=True)
         with self.worker(f"latency-{mode}") as worker:
             config = self.config(prefix, self.node.cdc_raw, commit_log_read_mode=mode, commit_log_delete="false")
-            await self.create(worker, {**config, **self.form(_DEBEZIUM),
-                                       "topic.creation.default.message.timestamp.type": "LogAppendTime"})
+            await self.create(
+                worker,
+                {**config, **self.form(_DEBEZIUM), "topic.creation.default.message.timestamp.type": "LogAppendTime"},
+            )
             writer.start()
             await until_appended(self.end, topic, 1, 120)
             held = -1
-            while (now := await self.end(topic)) != held and now - held > self.options.rate * 2:  # what was there before
+            while (
+                now := await self.end(topic)
+            ) != held and now - held > self.options.rate * 2:  # what was there before
                 held = now
                 await asyncio.sleep(1)
             consumer = AIOKafkaConsumer(topic, bootstrap_servers=self.kafka.bootstrap, auto_offset_reset="latest")
@@ -156,15 +199,20 @@ class Bench:
             found: list[float] = []
             while time.monotonic() - began < self.options.seconds:
                 for records in (await consumer.getmany(timeout_ms=500)).values():
-                    found += [record.timestamp - orjson.loads(record.value)["after"]["sent_us"]["value"] / 1000
-                              for record in records]
+                    found += [
+                        record.timestamp - orjson.loads(record.value)["after"]["sent_us"]["value"] / 1000
+                        for record in records
+                    ]
             used = (cpu_seconds(worker.pid) - cpu) / (time.monotonic() - began)
             await consumer.stop()
         stop.set()
         writer.join()
         cuts = statistics.quantiles(found, n=100)
-        print(f"write to topic, {mode:6} mode, {self.options.rate} writes/s: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms "
-              f"({len(found)} writes), {used * 100:.1f} % of a core", flush=True)
+        print(
+            f"write to topic, {mode:6} mode, {self.options.rate} writes/s: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms "
+            f"({len(found)} writes), {used * 100:.1f} % of a core",
+            flush=True,
+        )
 
     def _write_slowly(self, stop: threading.Event) -> None:
         connection, number = Connection(self.node.address), 1 << 40
@@ -180,7 +228,9 @@ class Bench:
             prefix = f"i{secrets.token_hex(4)}"
             with self.worker(f"idle-{mode or 'none'}") as worker:
                 if mode:
-                    config = self.config(prefix, self.node.cdc_raw, commit_log_read_mode=mode, commit_log_delete="false")
+                    config = self.config(
+                        prefix, self.node.cdc_raw, commit_log_read_mode=mode, commit_log_delete="false"
+                    )
                     await self.create(worker, {**config, **self.form(_DEBEZIUM)})
                     await self._settled(f"{prefix}.{FULL}")
                 await asyncio.sleep(3)
@@ -207,8 +257,11 @@ def report(label: str, figures: list[Figure]) -> None:
 async def _run(options: argparse.Namespace, folder: Path) -> None:
     # Everything that is written stays: enough room that the node refuses nothing.
     settings = {"cdc_total_space": "8GiB"}
-    with (KafkaCluster(folder / "kafka", port=None) as kafka, SchemaRegistry(folder / "registry", port=None) as registry,
-          CassandraNode(folder / "cassandra", port=None, settings=settings) as node):
+    with (
+        KafkaCluster(folder / "kafka", port=None) as kafka,
+        SchemaRegistry(folder / "registry", port=None) as registry,
+        CassandraNode(folder / "cassandra", port=None, settings=settings) as node,
+    ):
         rows_of.make_table(node)
         async with topic_ends(kafka.bootstrap) as end:
             bench = Bench(options, folder, kafka, node, registry, end)

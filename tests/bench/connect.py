@@ -1,4 +1,5 @@
 """Rows/s and CPU per row of whole workers: file lines and ~500-byte records, Kafka Connect beside Millrace."""
+
 from __future__ import annotations
 
 import argparse
@@ -18,11 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Settings both workers get in the "tuned" variant; "default" gives neither of them any.
-TUNED = {"producer.linger.ms": "50", "producer.batch.size": "1000000", "producer.compression.type": "lz4",
-         "producer.max.request.size": "4000000"}
-JSON = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false",
-        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-        "header.converter": "org.apache.kafka.connect.storage.StringConverter"}
+TUNED = {
+    "producer.linger.ms": "50",
+    "producer.batch.size": "1000000",
+    "producer.compression.type": "lz4",
+    "producer.max.request.size": "4000000",
+}
+JSON = {
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "header.converter": "org.apache.kafka.connect.storage.StringConverter",
+}
 
 
 def write_lines(path: Path, count: int, size: int) -> None:
@@ -30,11 +38,14 @@ def write_lines(path: Path, count: int, size: int) -> None:
     filler = "abcdefghijklmnopqrstuvwxyz0123456789 " * (size // 37 + 1)
     with path.open("w", encoding="ascii") as file:
         for start in range(0, count, 10_000):
-            file.writelines(f"{number:012d} {filler[: size - 13]}\n" for number in range(start, min(start + 10_000, count)))
+            file.writelines(
+                f"{number:012d} {filler[: size - 13]}\n" for number in range(start, min(start + 10_000, count))
+            )
 
 
-async def measure(worker: JavaConnect | MillraceWorker, bootstrap: str, name: str, config: Mapping[str, str], topic: str,
-                  count: int) -> tuple[float, float]:
+async def measure(
+    worker: JavaConnect | MillraceWorker, bootstrap: str, name: str, config: Mapping[str, str], topic: str, count: int
+) -> tuple[float, float]:
     """Run one connector until its topic holds ``count`` records: (rows/s, CPU microseconds per row)."""
     async with topic_ends(bootstrap) as end:
         cpu = cpu_seconds(worker.pid)
@@ -56,21 +67,39 @@ async def _compare(kafka: KafkaCluster, folder: Path, count: int, runs: int) -> 
             figures: dict[str, list[tuple[float, float]]] = {"Kafka Connect": [], "Millrace": []}
             properties = {**JSON, **tuning, "offset.flush.interval.ms": "10000"}
             group = f"bench-{size}-{variant}"
-            with (JavaConnect(folder / f"java-{group}", kafka.bootstrap, group=f"java-{group}", properties=properties,
-                              heap=Heap(512, 2048)) as java,
-                  MillraceWorker(folder / f"millrace-{group}", kafka.bootstrap, group=group, properties=properties) as ours):
+            with (
+                JavaConnect(
+                    folder / f"java-{group}",
+                    kafka.bootstrap,
+                    group=f"java-{group}",
+                    properties=properties,
+                    heap=Heap(512, 2048),
+                ) as java,
+                MillraceWorker(
+                    folder / f"millrace-{group}", kafka.bootstrap, group=group, properties=properties
+                ) as ours,
+            ):
                 for run in range(runs + 1):  # the first warms both up and is not counted
                     for worker, who in ((java, "Kafka Connect"), (ours, "Millrace")):
                         topic = f"{group}-{run}-{who.split()[0].lower()}"
-                        config = {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
-                                  "tasks.max": "1", "file": str(source), "topic": topic}
+                        config = {
+                            "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+                            "tasks.max": "1",
+                            "file": str(source),
+                            "topic": topic,
+                        }
                         figure = await measure(worker, kafka.bootstrap, topic, config, topic, count)
                         if run:
                             figures[who].append(figure)
                     if size == 500:
                         topic = f"{group}-{run}-datagen"
-                        config = {"connector.class": "datagen", "tasks.max": "1", "topic": topic, "records": str(count),
-                                  "record.size": "500"}
+                        config = {
+                            "connector.class": "datagen",
+                            "tasks.max": "1",
+                            "topic": topic,
+                            "records": str(count),
+                            "record.size": "500",
+                        }
                         figure = await measure(ours, kafka.bootstrap, topic, config, topic, count)
                         if run:
                             figures.setdefault("Millrace datagen", []).append(figure)
@@ -83,8 +112,10 @@ def report(title: str, figures: Mapping[str, list[tuple[float, float]]]) -> None
     peer = figures["Kafka Connect"]
     for who, values in figures.items():
         ratios = [mine[1] / theirs[1] for mine, theirs in zip(values, peer, strict=True)]
-        print(f"{who:20}{spread([value[0] for value in values], 0):>34}{spread([value[1] for value in values]):>24}"
-              f"{spread(ratios):>24}")
+        print(
+            f"{who:20}{spread([value[0] for value in values], 0):>34}{spread([value[1] for value in values]):>24}"
+            f"{spread(ratios):>24}"
+        )
 
 
 def main(argv: list[str]) -> int:
@@ -94,6 +125,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args(argv)
     print(environment())
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, KafkaCluster(Path(name) / "kafka", port=None) as kafka:
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
+        KafkaCluster(Path(name) / "kafka", port=None) as kafka,
+    ):
         asyncio.run(_compare(kafka, Path(name), options.rows, options.runs))
     return 0

@@ -1,4 +1,5 @@
 """CPU per record of the file and datagen tasks alone: from the source to records in batches, nothing after."""
+
 from __future__ import annotations
 
 import argparse
@@ -50,18 +51,26 @@ def main(argv: list[str]) -> int:
     print(environment())
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         cases: dict[str, tuple[type[SourceConnector], dict[str, str]]] = {}
-        for size, text, label in ((200, "abcdefghijklmnop ", "ASCII"), (500, "abcdefghijklmnop ", "ASCII"),
-                                  (200, "abcdefghijklmnö ", "UTF-8")):
+        for size, text, label in (
+            (200, "abcdefghijklmnop ", "ASCII"),
+            (500, "abcdefghijklmnop ", "ASCII"),
+            (200, "abcdefghijklmnö ", "UTF-8"),
+        ):
             path = Path(name) / f"{label}-{size}.txt"
             write_lines(path, options.rows, size, text)
             base = {"file": str(path), "topic": "lines"}
             cases[f"file, {size} characters, {label}"] = (FileStreamSourceConnector, base)
             if size == 200 and label == "ASCII":
-                cases[f"file, {size} characters, {label}, tracking"] = (FileStreamSourceConnector,
-                                                                        {**base, "rotation.tracking": "true"})
+                cases[f"file, {size} characters, {label}, tracking"] = (
+                    FileStreamSourceConnector,
+                    {**base, "rotation.tracking": "true"},
+                )
         for extra in ({}, {"envelope": "debezium"}, {"schema": "users"}):
             label = ", ".join(["datagen", "500 bytes", *extra.values()])
-            cases[label] = (DatagenConnector, {"topic": "rows", "records": str(options.rows), "record.size": "500", **extra})
+            cases[label] = (
+                DatagenConnector,
+                {"topic": "rows", "records": str(options.rows), "record.size": "500", **extra},
+            )
         for label, (connector, config) in cases.items():
             figures = []
             for _ in range(options.runs + 1):  # the first warms up and is not counted

@@ -2,6 +2,7 @@
 
 Each figure is the best of several rounds of process CPU time, so that other programs on the machine disturb it little.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -52,23 +53,74 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROUNDS = 9
-ROW = struct("shop.Customer", {
-    "id": INT64, "quantity": INT32, "name": STRING, "mail": STRING, "price": FLOAT64, "active": BOOLEAN,
-    "note": OPTIONAL_STRING, "created": timestamp(), "city": STRING, "level": INT16})
+ROW = struct(
+    "shop.Customer",
+    {
+        "id": INT64,
+        "quantity": INT32,
+        "name": STRING,
+        "mail": STRING,
+        "price": FLOAT64,
+        "active": BOOLEAN,
+        "note": OPTIONAL_STRING,
+        "created": timestamp(),
+        "city": STRING,
+        "level": INT16,
+    },
+)
 VALUE: dict[str, Any] = {
-    "id": 123456789012, "quantity": 42, "name": "customer name here", "mail": "first.last@example.com", "price": 12.5,
-    "active": True, "note": None, "created": 1732180000000, "city": "Zürich", "level": 7}
+    "id": 123456789012,
+    "quantity": 42,
+    "name": "customer name here",
+    "mail": "first.last@example.com",
+    "price": 12.5,
+    "active": True,
+    "note": None,
+    "created": 1732180000000,
+    "city": "Zürich",
+    "level": 7,
+}
 _STATE = Schema(Type.STRUCT, optional=True, name="shop.Customer.Value", fields=ROW.fields)
-ENVELOPE = struct("shop.Customer.Envelope", {
-    "before": _STATE, "after": _STATE,
-    "source": struct("source", {"version": STRING, "connector": STRING, "name": STRING, "ts_ms": INT64, "db": STRING,
-                                "table": OPTIONAL_STRING, "file": STRING, "pos": INT64, "row": INT32}),
-    "op": STRING, "ts_ms": OPTIONAL_INT64})
+ENVELOPE = struct(
+    "shop.Customer.Envelope",
+    {
+        "before": _STATE,
+        "after": _STATE,
+        "source": struct(
+            "source",
+            {
+                "version": STRING,
+                "connector": STRING,
+                "name": STRING,
+                "ts_ms": INT64,
+                "db": STRING,
+                "table": OPTIONAL_STRING,
+                "file": STRING,
+                "pos": INT64,
+                "row": INT32,
+            },
+        ),
+        "op": STRING,
+        "ts_ms": OPTIONAL_INT64,
+    },
+)
 CHANGE: dict[str, Any] = {
-    "before": {**VALUE, "quantity": 41}, "after": VALUE,
-    "source": {"version": "1.0", "connector": "mysql", "name": "shop", "ts_ms": 1732180000123, "db": "shop",
-               "table": "customer", "file": "binlog.000042", "pos": 123456, "row": 0},
-    "op": "u", "ts_ms": 1732180000456}
+    "before": {**VALUE, "quantity": 41},
+    "after": VALUE,
+    "source": {
+        "version": "1.0",
+        "connector": "mysql",
+        "name": "shop",
+        "ts_ms": 1732180000123,
+        "db": "shop",
+        "table": "customer",
+        "file": "binlog.000042",
+        "pos": 123456,
+        "row": 0,
+    },
+    "op": "u",
+    "ts_ms": 1732180000456,
+}
 LINE = "a line of a log file, as FileStreamSource would send it. " * 4
 
 
@@ -95,6 +147,7 @@ def cost(action: Callable[[], object], per_call: int = 1) -> float:
 def main(argv: list[str]) -> int:
     """Measure and print."""
     argparse.ArgumentParser(description=__doc__).parse_args(argv)
+
     def show(text: str, figure: float, note: str = "") -> None:
         sys.stdout.write(f"{text:<62}{figure:7.3f} us{'  ' + note if note else ''}\n")
 
@@ -170,9 +223,15 @@ def _protobuf(show: Callable[..., None], what: str, schema: Schema, value: dict[
     make: Any = message_factory.GetMessageClass(files.message([0]))
 
     def content(item: dict[str, Any]) -> Any:
-        return {name: content(part) if isinstance(part, dict) else
-                {"seconds": part // 1000, "nanos": part % 1000 * 1_000_000} if name == "created" else part
-                for name, part in item.items() if part is not None}
+        return {
+            name: content(part)
+            if isinstance(part, dict)
+            else {"seconds": part // 1000, "nanos": part % 1000 * 1_000_000}
+            if name == "created"
+            else part
+            for name, part in item.items()
+            if part is not None
+        }
 
     def by_runtime() -> bytes:
         return b"\x00\x00\x00\x00\x01\x00" + bytes(make(**content(value)).SerializeToString())

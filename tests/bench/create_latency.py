@@ -1,4 +1,5 @@
 """Time from POST to the 201 and to RUNNING, Kafka Connect beside Millrace."""
+
 from __future__ import annotations
 
 import argparse
@@ -15,8 +16,12 @@ from tests.bench._common import environment, spread
 
 def measure(worker: JavaConnect | MillraceWorker, source: Path, name: str) -> tuple[float, float]:
     """Create one connector and delete it: seconds to the answer, seconds until its task runs."""
-    config = {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "tasks.max": "1",
-              "file": str(source), "topic": "create-latency"}
+    config = {
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "tasks.max": "1",
+        "file": str(source),
+        "topic": "create-latency",
+    }
     start = time.monotonic()
     status, body = worker.request("POST", "/connectors", {"name": name, "config": config})
     answered = time.monotonic() - start
@@ -40,12 +45,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=20)
     options = parser.parse_args(argv)
     print(environment())
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, KafkaCluster(Path(name) / "kafka", port=None) as kafka:
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
+        KafkaCluster(Path(name) / "kafka", port=None) as kafka,
+    ):
         folder = Path(name)
         source = folder / "lines.txt"
         source.write_text("one\n", encoding="ascii")
-        with (JavaConnect(folder / "java", kafka.bootstrap, group="java-create") as java,
-              MillraceWorker(folder / "ours", kafka.bootstrap, group="create") as ours):
+        with (
+            JavaConnect(folder / "java", kafka.bootstrap, group="java-create") as java,
+            MillraceWorker(folder / "ours", kafka.bootstrap, group="create") as ours,
+        ):
             figures: dict[str, list[tuple[float, float]]] = {"Kafka Connect": [], "Millrace": []}
             for run in range(options.runs + 2):  # two to warm up
                 for worker, who in ((java, "Kafka Connect"), (ours, "Millrace")):
@@ -53,6 +63,8 @@ def main(argv: list[str]) -> int:
                     if run >= 2:
                         figures[who].append(figure)
     for who, values in figures.items():
-        print(f"{who:16} 201 after {spread([value[0] * 1000 for value in values], 0)} ms, "
-              f"running after {spread([value[1] * 1000 for value in values], 0)} ms")
+        print(
+            f"{who:16} 201 after {spread([value[0] * 1000 for value in values], 0)} ms, "
+            f"running after {spread([value[1] * 1000 for value in values], 0)} ms"
+        )
     return 0

@@ -1,4 +1,5 @@
 """Seconds until a lost worker's tasks run again elsewhere, Kafka Connect beside Millrace."""
+
 from __future__ import annotations
 
 import argparse
@@ -19,8 +20,12 @@ def measure(workers: list[JavaConnect] | list[MillraceWorker], source: Path, lab
     """Start connectors over all workers, kill the last worker, and time until all tasks run on the others."""
     first, victim = workers[0], workers[-1]
     for number in range(CONNECTORS):
-        config = {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "tasks.max": "1",
-                  "file": str(source), "topic": f"{label}-{number}"}
+        config = {
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+            "tasks.max": "1",
+            "file": str(source),
+            "topic": f"{label}-{number}",
+        }
         status, body = first.request("PUT", f"/connectors/{label}-{number}/config", config)
         if status not in {200, 201}:
             raise RuntimeError(f"{label}-{number} was refused: {status} {body}")
@@ -34,8 +39,11 @@ def measure(workers: list[JavaConnect] | list[MillraceWorker], source: Path, lab
 
     def settled() -> bool:
         tasks = placed()
-        return len(tasks) == CONNECTORS and all(state == "RUNNING" for state, _ in tasks) and any(
-            worker == victim_id for _, worker in tasks)
+        return (
+            len(tasks) == CONNECTORS
+            and all(state == "RUNNING" for state, _ in tasks)
+            and any(worker == victim_id for _, worker in tasks)
+        )
 
     if not wait_until(settled, 60):
         raise RuntimeError(f"no steady state to start from: {placed()}")
@@ -55,20 +63,28 @@ def main(argv: list[str]) -> int:
     """Run it; about two minutes."""
     parser = argparse.ArgumentParser(prog="millrace bench failover", description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--connect-default", action="store_true",
-                        help="also run Kafka Connect with its default five-minute delay (one run)")
+    parser.add_argument(
+        "--connect-default",
+        action="store_true",
+        help="also run Kafka Connect with its default five-minute delay (one run)",
+    )
     options = parser.parse_args(argv)
     print(environment())
     ours: list[float] = []
     theirs: list[float] = []
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, KafkaCluster(Path(name) / "kafka", port=None) as kafka:
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
+        KafkaCluster(Path(name) / "kafka", port=None) as kafka,
+    ):
         folder = Path(name)
         source = folder / "lines.txt"
         source.write_text("one\ntwo\n", encoding="ascii")
 
         def java(label: str, properties: dict[str, str]) -> float:
-            workers = [JavaConnect(folder / f"{label}-{number}", kafka.bootstrap, group=label, properties=properties)
-                       for number in (0, 1)]
+            workers = [
+                JavaConnect(folder / f"{label}-{number}", kafka.bootstrap, group=label, properties=properties)
+                for number in (0, 1)
+            ]
             try:
                 return measure([worker.start() for worker in workers], source, label)
             finally:
@@ -77,8 +93,10 @@ def main(argv: list[str]) -> int:
 
         for run in range(options.runs):
             label = f"failover-{run}"
-            mine = [MillraceWorker(folder / f"{label}-{number}", kafka.bootstrap, group=label, processes=1)
-                    for number in (0, 1)]
+            mine = [
+                MillraceWorker(folder / f"{label}-{number}", kafka.bootstrap, group=label, processes=1)
+                for number in (0, 1)
+            ]
             try:
                 ours.append(measure([worker.start() for worker in mine], source, label))
             finally:

@@ -7,6 +7,7 @@ without staging does), and Spark's own JDBC writer where a driver is at hand (``
 
 CPU is that of this process with the JVM and the Python workers; the database's own is shown beside it.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -53,12 +54,15 @@ class Measured:
     def line(self) -> str:
         """As text."""
         each = 1e6 / self.rows
-        return (f"  {self.what:<44} {self.rows:>9,} rows {self.seconds:7.2f} s {self.rows / self.seconds:>10,.0f} rows/s   "
-                f"CPU {self.cpu * each:6.1f} us/row + server {self.server_cpu * each:5.1f}")
+        return (
+            f"  {self.what:<44} {self.rows:>9,} rows {self.seconds:7.2f} s {self.rows / self.seconds:>10,.0f} rows/s   "
+            f"CPU {self.cpu * each:6.1f} us/row + server {self.server_cpu * each:5.1f}"
+        )
 
 
 def measure(what: str, rows: int, server: int, run: Callable[[], object]) -> Measured:
     """Run once, with the clock and the CPU of both sides."""
+
     def spent() -> tuple[float, float]:
         # The server is a child of this process; its own children, one per connection, end with their connections.
         return cpu_seconds(os.getpid()) - cpu_seconds(server), cpu_seconds(server) + _ended_children(server)
@@ -79,30 +83,51 @@ def schema() -> TableSchema:
     """Eight columns: a key, texts, numbers, a time, a flag."""
     from pyspark.sql import types as t
 
-    return TableSchema("shop.orders", (
-        Column("id", t.LongType(), nullable=False, key=True), Column("customer", t.LongType()), Column("item", t.StringType()),
-        Column("note", t.StringType()), Column("price", t.DecimalType(12, 2)), Column("weight", t.DoubleType()),
-        Column("placed", t.TimestampType()), Column("paid", t.BooleanType())))
+    return TableSchema(
+        "shop.orders",
+        (
+            Column("id", t.LongType(), nullable=False, key=True),
+            Column("customer", t.LongType()),
+            Column("item", t.StringType()),
+            Column("note", t.StringType()),
+            Column("price", t.DecimalType(12, 2)),
+            Column("weight", t.DoubleType()),
+            Column("placed", t.TimestampType()),
+            Column("paid", t.BooleanType()),
+        ),
+    )
 
 
 def changes(spark: SparkSession, rows: int, keys: int, first: int, parts: int) -> DataFrame:
     """``rows`` changes of ``keys`` keys, all changes of a key in one part."""
     return spark.range(0, rows, 1, parts).selectExpr(
-        f"((id * 7919) % {keys // parts}) * {parts} + spark_partition_id() AS id", "id % 10007 AS customer",
-        "concat('item ', id % 500) AS item", "repeat(chr(97 + cast(id % 26 AS int)), 40) AS note",
-        "cast((id % 100000) / 100 AS decimal(12,2)) AS price", "id / 7D AS weight",
-        "timestamp_micros(1780000000000000 + id * 1000) AS placed", "id % 3 = 0 AS paid",
-        f"id + {first} AS ums_id_", "timestamp_micros(1780000000000000 + id * 1000) AS ums_ts_",
-        "CASE WHEN id % 20 = 0 THEN 'd' ELSE 'u' END AS ums_op_", "cast(id AS string) AS ums_uid_", "'orders' AS kafka_topic_",
-        "spark_partition_id() AS kafka_partition_", "id AS kafka_offset_")
+        f"((id * 7919) % {keys // parts}) * {parts} + spark_partition_id() AS id",
+        "id % 10007 AS customer",
+        "concat('item ', id % 500) AS item",
+        "repeat(chr(97 + cast(id % 26 AS int)), 40) AS note",
+        "cast((id % 100000) / 100 AS decimal(12,2)) AS price",
+        "id / 7D AS weight",
+        "timestamp_micros(1780000000000000 + id * 1000) AS placed",
+        "id % 3 = 0 AS paid",
+        f"id + {first} AS ums_id_",
+        "timestamp_micros(1780000000000000 + id * 1000) AS ums_ts_",
+        "CASE WHEN id % 20 = 0 THEN 'd' ELSE 'u' END AS ums_op_",
+        "cast(id AS string) AS ums_uid_",
+        "'orders' AS kafka_topic_",
+        "spark_partition_id() AS kafka_partition_",
+        "id AS kafka_offset_",
+    )
 
 
 def sink(spark: SparkSession, url: str, user: str, password: str, **options: str) -> JdbcSink:
     """A sink as a job would have it."""
-    frame = [ConfigKey(name="guarantee", type=ConfigType.STRING, doc="-", default=None),
-             ConfigKey(name="errors.tolerance", type=ConfigType.STRING, doc="-", default="none")]
+    frame = [
+        ConfigKey(name="guarantee", type=ConfigType.STRING, doc="-", default=None),
+        ConfigKey(name="errors.tolerance", type=ConfigType.STRING, doc="-", default="none"),
+    ]
     config = ConfigDef([*frame, *CONFIG_DEF.keys.values()]).parse(
-        {"sink.jdbc.url": url, "sink.jdbc.user": user, "sink.jdbc.password": password, **options})
+        {"sink.jdbc.url": url, "sink.jdbc.user": user, "sink.jdbc.password": password, **options}
+    )
     return JdbcSink(JobContext("bench", config, spark, logging.LoggerAdapter(logging.getLogger("bench"))))
 
 
@@ -120,7 +145,7 @@ class ExecuteMany:
             for batch in batches:
                 rows = [tuple(row.values()) for row in batch.to_pylist()]
                 for start in range(0, len(rows), 5000):
-                    cursor.executemany(self.statement, rows[start:start + 5000])
+                    cursor.executemany(self.statement, rows[start : start + 5000])
                     connection.commit()
         connection.close()
         yield from ()
@@ -133,18 +158,24 @@ def peer(kind: str, login: Login, table: str, columns: Sequence[str]) -> Execute
     marks = ", ".join(["%s"] * len(columns))
     others = [quote(name) for name in columns[1:]]
     if kind == "postgresql":
-        text = (f"INSERT INTO {table} AS t ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET "  # noqa: S608 - own names
-                + ", ".join(f"{name} = excluded.{name}" for name in others) + " WHERE t.ums_id_ < excluded.ums_id_")
+        text = (
+            f"INSERT INTO {table} AS t ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET "  # noqa: S608 - own names
+            + ", ".join(f"{name} = excluded.{name}" for name in others)
+            + " WHERE t.ums_id_ < excluded.ums_id_"
+        )
     else:
         newer = f"{table}.ums_id_ < VALUES(ums_id_)"
         ordered = [name for name in others if name != "`ums_id_`"] + ["`ums_id_`"]
-        text = (f"INSERT INTO {table} ({names}) VALUES ({marks}) ON DUPLICATE KEY UPDATE "  # noqa: S608 - own names
-                + ", ".join(f"{name} = IF({newer}, VALUES({name}), {name})" for name in ordered))
+        text = (
+            f"INSERT INTO {table} ({names}) VALUES ({marks}) ON DUPLICATE KEY UPDATE "  # noqa: S608 - own names
+            + ", ".join(f"{name} = IF({newer}, VALUES({name}), {name})" for name in ordered)
+        )
     return ExecuteMany(login, text)
 
 
-def run_server(spark: SparkSession, kind: str, server: Postgres | MariaDb, rows: int, folder: Path, jar: str | None
-               ) -> list[Measured]:
+def run_server(
+    spark: SparkSession, kind: str, server: Postgres | MariaDb, rows: int, folder: Path, jar: str | None
+) -> list[Measured]:
     """All measurements against one server."""
     found: list[Measured] = []
     keys = rows // 2
@@ -158,10 +189,16 @@ def run_server(spark: SparkSession, kind: str, server: Postgres | MariaDb, rows:
     def write(target: JdbcSink, number: int) -> Callable[[], object]:
         return lambda: target.write(Batch(number, frames[number], {}, lambda: (TableChanges(table, frames[number]),)))
 
-    for label, options in (("upsert, soft deletes", {}), ("upsert, real deletes", {"sink.jdbc.delete.mode": "real"}),
-                           ("split", {"sink.jdbc.mode": "split"}), ("insert, exactly once", {"sink.jdbc.mode": "insert"})):
+    for label, options in (
+        ("upsert, soft deletes", {}),
+        ("upsert, real deletes", {"sink.jdbc.delete.mode": "real"}),
+        ("split", {"sink.jdbc.mode": "split"}),
+        ("insert, exactly once", {"sink.jdbc.mode": "insert"}),
+    ):
         name = label.split(",")[0] + ("_real" if "real" in label else "")
-        target = sink(spark, server.url, server.user, server.password, **{"sink.jdbc.table": f"${{table}}_{name}", **options})
+        target = sink(
+            spark, server.url, server.user, server.password, **{"sink.jdbc.table": f"${{table}}_{name}", **options}
+        )
         found.append(measure(f"{label}: into an empty table", rows, server.pid, write(target, 0)))
         print(found[-1].line(), flush=True)
         if label == "upsert, soft deletes":
@@ -180,14 +217,28 @@ def run_server(spark: SparkSession, kind: str, server: Postgres | MariaDb, rows:
     with_peer.write(Batch(9, part, {}, lambda: (TableChanges(table, part.limit(0)),)))
     with_peer.close()
     task = peer(kind, login, quote("peer"), [*columns, "ums_active_"])
-    found.append(measure("for comparison: executemany upsert", few, server.pid,
-                         lambda: chosen.mapInArrow(task, "x int").count()))
+    found.append(
+        measure("for comparison: executemany upsert", few, server.pid, lambda: chosen.mapInArrow(task, "x int").count())
+    )
     print(found[-1].line(), flush=True)
     if jar:
-        options = {"url": server.url, "user": server.user, "password": server.password, "dbtable": "spark_append",
-                   "batchsize": "5000", "numPartitions": "2", "reWriteBatchedInserts": "true"}
-        found.append(measure("for comparison: Spark's JDBC writer (append only)", few, server.pid,
-                             lambda: chosen.write.format("jdbc").options(**options).mode("append").save()))
+        options = {
+            "url": server.url,
+            "user": server.user,
+            "password": server.password,
+            "dbtable": "spark_append",
+            "batchsize": "5000",
+            "numPartitions": "2",
+            "reWriteBatchedInserts": "true",
+        }
+        found.append(
+            measure(
+                "for comparison: Spark's JDBC writer (append only)",
+                few,
+                server.pid,
+                lambda: chosen.write.format("jdbc").options(**options).mode("append").save(),
+            )
+        )
         print(found[-1].line(), flush=True)
     return found
 
@@ -200,8 +251,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--jdbc-jar", help="a JDBC driver, to compare with Spark's own writer")
     options = parser.parse_args(arguments)
-    print(f"JDBC sink, {options.rows:,} changes of {options.rows // 2:,} keys, 8 columns, 5 % deletes; local[{options.cores}]; "
-          f"{environment()}")
+    print(
+        f"JDBC sink, {options.rows:,} changes of {options.rows // 2:,} keys, 8 columns, 5 % deletes; local[{options.cores}]; "
+        f"{environment()}"
+    )
     conf: dict[str, Any] = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": str(options.cores)}
     if options.jdbc_jar:
         conf["spark.driver.extraClassPath"] = options.jdbc_jar
@@ -211,8 +264,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stack.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")
         for kind in options.databases.split(","):
-            made: Postgres | MariaDb = Postgres(folder / kind, port=None) if kind == "postgresql" else MariaDb(
-                folder / kind, port=None)
+            made: Postgres | MariaDb = (
+                Postgres(folder / kind, port=None) if kind == "postgresql" else MariaDb(folder / kind, port=None)
+            )
             try:
                 _ = made.service
             except Unavailable as reason:

@@ -3,6 +3,7 @@
 ``--peer`` runs Spark's own ``transformWithState`` (row API, MapState, RocksDB) over the head of the same input in the same run,
 and prints the ratio; it is slow, so it takes few updates.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -35,14 +36,24 @@ def job_config(load: Load, bootstrap: str, registry: str, topic: str, folder: Pa
     return {
         "name": f"m-{topic}",
         "kafka": {"bootstrap.servers": bootstrap},
-        "source": {"topics": topic, "format": "partition-update", "value.encoding": load.encoding,
-                   "schema.registry.url": registry, "starting.offsets": "earliest", "max.offsets.per.trigger": batch},
+        "source": {
+            "topics": topic,
+            "format": "partition-update",
+            "value.encoding": load.encoding,
+            "schema.registry.url": registry,
+            "starting.offsets": "earliest",
+            "max.offsets.per.trigger": batch,
+        },
         "transform": {"type": "materialize"},
-        "materializer": {"output.encoding": "json",
-                         **({"input.schemas": str(folder / "schema.avsc")} if load.encoding == "json" else {})},
+        "materializer": {
+            "output.encoding": "json",
+            **({"input.schemas": str(folder / "schema.avsc")} if load.encoding == "json" else {}),
+        },
         "sink": {"type": "kafka", "kafka": {"topic": f"{topic}-rows"}},
-        "trigger": {"interval.ms": 0}, "guarantee": "exactly-once",
-        "checkpoint": {"location": str(folder / "checkpoint")}, "state": {"dir": str(folder / "state")},
+        "trigger": {"interval.ms": 0},
+        "guarantee": "exactly-once",
+        "checkpoint": {"location": str(folder / "checkpoint")},
+        "state": {"dir": str(folder / "state")},
         "spark": {"master": f"local[{os.cpu_count()}]", "driver.memory": "1g"},
     }
 
@@ -62,8 +73,12 @@ def measure(load: Load, kafka: KafkaCluster, registry: str, folder: Path, batch:
     """One load through one job, then a restart; returns rows/s."""
     topic = f"u{secrets.token_hex(4)}"
     seconds = fill(load, kafka.bootstrap, registry, topic)
-    print(f"\n{load.updates:,} updates over {load.partitions:,} partitions in {load.buckets} buckets, {load.encoding}"
-          + (f", {load.wide} columns more" if load.wide else "") + f" (written in {seconds:.0f} s)", flush=True)
+    print(
+        f"\n{load.updates:,} updates over {load.partitions:,} partitions in {load.buckets} buckets, {load.encoding}"
+        + (f", {load.wide} columns more" if load.wide else "")
+        + f" (written in {seconds:.0f} s)",
+        flush=True,
+    )
     job = Job(job_config(load, kafka.bootstrap, registry, topic, folder / topic, batch), folder / topic)
     job.start()
     job.wait_rows(load.updates)
@@ -73,8 +88,10 @@ def measure(load: Load, kafka: KafkaCluster, registry: str, folder: Path, batch:
         print(f"    {name} {value:,.6g}")
     begin = time.monotonic()
     events, rows = check(load, kafka.bootstrap, f"{topic}-rows")
-    print(f"  every output checked: {events:,} events as expected, {rows:,} rows left ({time.monotonic() - begin:.0f} s)",
-          flush=True)
+    print(
+        f"  every output checked: {events:,} events as expected, {rows:,} rows left ({time.monotonic() - begin:.0f} s)",
+        flush=True,
+    )
     for lost in ((), ("state",)):
         extend(load, kafka.bootstrap, registry, topic)
         for name in lost:
@@ -84,8 +101,11 @@ def measure(load: Load, kafka: KafkaCluster, registry: str, folder: Path, batch:
         again.wait_rows(1)
         again.stop()
         restored = again.metrics.get("materializer_restored_total", 0)
-        print(f"  restart{' without the local cache' if lost else ''}: {again.first_output_s:.1f} s to the first committed "
-              f"output, {restored:,.0f} records of state restored", flush=True)
+        print(
+            f"  restart{' without the local cache' if lost else ''}: {again.first_output_s:.1f} s to the first committed "
+            f"output, {restored:,.0f} records of state restored",
+            flush=True,
+        )
     (start, first, _), (end, last, _) = job.samples[0], job.samples[-1]
     return (last - first) / max(end - start, 1e-9)
 
@@ -99,16 +119,23 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--encoding", choices=["avro", "json"], nargs="+", default=["avro"])
     parser.add_argument("--batch", type=int, default=200_000, help="updates in a micro-batch at most")
     parser.add_argument("--wide", type=int, nargs="+", default=[0], help="text columns more")
-    parser.add_argument("--peer", type=int, default=0, metavar="UPDATES", help="also transformWithState, over so many updates")
+    parser.add_argument(
+        "--peer", type=int, default=0, metavar="UPDATES", help="also transformWithState, over so many updates"
+    )
     options = parser.parse_args(argv)
     print(environment())
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         folder = Path(name)
-        with KafkaCluster(folder / "kafka", port=None) as kafka, SchemaRegistry(folder / "registry", port=None) as registry:
+        with (
+            KafkaCluster(folder / "kafka", port=None) as kafka,
+            SchemaRegistry(folder / "registry", port=None) as registry,
+        ):
             for updates in options.updates:
                 for encoding in options.encoding:
                     for wide in options.wide:
-                        load = Load(updates, options.partitions or max(1, updates // 10), options.buckets, encoding, wide)
+                        load = Load(
+                            updates, options.partitions or max(1, updates // 10), options.buckets, encoding, wide
+                        )
                         rate = measure(load, kafka, registry.url, folder, options.batch)
             if options.peer:
                 from tests.bench._state_peer import run_peer

@@ -1,4 +1,5 @@
 """How long `/metrics` of a worker with many tasks takes, how long it keeps the event loop, and how many series there are."""
+
 from __future__ import annotations
 
 import argparse
@@ -22,20 +23,40 @@ from worker.protocol import ClientStats, CustomMetric, Stats, TaskId, TaskStats
 
 def table(connectors: int, tasks: int, tables: int) -> TaskTable:
     """A worker's numbers: the tasks are spread over the connectors, and each tells of so many tables."""
+
     def one(number: int) -> TaskStats:
         task = TaskId(f"connector-{number % connectors:04d}", number // connectors)
         labels = {"plugin": "mysql", "name": task.connector, "context": debezium.STREAMING}
         custom = [CustomMetric(debezium.CONNECTED, "gauge", 1.0, labels)] + [
-            CustomMetric(f"{debezium.PREFIX}RowsScanned", "gauge", 5.0,
-                         {**labels, "context": debezium.SNAPSHOT, "table": f"db.t{each}"})
-            for each in range(tables)]
-        return TaskStats(task, state="RUNNING", started_at=1.7e9, running_s=1234.567, polled=10_000 + number, polls=100,
-                         written=9_999, active=3, active_limit=20_000, commits=5, commit_s=0.25, lag_ms=17.0,
-                         custom=custom if tables else [])
+            CustomMetric(
+                f"{debezium.PREFIX}RowsScanned",
+                "gauge",
+                5.0,
+                {**labels, "context": debezium.SNAPSHOT, "table": f"db.t{each}"},
+            )
+            for each in range(tables)
+        ]
+        return TaskStats(
+            task,
+            state="RUNNING",
+            started_at=1.7e9,
+            running_s=1234.567,
+            polled=10_000 + number,
+            polls=100,
+            written=9_999,
+            active=3,
+            active_limit=20_000,
+            commits=5,
+            commit_s=0.25,
+            lag_ms=17.0,
+            custom=custom if tables else [],
+        )
 
     found = TaskTable()
     clients = [ClientStats(f"connector-producer-{number}", "producer", 2) for number in range(tasks)]
-    found.observe(0, Stats([one(number) for number in range(tasks)], 1.0, 1 << 28, 0.0, connectors, clients), time.monotonic())
+    found.observe(
+        0, Stats([one(number) for number in range(tasks)], 1.0, 1 << 28, 0.0, connectors, clients), time.monotonic()
+    )
     return found
 
 
@@ -53,8 +74,16 @@ async def measure(numbers: TaskTable, connectors: int, families: tuple[Family, .
     ticking = asyncio.create_task(tick())
     running = [ConnectorNumbers(f"connector-{number:04d}", "RUNNING", "mysql", "1") for number in range(connectors)]
     began = time.perf_counter()
-    body, _ = await collect(pieces(WorkerStats(client_id="w"), running, numbers, process_numbers(1.0),
-                                   options=Options(families), now=time.monotonic()))
+    body, _ = await collect(
+        pieces(
+            WorkerStats(client_id="w"),
+            running,
+            numbers,
+            process_numbers(1.0),
+            options=Options(families),
+            now=time.monotonic(),
+        )
+    )
     took = time.perf_counter() - began
     ticking.cancel()
     return took, waited, body
@@ -88,7 +117,8 @@ def main(argv: list[str] | None = None) -> int:
             f"{1000 * statistics.median(run[1] for run in runs):.0f} ms (worst {1000 * max(run[1] for run in runs):.0f}), "
             f"{series(body)} series, {len(body) / 1e6:.1f} MB, gzip {len(packed) / 1e6:.1f} MB in "
             f"{time.perf_counter() - began:.2f} s (in a thread); a worker without tasks has {sizes[0]} series, "
-            f"a connector with one task {first} more, each further task {each}\n")
+            f"a connector with one task {first} more, each further task {each}\n"
+        )
         gc.unfreeze()
     return 0
 

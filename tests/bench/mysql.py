@@ -4,6 +4,7 @@ Both get the same options, converters (JSON without schemas) and events: rows ar
 each is resumed in turn. Rows/s and CPU (user and system, of the whole worker) count from its first record to its last: without
 its start.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -33,16 +34,28 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 Worker = JavaConnect | MillraceWorker
-JSON = {"key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false",
-        "offset.flush.interval.ms": "10000"}
+JSON = {
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key.converter.schemas.enable": "false",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+    "offset.flush.interval.ms": "10000",
+}
 #: What both get in the "tuned" variant; "default" gives neither of them any.
-TUNED = {"producer.linger.ms": "50", "producer.batch.size": "1000000", "producer.compression.type": "lz4",
-         "producer.max.request.size": "4000000"}
+TUNED = {
+    "producer.linger.ms": "50",
+    "producer.batch.size": "1000000",
+    "producer.compression.type": "lz4",
+    "producer.max.request.size": "4000000",
+}
 TUNED_CONNECTOR = {"max.batch.size": "20480", "max.queue.size": "81920"}
 PEER, OURS = "Debezium", "Millrace"
 #: Kafka keeps little of what was measured: a run writes many gigabytes otherwise.
-BROKER = {"log.retention.bytes": "200000000", "log.segment.bytes": "50000000", "log.retention.check.interval.ms": "5000"}
+BROKER = {
+    "log.retention.bytes": "200000000",
+    "log.segment.bytes": "50000000",
+    "log.retention.check.interval.ms": "5000",
+}
 PARTS = ("stream", "snapshot", "processes", "flat", "stages")
 
 
@@ -94,9 +107,14 @@ class Connector(NamedTuple):
 def config(server: MariaDb, prefix: str, folder: Path, *, tasks: int = 1, **more: str) -> dict[str, str]:
     """A connector's properties, the same for both."""
     return {
-        "connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "tasks.max": str(tasks), "topic.prefix": prefix,
-        "database.hostname": "127.0.0.1", "database.port": str(server.port), "database.user": server.user,
-        "database.password": server.password, "database.server.id": str(10_000 + secrets.randbelow(1 << 20)),
+        "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+        "tasks.max": str(tasks),
+        "topic.prefix": prefix,
+        "database.hostname": "127.0.0.1",
+        "database.port": str(server.port),
+        "database.user": server.user,
+        "database.password": server.password,
+        "database.server.id": str(10_000 + secrets.randbelow(1 << 20)),
         "database.include.list": DATABASE,
         # For Debezium alone: it cannot be resumed without what this keeps.
         "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
@@ -105,8 +123,9 @@ def config(server: MariaDb, prefix: str, folder: Path, *, tasks: int = 1, **more
     }
 
 
-async def _busy(connector: Connector, end: Callable[[str], Awaitable[int]], topic: str, base: int, rows: int,
-                limit: float) -> Figure:
+async def _busy(
+    connector: Connector, end: Callable[[str], Awaitable[int]], topic: str, base: int, rows: int, limit: float
+) -> Figure:
     """Wait for ``rows`` more records than ``base``; the figures from the first of them on."""
     worker = connector.worker
     watch = asyncio.create_task(until_appended(end, topic, base + 1, 120))
@@ -124,8 +143,13 @@ async def _busy(connector: Connector, end: Callable[[str], Awaitable[int]], topi
     return Figure(counted / max(done - first, 1e-9), (cpu_seconds(worker.pid) - cpu) / counted * 1e6, peak / 2**20)
 
 
-async def begin(connector: Connector, server: MariaDb, end: Callable[[str], Awaitable[int]], tables: Sequence[str],
-                properties: Mapping[str, str]) -> None:
+async def begin(
+    connector: Connector,
+    server: MariaDb,
+    end: Callable[[str], Awaitable[int]],
+    tables: Sequence[str],
+    properties: Mapping[str, str],
+) -> None:
     """Create the connector, wait until it streams every table, and stop it: its place is saved then."""
     await connector.ask("PUT", "/config", dict(properties))
     deadline, number = time.monotonic() + 90, rows_marker(server)
@@ -143,12 +167,16 @@ async def begin(connector: Connector, server: MariaDb, end: Callable[[str], Awai
 
 def rows_marker(server: MariaDb) -> int:
     """A key below all of those that mark something."""
-    found = [execute(server, f"SELECT LEAST(COALESCE(MIN(id), 0), 0) FROM {DATABASE}.{table}")[0][0]
-             for table in rows_of.TABLES]
+    found = [
+        execute(server, f"SELECT LEAST(COALESCE(MIN(id), 0), 0) FROM {DATABASE}.{table}")[0][0]
+        for table in rows_of.TABLES
+    ]
     return int(min(found))
 
 
-async def resume(connector: Connector, end: Callable[[str], Awaitable[int]], write: Write, limit: float = 900) -> Figure:
+async def resume(
+    connector: Connector, end: Callable[[str], Awaitable[int]], write: Write, limit: float = 900
+) -> Figure:
     """Have a stopped connector stream what was written meanwhile, and stop it again."""
     topic = connector.topic(write.table)
     base = await end(topic)
@@ -183,21 +211,32 @@ async def message_bytes(bootstrap: str, topic: str) -> float:
 
 def report(title: str, figures: Mapping[str, Sequence[Figure]], base: str) -> None:
     """Print one comparison; ratios are to ``base``, run by run."""
-    print(f"\n{title}; ratios are to: {base}\n{'':32}{'rows/s':>26}{'rows/CPU s':>26}{'CPU us/row':>22}"
-          f"{'peak MiB':>20}{'ratio rows/CPU s':>22}{'ratio rows/s':>22}")
+    print(
+        f"\n{title}; ratios are to: {base}\n{'':32}{'rows/s':>26}{'rows/CPU s':>26}{'CPU us/row':>22}"
+        f"{'peak MiB':>20}{'ratio rows/CPU s':>22}{'ratio rows/s':>22}"
+    )
     for who, values in figures.items():
         pairs = list(zip(values, figures.get(base, values), strict=True))
-        print(f"{who:32}{spread([each.rate for each in values], 0):>26}{spread([1e6 / each.cpu for each in values], 0):>26}"
-              f"{spread([each.cpu for each in values]):>22}{spread([each.peak for each in values], 0):>20}"
-              f"{spread([theirs.cpu / mine.cpu for mine, theirs in pairs]):>22}"
-              f"{spread([mine.rate / theirs.rate for mine, theirs in pairs]):>22}", flush=True)
+        print(
+            f"{who:32}{spread([each.rate for each in values], 0):>26}{spread([1e6 / each.cpu for each in values], 0):>26}"
+            f"{spread([each.cpu for each in values]):>22}{spread([each.peak for each in values], 0):>20}"
+            f"{spread([theirs.cpu / mine.cpu for mine, theirs in pairs]):>22}"
+            f"{spread([mine.rate / theirs.rate for mine, theirs in pairs]):>22}",
+            flush=True,
+        )
 
 
 class Bench:
     """The servers and what the parts share."""
 
-    def __init__(self, options: argparse.Namespace, folder: Path, kafka: KafkaCluster, server: MariaDb,
-                 end: Callable[[str], Awaitable[int]]) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        folder: Path,
+        kafka: KafkaCluster,
+        server: MariaDb,
+        end: Callable[[str], Awaitable[int]],
+    ) -> None:
         self.options = options
         self.folder = folder
         self.kafka = kafka
@@ -209,17 +248,32 @@ class Bench:
         found: dict[str, Worker] = {}
         properties = {**JSON, **tuned}
         if not self.options.no_peer:
-            found[PEER] = stack.enter_context(JavaConnect(
-                self.folder / f"java-{label}", self.kafka.bootstrap, group=f"java-{label}", port=None, plugins=[DEBEZIUM],
-                properties=properties, heap=Heap(512, 2048)))
+            found[PEER] = stack.enter_context(
+                JavaConnect(
+                    self.folder / f"java-{label}",
+                    self.kafka.bootstrap,
+                    group=f"java-{label}",
+                    port=None,
+                    plugins=[DEBEZIUM],
+                    properties=properties,
+                    heap=Heap(512, 2048),
+                )
+            )
         found[OURS] = self.ours(stack, label, processes, tuned)
         return found
 
     def ours(self, stack: ExitStack, label: str, processes: int, tuned: Mapping[str, str]) -> MillraceWorker:
         """A worker of ours."""
-        return stack.enter_context(MillraceWorker(
-            self.folder / f"millrace-{label}", self.kafka.bootstrap, group=f"millrace-{label}", port=None,
-            properties={**JSON, **tuned}, processes=processes))
+        return stack.enter_context(
+            MillraceWorker(
+                self.folder / f"millrace-{label}",
+                self.kafka.bootstrap,
+                group=f"millrace-{label}",
+                port=None,
+                properties={**JSON, **tuned},
+                processes=processes,
+            )
+        )
 
     async def stream(self, variant: str) -> None:
         """Streaming, one task, one process."""
@@ -228,11 +282,20 @@ class Bench:
         sizes: dict[str, float] = {}
         with ExitStack() as stack:
             workers = await asyncio.to_thread(self.workers, stack, f"stream-{variant}", TUNED if tuned else {})
-            connectors = {who: Connector(worker, f"s{who.lower()}{secrets.token_hex(3)}") for who, worker in workers.items()}
+            connectors = {
+                who: Connector(worker, f"s{who.lower()}{secrets.token_hex(3)}") for who, worker in workers.items()
+            }
             for connector in connectors.values():
-                await begin(connector, self.server, self.end, list(rows_of.TABLES), {
-                    **config(self.server, connector.name, self.folder, snapshot_mode="no_data"),
-                    **(TUNED_CONNECTOR if tuned else {})})
+                await begin(
+                    connector,
+                    self.server,
+                    self.end,
+                    list(rows_of.TABLES),
+                    {
+                        **config(self.server, connector.name, self.folder, snapshot_mode="no_data"),
+                        **(TUNED_CONNECTOR if tuned else {}),
+                    },
+                )
             for run in range(self.options.runs + 1):  # the first warms up and is not counted
                 newest: dict[str, int] = {}
                 for write in writes(self.options):
@@ -246,8 +309,11 @@ class Bench:
                         if not run and who == OURS:
                             sizes[write.label] = await message_bytes(self.kafka.bootstrap, connector.topic(write.table))
         for write in writes(self.options):
-            report(f"streaming, {variant}: {write.label}, ~{sizes[write.label]:.0f} bytes a record", figures[write.label],
-                   OURS if self.options.no_peer else PEER)
+            report(
+                f"streaming, {variant}: {write.label}, ~{sizes[write.label]:.0f} bytes a record",
+                figures[write.label],
+                OURS if self.options.no_peer else PEER,
+            )
 
     async def snapshot(self) -> None:
         """One large table, read by the initial snapshot with one task, and by ours with four in two processes."""
@@ -264,15 +330,24 @@ class Bench:
             for run in range(self.options.runs + 1):
                 for label, worker, tasks in shapes:
                     connector = Connector(worker, f"p{secrets.token_hex(4)}")
-                    properties = config(self.server, connector.name, self.folder, tasks=tasks, snapshot_mode="initial_only",
-                                        table_include_list=rf"{DATABASE}\.pulled")
+                    properties = config(
+                        self.server,
+                        connector.name,
+                        self.folder,
+                        tasks=tasks,
+                        snapshot_mode="initial_only",
+                        table_include_list=rf"{DATABASE}\.pulled",
+                    )
                     await connector.ask("PUT", "/config", properties)
                     found = await _busy(connector, self.end, connector.topic("pulled"), 0, rows, 900)
                     await connector.ask("DELETE", "")
                     if run:
                         figures.setdefault(label, []).append(found)
-        report(f"snapshot of one table of {rows} narrow rows", figures, f"{OURS}, 1 task" if self.options.no_peer else
-               f"{PEER}, 1 task")
+        report(
+            f"snapshot of one table of {rows} narrow rows",
+            figures,
+            f"{OURS}, 1 task" if self.options.no_peer else f"{PEER}, 1 task",
+        )
 
     async def processes(self) -> None:
         """The same stream by one task in one process, and by two in two."""
@@ -283,8 +358,13 @@ class Bench:
             for count in (1, 2):
                 worker = await asyncio.to_thread(self.ours, stack, f"processes-{count}", count, {})
                 connector = connectors[count] = Connector(worker, f"w{count}{secrets.token_hex(3)}")
-                await begin(connector, self.server, self.end, [write.table],
-                            config(self.server, connector.name, self.folder, tasks=count, snapshot_mode="no_data"))
+                await begin(
+                    connector,
+                    self.server,
+                    self.end,
+                    [write.table],
+                    config(self.server, connector.name, self.folder, tasks=count, snapshot_mode="no_data"),
+                )
             for run in range(self.options.runs + 1):
                 first = await asyncio.to_thread(rows_of.highest, self.server, write.table) + 1
                 await asyncio.to_thread(run_write, self.server, write, first)
@@ -300,22 +380,31 @@ class Bench:
         with ExitStack() as stack:
             worker = await asyncio.to_thread(self.ours, stack, "flat", 1, {"producer.compression.type": "lz4"})
             connector = Connector(worker, f"f{secrets.token_hex(3)}")
-            await begin(connector, self.server, self.end, ["narrow"],
-                        config(self.server, connector.name, self.folder, snapshot_mode="no_data"))
+            await begin(
+                connector,
+                self.server,
+                self.end,
+                ["narrow"],
+                config(self.server, connector.name, self.folder, snapshot_mode="no_data"),
+            )
             for rows in self.options.sizes:
                 write = Write("", "narrow", rows, False, 1000)
                 first = await asyncio.to_thread(rows_of.highest, self.server, "narrow") + 1
                 await asyncio.to_thread(run_write, self.server, write, first)
                 found = await resume(connector, self.end, write, 3600)
-                print(f"{rows:>9} rows: {found.cpu:.2f} CPU us/row, {found.rate:.0f} rows/s, peak {found.peak:.0f} MiB",
-                      flush=True)
+                print(
+                    f"{rows:>9} rows: {found.cpu:.2f} CPU us/row, {found.rate:.0f} rows/s, peak {found.peak:.0f} MiB",
+                    flush=True,
+                )
                 await asyncio.to_thread(rows_of.forget_log, self.server)
 
 
 async def _run(options: argparse.Namespace, folder: Path) -> None:
     settings = {"innodb-buffer-pool-size": "512M", "max-binlog-size": "512M"}
-    with (KafkaCluster(folder / "kafka", port=None, properties=BROKER) as kafka,
-          MariaDb(folder / "mariadb", port=None, durable=False, settings=settings) as server):
+    with (
+        KafkaCluster(folder / "kafka", port=None, properties=BROKER) as kafka,
+        MariaDb(folder / "mariadb", port=None, durable=False, settings=settings) as server,
+    ):
         rows_of.make_tables(server)
         async with topic_ends(kafka.bootstrap) as end:
             bench = Bench(options, folder, kafka, server, end)
@@ -341,8 +430,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--per-transaction", type=int, default=100)
     parser.add_argument("--snapshot-rows", type=int, default=500_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[100_000, 1_000_000, 10_000_000], help="rows, for flatness")
-    parser.add_argument("--variants", nargs="*", default=["default"], choices=["default", "tuned"], help="for streaming")
+    parser.add_argument(
+        "--sizes", type=int, nargs="*", default=[100_000, 1_000_000, 10_000_000], help="rows, for flatness"
+    )
+    parser.add_argument(
+        "--variants", nargs="*", default=["default"], choices=["default", "tuned"], help="for streaming"
+    )
     parser.add_argument("--no-peer", action="store_true", help="without Debezium")
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
     options = parser.parse_args(argv)

@@ -55,7 +55,9 @@ _WIDE = (
     + ", ".join(f"c{number} {kind}" for number, (kind, _) in enumerate(_WIDE_COLUMNS * 5))
     + ")"
 )
-_WIDE_ROWS = "INSERT INTO wide SELECT seq, " + ", ".join(value for _, value in _WIDE_COLUMNS * 5) + f" FROM seq_1_to_{ROWS}"
+_WIDE_ROWS = (
+    "INSERT INTO wide SELECT seq, " + ", ".join(value for _, value in _WIDE_COLUMNS * 5) + f" FROM seq_1_to_{ROWS}"
+)
 
 
 class _Driver(NamedTuple):

@@ -1,6 +1,7 @@
 """Start with a large offsets topic: 73,728 keys (a large Scylla cluster's streams), each written 20 times, uncompacted and
 compacted; the time and CPU to read it, beside Kafka Connect's worker on the same topic.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -42,24 +43,45 @@ _LOG_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{3}")
 
 def keys(count: int) -> list[bytes]:
     """Offset keys as a Scylla connector has them, one per stream."""
-    return [orjson.dumps([_CONNECTOR, {"keyspace_name": "ks", "table_name": "orders", "generation_start": 1718000000000,
-                                       "stream": f"{zlib.crc32(b'%d' % number):032x}"}]) for number in range(count)]
+    return [
+        orjson.dumps(
+            [
+                _CONNECTOR,
+                {
+                    "keyspace_name": "ks",
+                    "table_name": "orders",
+                    "generation_start": 1718000000000,
+                    "stream": f"{zlib.crc32(b'%d' % number):032x}",
+                },
+            ]
+        )
+        for number in range(count)
+    ]
 
 
 async def fill(bootstrap: str, topic: str, count: int, versions: int, settings: dict[str, str]) -> None:
     """Write every key ``versions`` times, in turns, as flushes do."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
-    await admin.create_topics([NewTopic(topic, _PARTITIONS, 1, topic_configs={"cleanup.policy": "compact", **settings})])
+    await admin.create_topics(
+        [NewTopic(topic, _PARTITIONS, 1, topic_configs={"cleanup.policy": "compact", **settings})]
+    )
     await admin.close()
     shares: list[list[bytes]] = [[] for _ in range(_PARTITIONS)]
     for key in keys(count):
         shares[zlib.crc32(key) % _PARTITIONS].append(key)
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, max_batch_size=1 << 17)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, max_batch_size=1 << 17
+    )
     await producer.start()
     for version in range(versions):
-        value = orjson.dumps({"window_start": f"2c3c1a50-0000-11ef-0000-{version:012x}",
-                              "window_end": f"2c3c1a50-0000-11ef-ffff-{version:012x}", "change_id": version})
+        value = orjson.dumps(
+            {
+                "window_start": f"2c3c1a50-0000-11ef-0000-{version:012x}",
+                "window_end": f"2c3c1a50-0000-11ef-ffff-{version:012x}",
+                "change_id": version,
+            }
+        )
         for partition, share in enumerate(shares):
             batch = producer.create_batch()
             sent = []
@@ -115,8 +137,13 @@ def started(worker: JavaConnect | MillraceWorker) -> dict[str, float]:
 
 def java(folder: Path, bootstrap: str, group: str) -> dict[str, float]:
     """Start Kafka Connect; as ``started``, and the seconds between its own log lines about reading the topic."""
-    worker = JavaConnect(folder, bootstrap=bootstrap, group=group, heap=Heap(512, 2048),
-                         properties={"offset.storage.partitions": str(_PARTITIONS)})
+    worker = JavaConnect(
+        folder,
+        bootstrap=bootstrap,
+        group=group,
+        heap=Heap(512, 2048),
+        properties={"offset.storage.partitions": str(_PARTITIONS)},
+    )
     try:
         figures = started(worker)
         moments: dict[str, datetime] = {}
@@ -142,8 +169,9 @@ def millrace(folder: Path, bootstrap: str, group: str) -> dict[str, float]:
 def row(label: str, runs: list[dict[str, float]]) -> str:
     """One line of the result."""
     names = {"read_s": "s to read", "start_s": "s until ready", "cpu_s": "CPU s"}
-    return f"  {label:26}" + "".join(f"{spread([run[what] for run in runs]):>22} {text}" for what, text in names.items()
-                                    if what in runs[0])
+    return f"  {label:26}" + "".join(
+        f"{spread([run[what] for run in runs]):>22} {text}" for what, text in names.items() if what in runs[0]
+    )
 
 
 def best(runs: list[dict[str, float]], what: str) -> float:
@@ -165,8 +193,10 @@ def main(argv: list[str]) -> int:
         return 0
     print(environment())
     quick = {"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, KafkaCluster(
-            Path(name) / "kafka", port=None, properties={"log.cleaner.backoff.ms": "200"}) as kafka:
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
+        KafkaCluster(Path(name) / "kafka", port=None, properties={"log.cleaner.backoff.ms": "200"}) as kafka,
+    ):
         bootstrap = kafka.bootstrap
         for group, settings in (("uncompacted", {}), ("compacted", quick)):
             topic = f"{group}-offsets"
@@ -174,25 +204,40 @@ def main(argv: list[str]) -> int:
             records = options.keys * options.versions
             if settings:
                 records = asyncio.run(compact(bootstrap, topic, options.keys))
-            ours = [json.loads(subprocess.run([sys.executable, "-m", "tests.bench.offsets_start", "--child", bootstrap, topic],
-                                              check=True, capture_output=True, text=True).stdout) for _ in range(options.runs)]
+            ours = [
+                json.loads(
+                    subprocess.run(
+                        [sys.executable, "-m", "tests.bench.offsets_start", "--child", bootstrap, topic],
+                        check=True,
+                        capture_output=True,
+                        text=True,
+                    ).stdout
+                )
+                for _ in range(options.runs)
+            ]
             assert all(run["keys"] == options.keys for run in ours), ours
             label = f"{group}, {records:,} records of {options.keys:,} keys"
             print(f"{label}\n{row('offset store alone', ours)}")
-            workers = [millrace(Path(name) / f"{group}-m{run}", bootstrap, group) for run in range(max(1, options.runs // 2))]
+            workers = [
+                millrace(Path(name) / f"{group}-m{run}", bootstrap, group) for run in range(max(1, options.runs // 2))
+            ]
             print(row("Millrace worker, 1 host", workers))
             if options.no_java:
                 continue
             try:
-                theirs = [java(Path(name) / f"{group}-{run}", bootstrap, group) for run in range(max(1, options.runs // 2))]
+                theirs = [
+                    java(Path(name) / f"{group}-{run}", bootstrap, group) for run in range(max(1, options.runs // 2))
+                ]
             except StackError as error:
                 print(f"  Kafka Connect  not measured: {error}")
                 continue
             print(row("Kafka Connect worker", theirs))
-            print("  ratio of the best runs to Kafka Connect's: "
-                  f"{best(ours, 'read_s') / best(theirs, 'read_s'):.2f} of the time to read, "
-                  f"{best(workers, 'start_s') / best(theirs, 'start_s'):.2f} until ready, "
-                  f"{best(workers, 'cpu_s') / best(theirs, 'cpu_s'):.2f} of its CPU")
+            print(
+                "  ratio of the best runs to Kafka Connect's: "
+                f"{best(ours, 'read_s') / best(theirs, 'read_s'):.2f} of the time to read, "
+                f"{best(workers, 'start_s') / best(theirs, 'start_s'):.2f} until ready, "
+                f"{best(workers, 'cpu_s') / best(theirs, 'cpu_s'):.2f} of its CPU"
+            )
     return 0
 
 

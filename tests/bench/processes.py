@@ -1,4 +1,5 @@
 """Throughput of independent tasks with one and with two task hosts (``--processes``)."""
+
 from __future__ import annotations
 
 import argparse
@@ -17,17 +18,29 @@ if TYPE_CHECKING:
 
 #: Change events unwrapped and cut down to two fields, not compressed: mostly the task host's work.
 WORK = {
-    "connector.class": "datagen", "tasks.max": 1, "records": -1, "envelope": "debezium",
+    "connector.class": "datagen",
+    "tasks.max": 1,
+    "records": -1,
+    "envelope": "debezium",
     "transforms": "unwrap,mark,cut",
-    "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState", "transforms.unwrap.add.fields": "op,ts_ms",
+    "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+    "transforms.unwrap.add.fields": "op,ts_ms",
     "transforms.mark.type": "org.apache.kafka.connect.transforms.InsertField$Value",
-    "transforms.mark.static.field": "origin", "transforms.mark.static.value": "bench",
-    "transforms.cut.type": "org.apache.kafka.connect.transforms.ReplaceField$Value", "transforms.cut.include": "id,origin",
-    "value.converter.schemas.enable": "false", "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-    "key.converter.schemas.enable": "false", "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "transforms.mark.static.field": "origin",
+    "transforms.mark.static.value": "bench",
+    "transforms.cut.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+    "transforms.cut.include": "id,origin",
+    "value.converter.schemas.enable": "false",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key.converter.schemas.enable": "false",
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
 }
 #: The same with a filter behind it that drops every record: Kafka, which shares the two cores here, has nothing to do.
-FILTERED = {**WORK, "transforms": "unwrap,mark,cut,drop", "transforms.drop.type": "org.apache.kafka.connect.transforms.Filter"}
+FILTERED = {
+    **WORK,
+    "transforms": "unwrap,mark,cut,drop",
+    "transforms.drop.type": "org.apache.kafka.connect.transforms.Filter",
+}
 TASKS = 2
 
 
@@ -75,7 +88,10 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     print(environment())
     rates: dict[tuple[str, int], list[float]] = {}
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, KafkaCluster(Path(name) / "kafka", port=None) as kafka:
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
+        KafkaCluster(Path(name) / "kafka", port=None) as kafka,
+    ):
         for run in range(options.runs):
             for hosts in (1, 2):
                 group = f"processes-{run}-{hosts}"
@@ -85,6 +101,8 @@ def main(argv: list[str]) -> int:
                         rates.setdefault((kind, hosts), []).append(measure(worker, label, work, options.seconds))
     for kind in dict.fromkeys(kind for kind, _ in rates):
         one, two = rates[kind, 1], rates[kind, 2]
-        print(f"{TASKS} tasks, {kind}: one host {spread(one, 0)} records/s, two hosts {spread(two, 0)}, "
-              f"ratio {spread([b / a for a, b in zip(one, two, strict=True)])}")
+        print(
+            f"{TASKS} tasks, {kind}: one host {spread(one, 0)} records/s, two hosts {spread(two, 0)}, "
+            f"ratio {spread([b / a for a, b in zip(one, two, strict=True)])}"
+        )
     return 0

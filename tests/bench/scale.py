@@ -1,4 +1,5 @@
 """Many connectors and tasks on a small cluster: creation, memory, REST, placement, a lost worker, a rolling restart."""
+
 from __future__ import annotations
 
 import argparse
@@ -35,8 +36,15 @@ _STARTED = re.compile(r"Read the cluster's state and started \d+ task hosts in (
 
 def config(tasks: int, rate: float, seed: int) -> dict[str, str]:
     """A connector whose every task gives ``rate`` records a second."""
-    return {"connector.class": "connectors.datagen.connector.DatagenConnector", "tasks.max": str(tasks), "topic": _TOPIC,
-            "partitions": str(tasks), "rate": str(rate), "seed": str(seed), "keys": "10"}
+    return {
+        "connector.class": "connectors.datagen.connector.DatagenConnector",
+        "tasks.max": str(tasks),
+        "topic": _TOPIC,
+        "partitions": str(tasks),
+        "rate": str(rate),
+        "seed": str(seed),
+        "keys": "10",
+    }
 
 
 def timed(call: Callable[[], Any]) -> float:
@@ -49,15 +57,26 @@ def timed(call: Callable[[], Any]) -> float:
 def percentiles(values: Iterable[float]) -> str:
     """``median, 99th, max`` in ms."""
     ordered = sorted(values)
-    return f"p50 {statistics.median(ordered):.1f}, p99 {ordered[int(len(ordered) * 0.99)]:.1f}, max {ordered[-1]:.1f} ms"
+    return (
+        f"p50 {statistics.median(ordered):.1f}, p99 {ordered[int(len(ordered) * 0.99)]:.1f}, max {ordered[-1]:.1f} ms"
+    )
 
 
 class Cluster:
     """The workers and what is asked of them."""
 
     def __init__(self, folder: Path, bootstrap: str, count: int, processes: int, properties: dict[str, str]) -> None:
-        self.workers = [MillraceWorker(folder / f"w{number}", bootstrap, group="scale", processes=processes,
-                                       properties=properties, start_timeout=300) for number in range(count)]
+        self.workers = [
+            MillraceWorker(
+                folder / f"w{number}",
+                bootstrap,
+                group="scale",
+                processes=processes,
+                properties=properties,
+                start_timeout=300,
+            )
+            for number in range(count)
+        ]
         self.asked = 0
         #: Answers that said to try again.
         self.busy = 0
@@ -115,8 +134,14 @@ async def read_all(bootstrap: str) -> tuple[int, list[str], list[str]]:
 
     Reads to the present end. What a source partition gave last is not known here, so only gaps count as lost.
     """
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False,
-                                auto_offset_reset="earliest", fetch_max_bytes=64 << 20, max_partition_fetch_bytes=8 << 20)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        fetch_max_bytes=64 << 20,
+        max_partition_fetch_bytes=8 << 20,
+    )
     await consumer.start()
     seen: dict[tuple[int, int], collections.Counter[int]] = collections.defaultdict(collections.Counter)
     try:
@@ -134,10 +159,17 @@ async def read_all(bootstrap: str) -> tuple[int, list[str], list[str]]:
                     seen[int(connector), partition][number] += 1
     finally:
         await consumer.stop()
-    repeated = [f"c{connector}-{partition}:{number}" for (connector, partition), numbers in sorted(seen.items())
-                for number, count in sorted(numbers.items()) for _ in range(count - 1)]
-    lost = [f"c{connector}-{partition}:{number}" for (connector, partition), numbers in sorted(seen.items())
-            for number in sorted(set(range(max(numbers))) - set(numbers))]
+    repeated = [
+        f"c{connector}-{partition}:{number}"
+        for (connector, partition), numbers in sorted(seen.items())
+        for number, count in sorted(numbers.items())
+        for _ in range(count - 1)
+    ]
+    lost = [
+        f"c{connector}-{partition}:{number}"
+        for (connector, partition), numbers in sorted(seen.items())
+        for number in sorted(set(range(max(numbers))) - set(numbers))
+    ]
     return sum(map(len, seen.values())), repeated, lost
 
 
@@ -155,11 +187,17 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     print(environment())
     tasks = options.connectors * options.tasks
-    properties = {"offset.flush.interval.ms": str(options.commit_ms), "producer.linger.ms": "0",
-                  "exactly.once.source.support": "disabled" if options.at_least_once else "enabled",
-                  "key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, KafkaCluster(
-            Path(name) / "kafka", count=options.brokers, port=None, heap=Heap(256, 1536)) as kafka:
+    properties = {
+        "offset.flush.interval.ms": str(options.commit_ms),
+        "producer.linger.ms": "0",
+        "exactly.once.source.support": "disabled" if options.at_least_once else "enabled",
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "false",
+    }
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
+        KafkaCluster(Path(name) / "kafka", count=options.brokers, port=None, heap=Heap(256, 1536)) as kafka,
+    ):
         cluster = Cluster(Path(name), kafka.bootstrap, options.workers, options.processes, properties)
         try:
             for worker in cluster.workers:
@@ -178,14 +216,30 @@ def run(cluster: Cluster, bootstrap: str, tasks: int, options: argparse.Namespac
     """All measurements, in order."""
     begin = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda number: timed(lambda: cluster.request("PUT", f"/connectors/c{number}/config", {
-            **config(options.tasks, options.rate, number), "transaction.boundary": "interval",
-            "transaction.boundary.interval.ms": str(options.commit_ms),
-            "transforms": "who", "transforms.who.type": "org.apache.kafka.connect.transforms.InsertField$Value",
-            "transforms.who.static.field": "from_connector", "transforms.who.static.value": str(number)})),
-            range(options.connectors)))
-    print(f"{options.connectors} connectors created in {time.monotonic() - begin:.1f} s by 4 clients: {percentiles(made)}; "
-          f"{cluster.busy} times told to try again")
+        made = list(
+            pool.map(
+                lambda number: timed(
+                    lambda: cluster.request(
+                        "PUT",
+                        f"/connectors/c{number}/config",
+                        {
+                            **config(options.tasks, options.rate, number),
+                            "transaction.boundary": "interval",
+                            "transaction.boundary.interval.ms": str(options.commit_ms),
+                            "transforms": "who",
+                            "transforms.who.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+                            "transforms.who.static.field": "from_connector",
+                            "transforms.who.static.value": str(number),
+                        },
+                    )
+                ),
+                range(options.connectors),
+            )
+        )
+    print(
+        f"{options.connectors} connectors created in {time.monotonic() - begin:.1f} s by 4 clients: {percentiles(made)}; "
+        f"{cluster.busy} times told to try again"
+    )
     print(f"all {tasks} tasks run {cluster.wait_running(tasks):.1f} s after the last was created")
     settle = time.monotonic()
     time.sleep(20)  # let it come to rest: what follows is a measurement
@@ -193,21 +247,40 @@ def run(cluster: Cluster, bootstrap: str, tasks: int, options: argparse.Namespac
     time.sleep(30)
     spent = sum(cpu_seconds(worker.pid) - was for worker, was in zip(cluster.workers, before, strict=True)) / 30
     full = cluster.memory()
-    print(f"memory {full:.0f} MiB: {(full - empty) * 1024 / tasks:.0f} KiB a task; CPU at this trickle {spent * 100:.0f} % of "
-          f"a core ({time.monotonic() - settle:.0f} s after the start)")
-    for path, count in (("/connectors", 50), ("/connectors/c1/status", 200), ("/connectors/c1", 200), ("/health", 200),
-                        ("/connectors?expand=status&expand=info", 10), ("/metrics", 5)):
+    print(
+        f"memory {full:.0f} MiB: {(full - empty) * 1024 / tasks:.0f} KiB a task; CPU at this trickle {spent * 100:.0f} % of "
+        f"a core ({time.monotonic() - settle:.0f} s after the start)"
+    )
+    for path, count in (
+        ("/connectors", 50),
+        ("/connectors/c1/status", 200),
+        ("/connectors/c1", 200),
+        ("/health", 200),
+        ("/connectors?expand=status&expand=info", 10),
+        ("/metrics", 5),
+    ):
         print(f"GET {path}: " + percentiles(timed(partial(fetch, cluster, path)) for _ in range(count)))
-    changed = [timed(partial(cluster.request, "PUT", f"/connectors/c{number}/config", {
-        **cluster.request("GET", f"/connectors/c{number}/config"), "keys": "11"})) for number in range(5)]
+    changed = [
+        timed(
+            partial(
+                cluster.request,
+                "PUT",
+                f"/connectors/c{number}/config",
+                {**cluster.request("GET", f"/connectors/c{number}/config"), "keys": "11"},
+            )
+        )
+        for number in range(5)
+    ]
     again = cluster.wait_running(tasks)
     print(f"PUT of a changed configuration: {percentiles(changed)}; all tasks run again after {again:.1f} s")
     placement(options.workers, options.connectors, options.tasks)
     victim = cluster.workers[-1]
     identity = victim.worker_id
     victim.kill()
-    print(f"kill -9 of a worker with a {1 / len(cluster.workers):.0%} share: all tasks run elsewhere after "
-          f"{cluster.wait_running(tasks, identity):.1f} s")
+    print(
+        f"kill -9 of a worker with a {1 / len(cluster.workers):.0%} share: all tasks run elsewhere after "
+        f"{cluster.wait_running(tasks, identity):.1f} s"
+    )
     victim.start()
     lines = _STARTED.findall(victim.service.log_path.read_text(encoding="utf-8"))
     print(f"a worker that starts reads the config topic and is ready for {lines[-1][1]} connectors in {lines[-1][0]} s")
@@ -222,8 +295,10 @@ def run(cluster: Cluster, bootstrap: str, tasks: int, options: argparse.Namespac
         cluster.request("PUT", f"/connectors/c{number}/stop")
     wait_until(lambda: not cluster.states(), 300, 1)
     records, repeated, lost = asyncio.run(read_all(bootstrap))
-    print(f"{records} records of {tasks} partitions: {len(repeated)} repeated {repeated[:9]}, {len(lost)} lost {lost[:9]}"
-          + ("" if options.at_least_once else " (exactly once, through the kill and the rolling restart)"))
+    print(
+        f"{records} records of {tasks} partitions: {len(repeated)} repeated {repeated[:9]}, {len(lost)} lost {lost[:9]}"
+        + ("" if options.at_least_once else " (exactly once, through the kill and the rolling restart)")
+    )
 
 
 def fetch(cluster: Cluster, path: str) -> None:
@@ -243,5 +318,7 @@ def placement(workers: int, connectors: int, tasks: int) -> None:
     middle = time.process_time()
     del alive[f"w{workers - 1}:8083"]
     place(wanted, alive, first.assigned, rebalance=True)
-    print(f"placement of {len(wanted)} units: {(middle - begin) * 1000:.0f} ms from nothing, "
-          f"{(time.process_time() - middle) * 1000:.0f} ms after the loss of a worker")
+    print(
+        f"placement of {len(wanted)} units: {(middle - begin) * 1000:.0f} ms from nothing, "
+        f"{(time.process_time() - middle) * 1000:.0f} ms after the loss of a worker"
+    )

@@ -3,6 +3,7 @@
 The Java connector is not beside it: its plugin is in no registry that this project uses. Its figure, measured once on the same
 kind of machine with 300,000 rows of ~107 bytes over 512 streams and JSON without schemas, is 160-216 us CPU per row.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -41,21 +42,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 JAVA_US = (160, 216)
-JSON = {"key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false",
-        "offset.flush.interval.ms": "10000"}
+JSON = {
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key.converter.schemas.enable": "false",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+    "offset.flush.interval.ms": "10000",
+}
 #: (vnodes, shards, nodes): streams are their product, groups vnodes x nodes.
 LAYOUTS = {512: (256, 2, 1), 8_192: (256, 8, 4), 73_728: (256, 72, 4)}
-_TABLE = ("(pk bigint, ck int, v text, n bigint, flag boolean, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true, 'ttl': 0}")
+_TABLE = (
+    "(pk bigint, ck int, v text, n bigint, flag boolean, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true, 'ttl': 0}"
+)
 
 
 def config(address: str, tables_read: str, tasks: int, **more: str) -> dict[str, str]:
     """A connector's properties."""
-    return {"connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector", "tasks.max": str(tasks),
-            "topic.prefix": f"b{secrets.token_hex(4)}", "scylla.cluster.ip.addresses": address,
-            "scylla.table.names": tables_read, "tombstones.on.delete": "false",
-            # The server's first generation, which is empty, is not part of what is measured.
-            "scylla.initial.lookback.ms": "540000", **more}
+    return {
+        "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector",
+        "tasks.max": str(tasks),
+        "topic.prefix": f"b{secrets.token_hex(4)}",
+        "scylla.cluster.ip.addresses": address,
+        "scylla.table.names": tables_read,
+        "tombstones.on.delete": "false",
+        # The server's first generation, which is empty, is not part of what is measured.
+        "scylla.initial.lookback.ms": "540000",
+        **more,
+    }
 
 
 @contextlib.contextmanager
@@ -79,8 +92,9 @@ def filled(client: Emulation, rows: int) -> str:
     return name
 
 
-async def _read_all(worker: MillraceWorker, bootstrap: str, properties: Mapping[str, str],
-                    rows: int) -> tuple[float, float, float]:
+async def _read_all(
+    worker: MillraceWorker, bootstrap: str, properties: Mapping[str, str], rows: int
+) -> tuple[float, float, float]:
     """Run a connector until all rows are in Kafka: (rows/s of the busiest stretch, CPU us/row, peak MiB)."""
     name, topic = properties["topic.prefix"], f"{properties['topic.prefix']}.{properties['scylla.table.names']}"
     async with topic_ends(bootstrap) as end:
@@ -99,24 +113,41 @@ async def _read_all(worker: MillraceWorker, bootstrap: str, properties: Mapping[
     return (rows - started) / max(done - first, 1e-9), used / rows * 1e6, peak / 2**20
 
 
-async def throughput(kafka: KafkaCluster, node: ScyllaEmulation, table: str, rows: int, runs: int, folder: Path,
-                     shapes: Sequence[tuple[int, int]]) -> None:
+async def throughput(
+    kafka: KafkaCluster,
+    node: ScyllaEmulation,
+    table: str,
+    rows: int,
+    runs: int,
+    folder: Path,
+    shapes: Sequence[tuple[int, int]],
+) -> None:
     """Whole workers, tasks x processes."""
-    print(f"\n{rows} rows, 512 streams, JSON without schemas, whole worker\n"
-          f"{'tasks x processes':20}{'rows/s':>30}{'CPU us/row':>26}{'peak MiB a process':>26}")
+    print(
+        f"\n{rows} rows, 512 streams, JSON without schemas, whole worker\n"
+        f"{'tasks x processes':20}{'rows/s':>30}{'CPU us/row':>26}{'peak MiB a process':>26}"
+    )
     single: list[float] = []
     for tasks, processes in shapes:
         figures = []
-        with MillraceWorker(folder / f"w{tasks}-{processes}", kafka.bootstrap, group=f"bench-{tasks}-{processes}",
-                            properties=JSON, processes=processes) as worker:
+        with MillraceWorker(
+            folder / f"w{tasks}-{processes}",
+            kafka.bootstrap,
+            group=f"bench-{tasks}-{processes}",
+            properties=JSON,
+            processes=processes,
+        ) as worker:
             for run in range(runs + 1):  # the first warms up and is not counted
                 found = await _read_all(worker, kafka.bootstrap, config(node.direct, table, tasks), rows)
                 if run:
                     figures.append(found)
         rates, cpus, peaks = zip(*figures, strict=True)
         single = single or list(rates)
-        print(f"{f'{tasks} x {processes}':20}{spread(rates, 0):>30}{spread(cpus):>26}{spread(peaks, 0):>26}"
-              f"   {statistics.median(rates) / statistics.median(single):.2f} x the first", flush=True)
+        print(
+            f"{f'{tasks} x {processes}':20}{spread(rates, 0):>30}{spread(cpus):>26}{spread(peaks, 0):>26}"
+            f"   {statistics.median(rates) / statistics.median(single):.2f} x the first",
+            flush=True,
+        )
 
 
 async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float | None) -> None:
@@ -134,8 +165,9 @@ async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float |
         pages = []
         cpu, state, seen = time.process_time(), None, 0
         while seen < rows:
-            page = await session.page(query, (), fetch_size=read_settings(parsed).fetch_size, state=state, consistency="ONE",
-                                      types=types)
+            page = await session.page(
+                query, (), fetch_size=read_settings(parsed).fetch_size, state=state, consistency="ONE", types=types
+            )
             pages.append(page.rows)
             seen += len(page.rows)
             state = page.state
@@ -153,7 +185,7 @@ async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float |
         for start in range(0, len(page_rows), 1000):  # about what is alive at one time in a task
             records: list[Any] = []
             began = time.process_time()
-            builder.feed(Run(partition, offset, page_rows[start:start + 1000], None, True), records, [])
+            builder.feed(Run(partition, offset, page_rows[start : start + 1000], None, True), records, [])
             built = time.process_time()
             key = converter.encoder("t", records[0].key_schema)
             value = converter.encoder("t", records[0].value_schema)
@@ -164,8 +196,11 @@ async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float |
             count += len(records)
     build, encode = build / count * 1e6, encode / count * 1e6
     left = f", the rest (produce, offsets, metrics, windows) {total_us - read - build - encode:.2f}" if total_us else ""
-    print(f"\nstages, CPU us/row over {count} rows ({size / count:.0f} bytes an event): "
-          f"read {read:.2f}, build {build:.2f}, encode {encode:.2f}{left}", flush=True)
+    print(
+        f"\nstages, CPU us/row over {count} rows ({size / count:.0f} bytes an event): "
+        f"read {read:.2f}, build {build:.2f}, encode {encode:.2f}{left}",
+        flush=True,
+    )
 
 
 def events_meta_types() -> tuple[Any, ...]:
@@ -179,11 +214,14 @@ def metric(worker: MillraceWorker, name: str) -> float:
     """Sum of a metric of the worker over its labels."""
     _, text = worker.request("GET", "/metrics")
     lines = str(text).splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " ", f"millrace_{name}")))
+    return sum(
+        float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " ", f"millrace_{name}"))
+    )
 
 
-async def rest(kafka: KafkaCluster, node: ScyllaEmulation, client: Emulation, streams: int, folder: Path,
-               seconds: float) -> None:
+async def rest(
+    kafka: KafkaCluster, node: ScyllaEmulation, client: Emulation, streams: int, folder: Path, seconds: float
+) -> None:
     """Queries/s, CPU and latency of a table that gets ten changes a second; seconds until the first event."""
     name = f"bench.t{secrets.token_hex(4)}"
     client.create_table(f"CREATE TABLE {name} {_TABLE}")
@@ -199,8 +237,9 @@ async def rest(kafka: KafkaCluster, node: ScyllaEmulation, client: Emulation, st
             writer.apply(Insert(name, {"pk": number, "ck": 1, "v": "x", "n": number}))
         writer.close()
 
-    with MillraceWorker(folder / f"rest-{streams}", kafka.bootstrap, group=f"rest-{streams}", properties=JSON,
-                        processes=1) as worker:
+    with MillraceWorker(
+        folder / f"rest-{streams}", kafka.bootstrap, group=f"rest-{streams}", properties=JSON, processes=1
+    ) as worker:
         thread = threading.Thread(target=write, daemon=True)
         thread.start()
         created = time.monotonic()
@@ -215,8 +254,9 @@ async def rest(kafka: KafkaCluster, node: ScyllaEmulation, client: Emulation, st
         latencies = []
         while time.monotonic() - began < seconds:
             for records in (await consumer.getmany(timeout_ms=500)).values():
-                latencies += [record.timestamp / 1000 - orjson.loads(record.value)["source"]["ts_us"] / 1e6
-                              for record in records]
+                latencies += [
+                    record.timestamp / 1000 - orjson.loads(record.value)["source"]["ts_us"] / 1e6 for record in records
+                ]
         took = time.monotonic() - began
         queries = (await asyncio.to_thread(metric, worker, "scylla_queries_total") - queries) / took
         cpu = (cpu_seconds(worker.pid) - cpu) / took
@@ -224,9 +264,11 @@ async def rest(kafka: KafkaCluster, node: ScyllaEmulation, client: Emulation, st
         stop.set()
         thread.join()
     middle = statistics.quantiles(latencies, n=100)
-    print(f"{streams:>7} streams at rest: first event after {first:.1f} s, {queries:.1f} queries/s, "
-          f"{cpu * 100:.1f} % of a core, latency p50 {middle[49]:.2f} s, p99 {middle[98]:.2f} s ({len(latencies)} changes)",
-          flush=True)
+    print(
+        f"{streams:>7} streams at rest: first event after {first:.1f} s, {queries:.1f} queries/s, "
+        f"{cpu * 100:.1f} % of a core, latency p50 {middle[49]:.2f} s, p99 {middle[98]:.2f} s ({len(latencies)} changes)",
+        flush=True,
+    )
 
 
 async def _run(options: argparse.Namespace, folder: Path) -> None:
@@ -235,10 +277,19 @@ async def _run(options: argparse.Namespace, folder: Path) -> None:
             if "throughput" in options.parts:
                 table = filled(client, options.rows)
                 shapes = [shape.split("x") for shape in options.shapes]
-                await throughput(kafka, node, table, options.rows, options.runs, folder,
-                                 [(int(tasks), int(processes)) for tasks, processes in shapes])
+                await throughput(
+                    kafka,
+                    node,
+                    table,
+                    options.rows,
+                    options.runs,
+                    folder,
+                    [(int(tasks), int(processes)) for tasks, processes in shapes],
+                )
             if "stages" in options.parts:
-                await stages(node, filled(client, min(options.rows, 100_000)), min(options.rows, 100_000), options.total)
+                await stages(
+                    node, filled(client, min(options.rows, 100_000)), min(options.rows, 100_000), options.total
+                )
             if "flat" in options.parts:
                 print("\nflatness, 1 task, 1 process")
                 for rows in options.sizes:
@@ -254,13 +305,19 @@ async def _run(options: argparse.Namespace, folder: Path) -> None:
                     await rest(kafka, node, client, streams, folder, options.seconds)
 
 
-async def _flat(kafka: KafkaCluster, node: ScyllaEmulation, client: Emulation, streams: int, rows: int, folder: Path) -> None:
+async def _flat(
+    kafka: KafkaCluster, node: ScyllaEmulation, client: Emulation, streams: int, rows: int, folder: Path
+) -> None:
     table = filled(client, rows)
-    with MillraceWorker(folder / f"flat-{streams}-{rows}", kafka.bootstrap, group=f"flat-{streams}-{rows}", properties=JSON,
-                        processes=1) as worker:
+    with MillraceWorker(
+        folder / f"flat-{streams}-{rows}", kafka.bootstrap, group=f"flat-{streams}-{rows}", properties=JSON, processes=1
+    ) as worker:
         rate, cpu, peak = await _read_all(worker, kafka.bootstrap, config(node.direct, table, 1), rows)
-    print(f"{rows:>9} rows, {streams:>6} streams: {cpu:.2f} CPU us/row, {rate:.0f} rows/s, peak {peak:.0f} MiB "
-          "(start and warm-up included)", flush=True)
+    print(
+        f"{rows:>9} rows, {streams:>6} streams: {cpu:.2f} CPU us/row, {rate:.0f} rows/s, peak {peak:.0f} MiB "
+        "(start and warm-up included)",
+        flush=True,
+    )
 
 
 def main(argv: list[str]) -> int:
@@ -268,16 +325,24 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="millrace bench scylla", description=__doc__)
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--shapes", nargs="*", default=["1x1", "2x2", "4x2", "2x1"], help="tasks x processes, for throughput")
+    parser.add_argument(
+        "--shapes", nargs="*", default=["1x1", "2x2", "4x2", "2x1"], help="tasks x processes, for throughput"
+    )
     parser.add_argument("--sizes", type=int, nargs="*", default=[30_000, 300_000, 3_000_000], help="rows, for flatness")
     parser.add_argument("--streams", type=int, nargs="*", default=[73_728], choices=list(LAYOUTS), help="beside 512")
     parser.add_argument("--seconds", type=float, default=30, help="how long to look at a connector at rest")
     parser.add_argument("--total", type=float, help="CPU us/row of the whole worker, to print what the stages leave")
-    parser.add_argument("--parts", nargs="*", default=["throughput", "stages", "flat", "rest"],
-                        choices=["throughput", "stages", "flat", "rest"])
+    parser.add_argument(
+        "--parts",
+        nargs="*",
+        default=["throughput", "stages", "flat", "rest"],
+        choices=["throughput", "stages", "flat", "rest"],
+    )
     options = parser.parse_args(argv)
     print(environment())
-    print(f"reference: the Java connector took {JAVA_US[0]}-{JAVA_US[1]} us CPU per row (measured before, not in this run)")
+    print(
+        f"reference: the Java connector took {JAVA_US[0]}-{JAVA_US[1]} us CPU per row (measured before, not in this run)"
+    )
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         uvloop.run(_run(options, Path(name)))
     return 0

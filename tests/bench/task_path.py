@@ -1,4 +1,5 @@
 """The whole path of one task in one process: source -> converter -> Kafka -> offsets; CPU per row, and where it goes."""
+
 from __future__ import annotations
 
 import argparse
@@ -84,19 +85,30 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
     """One run; returns figures by name, times in microseconds per row."""
     name = f"bench-{secrets.token_hex(4)}"
     properties = {
-        "bootstrap.servers": arguments.bootstrap, "group.id": name, "offset.storage.topic": f"offsets-{name}",
-        "offset.flush.interval.ms": "1000", "key.converter": _STRING,
+        "bootstrap.servers": arguments.bootstrap,
+        "group.id": name,
+        "offset.storage.topic": f"offsets-{name}",
+        "offset.flush.interval.ms": "1000",
+        "key.converter": _STRING,
         "value.converter": _STRING if arguments.converter == "string" else _JSON,
         "value.converter.schemas.enable": "true" if arguments.converter == "json-schema" else "false",
-        **dict(item.split("=", 1) for item in arguments.worker or ())}
-    await ensure_internal_topic({"bootstrap_servers": arguments.bootstrap}, internal_topic(
-        "offset", properties, name=properties["offset.storage.topic"], partitions=1, replication_factor=1))
+        **dict(item.split("=", 1) for item in arguments.worker or ()),
+    }
+    await ensure_internal_topic(
+        {"bootstrap_servers": arguments.bootstrap},
+        internal_topic(
+            "offset", properties, name=properties["offset.storage.topic"], partitions=1, replication_factor=1
+        ),
+    )
     control = Control()
     host = Host(control)
     await host.handle(Init("bench:0", 0, properties, {}, "bench"))
     task = TaskId(name, 0)
-    config = {"name": name, **task_config(arguments.source, name, arguments.rows, arguments.bytes, folder),
-              **dict(item.split("=", 1) for item in arguments.option or ())}
+    config = {
+        "name": name,
+        **task_config(arguments.source, name, arguments.rows, arguments.bytes, folder),
+        **dict(item.split("=", 1) for item in arguments.option or ()),
+    }
     await host.handle(StartConnector(name, config, 1))
     while control.task_config is None:
         await asyncio.sleep(0.001)
@@ -121,9 +133,15 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
         profile.dump_stats(arguments.profile)
     stats = session.stats
     rows = arguments.rows
-    figures = {"rows/s": rows / wall, "CPU us/row": cpu / rows * 1e6, "poll": stats.poll_s / rows * 1e6,
-               "transform": stats.transform_s / rows * 1e6, "convert": stats.convert_s / rows * 1e6,
-               "append": session.append_s / rows * 1e6, "batches": session.producer.acked_batches}
+    figures = {
+        "rows/s": rows / wall,
+        "CPU us/row": cpu / rows * 1e6,
+        "poll": stats.poll_s / rows * 1e6,
+        "transform": stats.transform_s / rows * 1e6,
+        "convert": stats.convert_s / rows * 1e6,
+        "append": session.append_s / rows * 1e6,
+        "batches": session.producer.acked_batches,
+    }
     await host.handle(StopTask(task, 5))
     await host.close(5)
     return figures
@@ -151,8 +169,10 @@ def main(argv: list[str]) -> int:
     print(f"{options.source}, {options.converter}, {options.rows} rows of {options.bytes} bytes")
     for name in results[0]:
         print(f"{name:>12} {spread([result[name] for result in results], 0 if name in {'rows/s', 'batches'} else 2)}")
-    print("CPU is this process's, user and system, all threads. Stages are wall time in microseconds per row; what is left of "
-          "the CPU is aiokafka and the event loop. Reading that waits in a thread overlaps with other stages.")
+    print(
+        "CPU is this process's, user and system, all threads. Stages are wall time in microseconds per row; what is left of "
+        "the CPU is aiokafka and the event loop. Reading that waits in a thread overlaps with other stages."
+    )
     return 0
 
 

@@ -1,4 +1,5 @@
 """Cost of many connectors with one task each on two workers: memory, idle CPU, REST latency; Kafka Connect beside Millrace."""
+
 from __future__ import annotations
 
 import argparse
@@ -21,8 +22,12 @@ def measure(who: str, workers: list[JavaConnect] | list[MillraceWorker], source:
     first = workers[0]
 
     def create(number: int) -> None:
-        config = {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "tasks.max": "1",
-                  "file": str(source), "topic": "thousand"}
+        config = {
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+            "tasks.max": "1",
+            "file": str(source),
+            "topic": "thousand",
+        }
         deadline = time.monotonic() + 300
         while True:
             status, body = first.request("PUT", f"/connectors/c{number}/config", config, timeout=120)
@@ -58,8 +63,10 @@ def measure(who: str, workers: list[JavaConnect] | list[MillraceWorker], source:
             begin = time.monotonic()
             first.request("GET", path, timeout=120)
             latencies.setdefault(path, []).append((time.monotonic() - begin) * 1000)
-    print(f"{who:14} created in {created:.1f} s, all running after {running:.1f} s; "
-          f"memory {memory:.0f} MiB; idle CPU {idle * 100:.1f} % of a core")
+    print(
+        f"{who:14} created in {created:.1f} s, all running after {running:.1f} s; "
+        f"memory {memory:.0f} MiB; idle CPU {idle * 100:.1f} % of a core"
+    )
     for path, values in latencies.items():
         print(f"{'':14} GET {path}: median {statistics.median(values):.1f} ms, max {max(values):.1f} ms")
 
@@ -71,7 +78,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--no-peer", action="store_true", help="leave Kafka Connect out")
     options = parser.parse_args(argv)
     print(environment())
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, KafkaCluster(Path(name) / "kafka", port=None) as kafka:
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
+        KafkaCluster(Path(name) / "kafka", port=None) as kafka,
+    ):
         folder = Path(name)
         source = folder / "lines.txt"
         source.write_text("one\n", encoding="ascii")
@@ -82,8 +92,10 @@ def main(argv: list[str]) -> int:
             for worker in ours:
                 worker.stop()
         if not options.no_peer:
-            java = [JavaConnect(folder / f"java-{number}", kafka.bootstrap, group="java-thousand", heap=Heap(512, 3072))
-                    for number in (0, 1)]
+            java = [
+                JavaConnect(folder / f"java-{number}", kafka.bootstrap, group="java-thousand", heap=Heap(512, 3072))
+                for number in (0, 1)
+            ]
             try:
                 measure("Kafka Connect", [worker.start() for worker in java], source, options.connectors)
             finally:

@@ -5,6 +5,7 @@ worker hands records over (``Pipeline.apply_many``). Where something is remember
 are all different; Java remembers nothing there. Java's part is left out with ``--no-java``; names given as arguments choose
 lines.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -55,30 +56,67 @@ def _field(name: str, kind: str, /, **more: Any) -> Json:
     return {"type": kind, "optional": True, "field": name, **more}
 
 
-_INNER: Final = {"type": "struct", "optional": True, "name": "Address", "fields": [
-    _field("street", "string"), _field("city", "string"), _field("zip", "int32")]}
-_ROW: Final[Json] = {"type": "struct", "optional": False, "name": "shop.Customer", "fields": [
-    _field("id", "int64"), _field("quantity", "int32"), _field("name", "string"), _field("mail", "string"),
-    _field("price", "double"), _field("active", "boolean"), _field("note", "string", default="none"),
-    _field("created", "int64", name=_DATA + "Timestamp", version=1), _field("text", "string"), {**_INNER, "field": "address"}]}
-_VALUE: Final = {"id": 123456789012, "quantity": 42, "name": "customer name here", "mail": "first.last@example.com",
-                 "price": 12.5, "active": True, "note": None, "created": 1732180000123, "text": "2024-11-21 09:06:40",
-                 "address": {"street": "Long Street 1", "city": "Zürich", "zip": 8001}}
+_INNER: Final = {
+    "type": "struct",
+    "optional": True,
+    "name": "Address",
+    "fields": [_field("street", "string"), _field("city", "string"), _field("zip", "int32")],
+}
+_ROW: Final[Json] = {
+    "type": "struct",
+    "optional": False,
+    "name": "shop.Customer",
+    "fields": [
+        _field("id", "int64"),
+        _field("quantity", "int32"),
+        _field("name", "string"),
+        _field("mail", "string"),
+        _field("price", "double"),
+        _field("active", "boolean"),
+        _field("note", "string", default="none"),
+        _field("created", "int64", name=_DATA + "Timestamp", version=1),
+        _field("text", "string"),
+        {**_INNER, "field": "address"},
+    ],
+}
+_VALUE: Final = {
+    "id": 123456789012,
+    "quantity": 42,
+    "name": "customer name here",
+    "mail": "first.last@example.com",
+    "price": 12.5,
+    "active": True,
+    "note": None,
+    "created": 1732180000123,
+    "text": "2024-11-21 09:06:40",
+    "address": {"street": "Long Street 1", "city": "Zürich", "zip": 8001},
+}
 
 
 def record(schema: Json | None = None, payload: Any = None) -> Json:
     """A record with that value (a row of ten fields if none is given), a key and two headers."""
     value = {"schema": schema, "payload": payload} if payload is not None else {"schema": _ROW, "payload": _VALUE}
     text = {"type": "string", "optional": False}
-    return {"topic": "shop.customers", "partition": None, "timestamp": 1732180000456, "value": value,
-            "key": {"schema": {"type": "struct", "optional": False, "name": "Key", "fields": [_field("id", "int64")]},
-                    "payload": {"id": 123456789012}},
-            "headers": [{"key": name, "value": {"schema": text, "payload": "1"}} for name in ("trace", "tenant")]}
+    return {
+        "topic": "shop.customers",
+        "partition": None,
+        "timestamp": 1732180000456,
+        "value": value,
+        "key": {
+            "schema": {"type": "struct", "optional": False, "name": "Key", "fields": [_field("id", "int64")]},
+            "payload": {"id": 123456789012},
+        },
+        "headers": [{"key": name, "value": {"schema": text, "payload": "1"}} for name in ("trace", "tenant")],
+    }
 
 
 def chain(kind: str, options: Json) -> Json:
     """The properties of one transform."""
-    return {"transforms": "t", "transforms.t.type": kind, **{f"transforms.t.{name}": value for name, value in options.items()}}
+    return {
+        "transforms": "t",
+        "transforms.t.type": kind,
+        **{f"transforms.t.{name}": value for name, value in options.items()},
+    }
 
 
 def _lines() -> list[Line]:
@@ -92,13 +130,19 @@ def _lines() -> list[Line]:
         ("Flatten$Value", {"delimiter": "_"}),
         ("HeaderFrom$Value", {"fields": "id,name", "headers": "a,b", "operation": "move"}),
         ("HoistField$Value", {"field": "row"}),
-        ("InsertField$Value", {"topic.field": "topic", "timestamp.field": "ts", "static.field": "site", "static.value": "eu"}),
+        (
+            "InsertField$Value",
+            {"topic.field": "topic", "timestamp.field": "ts", "static.field": "site", "static.value": "eu"},
+        ),
         ("InsertHeader", {"header": "site", "value.literal": "eu-1"}),
         ("MaskField$Value", {"fields": "name,mail"}),
         ("RegexRouter", {"regex": r"shop\.(.*)", "replacement": "lake.$1"}),
         ("ReplaceField$Value", {"exclude": "mail", "renames": "id:user_id"}),
         ("SetSchemaMetadata$Value", {"schema.name": "renamed", "schema.version": "2"}),
-        ("TimestampConverter$Value", {"field": "created", "target.type": "string", "format": "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"}),
+        (
+            "TimestampConverter$Value",
+            {"field": "created", "target.type": "string", "format": "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"},
+        ),
         ("TimestampConverter$Value", {"field": "text", "target.type": "Timestamp", "format": "yyyy-MM-dd HH:mm:ss"}),
         ("TimestampConverter$Value", {"field": "created", "target.type": "unix", "unix.precision": "microseconds"}),
         ("TimestampRouter", {}),
@@ -113,10 +157,17 @@ def _lines() -> list[Line]:
             lines.append(Line(f"{kind}, schemaless", chain(KAFKA + kind, options), plain))
     guarded = chain(KAFKA + "InsertHeader", {"header": "site", "value.literal": "eu-1"})
     predicates: tuple[tuple[str, Json], ...] = (
-        ("TopicNameMatches", {"pattern": r"shop\..*"}), ("HasHeaderKey", {"name": "tenant"}), ("RecordIsTombstone", {}))
+        ("TopicNameMatches", {"pattern": r"shop\..*"}),
+        ("HasHeaderKey", {"name": "tenant"}),
+        ("RecordIsTombstone", {}),
+    )
     for kind, options in predicates:
-        own = {"transforms.t.predicate": "p", "predicates": "p", "predicates.p.type": f"{KAFKA}predicates.{kind}",
-               **{f"predicates.p.{name}": value for name, value in options.items()}}
+        own = {
+            "transforms.t.predicate": "p",
+            "predicates": "p",
+            "predicates.p.type": f"{KAFKA}predicates.{kind}",
+            **{f"predicates.p.{name}": value for name, value in options.items()},
+        }
         lines.append(Line(f"InsertHeader if {kind}", guarded | own, record()))
     return lines
 

@@ -1,4 +1,5 @@
 """A writer to a Cassandra table in a thread of its own, and the comparison of the table with what is in Kafka."""
+
 # ruff: noqa: S608 - names of tables are our own
 from __future__ import annotations
 
@@ -71,13 +72,20 @@ class CassandraLoad:
         """Make the table, with rows that only a backfill knows once their segments are gone. Blocks."""
         columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         with self.session() as session:
-            session.execute(f"CREATE KEYSPACE {self.keyspace} WITH replication = "
-                            "{'class': 'SimpleStrategy', 'replication_factor': 1}")
-            session.execute(f"CREATE TABLE {self.table} (pk int, ck int, {columns}, s text static, PRIMARY KEY (pk, ck)) "
-                            "WITH cdc = false")
+            session.execute(
+                f"CREATE KEYSPACE {self.keyspace} WITH replication = "
+                "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+            )
+            session.execute(
+                f"CREATE TABLE {self.table} (pk int, ck int, {columns}, s text static, PRIMARY KEY (pk, ck)) "
+                "WITH cdc = false"
+            )
             insert = session.prepare(f"INSERT INTO {self.table} (pk, ck, v, m) VALUES (?, ?, ?, ?)")
-            execute_concurrent_with_args(session, insert, [
-                (1000 + number // 10, number % 10, f"old {number}", {"k": number}) for number in range(rows)])
+            execute_concurrent_with_args(
+                session,
+                insert,
+                [(1000 + number // 10, number % 10, f"old {number}", {"k": number}) for number in range(rows)],
+            )
             session.execute(f"ALTER TABLE {self.table} WITH cdc = true")
 
     def start(self) -> None:
@@ -122,18 +130,21 @@ class CassandraLoad:
         key, row = chance.randrange(_PARTITIONS), chance.randrange(_ROWS)
         where = f"WHERE pk = {key} AND ck = {row}"
         number, padding = chance.randrange(1 << 30), "x" * chance.choice((10, 100, 30_000))
-        return chance.choice((
-            f"INSERT INTO {self.table} (pk, ck, v, n) VALUES ({key}, {row}, '{number}{padding}', {number})",
-            f"INSERT INTO {self.table} (pk, ck, v, n) VALUES ({key}, {row}, '{number}{padding}', {number})",
-            f"UPDATE {self.table} SET n = {number}, m['{chance.choice('abc')}'] = {row} {where}",
-            f"UPDATE {self.table} SET m = {{'z': {number}}} {where}",
-            f"UPDATE {self.table} SET s = '{number}' WHERE pk = {key}",
-            f"DELETE v FROM {self.table} {where}",
-            f"DELETE FROM {self.table} {where}",
-            f"DELETE FROM {self.table} WHERE pk = {key} AND ck > {row}",
-            f"DELETE FROM {self.table} WHERE pk = {key}" if chance.random() < 0.2 else
-            f"INSERT INTO {self.table} (pk, ck) VALUES ({key}, {row})",
-        ))
+        return chance.choice(
+            (
+                f"INSERT INTO {self.table} (pk, ck, v, n) VALUES ({key}, {row}, '{number}{padding}', {number})",
+                f"INSERT INTO {self.table} (pk, ck, v, n) VALUES ({key}, {row}, '{number}{padding}', {number})",
+                f"UPDATE {self.table} SET n = {number}, m['{chance.choice('abc')}'] = {row} {where}",
+                f"UPDATE {self.table} SET m = {{'z': {number}}} {where}",
+                f"UPDATE {self.table} SET s = '{number}' WHERE pk = {key}",
+                f"DELETE v FROM {self.table} {where}",
+                f"DELETE FROM {self.table} {where}",
+                f"DELETE FROM {self.table} WHERE pk = {key} AND ck > {row}",
+                f"DELETE FROM {self.table} WHERE pk = {key}"
+                if chance.random() < 0.2
+                else f"INSERT INTO {self.table} (pk, ck) VALUES ({key}, {row})",
+            )
+        )
 
 
 class _Closing:
@@ -170,5 +181,10 @@ def folded(found: list[PartitionUpdate]) -> dict[str, Any]:
             state = partition.rows[repr((row["ck"],))][1]
             written = next((cell.stamp.write_time for cell in state.cells.values() if cell.column == "v"), None)
             elements = {literal_eval(each): value for each, value in (row.get("m") or {}).items()}
-            shown[name][1][row["ck"]] = (row.get("v"), row.get("n"), elements, None if row.get("v") is None else written)
+            shown[name][1][row["ck"]] = (
+                row.get("v"),
+                row.get("n"),
+                elements,
+                None if row.get("v") is None else written,
+            )
     return shown

@@ -18,11 +18,16 @@ from tests.support.eventually import eventually
 
 #: Shorter than the defaults, so that the tests are; the tests' brokers allow it (conftest).
 FAST = {
-    "session.timeout.ms": "4000", "heartbeat.interval.ms": "500", "offset.flush.interval.ms": "300",
-    "task.host.stuck.ms": "2500", "task.host.restart.backoff.ms": "200", "task.shutdown.graceful.timeout.ms": "2000",
+    "session.timeout.ms": "4000",
+    "heartbeat.interval.ms": "500",
+    "offset.flush.interval.ms": "300",
+    "task.host.stuck.ms": "2500",
+    "task.host.restart.backoff.ms": "200",
+    "task.shutdown.graceful.timeout.ms": "2000",
     # Hosts are killed here through no fault of their tasks.
     "task.host.crash.limit": "1000",
-    "key.converter": "org.apache.kafka.connect.storage.StringConverter", "value.converter.schemas.enable": "false",
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter.schemas.enable": "false",
 }
 #: Seconds that anything a test waits for may take on a busy machine; no test measures against it.
 PATIENCE = 60.0
@@ -76,8 +81,13 @@ class Cluster:
         """Start one more worker."""
         support = "enabled" if self.exactly_once else "disabled"
         worker = MillraceWorker(
-            self.folder / f"worker-{len(self.workers)}", bootstrap or self.bootstrap, group=self.group, processes=processes,
-            replication=self.replication, properties={**FAST, "exactly.once.source.support": support, **self.properties})
+            self.folder / f"worker-{len(self.workers)}",
+            bootstrap or self.bootstrap,
+            group=self.group,
+            processes=processes,
+            replication=self.replication,
+            properties={**FAST, "exactly.once.source.support": support, **self.properties},
+        )
         self.workers.append(worker)
         worker.service.launch()
         if wait:
@@ -101,9 +111,12 @@ class Cluster:
 
     def until_complete(self) -> None:
         """Wait until every running worker sees exactly the running ones, and is well."""
+
         def complete() -> bool:
-            return all(self.members(worker) == self.ids and worker.request("GET", "/health")[0] == 200
-                       for worker in self.running)
+            return all(
+                self.members(worker) == self.ids and worker.request("GET", "/health")[0] == 200
+                for worker in self.running
+            )
 
         self.until(complete, "the workers have found each other")
 
@@ -139,6 +152,7 @@ class Cluster:
 
     def leader(self) -> MillraceWorker:
         """The worker that leads, once all running ones agree on it."""
+
         def leading() -> set[str]:
             return {self._view(worker)[1] for worker in self.running}
 
@@ -188,15 +202,18 @@ class Cluster:
 
     def until_running(self, load: Load, on: set[str] | None = None, by: MillraceWorker | None = None) -> None:
         """Wait until all tasks of a load run, only on these workers if given."""
+
         def run() -> bool:
             tasks = self.tasks(load.name, by)
             return len(tasks) == load.tasks and all(
-                task.state == "RUNNING" and (on is None or task.worker in on) for task in tasks.values())
+                task.state == "RUNNING" and (on is None or task.worker in on) for task in tasks.values()
+            )
 
         self.until(run, f"the tasks of {load.name} run")
 
     def until_settled(self, load: Load) -> None:
         """Wait until every worker says of every task that it runs where it was placed: no late status hides a newer one."""
+
         def settled() -> bool:
             status, body = self.ask("GET", f"/connectors/{load.name}/explain")
             if status != 200:
@@ -245,8 +262,15 @@ class Cluster:
             if unit == key or (unit != name and unit.rpartition("-")[0] != name):
                 continue
             value = json.loads(each.value) if each.value else {}
-            events.append(Event(unit, value.get("state", "GONE"), value.get("worker_id", ""), value.get("generation", -1),
-                                value.get("trace") or ""))
+            events.append(
+                Event(
+                    unit,
+                    value.get("state", "GONE"),
+                    value.get("worker_id", ""),
+                    value.get("generation", -1),
+                    value.get("trace") or "",
+                )
+            )
         # A unit's records are in one partition of the topic; the order between partitions is by chance.
         return sorted(events, key=lambda event: event.unit)
 
@@ -260,11 +284,14 @@ class Cluster:
 
     def until_config(self, load: Load, name: str, value: str, by: MillraceWorker) -> None:
         """Wait until a worker knows a connector's property by this value."""
-        self.until(lambda: self.ask("GET", f"/connectors/{load.name}/config", by=by)[1].get(name) == value,
-                   f"{by.worker_id} knows that {name} of {load.name} is {value!r}")
+        self.until(
+            lambda: self.ask("GET", f"/connectors/{load.name}/config", by=by)[1].get(name) == value,
+            f"{by.worker_id} knows that {name} of {load.name} is {value!r}",
+        )
 
     def until_tasks(self, load: Load, count: int) -> None:
         """Wait until a connector has so many tasks; with -1, until it is gone."""
+
         def has() -> bool:
             status, _ = self.ask("GET", f"/connectors/{load.name}")
             return status == 404 if count < 0 else len(self.tasks(load.name)) == count
@@ -283,9 +310,11 @@ class Cluster:
         Raises:
             AssertionError: with what was awaited and the ends of the workers' logs.
         """
+
         def logs() -> str:
-            return "\n".join(f"--- {worker.worker_id} ({worker.log_path})\n{worker.service.log_tail(25)}"
-                             for worker in self.workers)
+            return "\n".join(
+                f"--- {worker.worker_id} ({worker.log_path})\n{worker.service.log_tail(25)}" for worker in self.workers
+            )
 
         eventually(condition, what, patience, every=0.05, detail=logs, ignore=(OSError,))
 

@@ -58,18 +58,26 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedKafka]:
         "advertised.listeners": ",".join([*listeners, f"PROXIED://{LOOPBACK}:{proxy.port}"]),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (*names, "PROXIED", "CONTROLLER")),
     }
-    with KafkaCluster(tmp_path_factory.mktemp("kafka"), port=None, ports=[Ports(client, between, controller)],
-                      properties=properties, jvm_options=FAST_START, say=say) as cluster:
+    with KafkaCluster(
+        tmp_path_factory.mktemp("kafka"),
+        port=None,
+        ports=[Ports(client, between, controller)],
+        properties=properties,
+        jvm_options=FAST_START,
+        say=say,
+    ) as cluster:
         yield ProxiedKafka(cluster, proxy)
         proxy.close()
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["at_least_once", "exactly_once"])
-def shared_pair(request: pytest.FixtureRequest, broker: ProxiedKafka,
-                tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def shared_pair(
+    request: pytest.FixtureRequest, broker: ProxiedKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
     """Two workers for all tests of one guarantee."""
-    made = Cluster(tmp_path_factory.mktemp("pair"), broker.bootstrap, f"pair-{secrets.token_hex(4)}",
-                   exactly_once=request.param)
+    made = Cluster(
+        tmp_path_factory.mktemp("pair"), broker.bootstrap, f"pair-{secrets.token_hex(4)}", exactly_once=request.param
+    )
     try:
         yield made.start(2)
     finally:

@@ -40,9 +40,14 @@ class Load:
         """The connector's configuration; the topic gets two partitions."""
         return {
             "connector.class": "connectors.datagen.connector.DatagenConnector",
-            "tasks.max": str(self.tasks), "topic": self.topic, "records": str(self.records), "rate": str(self.rate),
-            "partitions": str(self.partitions), "seed": str(self.seed),
-            "topic.creation.default.partitions": "2", "topic.creation.default.replication.factor": str(self.replication),
+            "tasks.max": str(self.tasks),
+            "topic": self.topic,
+            "records": str(self.records),
+            "rate": str(self.rate),
+            "partitions": str(self.partitions),
+            "seed": str(self.seed),
+            "topic.creation.default.partitions": "2",
+            "topic.creation.default.replication.factor": str(self.replication),
             **self.options,
         }
 
@@ -78,7 +83,9 @@ def compare(found: Sequence[Read], load: Load, *, exactly_once: bool) -> int:
         key, expected = record(load.seed, partition, number)
         assert value == expected, f"{where} has other content: {value} instead of {expected}"
         assert each.key == key.encode(), f"{where} has the key {each.key!r} instead of {key!r}"
-        assert homes.setdefault(each.key, each.partition) == each.partition, f"{where}: its key was in another partition before"
+        assert homes.setdefault(each.key, each.partition) == each.partition, (
+            f"{where}: its key was in another partition before"
+        )
         if not times[partition][number]:
             before = last[each.partition, partition]
             assert number > before, f"{where} first appears behind {before}: the order of the source is broken"
@@ -89,7 +96,12 @@ def compare(found: Sequence[Read], load: Load, *, exactly_once: bool) -> int:
         assert not lost, f"source partition {partition} lost {len(lost)} of {count} records: {_ranges(lost)}"
         invented = sorted(times[partition].keys() - set(range(count)))
         assert not invented, f"source partition {partition} has records that nobody gave: {_ranges(invented)}"
-    twice = {(partition, number): count for partition, seen in enumerate(times) for number, count in seen.items() if count > 1}
+    twice = {
+        (partition, number): count
+        for partition, seen in enumerate(times)
+        for number, count in seen.items()
+        if count > 1
+    }
     assert not (exactly_once and twice), f"{len(twice)} records are there more than once: {sorted(twice.items())[:10]}"
     return len(twice)
 

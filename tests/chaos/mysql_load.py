@@ -1,4 +1,5 @@
 """Writers to MySQL tables in threads of their own, and the comparison of the tables with what is in Kafka."""
+
 from __future__ import annotations
 
 import json
@@ -57,8 +58,16 @@ class MySqlLoad:
 
     def connect(self) -> pymysql.Connection[Any]:
         """A connection to the server that is written to. Blocks."""
-        return pymysql.connect(host="127.0.0.1", port=self.ports(), user=self.user[0], password=self.user[1], autocommit=False,
-                               connect_timeout=5, read_timeout=20, write_timeout=20)
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=self.ports(),
+            user=self.user[0],
+            password=self.user[1],
+            autocommit=False,
+            connect_timeout=5,
+            read_timeout=20,
+            write_timeout=20,
+        )
 
     def create(self, rows: int = 2000) -> None:
         """Make the tables, with rows in them. Blocks."""
@@ -69,8 +78,10 @@ class MySqlLoad:
             for name, (columns, _) in TABLES.items():
                 cursor.execute(f"CREATE TABLE {name} ({columns})")
             for first in range(0, rows, 500):
-                cursor.execute("INSERT INTO a VALUES " + ", ".join(f"({-number}, {number}, 'first')"
-                                                                   for number in range(first + 1, first + 501)))
+                cursor.execute(
+                    "INSERT INTO a VALUES "
+                    + ", ".join(f"({-number}, {number}, 'first')" for number in range(first + 1, first + 501))
+                )
             for number in range(_KEYS // 2):
                 self._change(cursor, chance, number)
             connection.commit()
@@ -116,7 +127,9 @@ class MySqlLoad:
         except BaseException as error:  # noqa: BLE001 - told by ``stop``
             self.failure = error
 
-    def _transaction(self, connection: pymysql.Connection[Any], cursor: Any, chance: random.Random, number: int) -> None:
+    def _transaction(
+        self, connection: pymysql.Connection[Any], cursor: Any, chance: random.Random, number: int
+    ) -> None:
         if self.ddl and number == 0 and chance.random() < 0.004 and self._columns < 4:
             self._columns += 1
             cursor.execute(f"ALTER TABLE {chance.choice('ac')} ADD COLUMN n{self._columns} INT DEFAULT {self._columns}")
@@ -139,7 +152,9 @@ class MySqlLoad:
         value, far = chance.randrange(1 << 30), key * _STEP
         draw = chance.randrange(9)
         if draw <= 1:
-            cursor.execute("INSERT INTO a (id, v, t) VALUES (%s, %s, 'x') ON DUPLICATE KEY UPDATE v = %s", (far, value, value))
+            cursor.execute(
+                "INSERT INTO a (id, v, t) VALUES (%s, %s, 'x') ON DUPLICATE KEY UPDATE v = %s", (far, value, value)
+            )
         elif draw == 2:
             cursor.execute("DELETE FROM a WHERE id = %s", (far,))
         elif draw == 3:
@@ -147,8 +162,9 @@ class MySqlLoad:
         elif draw == 4:
             cursor.execute("UPDATE IGNORE a SET id = %s WHERE id = %s", (far + _STEP, far))
         elif draw == 5:
-            cursor.execute("REPLACE INTO b (id, k, v) VALUES (%s, %s, %s), (%s, 'z', %s)",
-                           (far, f"k{key % 7}", value, far, value))
+            cursor.execute(
+                "REPLACE INTO b (id, k, v) VALUES (%s, %s, %s), (%s, 'z', %s)", (far, f"k{key % 7}", value, far, value)
+            )
         elif draw == 6:
             cursor.execute("DELETE FROM b WHERE id = %s", (far,))
         elif draw == 7:
@@ -159,7 +175,9 @@ class MySqlLoad:
 
 def records(bootstrap: str, load: MySqlLoad, *, committed: bool) -> dict[str, list[Read]]:
     """What is in the tables' topics. Blocks."""
-    return {name: read_topic(bootstrap, f"{load.database}.{load.database}.{name}", committed=committed) for name in TABLES}
+    return {
+        name: read_topic(bootstrap, f"{load.database}.{load.database}.{name}", committed=committed) for name in TABLES
+    }
 
 
 def folded(found: dict[str, list[Read]]) -> Rows:

@@ -1,4 +1,5 @@
 """A TCP proxy on the loopback address that can stop, as a network partition does: connections stay open and carry nothing."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,5 @@
 """A writer to a Scylla table in a thread of its own, and the comparison of what it wrote with what is in Kafka."""
+
 from __future__ import annotations
 
 import json
@@ -80,7 +81,9 @@ class ScyllaLoad:
                 writes = self._writes(chance)
                 client.apply(*writes, timestamp_us=moment)
                 # The table's key columns in alphabetical order, as the legacy form has them.
-                self.expected += [(moment, json.dumps({"ck": key["ck"], "pk": key["pk"]})) for key in map(key_of, writes)]
+                self.expected += [
+                    (moment, json.dumps({"ck": key["ck"], "pk": key["pk"]})) for key in map(key_of, writes)
+                ]
                 self._stop.wait(0.004)
         except BaseException as error:  # noqa: BLE001 - told by stop()
             self.failure = error
@@ -93,8 +96,11 @@ class ScyllaLoad:
         for ck in chance.sample(range(4), chance.choice([1, 1, 1, 3])):
             key, number = {"pk": pk, "ck": ck}, chance.randrange(10**6)
             kinds: list[Write] = [
-                Insert(self.table, {**key, "v": f"i{number}", "n": number}), Update(self.table, key, {"v": f"u{number}"}),
-                Update(self.table, key, {"n": None}), Delete(self.table, key)]
+                Insert(self.table, {**key, "v": f"i{number}", "n": number}),
+                Update(self.table, key, {"v": f"u{number}"}),
+                Update(self.table, key, {"n": None}),
+                Delete(self.table, key),
+            ]
             found.append(chance.choice(kinds))
         return found
 
@@ -134,7 +140,9 @@ def fold(events: Sequence[dict[str, Any]]) -> dict[tuple[int, int], dict[str, An
                 cells[name] = (when, value)
     found = {}
     for key, cells in rows.items():
-        living = {name: value for name, (when, value) in cells.items() if when > deleted.get(key, 0) and value is not None}
+        living = {
+            name: value for name, (when, value) in cells.items() if when > deleted.get(key, 0) and value is not None
+        }
         if living:
             found[key] = {"pk": key[0], "ck": key[1], "v": living.get("v"), "n": living.get("n")}
     return found
@@ -168,9 +176,11 @@ def verify(load: ScyllaLoad, bootstrap: str, base: Sequence[dict[str, Any]], *, 
     return again
 
 
-def until_all_there(load: ScyllaLoad, bootstrap: str, wait: Callable[[Callable[[], bool], str], None], *,
-                    exactly_once: bool) -> None:
+def until_all_there(
+    load: ScyllaLoad, bootstrap: str, wait: Callable[[Callable[[], bool], str], None], *, exactly_once: bool
+) -> None:
     """Wait until every change is in the topic."""
+
     def there() -> bool:
         found = {change for change, _ in changes(read_topic(bootstrap, load.topic, committed=exactly_once))}
         return set(load.expected) <= found

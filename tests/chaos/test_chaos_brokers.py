@@ -17,10 +17,14 @@ def test_killed_only_broker(pair: Cluster, load: Callable[..., Load], broker: Pr
     only = broker.cluster.broker(0)
     only.kill()
     for worker in pair.workers:
-        assert pair.ask("GET", f"/connectors/{stream.name}/status", by=worker)[0] == 200, "REST needs the broker to answer"
+        assert pair.ask("GET", f"/connectors/{stream.name}/status", by=worker)[0] == 200, (
+            "REST needs the broker to answer"
+        )
     # Long enough for the workers to give their tasks up.
-    pair.until(lambda: all(worker.request("GET", "/health")[0] == 500 for worker in pair.workers),
-               "the workers report that Kafka is missing")
+    pair.until(
+        lambda: all(worker.request("GET", "/health")[0] == 500 for worker in pair.workers),
+        "the workers report that Kafka is missing",
+    )
     only.start()
     with timed("tasks ran again after the broker's return after"):
         pair.until_complete()
@@ -29,11 +33,18 @@ def test_killed_only_broker(pair: Cluster, load: Callable[..., Load], broker: Pr
 
 
 @pytest.fixture
-def on_three(kafka_cluster: KafkaCluster, tmp_path: Path, unique: Callable[[str], str],
-             request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def on_three(
+    kafka_cluster: KafkaCluster, tmp_path: Path, unique: Callable[[str], str], request: pytest.FixtureRequest
+) -> Iterator[Cluster]:
     """Two workers on three brokers, whose internal topics have three replicas."""
-    made = Cluster(tmp_path, kafka_cluster.bootstrap, unique("g"), exactly_once=request.param, replication=3,
-                   properties={"session.timeout.ms": "6000"})
+    made = Cluster(
+        tmp_path,
+        kafka_cluster.bootstrap,
+        unique("g"),
+        exactly_once=request.param,
+        replication=3,
+        properties={"session.timeout.ms": "6000"},
+    )
     try:
         yield made.start(2)
     finally:
@@ -67,7 +78,10 @@ def test_hanging_broker_of_three(on_three: Cluster, kafka_cluster: KafkaCluster,
         hanging.resume()
     # Readers look at who leads by themselves each 60 s: what waits for that does not get there in time.
     with timed("tasks ran after a hanging broker's return after"):
-        on_three.until(lambda: all(worker.request("GET", "/health")[0] == 200 for worker in on_three.running),
-                       "the workers are well again", 30)
+        on_three.until(
+            lambda: all(worker.request("GET", "/health")[0] == 200 for worker in on_three.running),
+            "the workers are well again",
+            30,
+        )
         on_three.until_running(stream)
     on_three.finish(stream)

@@ -1,4 +1,5 @@
 """The Cassandra connector under faults: workers, task hosts and the node itself are killed, while a backfill runs too."""
+
 from __future__ import annotations
 
 import os
@@ -20,25 +21,42 @@ if TYPE_CHECKING:
     from connectors.formats.partition_update import PartitionUpdate
     from tests.chaos.conftest import ProxiedKafka
 
-CONVERTERS = {"key.converter": "ByteArrayConverter", "value.converter": "JsonConverter",
-              "value.converter.schemas.enable": "true"}
+CONVERTERS = {
+    "key.converter": "ByteArrayConverter",
+    "value.converter": "JsonConverter",
+    "value.converter.schemas.enable": "true",
+}
 
 
 class Scene:
     """A node, a writer, two workers that both see the node's directory, and the connector between them."""
 
-    def __init__(self, folder: Path, bootstrap: str, node: CassandraNode, *, exactly_once: bool, **options: str) -> None:
+    def __init__(
+        self, folder: Path, bootstrap: str, node: CassandraNode, *, exactly_once: bool, **options: str
+    ) -> None:
         self.node, self.bootstrap, self.exactly_once = node, bootstrap, exactly_once
         self.name = f"c{secrets.token_hex(4)}"
         self.load = CassandraLoad(lambda: node.address, self.name)
         self.load.create()
-        self.cluster = Cluster(folder, bootstrap, f"cassandra-{self.name}", exactly_once=exactly_once, properties=CONVERTERS)
+        self.cluster = Cluster(
+            folder, bootstrap, f"cassandra-{self.name}", exactly_once=exactly_once, properties=CONVERTERS
+        )
         self.cluster.start(2)
         self.load.start()
-        self.cluster.running[0].create(self.name, {
-            "connector.class": "cassandra", "tasks.max": "2", "topic.prefix": self.name, "cassandra.hosts": node.address,
-            "cdc.raw.directories": str(node.data / "cdc_raw"), "table.include.list": f"{self.name}\\..*",
-            "snapshot.chunk.rows": "100", "max.batch.size": "200", **options})
+        self.cluster.running[0].create(
+            self.name,
+            {
+                "connector.class": "cassandra",
+                "tasks.max": "2",
+                "topic.prefix": self.name,
+                "cassandra.hosts": node.address,
+                "cdc.raw.directories": str(node.data / "cdc_raw"),
+                "table.include.list": f"{self.name}\\..*",
+                "snapshot.chunk.rows": "100",
+                "max.batch.size": "200",
+                **options,
+            },
+        )
 
     def found(self) -> list[PartitionUpdate]:
         """What is in the topic."""
@@ -46,6 +64,7 @@ class Scene:
 
     def until_updates(self, more: int) -> None:
         """Wait until so many more changes of the log have come."""
+
         def count() -> int:
             return sum(not each.source.snapshot for each in self.found())
 
@@ -54,6 +73,7 @@ class Scene:
 
     def until_pulled(self, request: str) -> None:
         """Wait until a backfill is done."""
+
         def done() -> bool:
             status, body = self.cluster.ask("GET", f"/connectors/{self.name}/snapshots/{request}")
             return status == 200 and body["state"] == "completed"
@@ -86,8 +106,13 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
     made: list[Any] = []
 
     def make(*, exactly_once: bool, **options: str) -> Scene:
-        node = CassandraNode(tmp_path / "cassandra", port=None, durable=True, jvm_options=FAST_START,
-                             settings={"commitlog_segment_size": "1MiB"})
+        node = CassandraNode(
+            tmp_path / "cassandra",
+            port=None,
+            durable=True,
+            jvm_options=FAST_START,
+            settings={"commitlog_segment_size": "1MiB"},
+        )
         node.start()
         made.append(node.stop)
         stage = Scene(tmp_path, broker.bootstrap, node, exactly_once=exactly_once, **options)
@@ -99,10 +124,13 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
         close()
 
 
-@pytest.mark.parametrize(("exactly_once", "options"), [
-    pytest.param(True, {}, id="exactly-once"),
-    pytest.param(False, {"commit.log.read.mode": "marker"}, id="at-least-once-by-markers", marks=pytest.mark.slow),
-])
+@pytest.mark.parametrize(
+    ("exactly_once", "options"),
+    [
+        pytest.param(True, {}, id="exactly-once"),
+        pytest.param(False, {"commit.log.read.mode": "marker"}, id="at-least-once-by-markers", marks=pytest.mark.slow),
+    ],
+)
 def test_everything_is_killed_in_turn(scene: Callable[..., Scene], exactly_once: bool, options: dict[str, str]) -> None:
     stage = scene(exactly_once=exactly_once, **options)
     stage.until_updates(100)  # in the middle of the first backfill

@@ -1,4 +1,5 @@
 """Tables change while the Cassandra connector is behind, and its task hosts are killed: what was written before still comes."""
+
 # ruff: noqa: S608 - names of keyspaces are our own
 from __future__ import annotations
 
@@ -23,22 +24,28 @@ if TYPE_CHECKING:
     from tests.chaos.conftest import ProxiedKafka
 
 #: Tables by what happens to them while the connector is behind.
-CHANGES = {"kept": "", "off": "ALTER TABLE KS.off WITH cdc = false", "narrow": "ALTER TABLE KS.narrow DROP w",
-           "gone": "DROP TABLE KS.gone"}
+CHANGES = {
+    "kept": "",
+    "off": "ALTER TABLE KS.off WITH cdc = false",
+    "narrow": "ALTER TABLE KS.narrow DROP w",
+    "gone": "DROP TABLE KS.gone",
+}
 ROWS = 3_000
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[CassandraNode]:
     """A node with small segments: a table's rows are in many of them."""
-    with CassandraNode(tmp_path / "cassandra", port=None, jvm_options=FAST_START,
-                       settings={"commitlog_segment_size": "1MiB"}) as started:
+    with CassandraNode(
+        tmp_path / "cassandra", port=None, jvm_options=FAST_START, settings={"commitlog_segment_size": "1MiB"}
+    ) as started:
         yield started
         started.kill()
 
 
-def test_rows_from_before_a_change_of_their_table_come(node: CassandraNode, tmp_path: Path, broker: ProxiedKafka,
-                                                       unique: Callable[[str], str]) -> None:
+def test_rows_from_before_a_change_of_their_table_come(
+    node: CassandraNode, tmp_path: Path, broker: ProxiedKafka, unique: Callable[[str], str]
+) -> None:
     name = f"k{unique('').rpartition('-')[2]}"
     load = CassandraLoad(lambda: node.address, name)
     cluster = Cluster(tmp_path, broker.bootstrap, name, properties=CONVERTERS)
@@ -57,21 +64,34 @@ def test_rows_from_before_a_change_of_their_table_come(node: CassandraNode, tmp_
 
     def values(table: str) -> dict[int, str]:
         found = updates(broker.bootstrap, topic(table), committed=False)
-        return {each.key[0]: cell.value for each in found for row in each.rows for cell in row.cells if cell.column == "v"}
+        return {
+            each.key[0]: cell.value for each in found for row in each.rows for cell in row.cells if cell.column == "v"
+        }
 
     def until_records(count: int) -> None:
         cluster.until(lambda: sum(records().values()) >= count, "rows come")
 
     with load.session() as session:
-        session.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+        session.execute(
+            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        )
         for table in CHANGES:
             session.execute(f"CREATE TABLE {name}.{table} (pk int PRIMARY KEY, v text, w text) WITH cdc = true")
     try:
         worker = cluster.start(1).running[0]
-        worker.create(name, {
-            "connector.class": "cassandra", "tasks.max": "1", "topic.prefix": name, "cassandra.hosts": node.address,
-            "cdc.raw.directories": str(node.cdc_raw), "table.include.list": f"{name}\\..*", "snapshot.mode": "never",
-            "max.batch.size": "200"})
+        worker.create(
+            name,
+            {
+                "connector.class": "cassandra",
+                "tasks.max": "1",
+                "topic.prefix": name,
+                "cassandra.hosts": node.address,
+                "cdc.raw.directories": str(node.cdc_raw),
+                "table.include.list": f"{name}\\..*",
+                "snapshot.mode": "never",
+                "max.batch.size": "200",
+            },
+        )
         write(range(1))
         cluster.until(lambda: all(records().values()), "the first rows come")
         worker.kill()
@@ -91,8 +111,9 @@ def test_rows_from_before_a_change_of_their_table_come(node: CassandraNode, tmp_
         # Where cdc ended in the log is saved; what comes in later segments is passed over.
         def ended() -> bool:
             status, body = cluster.ask("GET", f"/connectors/{name}/offsets")
-            return status == 200 and [each["offset"]["table"] for each in body["offsets"]
-                                      if "cdc_last_segment" in each["offset"]] == [f"{name}.off"]
+            return status == 200 and [
+                each["offset"]["table"] for each in body["offsets"] if "cdc_last_segment" in each["offset"]
+            ] == [f"{name}.off"]
 
         cluster.until(ended, "the last segment is saved")
         write(range(ROWS, 4 * ROWS), ["kept"])

@@ -52,10 +52,17 @@ def test_all_there() -> None:
         assert compare(arrived(), LOAD, exactly_once=exactly_once) == 0
 
 
-@pytest.mark.parametrize(("spoil", "message"), [
-    (without_the_fifth, "lost 1 of 10 records: 5"), (swapped, "order of the source"), (changed, "other content"),
-    (other_key, "has the key"), (one_too_many, "nobody gave: 10"), (key_elsewhere, "another partition"),
-])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (without_the_fifth, "lost 1 of 10 records: 5"),
+        (swapped, "order of the source"),
+        (changed, "other content"),
+        (other_key, "has the key"),
+        (one_too_many, "nobody gave: 10"),
+        (key_elsewhere, "another partition"),
+    ],
+)
 def test_differences(spoil: Callable[[list[Read]], None], message: str) -> None:
     found = arrived()
     spoil(found)

@@ -21,8 +21,11 @@ SEED = int(os.environ.get("MILLRACE_CHAOS_SEED", "20261121"))
 def test_random_kills(pair: Cluster, load: Callable[..., Load]) -> None:
     choice = random.Random(SEED)
     print(f"MILLRACE_CHAOS_SEED={SEED}")
-    stream = load(records=250 * SECONDS, rate=300,
-                  options={"transaction.boundary": "interval", "transaction.boundary.interval.ms": "200"})
+    stream = load(
+        records=250 * SECONDS,
+        rate=300,
+        options={"transaction.boundary": "interval", "transaction.boundary.interval.ms": "200"},
+    )
     until = time.monotonic() + SECONDS
     done: list[str] = []
     wanted = 0

@@ -1,4 +1,5 @@
 """The materializer while its driver, Python workers and a broker of three are killed: every event once and in order."""
+
 from __future__ import annotations
 
 import os
@@ -20,16 +21,26 @@ if TYPE_CHECKING:
 _LIMIT = 180.0
 
 
-def job_config(bootstrap: str, registry: str, topic: str, folder: Path, *, replication: int, batch: int) -> dict[str, Any]:
+def job_config(
+    bootstrap: str, registry: str, topic: str, folder: Path, *, replication: int, batch: int
+) -> dict[str, Any]:
     """A materializer with small batches, so that there are many moments to die in."""
     return {
-        "name": f"m-{topic}", "kafka": {"bootstrap.servers": bootstrap},
-        "source": {"topics": topic, "format": "partition-update", "value.encoding": "avro", "schema.registry.url": registry,
-                   "max.offsets.per.trigger": batch},
+        "name": f"m-{topic}",
+        "kafka": {"bootstrap.servers": bootstrap},
+        "source": {
+            "topics": topic,
+            "format": "partition-update",
+            "value.encoding": "avro",
+            "schema.registry.url": registry,
+            "max.offsets.per.trigger": batch,
+        },
         "transform": {"type": "materialize"},
         "materializer": {"output.encoding": "json", "topics.replication.factor": replication},
-        "sink": {"type": "kafka", "kafka": {"topic": f"{topic}-rows"}}, "trigger": {"interval.ms": 0},
-        "checkpoint": {"location": str(folder / "checkpoint")}, "state": {"dir": str(folder / "state")},
+        "sink": {"type": "kafka", "kafka": {"topic": f"{topic}-rows"}},
+        "trigger": {"interval.ms": 0},
+        "checkpoint": {"location": str(folder / "checkpoint")},
+        "state": {"dir": str(folder / "state")},
         "spark": {"master": "local[2]", "driver.memory": "768m", "driver.extraJavaOptions": " ".join(FAST_START)},
     }
 
@@ -39,8 +50,9 @@ def until(job: Job, events: Callable[[], int], count: int) -> None:
     job.wait_for(lambda: events() >= count, _LIMIT, lambda: f"{events()} of {count} events came")
 
 
-def test_driver_and_workers_killed_and_local_state_lost(bootstrap: str, registry: SchemaRegistry, tmp_path: Path,
-                                                        unique: Callable[[str], str]) -> None:
+def test_driver_and_workers_killed_and_local_state_lost(
+    bootstrap: str, registry: SchemaRegistry, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
     load, topic = Load(24_000, 3_000, 2, "avro"), unique("u")
     fill(load, bootstrap, registry.url, topic)
     config = job_config(bootstrap, registry.url, topic, tmp_path, replication=1, batch=1_000)
@@ -62,8 +74,9 @@ def test_driver_and_workers_killed_and_local_state_lost(bootstrap: str, registry
     check(load, bootstrap, f"{topic}-rows")
 
 
-def test_broker_of_three_killed(kafka_cluster: KafkaCluster, registry: SchemaRegistry, tmp_path: Path,
-                                unique: Callable[[str], str]) -> None:
+def test_broker_of_three_killed(
+    kafka_cluster: KafkaCluster, registry: SchemaRegistry, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
     load, topic = Load(12_000, 1_200, 3, "avro"), unique("u")
     bootstrap = kafka_cluster.bootstrap
     fill(load, bootstrap, registry.url, topic, replication=3)

@@ -1,4 +1,5 @@
 """The MySQL connector under faults: workers, task hosts and the server are killed, connections are cut."""
+
 from __future__ import annotations
 
 import os
@@ -25,20 +26,43 @@ CONVERTERS = {"key.converter": "org.apache.kafka.connect.json.JsonConverter", "k
 class Scene:
     """A server, its writers, a cluster of workers, and the connector between them."""
 
-    def __init__(self, folder: Path, bootstrap: str, server: MariaDb, *, exactly_once: bool, workers: int, tasks: int,
-                 **options: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap: str,
+        server: MariaDb,
+        *,
+        exactly_once: bool,
+        workers: int,
+        tasks: int,
+        **options: str,
+    ) -> None:
         self.server, self.bootstrap, self.exactly_once = server, bootstrap, exactly_once
         self.name = f"m{secrets.token_hex(4)}"
         self.load = MySqlLoad(lambda: int(self.server.port or 0), self.name, (server.user, server.password))
         self.load.create()
-        self.cluster = Cluster(folder, bootstrap, f"mysql-{self.name}", exactly_once=exactly_once, properties=CONVERTERS)
+        self.cluster = Cluster(
+            folder, bootstrap, f"mysql-{self.name}", exactly_once=exactly_once, properties=CONVERTERS
+        )
         self.cluster.start(workers)
         self.load.start()
-        self.cluster.running[0].create(self.name, {
-            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "tasks.max": str(tasks),
-            "topic.prefix": self.name, "database.hostname": "127.0.0.1", "database.port": str(server.port),
-            "database.user": server.user, "database.password": server.password, "database.include.list": self.name,
-            "snapshot.chunk.rows": "200", "poll.interval.ms": "50", "max.batch.size": "500", **options})
+        self.cluster.running[0].create(
+            self.name,
+            {
+                "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+                "tasks.max": str(tasks),
+                "topic.prefix": self.name,
+                "database.hostname": "127.0.0.1",
+                "database.port": str(server.port),
+                "database.user": server.user,
+                "database.password": server.password,
+                "database.include.list": self.name,
+                "snapshot.chunk.rows": "200",
+                "poll.interval.ms": "50",
+                "max.batch.size": "500",
+                **options,
+            },
+        )
 
     def found(self) -> dict[str, Any]:
         """What is in the topics."""
@@ -57,6 +81,7 @@ class Scene:
 
     def until_pulled(self, request: str) -> None:
         """Wait until a full pull is done."""
+
         def done() -> bool:
             status, body = self.cluster.ask("GET", f"/connectors/{self.name}/snapshots/{request}")
             return status == 200 and body["state"] == "completed"
@@ -67,8 +92,9 @@ class Scene:
         """Stop writing, wait for what is missing, compare."""
         self.load.stop()
         wanted = self.load.rows()
-        self.cluster.until(lambda: not difference(wanted, folded(self.found())),
-                           "Kafka has what the tables have", 2 * PATIENCE)
+        self.cluster.until(
+            lambda: not difference(wanted, folded(self.found())), "Kafka has what the tables have", 2 * PATIENCE
+        )
         found = self.found()
         assert not difference(wanted, folded(found))
         again = check_order(found, exactly_once=self.exactly_once)
@@ -97,7 +123,9 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
         server = MariaDb(tmp_path / "mariadb", port=None, durable=True)
         server.start()
         made.append(server.stop)
-        stage = Scene(tmp_path, broker.bootstrap, server, exactly_once=exactly_once, workers=workers, tasks=tasks, **options)
+        stage = Scene(
+            tmp_path, broker.bootstrap, server, exactly_once=exactly_once, workers=workers, tasks=tasks, **options
+        )
         made.append(stage.close)
         return stage
 
@@ -106,11 +134,18 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
         close()
 
 
-@pytest.mark.parametrize(("exactly_once", "tasks", "options"), [
-    (False, 1, {}), (True, 3, {}), (True, 1, {"transaction.boundary": "connector"}),
-], ids=["at-least-once", "exactly-once-three-tasks", "exactly-once-by-transaction"])
-def test_everything_is_killed_in_turn(scene: Callable[..., Scene], exactly_once: bool, tasks: int,
-                                      options: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("exactly_once", "tasks", "options"),
+    [
+        (False, 1, {}),
+        (True, 3, {}),
+        (True, 1, {"transaction.boundary": "connector"}),
+    ],
+    ids=["at-least-once", "exactly-once-three-tasks", "exactly-once-by-transaction"],
+)
+def test_everything_is_killed_in_turn(
+    scene: Callable[..., Scene], exactly_once: bool, tasks: int, options: dict[str, str]
+) -> None:
     stage = scene(exactly_once=exactly_once, workers=2, tasks=tasks, **options)
     stage.until_records(100)  # in the middle of the first full pull
     stage.cluster.running[0].kill()

@@ -2,6 +2,7 @@
 
 In the slow suite only. Each moment of a transaction: tests/integration/spark_jobs/kafka_sink/test_broker_outages.py.
 """
+
 from __future__ import annotations
 
 import time
@@ -55,12 +56,18 @@ def test_a_minute_without_kafka(own_kafka: KafkaCluster, registry: SchemaRegistr
     fill(load, bootstrap, registry.url, updates)
     write_events(bootstrap, topic)
     wanted = [(record.partition, record.value) for record in read_topic(bootstrap, topic)]
-    goals = {"copy": (committed_events(bootstrap, f"{topic}-copy", 2), len(wanted)),
-             "rows": (committed_events(bootstrap, f"{updates}-rows", 2), load.events())}
+    goals = {
+        "copy": (committed_events(bootstrap, f"{topic}-copy", 2), len(wanted)),
+        "rows": (committed_events(bootstrap, f"{updates}-rows", 2), load.events()),
+    }
     copy = config(bootstrap, topic, tmp_path / "copy", {"type": "kafka", "kafka": {"topic": f"{topic}-copy"}})
     copy["source"]["max.offsets.per.trigger"] = 100
-    jobs = {"copy": Job(copy, tmp_path / "copy" / "job"),
-            "rows": Job(job_config(bootstrap, registry.url, updates, tmp_path, replication=1, batch=200), tmp_path / "rows")}
+    jobs = {
+        "copy": Job(copy, tmp_path / "copy" / "job"),
+        "rows": Job(
+            job_config(bootstrap, registry.url, updates, tmp_path, replication=1, batch=200), tmp_path / "rows"
+        ),
+    }
     for job in jobs.values():
         job.start()
     try:
@@ -70,7 +77,9 @@ def test_a_minute_without_kafka(own_kafka: KafkaCluster, registry: SchemaRegistr
         (broker.kill if how == "killed" else broker.pause)()
         began = time.monotonic()
         for job in jobs.values():
-            job.wait_for(partial(_in_trouble, job, began + _AWAY_S), _LIMIT_S, lambda: "the job does not say that it retries")
+            job.wait_for(
+                partial(_in_trouble, job, began + _AWAY_S), _LIMIT_S, lambda: "the job does not say that it retries"
+            )
         (broker.start if how == "killed" else broker.resume)()
         for name, job in jobs.items():
             job.wait_for(partial(_reached, *goals[name]), _LIMIT_S, partial(_last_retries, name, job))

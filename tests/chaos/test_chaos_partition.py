@@ -34,7 +34,9 @@ def cut_and_heal(workers: Cluster, far: MillraceWorker, kafka: ProxiedKafka, str
     with timed("a cut off worker's tasks ran elsewhere after"):
         workers.until_running(stream, others, by=near)
     with timed("and it had stopped its own after"):
-        workers.until(lambda: set(workers.numbers(far, "millrace_host_tasks")) == {0.0}, "a cut off worker runs no task")
+        workers.until(
+            lambda: set(workers.numbers(far, "millrace_host_tasks")) == {0.0}, "a cut off worker runs no task"
+        )
     assert workers.ask("GET", "/health", by=far)[0] == 500, "a cut off worker thinks that it is well"
     kafka.proxy.heal()
     with timed("after the healing it had joined again after"):

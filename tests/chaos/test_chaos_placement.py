@@ -32,8 +32,10 @@ def test_returning_worker(pair: Cluster, load: Callable[..., Load]) -> None:
     pair.until_running(stream, pair.ids)
     victim.start()
     with timed("a returned worker had its share again after"):
-        pair.until(lambda: [task.worker for task in pair.tasks(stream.name).values()].count(victim.worker_id) == 2,
-                   "the worker that came back has half of the tasks")
+        pair.until(
+            lambda: [task.worker for task in pair.tasks(stream.name).values()].count(victim.worker_id) == 2,
+            "the worker that came back has half of the tasks",
+        )
         pair.until_running(stream)
     pair.finish(stream)
     starts = pair.starts(stream.name)

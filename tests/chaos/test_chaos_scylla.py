@@ -1,4 +1,5 @@
 """The Scylla connector under faults: workers and servers are killed or hang, connections break, topologies change."""
+
 from __future__ import annotations
 
 import os
@@ -33,27 +34,51 @@ def soon_ms() -> int:
 class Scene:
     """A table, a writer, a cluster of workers, and the connector between them."""
 
-    def __init__(self, folder: Path, bootstrap: str, node: ScyllaEmulation, *, exactly_once: bool, workers: int,
-                 tablets: bool = False, skew_ms: int = 0, address: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap: str,
+        node: ScyllaEmulation,
+        *,
+        exactly_once: bool,
+        workers: int,
+        tablets: bool = False,
+        skew_ms: int = 0,
+        address: str | None = None,
+    ) -> None:
         self.node, self.bootstrap, self.exactly_once = node, bootstrap, exactly_once
         self.client = Emulation(node.address)
         if not self.client.generations():
             self.client.new_generation(vnodes=4, shards=2)
         name = f"c{secrets.token_hex(4)}"
         self.client.create_keyspace(name, tablets=tablets)
-        self.client.create_table(f"CREATE TABLE {name}.t (pk int, ck int, v text, n bigint, PRIMARY KEY (pk, ck)) "
-                                 "WITH cdc = {'enabled': true}")
+        self.client.create_table(
+            f"CREATE TABLE {name}.t (pk int, ck int, v text, n bigint, PRIMARY KEY (pk, ck)) "
+            "WITH cdc = {'enabled': true}"
+        )
         self.load = ScyllaLoad(node.address, f"{name}.t", name, skew_ms=skew_ms)
         self.cluster = Cluster(folder, bootstrap, f"scylla-{name}", exactly_once=exactly_once, properties=CONVERTERS)
         self.cluster.start(workers)
-        self.cluster.running[0].create(name, {
-            "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector", "tasks.max": "3", "topic.prefix": name,
-            "scylla.cluster.ip.addresses": address or node.address, "scylla.table.names": self.load.table,
-            "scylla.window.min.ms": "200", "scylla.discovery.interval.ms": "500", "scylla.query.timeout.ms": "1500",
-            "scylla.query.options.fetch.size": "20", "worker.maximum.backoff": "500", "heartbeat.interval.ms": "500"})
+        self.cluster.running[0].create(
+            name,
+            {
+                "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector",
+                "tasks.max": "3",
+                "topic.prefix": name,
+                "scylla.cluster.ip.addresses": address or node.address,
+                "scylla.table.names": self.load.table,
+                "scylla.window.min.ms": "200",
+                "scylla.discovery.interval.ms": "500",
+                "scylla.query.timeout.ms": "1500",
+                "scylla.query.options.fetch.size": "20",
+                "worker.maximum.backoff": "500",
+                "heartbeat.interval.ms": "500",
+            },
+        )
 
     def until_events(self, more: int) -> None:
         """Wait until so many more changes have come."""
+
         def count() -> int:
             return len(changes(read_topic(self.bootstrap, self.load.topic)))
 
@@ -68,9 +93,15 @@ class Scene:
     def finish(self) -> None:
         """Stop writing, wait for what is missing, compare."""
         self.load.stop()
-        until_all_there(self.load, self.bootstrap, lambda condition, what: self.cluster.until(condition, what, 2 * PATIENCE),
-                        exactly_once=self.exactly_once)
-        again = verify(self.load, self.bootstrap, self.client.base_rows(self.load.table), exactly_once=self.exactly_once)
+        until_all_there(
+            self.load,
+            self.bootstrap,
+            lambda condition, what: self.cluster.until(condition, what, 2 * PATIENCE),
+            exactly_once=self.exactly_once,
+        )
+        again = verify(
+            self.load, self.bootstrap, self.client.base_rows(self.load.table), exactly_once=self.exactly_once
+        )
         print(f"{self.load.table}: {len(self.load.expected)} changes, {again} came again")
 
     def close(self) -> None:
@@ -85,10 +116,24 @@ def scene(tmp_path: Path, broker: ProxiedKafka, scylla_node: ScyllaEmulation) ->
     """Makes the scene of a test."""
     made: list[Scene] = []
 
-    def make(*, exactly_once: bool = True, workers: int = 1, tablets: bool = False, skew_ms: int = 0,
-             address: str | None = None) -> Scene:
-        scene = Scene(tmp_path, broker.bootstrap, scylla_node, exactly_once=exactly_once, workers=workers, tablets=tablets,
-                      skew_ms=skew_ms, address=address)
+    def make(
+        *,
+        exactly_once: bool = True,
+        workers: int = 1,
+        tablets: bool = False,
+        skew_ms: int = 0,
+        address: str | None = None,
+    ) -> Scene:
+        scene = Scene(
+            tmp_path,
+            broker.bootstrap,
+            scylla_node,
+            exactly_once=exactly_once,
+            workers=workers,
+            tablets=tablets,
+            skew_ms=skew_ms,
+            address=address,
+        )
         made.append(scene)
         return scene
 
@@ -122,7 +167,9 @@ def test_task_hosts_are_killed_while_generations_change(scene: Callable[..., Sce
     stage.finish()
     newest = str(max(stage.client.generations()))
     # Positions of finished generations go, once one of the newest is saved: as many offsets as groups stay.
-    stage.cluster.until(lambda: stage.saved_generations() == [newest] * 5, f"there are 5 offsets of {newest} and no others")
+    stage.cluster.until(
+        lambda: stage.saved_generations() == [newest] * 5, f"there are 5 offsets of {newest} and no others"
+    )
 
 
 def test_tablets_split_while_a_worker_is_killed(scene: Callable[..., Scene]) -> None:
@@ -143,8 +190,13 @@ def test_scylla_is_killed_and_comes_back(scene: Callable[..., Scene], scylla_nod
     stage.until_events(100)
     stage.load.stop()  # the writer can't go on; what it wrote is partly unread
     scylla_node.kill()
-    stage.cluster.until(lambda: sum(stage.cluster.numbers(stage.cluster.running[0], "scylla_query_errors_total")) > 0
-                        or not scylla_node.running, "the connector has noticed")
+    stage.cluster.until(
+        lambda: (
+            sum(stage.cluster.numbers(stage.cluster.running[0], "scylla_query_errors_total")) > 0
+            or not scylla_node.running
+        ),
+        "the connector has noticed",
+    )
     scylla_node.start()
     stage.client.close()  # its connection broke too; the next call makes another one
     stage.load.start()

@@ -1,4 +1,5 @@
 """Jobs whose driver is killed with all its processes while events flow: what the sinks hold afterwards, row by row."""
+
 from __future__ import annotations
 
 import json
@@ -40,8 +41,11 @@ def write_events(bootstrap: str, topic: str) -> Model:
         if event is None:
             continue
         key = {"pk": change.pk, "ck": change.ck}
-        value = {**event._asdict(), "ts_ms": change.write_time // 1000,
-                 "source": {"db": "shop", "table": "events", "ts_ms": change.write_time // 1000, "ums_id": number + 1}}
+        value = {
+            **event._asdict(),
+            "ts_ms": change.write_time // 1000,
+            "source": {"db": "shop", "table": "events", "ts_ms": change.write_time // 1000, "ums_id": number + 1},
+        }
         producer.produce(topic, json.dumps(value), json.dumps(key), partition=change.pk % _PARTITIONS)
         producer.poll(0)
     assert producer.flush(60) == 0
@@ -53,8 +57,14 @@ def reach(job: Job, written: Callable[[], int], goal: int) -> None:
     job.wait_for(lambda: written() >= goal, _LIMIT, lambda: f"{written()} of {goal} rows were written")
 
 
-def run_with_kill(config: dict[str, Any], folder: Path, written: Callable[[], int], last: Callable[[], bool], *,
-                  rows: tuple[int, int] = (600, 1800)) -> None:
+def run_with_kill(
+    config: dict[str, Any],
+    folder: Path,
+    written: Callable[[], int],
+    last: Callable[[], bool],
+    *,
+    rows: tuple[int, int] = (600, 1800),
+) -> None:
     """Run the job, kill it after so many rows (from, to), then let it get to the end."""
     job = Job(config, folder)
     job.start()
@@ -69,24 +79,37 @@ def run_with_kill(config: dict[str, Any], folder: Path, written: Callable[[], in
 def config(bootstrap: str, topic: str, folder: Path, sink: dict[str, Any]) -> dict[str, Any]:
     """A job with small batches, so that there are many moments to die in."""
     return {
-        "name": f"{folder.name}-{topic}", "kafka": {"bootstrap.servers": bootstrap},
-        "source": {"topics": topic, "format": "debezium", "max.offsets.per.trigger": 500, "key.columns": "pk,ck",
-                   "table.columns": _COLUMNS},
-        "sink": sink, "guarantee": "exactly-once", "trigger": {"interval.ms": 0},
-        "checkpoint": {"location": str(folder / "checkpoint")}, "state": {"dir": str(folder / "state")},
+        "name": f"{folder.name}-{topic}",
+        "kafka": {"bootstrap.servers": bootstrap},
+        "source": {
+            "topics": topic,
+            "format": "debezium",
+            "max.offsets.per.trigger": 500,
+            "key.columns": "pk,ck",
+            "table.columns": _COLUMNS,
+        },
+        "sink": sink,
+        "guarantee": "exactly-once",
+        "trigger": {"interval.ms": 0},
+        "checkpoint": {"location": str(folder / "checkpoint")},
+        "state": {"dir": str(folder / "state")},
         "spark": {"master": "local[2]", "driver.memory": "768m", "driver.extraJavaOptions": " ".join(FAST_START)},
     }
 
 
-def test_every_row_once_after_a_kill(bootstrap: str, postgres: Postgres, tmp_path: Path, unique: Callable[[str], str]) -> None:
+def test_every_row_once_after_a_kill(
+    bootstrap: str, postgres: Postgres, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
     """Three jobs over one topic, side by side to save time: a copy in Kafka, a table of rows, a table of all changes."""
     topic = unique("e")
     model = write_events(bootstrap, topic)
     parts = {name: tmp_path / name for name in ("copy", "rows", "changes")}
     with ThreadPoolExecutor(len(parts)) as pool:
-        done = [pool.submit(kafka_copy, bootstrap, topic, parts["copy"]),
-                pool.submit(database_rows, bootstrap, postgres, topic, parts["rows"], model),
-                pool.submit(database_changes, bootstrap, postgres, topic, parts["changes"])]
+        done = [
+            pool.submit(kafka_copy, bootstrap, topic, parts["copy"]),
+            pool.submit(database_rows, bootstrap, postgres, topic, parts["rows"], model),
+            pool.submit(database_changes, bootstrap, postgres, topic, parts["changes"]),
+        ]
         for each in done:
             each.result()
 
@@ -97,7 +120,10 @@ def kafka_copy(bootstrap: str, topic: str, folder: Path) -> None:
     written = committed_events(bootstrap, f"{topic}-copy", _PARTITIONS)
     job = config(bootstrap, topic, folder, {"type": "kafka", "kafka": {"topic": f"{topic}-copy"}})
     run_with_kill(job, folder / "job", written, lambda: written() >= len(wanted))
-    found = [(record.partition, record.key, record.value) for record in read_topic(bootstrap, f"{topic}-copy", committed=True)]
+    found = [
+        (record.partition, record.key, record.value)
+        for record in read_topic(bootstrap, f"{topic}-copy", committed=True)
+    ]
     for partition in range(_PARTITIONS):
         assert [each for each in found if each[0] == partition] == [each for each in wanted if each[0] == partition]
 
@@ -113,8 +139,21 @@ def select(postgres: Postgres, text: str, table: str) -> list[Any]:
 
 def database(bootstrap: str, postgres: Postgres, topic: str, folder: Path, table: str, mode: str) -> dict[str, Any]:
     """The job of a table."""
-    return config(bootstrap, topic, folder, {"type": "jdbc", "jdbc": {
-        "url": postgres.url, "user": postgres.user, "password": postgres.password, "table": table, "mode": mode}})
+    return config(
+        bootstrap,
+        topic,
+        folder,
+        {
+            "type": "jdbc",
+            "jdbc": {
+                "url": postgres.url,
+                "user": postgres.user,
+                "password": postgres.password,
+                "table": table,
+                "mode": mode,
+            },
+        },
+    )
 
 
 def database_rows(bootstrap: str, postgres: Postgres, topic: str, folder: Path, model: Model) -> None:
@@ -126,7 +165,9 @@ def database_rows(bootstrap: str, postgres: Postgres, topic: str, folder: Path, 
         return int(found[0][0]) if found else 0
 
     def done() -> bool:
-        return [row[0] for row in select(postgres, "SELECT max(ums_id_) FROM {table}", table)] == [max(event_numbers()) + 1]
+        return [row[0] for row in select(postgres, "SELECT max(ums_id_) FROM {table}", table)] == [
+            max(event_numbers()) + 1
+        ]
 
     job = database(bootstrap, postgres, topic, folder, table, "upsert")
     run_with_kill(job, folder / "job", written, done, rows=(100, 400))

@@ -35,8 +35,9 @@ def test_stalled_task(pair: Cluster, load: Callable[..., Load], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
-def test_full_event_loop(cluster: Callable[..., Cluster], unique: Callable[[str], str], tmp_path: Path,
-                         exactly_once: bool) -> None:
+def test_full_event_loop(
+    cluster: Callable[..., Cluster], unique: Callable[[str], str], tmp_path: Path, exactly_once: bool
+) -> None:
     """A source that blocks its host's event loop: the host is dumped, killed and replaced; the other host goes on."""
     alone = cluster(1, processes=2, exactly_once=exactly_once)
     (worker,) = alone.workers
@@ -44,8 +45,14 @@ def test_full_event_loop(cluster: Callable[..., Cluster], unique: Callable[[str]
     alone.create(neighbour)
     before = worker.hosts()
     once = tmp_path / "once"
-    blocker = Load(unique("blocker"), unique("b"), records=1000, partitions=1, tasks=1,
-                   options={"fault.block.loop.after": "200", "fault.once.file": str(once)})
+    blocker = Load(
+        unique("blocker"),
+        unique("b"),
+        records=1000,
+        partitions=1,
+        tasks=1,
+        options={"fault.block.loop.after": "200", "fault.once.file": str(once)},
+    )
     worker.create(blocker.name, blocker.config)
     alone.until(once.exists, "the loop is blocked")
     slowest = 0.0
@@ -73,5 +80,7 @@ def test_full_event_loop(cluster: Callable[..., Cluster], unique: Callable[[str]
     alone.finish(blocker)
     for unit, count in alone.starts(neighbour.name).items():
         assert count == (2 if unit in lost else 1), alone.history(neighbour.name)
-    restarts = [event for event in alone.history(blocker.name) if event.state == "RESTARTING" and event.unit != blocker.name]
+    restarts = [
+        event for event in alone.history(blocker.name) if event.state == "RESTARTING" and event.unit != blocker.name
+    ]
     assert [event.unit for event in restarts] == [f"{blocker.name}-0"]

@@ -49,8 +49,13 @@ def test_zombie_leader(pair: Cluster, load: Callable[..., Load], broker: Proxied
             before = producers(broker, f"{pair.group}-configs")
             other.create(stream.name, stream.config | {"millrace.test": "written by the new leader"})
             # The kernel takes this for it; the first thing it does when it wakes up is to read it.
-            asked = pool.submit(pair.ask, "PUT", f"/connectors/{stream.name}/config",
-                                stream.config | {"millrace.test": "asked of the zombie"}, zombie)
+            asked = pool.submit(
+                pair.ask,
+                "PUT",
+                f"/connectors/{stream.name}/config",
+                stream.config | {"millrace.test": "asked of the zombie"},
+                zombie,
+            )
         finally:
             thaw(control)
         status, body = asked.result()
@@ -84,8 +89,10 @@ def test_zombie_tasks(pair: Cluster, load: Callable[..., Load]) -> None:
         thaw(*hosts)
         if pair.exactly_once:
             with timed("the zombie's task knew that it was fenced after"):
-                pair.until(lambda: "a newer instance of this task owns the transactional id" in zombie.service.log_tail(200),
-                           "the zombie's task is fenced")
+                pair.until(
+                    lambda: "a newer instance of this task owns the transactional id" in zombie.service.log_tail(200),
+                    "the zombie's task is fenced",
+                )
         pair.until_done(stream, by=near)
     finally:
         thaw(control, *hosts)

@@ -1,4 +1,5 @@
 """Compiles the Java of tests and benchmarks: with the JDK's compiler, or with Eclipse's where there is only a runtime."""
+
 from __future__ import annotations
 
 import hashlib
@@ -33,7 +34,9 @@ def compiled(java: Java, source: Path, classpath: Sequence[Path], resources: Map
         StackError: it doesn't compile; or there is no compiler and none could be brought.
     """
     files = resources or {}
-    named = "\n".join([source.read_text(encoding="utf-8"), *(path.name for path in classpath), *map(str, files.items())])
+    named = "\n".join(
+        [source.read_text(encoding="utf-8"), *(path.name for path in classpath), *map(str, files.items())]
+    )
     folder = cache_dir() / "test-classes" / hashlib.sha256(named.encode()).hexdigest()[:20]
     if folder.is_dir():
         return folder
@@ -43,7 +46,11 @@ def compiled(java: Java, source: Path, classpath: Sequence[Path], resources: Map
         made.mkdir()
         done = subprocess.run(
             [*_compiler(java), "-proc:none", "-d", str(made), "-cp", ":".join(map(str, classpath)), str(source)],
-            capture_output=True, text=True, check=False, timeout=120)
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         if done.returncode:
             raise StackError(f"{source} does not compile:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         for name, text in files.items():

@@ -1,2 +1,3 @@
 """The example packages have tests of their own, which need the package installed (tests/integration/plugins runs them)."""
+
 collect_ignore_glob = ["*/tests/*"]

@@ -1,4 +1,5 @@
 """A clock that only tests move."""
+
 from __future__ import annotations
 
 

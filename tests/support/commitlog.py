@@ -2,6 +2,7 @@
 
 A writer keeps the file as bytes; what tests cut and damage is a copy of them.
 """
+
 from __future__ import annotations
 
 import json
@@ -37,8 +38,15 @@ class SegmentWriter:
         qualified: the compression is named with its package, as Cassandra does for some settings.
     """
 
-    def __init__(self, log_id: int = 1_700_000_000_123, version: int = 7, compression: str = "", *,
-                 parameters: dict[str, Any] | None = None, qualified: bool = False) -> None:
+    def __init__(
+        self,
+        log_id: int = 1_700_000_000_123,
+        version: int = 7,
+        compression: str = "",
+        *,
+        parameters: dict[str, Any] | None = None,
+        qualified: bool = False,
+    ) -> None:
         self.log_id, self.version, self.compression = log_id, version, compression
         head: dict[str, Any] = dict(parameters or {})
         if compression:
@@ -120,7 +128,9 @@ def compress(name: str, data: bytes) -> bytes:
     """A section's bytes as Cassandra's compressor of that class leaves them."""
     if name == "LZ4Compressor":
         # LZ4 has a token even for nothing.
-        return struct.pack("<I", len(data)) + (bytes(cramjam.lz4.compress_block(data, store_size=False)) if data else b"\0")
+        return struct.pack("<I", len(data)) + (
+            bytes(cramjam.lz4.compress_block(data, store_size=False)) if data else b"\0"
+        )
     if name == "SnappyCompressor":
         return bytes(cramjam.snappy.compress_raw(data))
     if name == "DeflateCompressor":
@@ -142,14 +152,14 @@ def segment(mutations: list[list[bytes]], **options: Any) -> SegmentWriter:
 
 def flipped(data: bytes, at: int, mask: int = 0xFF) -> bytes:
     """The bytes with one damaged."""
-    return data[:at] + bytes([data[at] ^ mask]) + data[at + 1:]
+    return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
 
 
 def straightforward(data: bytes) -> tuple[list[tuple[bytes, int]], int]:
     """All entries of a segment's bytes with their positions, and the last section's logical end; asserts that all is well."""
     version, log_id, length = struct.unpack_from(">iqH", data)
-    parameters = data[14:14 + length]
-    assert data[:18 + length] == descriptor(version, log_id, parameters)
+    parameters = data[14 : 14 + length]
+    assert data[: 18 + length] == descriptor(version, log_id, parameters)
     name = str(json.loads(parameters).get("compressionClass") or "").rpartition(".")[2]
     entries = []
     at = end = 18 + length
@@ -158,16 +168,16 @@ def straightforward(data: bytes) -> tuple[list[tuple[bytes, int]], int]:
         if not after and not check:
             break
         assert check == marker_checksum(log_id, at)
-        body = data[at + 8:after]
+        body = data[at + 8 : after]
         if name:
             body = decompress(name, body[4:], int.from_bytes(body[:4], "big"))
         place, start = 0, end + 8
         while place < len(body):
             size, check = struct.unpack_from(">II", body, place)
-            assert zlib.crc32(body[place:place + 4]) == check
-            mutation = body[place + 8:place + 8 + size]
+            assert zlib.crc32(body[place : place + 4]) == check
+            mutation = body[place + 8 : place + 8 + size]
             place += 12 + size
-            assert zlib.crc32(mutation, check) == int.from_bytes(body[place - 4:place], "big")
+            assert zlib.crc32(mutation, check) == int.from_bytes(body[place - 4 : place], "big")
             entries.append((mutation, start + place))
         at, end = after, start + len(body)
     return entries, end

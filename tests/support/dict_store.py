@@ -1,4 +1,5 @@
 """The materializer's ``Store`` over a dict, for tests: ordered, with a bound on changes per transaction."""
+
 from __future__ import annotations
 
 from bisect import bisect_left, insort

@@ -1,4 +1,5 @@
 """Waiting in tests: for a condition, with a deadline and a failure that says what was awaited; for turns of the event loop."""
+
 from __future__ import annotations
 
 import asyncio
@@ -16,8 +17,15 @@ _T = TypeVar("_T")
 Ignored = tuple[type[Exception], ...]
 
 
-def eventually(condition: Callable[[], _T | None], awaited: str, within: float = 60.0, *, every: float = 0.02,
-               detail: Callable[[], object] | None = None, ignore: Ignored = ()) -> _T:
+def eventually(
+    condition: Callable[[], _T | None],
+    awaited: str,
+    within: float = 60.0,
+    *,
+    every: float = 0.02,
+    detail: Callable[[], object] | None = None,
+    ignore: Ignored = (),
+) -> _T:
     """Ask ``condition`` until its value is true, and return that value. Blocks; see ``eventually_async`` for an event loop.
 
     Args:
@@ -49,17 +57,38 @@ def eventually(condition: Callable[[], _T | None], awaited: str, within: float =
 
 
 @overload
-async def eventually_async(condition: Callable[[], Awaitable[_T | None]], awaited: str, within: float = ..., *,
-                           every: float = ..., detail: Callable[[], object] | None = ..., ignore: Ignored = ...) -> _T: ...
+async def eventually_async(
+    condition: Callable[[], Awaitable[_T | None]],
+    awaited: str,
+    within: float = ...,
+    *,
+    every: float = ...,
+    detail: Callable[[], object] | None = ...,
+    ignore: Ignored = ...,
+) -> _T: ...
 
 
 @overload
-async def eventually_async(condition: Callable[[], _T | None], awaited: str, within: float = ..., *,
-                           every: float = ..., detail: Callable[[], object] | None = ..., ignore: Ignored = ...) -> _T: ...
+async def eventually_async(
+    condition: Callable[[], _T | None],
+    awaited: str,
+    within: float = ...,
+    *,
+    every: float = ...,
+    detail: Callable[[], object] | None = ...,
+    ignore: Ignored = ...,
+) -> _T: ...
 
 
-async def eventually_async(condition: Callable[[], Any], awaited: str, within: float = 60.0, *, every: float = 0.005,
-                           detail: Callable[[], object] | None = None, ignore: Ignored = ()) -> Any:
+async def eventually_async(
+    condition: Callable[[], Any],
+    awaited: str,
+    within: float = 60.0,
+    *,
+    every: float = 0.005,
+    detail: Callable[[], object] | None = None,
+    ignore: Ignored = (),
+) -> Any:
     """Like ``eventually`` without blocking the event loop; an awaitable condition is cancelled at the deadline."""
     error: Exception | None = None
     limit = asyncio.timeout(within)

@@ -1,4 +1,5 @@
 """History in plain Python: changes of a table, and what snapshots and zipper tables of them have to be."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -49,21 +50,43 @@ def table_changes(spark: SparkSession, shape: Shape, changes: Iterable[Change]) 
     from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
     names = list(shape.columns)
-    schema = StructType([*[StructField(name, kind) for name, kind in shape.columns.items()],
-                         StructField("ums_id_", LongType()), StructField("ums_ts_", TimestampType()),
-                         StructField("ums_op_", StringType()), StructField("ums_uid_", StringType()),
-                         StructField("kafka_topic_", StringType()), StructField("kafka_partition_", IntegerType()),
-                         StructField("kafka_offset_", LongType())])
-    rows = [(*[change.key if name == shape.key else change.values.get(name) for name in names], change.id, change.time,
-             change.op, f"{change.topic}-{change.partition}-{change.offset}-{change.op}", change.topic, change.partition,
-             change.offset) for change in changes]
-    columns = tuple(Column(name, kind, nullable=name != shape.key, key=name == shape.key)
-                    for name, kind in shape.columns.items())
+    schema = StructType(
+        [
+            *[StructField(name, kind) for name, kind in shape.columns.items()],
+            StructField("ums_id_", LongType()),
+            StructField("ums_ts_", TimestampType()),
+            StructField("ums_op_", StringType()),
+            StructField("ums_uid_", StringType()),
+            StructField("kafka_topic_", StringType()),
+            StructField("kafka_partition_", IntegerType()),
+            StructField("kafka_offset_", LongType()),
+        ]
+    )
+    rows = [
+        (
+            *[change.key if name == shape.key else change.values.get(name) for name in names],
+            change.id,
+            change.time,
+            change.op,
+            f"{change.topic}-{change.partition}-{change.offset}-{change.op}",
+            change.topic,
+            change.partition,
+            change.offset,
+        )
+        for change in changes
+    ]
+    columns = tuple(
+        Column(name, kind, nullable=name != shape.key, key=name == shape.key) for name, kind in shape.columns.items()
+    )
     return TableChanges(TableSchema(shape.namespace, columns), spark.createDataFrame(rows, schema))
 
 
-def batch(spark: SparkSession, number: int, parts: Sequence[tuple[Shape, Sequence[Change]]],
-          ranges: dict[tuple[str, int], tuple[int, int]] | None = None) -> Batch:
+def batch(
+    spark: SparkSession,
+    number: int,
+    parts: Sequence[tuple[Shape, Sequence[Change]]],
+    ranges: dict[tuple[str, int], tuple[int, int]] | None = None,
+) -> Batch:
     """A batch with these changes; its ranges are theirs unless given."""
     if ranges is None:
         ranges = {}
@@ -76,7 +99,9 @@ def batch(spark: SparkSession, number: int, parts: Sequence[tuple[Shape, Sequenc
     return Batch(number, None, ranges, lambda: made)  # type: ignore[arg-type]
 
 
-def snapshot(changes: Iterable[Change], *, at: float | None = None, up_to: int | None = None) -> dict[Any, dict[str, Any]]:
+def snapshot(
+    changes: Iterable[Change], *, at: float | None = None, up_to: int | None = None
+) -> dict[Any, dict[str, Any]]:
     """key -> values of the table at second ``at`` (or up to an id): UMS's definition, one change at a time."""
     newest: dict[Any, Change] = {}
     for change in changes:

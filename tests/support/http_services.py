@@ -1,4 +1,5 @@
 """Small HTTP servers of what tests need beside Kafka: an OAuth 2 token endpoint, and a vault with Vault's key-value API."""
+
 from __future__ import annotations
 
 import base64
@@ -79,8 +80,10 @@ class TokenEndpoint(_Service):
             return 401, {"error": "invalid_client"}
         self.given.append(client)
         now = int(time.time())
-        parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
-                 for part in ({"alg": "none"}, {"sub": client, "iat": now, "exp": now + 60})]
+        parts = [
+            base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+            for part in ({"alg": "none"}, {"sub": client, "iat": now, "exp": now + 60})
+        ]
         return 200, {"access_token": f"{parts[0]}.{parts[1]}.", "token_type": "bearer", "expires_in": 60}
 
 
@@ -114,5 +117,10 @@ class Vault(_Service):
         if method != "GET" or place not in self.secrets:
             return 404, {"errors": []}
         self.reads.append(place)
-        return 200, {"request_id": "1", "lease_id": "", "renewable": False, "lease_duration": self.lease_s,
-                     "data": {"data": self.secrets[place], "metadata": {"version": len(self.reads)}}}
+        return 200, {
+            "request_id": "1",
+            "lease_id": "",
+            "renewable": False,
+            "lease_duration": self.lease_s,
+            "data": {"data": self.secrets[place], "metadata": {"version": len(self.reads)}},
+        }

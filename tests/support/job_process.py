@@ -1,4 +1,5 @@
 """A job as a process of its own, as users run it: its events, what it used, ways to end it."""
+
 from __future__ import annotations
 
 import json
@@ -48,7 +49,9 @@ def memory(pid: int) -> dict[str, int]:
             name = Path(f"/proc/{number}/comm").read_text().strip()
         except OSError:
             continue
-        values = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Rss")}
+        values = {
+            line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Rss")
+        }
         kind = "jvm" if name == "java" else "python"
         found[kind] += values.get("RssAnon", 0)
         found["mapped"] = max(found["mapped"], values.get("RssFile", 0))
@@ -78,8 +81,9 @@ class Job:
         path.write_text(json.dumps(self.config))
         self._begin = time.monotonic()
         with (self.folder / "job.log").open("wb") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "spark_jobs.run", str(path)], stdout=subprocess.PIPE,
-                                            stderr=log)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "spark_jobs.run", str(path)], stdout=subprocess.PIPE, stderr=log
+            )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -161,6 +165,8 @@ class Job:
         rows = last - first
         used = {kind: (after[kind] - before[kind]) / max(rows, 1) * 1e6 for kind in after}
         stages = ", ".join(f"{kind} {each:.1f}" for kind, each in used.items())
-        return (f"{rows / max(end - begin, 1e-9):10,.0f} rows/s {sum(used.values()):8.1f} us CPU/row ({stages}) in "
-                f"{len(self.samples) - 1} batches after the first; first output {self.first_output_s:.1f} s after the start; "
-                f"peak MiB: " + ", ".join(f"{kind} {size / 2**20:,.0f}" for kind, size in self.peak.items()))
+        return (
+            f"{rows / max(end - begin, 1e-9):10,.0f} rows/s {sum(used.values()):8.1f} us CPU/row ({stages}) in "
+            f"{len(self.samples) - 1} batches after the first; first output {self.first_output_s:.1f} s after the start; "
+            f"peak MiB: " + ", ".join(f"{kind} {size / 2**20:,.0f}" for kind, size in self.peak.items())
+        )

@@ -1,4 +1,5 @@
 """A proxy for Kafka's protocol that takes the broker away from one client, at a request of that client's that a test names."""
+
 from __future__ import annotations
 
 import contextlib
@@ -12,8 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Requests of a transactional producer by their number in Kafka's protocol.
-REQUESTS: Final = {"Produce": 0, "Metadata": 3, "OffsetFetch": 9, "FindCoordinator": 10, "InitProducerId": 22,
-                   "AddPartitionsToTxn": 24, "AddOffsetsToTxn": 25, "EndTxn": 26, "TxnOffsetCommit": 28}
+REQUESTS: Final = {
+    "Produce": 0,
+    "Metadata": 3,
+    "OffsetFetch": 9,
+    "FindCoordinator": 10,
+    "InitProducerId": 22,
+    "AddPartitionsToTxn": 24,
+    "AddOffsetsToTxn": 25,
+    "EndTxn": 26,
+    "TxnOffsetCommit": 28,
+}
 #: Size, API key, API version, correlation id, length of the client's id.
 _HEADER: Final = struct.Struct(">ihhih")
 
@@ -135,7 +145,7 @@ def _frames(connection: socket.socket) -> Iterator[tuple[str, int, bytes]]:
         while len(head := stream.read(_HEADER.size)) == _HEADER.size:
             size, request, _, _, length = _HEADER.unpack(head)
             rest = stream.read(size + 4 - _HEADER.size)
-            yield rest[:max(length, 0)].decode("utf-8", "replace"), request, head + rest
+            yield rest[: max(length, 0)].decode("utf-8", "replace"), request, head + rest
 
 
 def _close(*connections: socket.socket) -> None:

@@ -3,6 +3,7 @@
 Input values are JSON: ``{"k", "t": write time, "v": value or null, "due": s since 1970}``; ``{"prefix", "t"}``
 deletes all keys with a prefix. Output: the key, ``{"id", "op", "before", "after", "t"}``.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from spark_jobs.materializer.contract import Input, Store
 
 
-
-
-
-
 class LastWrite:
     """``contract.Engine``."""
 
@@ -37,8 +34,13 @@ class LastWrite:
 
     def _emit(self, emit: list[Output], key: bytes, op: str, before: Any, after: Any, time: int) -> None:
         self._sequence += 1
-        emit.append(Output(
-            key, msgspec.json.encode({"id": self._sequence, "op": op, "before": before, "after": after, "t": time}), time))
+        emit.append(
+            Output(
+                key,
+                msgspec.json.encode({"id": self._sequence, "op": op, "before": before, "after": after, "t": time}),
+                time,
+            )
+        )
 
     def apply(self, record: Input, store: Store, emit: list[Output]) -> bool:
         """See the contract."""
@@ -56,7 +58,9 @@ class LastWrite:
         self._put(store, emit, key, store.get(key), change["v"], change["t"], change.get("due", 0))
         return True
 
-    def _put(self, store: Store, emit: list[Output], key: bytes, blob: bytes | None, value: Any, time: int, due: int) -> None:
+    def _put(
+        self, store: Store, emit: list[Output], key: bytes, blob: bytes | None, value: Any, time: int, due: int
+    ) -> None:
         old = None if blob is None else msgspec.json.decode(blob[8:])
         if old is not None and old["t"] >= time:
             return

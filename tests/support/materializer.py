@@ -1,4 +1,5 @@
 """For tests of the materializer: tables, partition updates of every kind, and the fold of what the engine writes."""
+
 from __future__ import annotations
 
 import base64
@@ -49,10 +50,16 @@ FROZEN = CqlType("udt", UDT.arguments, frozen=True, keyspace="k", udt_name="odd"
 KEY = Column("pk", parse("text"), "partition_key", 0)
 CLUSTERING = [Column("x", parse("int"), "clustering", 0), Column("y", parse("int"), "clustering", 1, reversed=True)]
 STATIC = [Column("sl", parse("list<text>"), "static"), Column("st", parse("bigint"), "static")]
-REGULAR = [Column("Größe", parse("double"), "regular"), Column("_x61", parse("blob"), "regular"),
-           Column("f", FROZEN, "regular"), Column("lf", CqlType("list", (FROZEN,)), "regular"),
-           Column("m", parse("map<text, bigint>"), "regular"),
-           Column("s", parse("set<int>"), "regular"), Column("u", UDT, "regular"), Column("v", parse("text"), "regular")]
+REGULAR = [
+    Column("Größe", parse("double"), "regular"),
+    Column("_x61", parse("blob"), "regular"),
+    Column("f", FROZEN, "regular"),
+    Column("lf", CqlType("list", (FROZEN,)), "regular"),
+    Column("m", parse("map<text, bigint>"), "regular"),
+    Column("s", parse("set<int>"), "regular"),
+    Column("u", UDT, "regular"),
+    Column("v", parse("text"), "regular"),
+]
 #: With everything; without clustering key; with simple columns only (the fast path).
 WIDE = [KEY, *CLUSTERING, *STATIC, *REGULAR]
 ALONE = [KEY, *REGULAR]
@@ -61,8 +68,17 @@ PLAIN = [KEY, Column("n", parse("int"), "regular"), Column("v", parse("text"), "
 
 def source(*, table_id: str = "5f1f", version: str = "9", snapshot: bool = False) -> Source:
     """Where the messages come from."""
-    return Source(connector="cassandra", cluster="c-1", keyspace="ks", table="t", table_id=table_id, schema_version=version,
-                  position={"offset": 5}, read_time=7, snapshot=snapshot)
+    return Source(
+        connector="cassandra",
+        cluster="c-1",
+        keyspace="ks",
+        table="t",
+        table_id=table_id,
+        schema_version=version,
+        position={"offset": 5},
+        read_time=7,
+        snapshot=snapshot,
+    )
 
 
 class MemoryRegistry:
@@ -97,7 +113,9 @@ class Written:
         where: source of the messages.
     """
 
-    def __init__(self, columns: Sequence[Column], registry: MemoryRegistry | None = None, where: Source | None = None) -> None:
+    def __init__(
+        self, columns: Sequence[Column], registry: MemoryRegistry | None = None, where: Source | None = None
+    ) -> None:
         self.source = where or source()
         self.layout = Layout(source=self.source, columns=columns, position={"offset": OPTIONAL_INT64})
         self._value = encoder(self.layout)
@@ -127,8 +145,9 @@ class Bench:
     def __init__(self, *, limit: int = 1 << 60, registry: MemoryRegistry | None = None, **options: Any) -> None:
         self.now_s = 0
         self.registry = registry or MemoryRegistry()
-        self.options = MergeOptions(**{
-            "topic": "out", "name": "job", "input_encoding": "json", "output_encoding": "json", **options})
+        self.options = MergeOptions(
+            **{"topic": "out", "name": "job", "input_encoding": "json", "output_encoding": "json", **options}
+        )
         self.resources = Resources(self.options, self.registry)
         self.store = DictStore(limit)
         self.engine: Any = make_engine(self.options, resources=self.resources, clock=lambda: self.now_s * 1_000_000_000)
@@ -140,8 +159,12 @@ class Bench:
 
     def restart(self) -> None:
         """Go on with another engine, as the next pass does."""
-        self.engine = make_engine(self.options, sequence=self.engine.sequence, resources=self.resources,
-                                  clock=lambda: self.now_s * 1_000_000_000)
+        self.engine = make_engine(
+            self.options,
+            sequence=self.engine.sequence,
+            resources=self.resources,
+            clock=lambda: self.now_s * 1_000_000_000,
+        )
 
     def apply(self, record: Input, between: Callable[[], None] = lambda: None) -> None:
         """Give the engine a message until it is done; ``between`` is called after each unfinished transaction."""
@@ -208,8 +231,11 @@ def expected(contents: Any, columns: Sequence[Column]) -> dict[str, list[dict[st
     for key, (static, rows) in contents.items():
         shown = []
         for row in rows:
-            values = {**row, **{each.name: static.get(each.name) for each in columns if each.kind == "static"},
-                      "pk": key[2:-3]}
+            values = {
+                **row,
+                **{each.name: static.get(each.name) for each in columns if each.kind == "static"},
+                "pk": key[2:-3],
+            }
             shown.append({FIELDS.get(name, name): _shown(name, value) for name, value in values.items()})
         if shown:
             result[key] = sorted(shown, key=_order)
@@ -266,13 +292,19 @@ class Chance:
 
         def place() -> tuple[int, ...]:
             return (draw.randint(0, 2), draw.randint(0, 2)) if clustered else ()
+
         ranges: tuple[RangeDeletion, ...] = ()
         if clustered and draw.random() < 0.25:
             ranges = (RangeDeletion(self.bound(), self.bound(), Deletion(self.time(), 0)),)
         return PartitionUpdate(
-            source=source(), key=(draw.choice("ab"),), write_time=self.time(), deletion=self.deletion(0.1),
+            source=source(),
+            key=(draw.choice("ab"),),
+            write_time=self.time(),
+            deletion=self.deletion(0.1),
             static=self.row(kinds["static"], (), static=True) if kinds["static"] and draw.random() < 0.4 else None,
-            rows=tuple(self.row(kinds["regular"], place()) for _ in range(draw.choice([0, 1, 1, 1, 2, 3]))), ranges=ranges)
+            rows=tuple(self.row(kinds["regular"], place()) for _ in range(draw.choice([0, 1, 1, 1, 2, 3]))),
+            ranges=ranges,
+        )
 
     def time(self) -> int:
         return self.random.randint(1_000_000, 1_000_004)
@@ -294,8 +326,13 @@ class Chance:
         draw = self.random
         multi = [each.name for each in columns if each.type.is_multicell]
         complex_ = ((draw.choice(multi), Deletion(self.time(), 0)),) if multi and draw.random() < 0.3 else ()
-        return Row(place, None if static or draw.random() < 0.5 else self.stamp(), None if static else self.deletion(0.2),
-                   self.cells(columns), complex_)
+        return Row(
+            place,
+            None if static or draw.random() < 0.5 else self.stamp(),
+            None if static else self.deletion(0.2),
+            self.cells(columns),
+            complex_,
+        )
 
     def cells(self, columns: Sequence[Column]) -> tuple[Cell, ...]:
         cells = {}
@@ -317,7 +354,16 @@ class Chance:
         frozen = {"a": draw.choice([None, text]), "b c": draw.choice([None, blob])}
         number = draw.randint(0, 3)
         uuid = timeuuid.text(timeuuid.make(1_000_000 + number, number))
-        return {"Größe": (None, draw.choice([0.0, -0.0, 1.5, math.inf])), "_x61": (None, blob), "f": (None, frozen),
-                "lf": (uuid, frozen), "m": (draw.choice("ab"), number), "s": (number, True), "v": (None, text),
-                "n": (None, number), "sl": (uuid, text), "st": (None, number),
-                "u": draw.choice([("a", text), ("b c", blob)])}[name]
+        return {
+            "Größe": (None, draw.choice([0.0, -0.0, 1.5, math.inf])),
+            "_x61": (None, blob),
+            "f": (None, frozen),
+            "lf": (uuid, frozen),
+            "m": (draw.choice("ab"), number),
+            "s": (number, True),
+            "v": (None, text),
+            "n": (None, number),
+            "sl": (uuid, text),
+            "st": (None, number),
+            "u": draw.choice([("a", text), ("b c", blob)]),
+        }[name]

@@ -1,4 +1,5 @@
 """A receiver of OpenTelemetry's protocol over HTTP, as a collector has it: takes spans and keeps them."""
+
 from __future__ import annotations
 
 import gzip
@@ -7,7 +8,10 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -72,17 +76,31 @@ class OtlpReceiver:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 def _spans(request: ExportTraceServiceRequest) -> list[ReceivedSpan]:
-    return [ReceivedSpan(span.name, span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex(),
-                         span.start_time_unix_nano, span.end_time_unix_nano, _attributes(span.attributes),
-                         _attributes(group.resource.attributes), span.status.code == 2)
-            for group in request.resource_spans for scope in group.scope_spans for span in scope.spans]
+    return [
+        ReceivedSpan(
+            span.name,
+            span.trace_id.hex(),
+            span.span_id.hex(),
+            span.parent_span_id.hex(),
+            span.start_time_unix_nano,
+            span.end_time_unix_nano,
+            _attributes(span.attributes),
+            _attributes(group.resource.attributes),
+            span.status.code == 2,
+        )
+        for group in request.resource_spans
+        for scope in group.scope_spans
+        for span in scope.spans
+    ]
 
 
 def _attributes(pairs: object) -> dict[str, object]:

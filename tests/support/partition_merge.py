@@ -2,6 +2,7 @@
 
 ``Table`` folds partition updates in any order and with any repetition; ``contents`` is what a query would show.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -52,7 +53,9 @@ class Table:
 
     def __init__(self, columns: Sequence[ColumnLike]) -> None:
         self.columns = {each.name: each for each in columns}
-        self.clustering = sorted((each for each in columns if each.kind == "clustering"), key=lambda each: each.position)
+        self.clustering = sorted(
+            (each for each in columns if each.kind == "clustering"), key=lambda each: each.position
+        )
         self.key = sorted((each for each in columns if each.kind == "partition_key"), key=lambda each: each.position)
         self.static = [each for each in columns if each.kind == "static"]
         self.regular = [each for each in columns if each.kind == "regular"]
@@ -80,7 +83,9 @@ class Table:
         state.liveness = newer(state.liveness, row.liveness)
         state.deletion = later(state.deletion, row.deletion)
         for name, deletion in row.complex_deletions:
-            state.complex_deletions[name] = max(state.complex_deletions.get(name, deletion.write_time), deletion.write_time)
+            state.complex_deletions[name] = max(
+                state.complex_deletions.get(name, deletion.write_time), deletion.write_time
+            )
         for cell in row.cells:
             key = cell.column, repr(cell.path)
             old = state.cells.get(key)
@@ -115,8 +120,11 @@ class Table:
         """
         result = {}
         for name, state in self.partitions.items():
-            static = {key: value for key, value in self._visible(state, state.static, (), self.static, now_s).items()
-                      if value is not None}
+            static = {
+                key: value
+                for key, value in self._visible(state, state.static, (), self.static, now_s).items()
+                if value is not None
+            }
             rows = []
             for clustering, row in state.rows.values():
                 values = self._visible(state, row, clustering, self.regular, now_s)
@@ -131,19 +139,21 @@ class Table:
 
     def order(self, clustering: Sequence[Any]) -> tuple[Any, ...]:
         """A sort key for clustering values, or the first of them; ints and texts only."""
-        return tuple(_Reversed(value) if column.reversed else value
-                     for value, column in zip(clustering, self.clustering, strict=False))
+        return tuple(
+            _Reversed(value) if column.reversed else value
+            for value, column in zip(clustering, self.clustering, strict=False)
+        )
 
     def covers(self, each: RangeDeletion, clustering: tuple[Any, ...]) -> bool:
         """Whether a row lies in a range."""
         return self._after(each.start, clustering) and self._before(each.end, clustering)
 
     def _after(self, bound: Bound, clustering: tuple[Any, ...]) -> bool:
-        here, there = self.order(clustering[:len(bound.prefix)]), self.order(bound.prefix)
+        here, there = self.order(clustering[: len(bound.prefix)]), self.order(bound.prefix)
         return bound.inclusive or not bound.prefix if here == there else there < here
 
     def _before(self, bound: Bound, clustering: tuple[Any, ...]) -> bool:
-        here, there = self.order(clustering[:len(bound.prefix)]), self.order(bound.prefix)
+        here, there = self.order(clustering[: len(bound.prefix)]), self.order(bound.prefix)
         return bound.inclusive or not bound.prefix if here == there else here < there
 
     def _hidden(self, state: PartitionState, row: RowState, clustering: tuple[Any, ...]) -> int:
@@ -157,8 +167,14 @@ class Table:
     def _lives(stamp: Stamp, hidden: int, now_s: int) -> bool:
         return stamp.write_time > hidden and (stamp.expires is None or stamp.expires > now_s)
 
-    def _visible(self, state: PartitionState, row: RowState, clustering: tuple[Any, ...], columns: Iterable[ColumnLike],
-                 now_s: int) -> dict[str, Any]:
+    def _visible(
+        self,
+        state: PartitionState,
+        row: RowState,
+        clustering: tuple[Any, ...],
+        columns: Iterable[ColumnLike],
+        now_s: int,
+    ) -> dict[str, Any]:
         hidden = self._hidden(state, row, clustering)
         found: dict[str, list[Cell]] = {each.name: [] for each in columns}
         for cell in row.cells.values():

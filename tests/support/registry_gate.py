@@ -1,4 +1,5 @@
 """A small reverse proxy in front of a schema registry that asks for credentials, as a real one behind a gateway does."""
+
 from __future__ import annotations
 
 import base64
@@ -92,7 +93,9 @@ class RegistryGate:
         return kind == "Bearer" and (content in self.tokens or self._expiry.get(content, 0.0) > time.monotonic())
 
     async def _token(self, request: web.Request) -> web.Response:
-        name, _, secret = base64.b64decode(request.headers.get("Authorization", "").partition(" ")[2]).decode().partition(":")
+        name, _, secret = (
+            base64.b64decode(request.headers.get("Authorization", "").partition(" ")[2]).decode().partition(":")
+        )
         form = await request.post()
         if self.clients.get(name) != secret or form.get("grant_type") != "client_credentials":
             return web.json_response({"error": "invalid_client"}, status=401)
@@ -109,5 +112,7 @@ class RegistryGate:
         root = f"{base.scheme}://{base.netloc}" if self.forward else self.target.rstrip("/")
         headers = {name: value for name, value in request.headers.items() if name in ("Accept", "Content-Type")}
         path = request.rel_url.raw_path_qs
-        async with self._session.request(request.method, root + path, data=await request.read(), headers=headers) as answer:
+        async with self._session.request(
+            request.method, root + path, data=await request.read(), headers=headers
+        ) as answer:
             return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)

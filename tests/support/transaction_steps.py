@@ -2,6 +2,7 @@
 
 Ends with 0 when the transaction was committed, 3 when it failed in a way that is tried again; the watchdog ends it otherwise.
 """
+
 from __future__ import annotations
 
 import json
@@ -20,10 +21,16 @@ RETRIABLE = 3
 
 def records(topic: str) -> pa.RecordBatch:
     """All records of the source's only partition, as Spark brings them."""
-    return pa.RecordBatch.from_pydict({
-        "topic": [topic] * RECORDS, "partition": pa.array([0] * RECORDS, pa.int32()),
-        "offset": pa.array(range(RECORDS), pa.int64()), "timestamp": pa.array([0] * RECORDS, pa.timestamp("us", tz="UTC")),
-        "key": [b"k"] * RECORDS, "value": [b"%d" % each for each in range(RECORDS)]})
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": [topic] * RECORDS,
+            "partition": pa.array([0] * RECORDS, pa.int32()),
+            "offset": pa.array(range(RECORDS), pa.int64()),
+            "timestamp": pa.array([0] * RECORDS, pa.timestamp("us", tz="UTC")),
+            "key": [b"k"] * RECORDS,
+            "value": [b"%d" % each for each in range(RECORDS)],
+        }
+    )
 
 
 def kafka_sink(plan: dict[str, Any]) -> None:
@@ -32,9 +39,21 @@ def kafka_sink(plan: dict[str, Any]) -> None:
     from spark_jobs.sinks.kafka.writer import PartitionWriter, Resident
 
     name = plan["name"]
-    settings = Settings(name, {"bootstrap.servers": plan["bootstrap"], "client.id": name}, "exactly-once", "",
-                        f"{name}-group", f"{name}-markers", {name: "one"},
-                        {name: (f"{name}-out", 1)}, "source", False, True, "1", plan["timeout_ms"])
+    settings = Settings(
+        name,
+        {"bootstrap.servers": plan["bootstrap"], "client.id": name},
+        "exactly-once",
+        "",
+        f"{name}-group",
+        f"{name}-markers",
+        {name: "one"},
+        {name: (f"{name}-out", 1)},
+        "source",
+        False,
+        True,
+        "1",
+        plan["timeout_ms"],
+    )
     writer = PartitionWriter(settings, name, 0, 0, RECORDS, resident=Resident())
     writer.write(records(name))
     writer.finish()
@@ -52,15 +71,26 @@ def materializer(plan: dict[str, Any]) -> None:
     from tests.support import last_write_engine
 
     name = plan["name"]
-    config = FRAME.extended(list(OPTIONS.keys.values())).parse({
-        "name": name, "kafka.bootstrap.servers": plan["bootstrap"], "kafka.client.id": name, "source.topics": name,
-        "source.format": "partition-update", "transform.type": "materialize",
-        "sink.type": "kafka", "sink.kafka.topic": f"{name}-out", "state.dir": plan["folder"],
-        "materializer.transaction.timeout.ms": str(plan["timeout_ms"])})
+    config = FRAME.extended(list(OPTIONS.keys.values())).parse(
+        {
+            "name": name,
+            "kafka.bootstrap.servers": plan["bootstrap"],
+            "kafka.client.id": name,
+            "source.topics": name,
+            "source.format": "partition-update",
+            "transform.type": "materialize",
+            "sink.type": "kafka",
+            "sink.kafka.topic": f"{name}-out",
+            "state.dir": plan["folder"],
+            "materializer.transaction.timeout.ms": str(plan["timeout_ms"]),
+        }
+    )
     # Each call is another attempt of the same run.
     options = replace(prepare(config, last_write_engine.make, None), owner=Owner(1, "run"))
-    changes = [Input(None, msgspec.json.encode({"k": f"{number}", "t": 1, "v": number}), number, 0)
-               for number in range(RECORDS)]
+    changes = [
+        Input(None, msgspec.json.encode({"k": f"{number}", "t": 1, "v": number}), number, 0)
+        for number in range(RECORDS)
+    ]
     resident = bucket.Resident(options)
     resident.bucket(0).run(changes, bucket.Range(0, RECORDS, first=True))
     resident.close()

@@ -3,6 +3,7 @@
 One table of six columns beside its key; each update says something of one row: whole rows, single columns, late ones, repeated
 ones, deletes. ``updates`` gives them in order; ``Model`` is an independent, simple merge that says which event each must cause.
 """
+
 from __future__ import annotations
 
 import random
@@ -40,11 +41,20 @@ class Column:
 
 def layout(wide: int = 0) -> Layout:
     """The table's layout; ``wide`` adds so many text columns."""
-    columns = [Column("pk", parse("bigint"), "partition_key"), Column("ck", parse("int"), "clustering"),
-               *(Column(name, parse(kind), "regular") for name, kind in _TYPES.items()),
-               *(Column(f"w{number:04}", parse("text"), "regular") for number in range(wide))]
-    source = Source(connector="scylla", cluster="bench", keyspace=KEYSPACE, table=TABLE,
-                    table_id="11111111-2222-3333-4444-555555555555", schema_version="aaaaaaaa")
+    columns = [
+        Column("pk", parse("bigint"), "partition_key"),
+        Column("ck", parse("int"), "clustering"),
+        *(Column(name, parse(kind), "regular") for name, kind in _TYPES.items()),
+        *(Column(f"w{number:04}", parse("text"), "regular") for number in range(wide)),
+    ]
+    source = Source(
+        connector="scylla",
+        cluster="bench",
+        keyspace=KEYSPACE,
+        table=TABLE,
+        table_id="11111111-2222-3333-4444-555555555555",
+        schema_version="aaaaaaaa",
+    )
     return Layout(source=source, columns=columns, position={"sequence": OPTIONAL_INT64})
 
 
@@ -73,8 +83,12 @@ def changes(count: int, *, partitions: int, seed: int = 1, wide: int = 0) -> Ite
         if kind < 0.10:
             last = Change(pk, ck, write_time, {}, delete=True)
         elif kind < 0.15:  # arrives late, by up to 10,000 writes; the remainder keeps two of them from having one time
-            last = Change(pk, ck, write_time - _STEP_US * below(min(10_000, number + 1)) + 1 + number % (_STEP_US - 1),
-                          {"v": f"late {number}", "n": number})
+            last = Change(
+                pk,
+                ck,
+                write_time - _STEP_US * below(min(10_000, number + 1)) + 1 + number % (_STEP_US - 1),
+                {"v": f"late {number}", "n": number},
+            )
         elif kind < 0.40:
             last = Change(pk, ck, write_time, _row(number, columns), insert=True)
         else:
@@ -83,9 +97,15 @@ def changes(count: int, *, partitions: int, seed: int = 1, wide: int = 0) -> Ite
 
 
 def _row(number: int, columns: list[str]) -> dict[str, Any]:
-    row: dict[str, Any] = {"at": 1_780_000_000_000 + number, "flag": number % 2 == 0, "n": number,
-                           "note": f"a note of row {number}", "price": number / 4, "v": f"value {number}"}
-    for name in columns[len(VALUES):]:
+    row: dict[str, Any] = {
+        "at": 1_780_000_000_000 + number,
+        "flag": number % 2 == 0,
+        "n": number,
+        "note": f"a note of row {number}",
+        "price": number / 4,
+        "v": f"value {number}",
+    }
+    for name in columns[len(VALUES) :]:
         row[name] = f"{name} {number % 1000}"
     return row
 
@@ -93,13 +113,27 @@ def _row(number: int, columns: list[str]) -> dict[str, Any]:
 def update(change: Change, form: Layout, sequence: int) -> PartitionUpdate:
     """The partition update of a change."""
     stamp = Stamp(change.write_time)
-    row = Row(clustering=(change.ck,), liveness=stamp if change.insert else None,
-              deletion=Deletion(change.write_time, change.write_time // 1_000_000) if change.delete else None,
-              cells=tuple(Cell(name, None, value, stamp) for name, value in sorted(change.values.items())))
-    return PartitionUpdate(source=Source(connector="scylla", cluster="bench", keyspace=KEYSPACE, table=TABLE,
-                                         table_id=form.source.table_id, schema_version=form.source.schema_version,
-                                         position={"sequence": sequence}, read_time=change.write_time // 1000),
-                           key=(change.pk,), write_time=change.write_time, rows=(row,))
+    row = Row(
+        clustering=(change.ck,),
+        liveness=stamp if change.insert else None,
+        deletion=Deletion(change.write_time, change.write_time // 1_000_000) if change.delete else None,
+        cells=tuple(Cell(name, None, value, stamp) for name, value in sorted(change.values.items())),
+    )
+    return PartitionUpdate(
+        source=Source(
+            connector="scylla",
+            cluster="bench",
+            keyspace=KEYSPACE,
+            table=TABLE,
+            table_id=form.source.table_id,
+            schema_version=form.source.schema_version,
+            position={"sequence": sequence},
+            read_time=change.write_time // 1000,
+        ),
+        key=(change.pk,),
+        write_time=change.write_time,
+        rows=(row,),
+    )
 
 
 def partition_key(pk: int) -> bytes:
@@ -138,8 +172,11 @@ class Model:
             if old is None or change.write_time > old[0]:
                 cells[name] = change.write_time, value
         live = {name: value for name, (at, value) in cells.items() if at > row[0] and value is not None}
-        after = {"pk": key[0], "ck": key[1], **{name: live.get(name) for name in self._columns}} if (
-            live or row[1] > row[0]) else None
+        after = (
+            {"pk": key[0], "ck": key[1], **{name: live.get(name) for name in self._columns}}
+            if (live or row[1] > row[0])
+            else None
+        )
         before = self._shown.get(key)
         if after == before:
             return None

@@ -1,4 +1,5 @@
 """Topics of partition updates: written from the seeded load, and the materializer's events checked against its model."""
+
 from __future__ import annotations
 
 import asyncio
@@ -43,8 +44,10 @@ class Load:
     def events(self) -> int:
         """How many events the load must cause."""
         model = Model(self.wide)
-        return sum(model.apply(each) is not None for each in changes(self.updates, partitions=self.partitions, seed=self.seed,
-                                                                     wide=self.wide))
+        return sum(
+            model.apply(each) is not None
+            for each in changes(self.updates, partitions=self.partitions, seed=self.seed, wide=self.wide)
+        )
 
 
 def encoder_of(load: Load, topic: str, registry: str) -> Callable[[Change, int], bytes | None]:
@@ -68,16 +71,28 @@ def encoder_of(load: Load, topic: str, registry: str) -> Callable[[Change, int],
 def _fill(load: Load, bootstrap: str, registry: str, topic: str, share: int, shares: int) -> None:
     """Write the buckets whose number is ``share`` modulo ``shares``; a process each, for encoding costs more than anything."""
     encode = encoder_of(load, topic, registry)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4",
-                         "queue.buffering.max.messages": 200_000, "enable.idempotence": True})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 50,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 200_000,
+            "enable.idempotence": True,
+        }
+    )
     for number, change in enumerate(changes(load.updates, partitions=load.partitions, seed=load.seed, wide=load.wide)):
         bucket = change.pk % load.buckets
         if bucket % shares != share:
             continue
         while True:
             try:
-                producer.produce(topic, encode(change, number), partition_key(change.pk), partition=bucket,
-                                 timestamp=change.write_time // 1000)
+                producer.produce(
+                    topic,
+                    encode(change, number),
+                    partition_key(change.pk),
+                    partition=bucket,
+                    timestamp=change.write_time // 1000,
+                )
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -94,7 +109,9 @@ def fill(load: Load, bootstrap: str, registry: str, topic: str, *, replication: 
     begin = time.monotonic()
     shares = min(os.cpu_count() or 1, load.buckets)
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_fill, args=(load, bootstrap, registry, topic, share, shares)) for share in range(shares)]
+    workers = [
+        context.Process(target=_fill, args=(load, bootstrap, registry, topic, share, shares)) for share in range(shares)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -106,8 +123,15 @@ def fill(load: Load, bootstrap: str, registry: str, topic: str, *, replication: 
 
 def _outputs(bootstrap: str, topic: str, bucket: int) -> Iterator[dict[str, Any]]:
     """Committed events of one partition in order, tombstones left out."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"check-{secrets.token_hex(4)}",
-                         "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"check-{secrets.token_hex(4)}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
     consumer.assign([TopicPartition(topic, bucket, 0)])
     try:
         while True:
@@ -154,10 +178,18 @@ def committed_events(bootstrap: str, topic: str, partitions: int) -> Callable[[]
 
     It may be called before the topic exists; then there are none.
     """
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"count-{secrets.token_hex(4)}",
-                         "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False,
-                         "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 500,
-                         "allow.auto.create.topics": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"count-{secrets.token_hex(4)}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "topic.metadata.refresh.interval.ms": 500,
+            "allow.auto.create.topics": False,
+        }
+    )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     counted = 0
 

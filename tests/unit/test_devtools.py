@@ -1,4 +1,5 @@
 """What the launcher's commands for developers decide."""
+
 from __future__ import annotations
 
 import os
@@ -32,24 +33,32 @@ def test_every_unit_test_is_run_in_one_session() -> None:
 
 
 def test_every_test_is_run_in_one_session() -> None:
-    whole = {folder.name for folder in (ROOT / "tests").iterdir() if folder.is_dir() and list(folder.rglob("test_*.py"))}
+    whole = {
+        folder.name for folder in (ROOT / "tests").iterdir() if folder.is_dir() and list(folder.rglob("test_*.py"))
+    }
     sessions = sessions_of(SUITES)
     # The example package's own tests are run by tests/integration/plugins, where it is installed.
     whole.discard("plugins")
     wanted = {path for name in whole for path in (ROOT / "tests" / name).rglob("test_*.py")} - set(
-        (ROOT / "tests" / "bench").rglob("*.py"))
+        (ROOT / "tests" / "bench").rglob("*.py")
+    )
     assert set(sessions) == wanted
     assert set(sessions.values()) == {1}
 
 
 def test_every_unit_test_folder_is_light_or_left_out_by_name() -> None:
     with_spark_or_servers = {"compose", "spark_jobs", "support", "test_devtools.py", "test_pages.py"}
-    everything = {path.name for path in (ROOT / "tests" / "unit").iterdir()
-                  if path.name.startswith("test_") or (path.is_dir() and list(path.glob("**/test_*.py")))}
+    everything = {
+        path.name
+        for path in (ROOT / "tests" / "unit").iterdir()
+        if path.name.startswith("test_") or (path.is_dir() and list(path.glob("**/test_*.py")))
+    }
     assert {name.removeprefix("unit/") for group in LIGHT for name in group} == everything - with_spark_or_servers
 
 
-@pytest.mark.parametrize(("codes", "expected"), [([0, 0], 0), ([0, 1], 1), ([2, 1], 2), ([5, 0], 0), ([5, 1], 1), ([5, 5], 5)])
+@pytest.mark.parametrize(
+    ("codes", "expected"), [([0, 0], 0), ([0, 1], 1), ([2, 1], 2), ([5, 0], 0), ([5, 1], 1), ([5, 5], 5)]
+)
 def test_sessions_give_one_exit_code(codes: list[int], expected: int) -> None:
     assert exit_code(codes) == expected
 
@@ -70,7 +79,9 @@ def test_every_benchmark_takes_what_the_command_line_gives(name: str, capsys: py
 
 def test_the_launcher_takes_no_other_python_than_the_named_one(tmp_path: Path) -> None:
     environment = {**os.environ, "MILLRACE_CACHE": str(tmp_path), "MILLRACE_PYTHON": "python-that-is-missing"}
-    launched = subprocess.run([ROOT / "millrace", "--version"], env=environment, capture_output=True, text=True, check=False)
+    launched = subprocess.run(
+        [ROOT / "millrace", "--version"], env=environment, capture_output=True, text=True, check=False
+    )
     assert launched.returncode == 1
     assert "python-that-is-missing was not found" in launched.stderr
     assert not list(tmp_path.rglob("*"))

@@ -1,4 +1,5 @@
 """The pages for users and developers: links lead somewhere, and examples can be copied."""
+
 from __future__ import annotations
 
 import re
@@ -15,7 +16,9 @@ from worker.properties import parse
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGES: Final = sorted(chain(ROOT.glob("*.md"), *((ROOT / name).rglob("*.md") for name in ("docs", "connectors", "spark_jobs"))))
+PAGES: Final = sorted(
+    chain(ROOT.glob("*.md"), *((ROOT / name).rglob("*.md") for name in ("docs", "connectors", "spark_jobs")))
+)
 _FENCED: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -39,8 +42,13 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 def test_backslashes_of_property_files_are_written_twice() -> None:
     """A single one would be dropped by whoever reads the file, and a pattern with it would match nothing or too much."""
-    blocks = [block for page in PAGES for block in re.findall(r"^```properties\n(.*?)^```$", page.read_text(encoding="utf-8"),
-                                                              re.DOTALL | re.MULTILINE)]
+    blocks = [
+        block
+        for page in PAGES
+        for block in re.findall(
+            r"^```properties\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        )
+    ]
     assert any("\\" in block for block in blocks)
     for block in blocks:
         written = block.count("\\")
@@ -48,8 +56,13 @@ def test_backslashes_of_property_files_are_written_twice() -> None:
 
 
 def test_job_files_are_valid(tmp_path: Path) -> None:
-    blocks = [block for page in PAGES for block in re.findall(r"^```yaml\n(name:.*?)^```$", page.read_text(encoding="utf-8"),
-                                                              re.DOTALL | re.MULTILINE)]
+    blocks = [
+        block
+        for page in PAGES
+        for block in re.findall(
+            r"^```yaml\n(name:.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        )
+    ]
     assert len(blocks) >= 4
     secrets = tmp_path / "secrets.properties"
     secrets.write_text("kafka=one\npostgres=two\n", encoding="utf-8")
@@ -59,8 +72,12 @@ def test_job_files_are_valid(tmp_path: Path) -> None:
         assert load(file).name
 
 
-_SECTION_ROOTS: Final = {"The Scylla connector": "connectors/scylla", "The MySQL connector": "connectors/mysql",
-                         "The Cassandra connector": "connectors/cassandra", "Spark jobs": "spark_jobs"}
+_SECTION_ROOTS: Final = {
+    "The Scylla connector": "connectors/scylla",
+    "The MySQL connector": "connectors/mysql",
+    "The Cassandra connector": "connectors/cassandra",
+    "Spark jobs": "spark_jobs",
+}
 _PATH: Final = re.compile(r"(?:[\w.*/-]|<\w+>|\{[\w,]+\})+")
 
 
@@ -68,7 +85,7 @@ def _spellings(path: str) -> list[str]:
     """A path with ``{a,b}`` and ``<name>`` as patterns of ``Path.glob``."""
     path = re.sub(r"<\w+>", "*", path)
     braces = re.search(r"\{([\w,]+)\}", path)
-    return [path[:braces.start()] + name + path[braces.end():] for name in braces[1].split(",")] if braces else [path]
+    return [path[: braces.start()] + name + path[braces.end() :] for name in braces[1].split(",")] if braces else [path]
 
 
 def _architecture() -> tuple[list[str], set[Path]]:

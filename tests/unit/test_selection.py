@@ -1,4 +1,5 @@
 """Which tests a run takes, and which skips fail it: pytest in a process of its own, on a small suite with the same hooks."""
+
 from __future__ import annotations
 
 import os
@@ -37,7 +38,17 @@ def test_skipped(): pytest.skip("{reason}")
 def run(folder: Path, suite: str, *options: str) -> tuple[int, str]:
     (folder / "conftest.py").write_text(HOOKS, encoding="utf-8")
     (folder / "test_it.py").write_text(suite, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}", *options, str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--rootdir={folder}",
+        *options,
+        str(folder),
+    ]
     # Other packages' plugins take seconds to load, and the hooks need none of them.
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
@@ -54,9 +65,14 @@ def test_the_slow_suite_has_slow_and_scaled_tests(tmp_path: Path) -> None:
     assert (code, "2 passed, 1 deselected" in output) == (0, True), output
 
 
-@pytest.mark.parametrize(("reason", "options", "code"), [
-    ("the moon is full", ["--strict-skips"], 1), ("the moon is full", [], 0),
-    ("the sink does not support evolution", ["--strict-skips"], 0)])
+@pytest.mark.parametrize(
+    ("reason", "options", "code"),
+    [
+        ("the moon is full", ["--strict-skips"], 1),
+        ("the moon is full", [], 0),
+        ("the sink does not support evolution", ["--strict-skips"], 0),
+    ],
+)
 def test_an_unexpected_skip_fails_a_strict_run(tmp_path: Path, reason: str, options: list[str], code: int) -> None:
     found, output = run(tmp_path, SKIPS.format(reason=reason), *options)
     assert found == code, output

@@ -1,4 +1,5 @@
 """``python -m tests.wording [FILE ...]``: check names and prose of the checkout, or of some files."""
+
 from __future__ import annotations
 
 import argparse
@@ -27,8 +28,10 @@ _FILES_PER_PROCESS = 40
 
 def checked_files(root: Path) -> list[str]:
     """Return the paths of all files that are checked, relative to the checkout."""
-    found_files = [*root.glob("*.md"), *(path for folder in FOLDERS for pattern in ("*.py", "*.md")
-                                         for path in (root / folder).rglob(pattern))]
+    found_files = [
+        *root.glob("*.md"),
+        *(path for folder in FOLDERS for pattern in ("*.py", "*.md") for path in (root / folder).rglob(pattern)),
+    ]
     return sorted(name for path in found_files if is_checked(name := path.relative_to(root).as_posix()))
 
 
@@ -37,8 +40,12 @@ def is_checked(name: str) -> bool:
     parts = name.split("/")
     inside = len(parts) == 1 or parts[0] in FOLDERS
     suffix = name.endswith(".md") or (name.endswith(".py") and len(parts) > 1)
-    return (inside and suffix and not name.startswith(_UNCHECKED)
-            and not any(part in _SKIPPED_FOLDERS or part.startswith(".") for part in parts))
+    return (
+        inside
+        and suffix
+        and not name.startswith(_UNCHECKED)
+        and not any(part in _SKIPPED_FOLDERS or part.startswith(".") for part in parts)
+    )
 
 
 def check_file(root: Path, glossary: Glossary, name: str) -> list[Finding]:
@@ -81,13 +88,19 @@ def report(root: Path, names: Sequence[str], *, whole_tree: bool) -> int:
         if finding.path in over:
             print(finding)
     for path, number in over.items():
-        print(f"{path}: {counts[path]} findings, {waivers.get(path, 0)} are waived: fix {number}, of those above any "
-              f"({GLOSSARY} has the words; after a rename or a split: {REWRITE})")
-    loose = slack(dict.fromkeys(names, 0) | counts, waivers if whole_tree else
-                  {name: waivers[name] for name in names if name in waivers})
+        print(
+            f"{path}: {counts[path]} findings, {waivers.get(path, 0)} are waived: fix {number}, of those above any "
+            f"({GLOSSARY} has the words; after a rename or a split: {REWRITE})"
+        )
+    loose = slack(
+        dict.fromkeys(names, 0) | counts,
+        waivers if whole_tree else {name: waivers[name] for name in names if name in waivers},
+    )
     if loose:
-        print(f"{sum(loose.values())} findings fewer than {WAIVERS} allows, in {', '.join(list(loose)[:5])}"
-              f"{' ...' if len(loose) > 5 else ''}: run {REWRITE} and commit the file")
+        print(
+            f"{sum(loose.values())} findings fewer than {WAIVERS} allows, in {', '.join(list(loose)[:5])}"
+            f"{' ...' if len(loose) > 5 else ''}: run {REWRITE} and commit the file"
+        )
     return 1 if over or loose else 0
 
 
@@ -103,8 +116,10 @@ def rewrite_waivers(root: Path, *, may_grow: bool) -> int:
         print(f"{WAIVERS} was not written: fix what came in addition, or accept it with {REWRITE} --raise")
         return 1
     path.write_text(format_waivers(counts), encoding="utf-8")
-    print(f"{WAIVERS}: {sum(counts.values())} findings in {len(counts)} files; "
-          f"before: {sum(waivers.values())} in {len(waivers)}")
+    print(
+        f"{WAIVERS}: {sum(counts.values())} findings in {len(counts)} files; "
+        f"before: {sum(waivers.values())} in {len(waivers)}"
+    )
     return 0
 
 

@@ -1,4 +1,5 @@
 """Find banned names and phrases in Python and Markdown files."""
+
 from __future__ import annotations
 
 import ast
@@ -103,7 +104,11 @@ def _bound_names(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
                 yield node.lineno, node.attr
             case ast.alias(asname=str() as name):
                 yield node.lineno, name
-            case ast.ExceptHandler(name=str() as name) | ast.MatchAs(name=str() as name) | ast.MatchStar(name=str() as name):
+            case (
+                ast.ExceptHandler(name=str() as name)
+                | ast.MatchAs(name=str() as name)
+                | ast.MatchStar(name=str() as name)
+            ):
                 yield node.lineno, name
             case _:
                 pass
@@ -111,7 +116,11 @@ def _bound_names(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
 
 def _docstring(statement: ast.stmt) -> ast.Constant | None:
     """Return the string of a statement that is nothing else: a docstring of a module, class, function or attribute."""
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str):
+    if (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    ):
         return statement.value
     return None
 
@@ -122,8 +131,9 @@ def _string_value(node: ast.Constant | ast.JoinedStr) -> str:
     return "".join(str(part.value) if isinstance(part, ast.Constant) else "·" for part in node.values)
 
 
-def _string(path: str, node: ast.Constant | ast.JoinedStr, value: str, lines: list[str],
-            glossary: Glossary) -> Iterator[Finding]:
+def _string(
+    path: str, node: ast.Constant | ast.JoinedStr, value: str, lines: list[str], glossary: Glossary
+) -> Iterator[Finding]:
     """Yield the phrases in a string, each with the line of the source that it begins in."""
     last = node.end_lineno or node.lineno
     if value.count("\n") == last - node.lineno:
@@ -141,7 +151,9 @@ def _comments(lines: list[str], strings: list[ast.Constant | ast.JoinedStr]) -> 
 
     Faster than tokenize by a factor of ten: a comment begins at the first ``#`` of a line that no string covers.
     """
-    spans = sorted((node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0) for node in strings)
+    spans = sorted(
+        (node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0) for node in strings
+    )
     starts = [span[:2] for span in spans]
     block: list[str] = []
     for number, line in enumerate([*lines, ""], 1):
@@ -156,7 +168,9 @@ def _comments(lines: list[str], strings: list[ast.Constant | ast.JoinedStr]) -> 
             yield number, text
 
 
-def _comment(number: int, line: str, spans: list[tuple[int, int, int, int]], starts: list[tuple[int, int]]) -> str | None:
+def _comment(
+    number: int, line: str, spans: list[tuple[int, int, int, int]], starts: list[tuple[int, int]]
+) -> str | None:
     """Return the comment of a line without its mark, or None."""
     raw = line.encode()  # columns of the syntax tree count bytes
     column = raw.find(b"#")

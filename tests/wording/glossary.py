@@ -1,4 +1,5 @@
 """Read the banned words from the tables of ``docs/glossary.md``."""
+
 from __future__ import annotations
 
 import re
@@ -121,8 +122,10 @@ def _singulars(word: str) -> tuple[str, ...]:
 
 def _alternatives(phrases: tuple[str, ...] | dict[str, str]) -> re.Pattern[str]:
     """Match any of the phrases, each also with a capital first letter, the longest first."""
-    options = [f"[{phrase[0].upper()}{phrase[0]}]" + r"\s+".join(map(re.escape, phrase[1:].split(" ")))
-               for phrase in sorted(phrases, key=len, reverse=True)]
+    options = [
+        f"[{phrase[0].upper()}{phrase[0]}]" + r"\s+".join(map(re.escape, phrase[1:].split(" ")))
+        for phrase in sorted(phrases, key=len, reverse=True)
+    ]
     return re.compile(f"{_BEFORE}(?:{'|'.join(options) or '(?!)'}){_AFTER}")
 
 

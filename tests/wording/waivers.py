@@ -3,6 +3,7 @@
 A line is a path and a count. Git merges the file by keeping the lines of both sides (``.gitattributes``), so after a merge a
 path may be there twice; the larger count holds until the file is rewritten.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -35,7 +36,9 @@ def parse_waivers(text: str) -> dict[str, int]:
             continue
         path, _, count = line.rpartition(" ")
         if not path or not count.isdecimal():
-            raise ValueError(f"waivers.txt, line {number}: expected a path and a count, got {line!r}; repair it with {REWRITE}")
+            raise ValueError(
+                f"waivers.txt, line {number}: expected a path and a count, got {line!r}; repair it with {REWRITE}"
+            )
         waivers[path] = max(int(count), waivers.get(path, 0))
     return waivers
 
@@ -61,7 +64,11 @@ def growths(counts: Mapping[str, int], waivers: Mapping[str, int]) -> list[Growt
     A file that has a waiver may not get a larger one. Files without one were renamed or split off: together they may have as
     many findings as other files have lost, so that moving code needs no permission.
     """
-    grown = [Growth(path, waivers[path], count) for path, count in counts.items() if path in waivers and count > waivers[path]]
+    grown = [
+        Growth(path, waivers[path], count)
+        for path, count in counts.items()
+        if path in waivers and count > waivers[path]
+    ]
     new = {path: count for path, count in counts.items() if count and path not in waivers}
     if sum(new.values()) > sum(slack(counts, waivers).values()):
         grown += [Growth(path, 0, count) for path, count in new.items()]

@@ -4,6 +4,7 @@ Faust carries the services' life, the group membership and the leader; its web s
 used. Order of the start: internal topics, REST (which answers 503 until all is there), task hosts and the cluster's state,
 then the group. The stop goes the other way round, after ``drain`` has handed the units over.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -123,8 +124,15 @@ class ControlProcess:
         processes: number of task hosts, over what the properties say.
     """
 
-    def __init__(self, properties: Mapping[str, str], resolved: Mapping[str, str], config: Config, loggers: LoggerRegistry,
-                 secrets: SecretKeeper, processes: int | None = None) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        resolved: Mapping[str, str],
+        config: Config,
+        loggers: LoggerRegistry,
+        secrets: SecretKeeper,
+        processes: int | None = None,
+    ) -> None:
         self.properties = dict(properties)
         self._resolved = dict(resolved)
         self.config = config
@@ -144,8 +152,9 @@ class ControlProcess:
         self._loop_seen = time.monotonic()
         self._over = threading.Event()
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.node = Node("", self._incarnation, loggers, exactly_once=exactly_once(config),
-                         put_task_configs=self._put_task_configs)
+        self.node = Node(
+            "", self._incarnation, loggers, exactly_once=exactly_once(config), put_task_configs=self._put_task_configs
+        )
         self.context: HerderContext | None = None
         self.herder: ClusterHerder | None = None
         self._rest: RestServer | None = None
@@ -171,8 +180,9 @@ class ControlProcess:
             key = self.node.session_key()
             if error.leader_url is None or key is None:
                 raise
-            await self.node.client.send_signed("PUT", error.leader_url, f"/connectors/{quote(name, safe='')}/config",
-                                               orjson.dumps(dict(config)), key)
+            await self.node.client.send_signed(
+                "PUT", error.leader_url, f"/connectors/{quote(name, safe='')}/config", orjson.dumps(dict(config)), key
+            )
             return not known
         return created
 
@@ -185,8 +195,13 @@ class ControlProcess:
             MillraceError: it could not start; the message says why and how to mend it.
         """
         loop = asyncio.get_running_loop()
-        self._membership = Membership(self._describe, self._see, loop, f"{self._group}-millrace-members",
-                                      self.config["group.takeover.wait.ms"] / 1000)
+        self._membership = Membership(
+            self._describe,
+            self._see,
+            loop,
+            f"{self._group}-millrace-members",
+            self.config["group.takeover.wait.ms"] / 1000,
+        )
         self.node.membership_traffic = self._membership.traffic
         self.node.contact = self._membership.contact
         self._app = self._make_app(self._membership)
@@ -196,11 +211,17 @@ class ControlProcess:
         if not starting.done():
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
-            why = f"Kafka refuses it ({contact.refused})" if joined else f"it did not succeed within {_JOIN_DEADLINE_S:g} s"
-            raise Fatal(f"the worker could not join the group {self._group!r} (group.id): {why}. Check that no Kafka Connect "
-                        "cluster and no consumer group uses this group.id (stop the one that is taken over first), that the "
-                        "worker's user may read the group, and that session.timeout.ms is within the brokers' "
-                        "group.min.session.timeout.ms and group.max.session.timeout.ms")
+            why = (
+                f"Kafka refuses it ({contact.refused})"
+                if joined
+                else f"it did not succeed within {_JOIN_DEADLINE_S:g} s"
+            )
+            raise Fatal(
+                f"the worker could not join the group {self._group!r} (group.id): {why}. Check that no Kafka Connect "
+                "cluster and no consumer group uses this group.id (stop the one that is taken over first), that the "
+                "worker's user may read the group, and that session.timeout.ms is within the brokers' "
+                "group.min.session.timeout.ms and group.max.session.timeout.ms"
+            )
         await starting
         if self._app.crashed:
             raise Fatal(f"the worker could not start: {self._app.crash_reason!r}") from self._app.crash_reason
@@ -239,9 +260,14 @@ class ControlProcess:
         """Hand everything over; returns whether nothing is left here within ``deadline_s`` seconds."""
         self.start_drain()
         node = self.node
-        if not await until(lambda: not node.reconciler.have and not node.placement.table.assigned_to(node.me), deadline_s):
-            _log.warning("These were not handed over within %g s: %s", deadline_s,
-                         ", ".join(map(str, sorted(node.reconciler.have))) or "placements only")
+        if not await until(
+            lambda: not node.reconciler.have and not node.placement.table.assigned_to(node.me), deadline_s
+        ):
+            _log.warning(
+                "These were not handed over within %g s: %s",
+                deadline_s,
+                ", ".join(map(str, sorted(node.reconciler.have))) or "placements only",
+            )
             return False
         return True
 
@@ -252,8 +278,10 @@ class ControlProcess:
             Fatal: not within the deadline.
         """
         if not await until(lambda: self.herder is not None and self.herder.ready(), deadline_s):
-            raise Fatal(f"the worker did not get ready within {deadline_s:g} s: it has "
-                        f"{'no leader' if self.node.view else 'not joined the group'} yet; see the log above")
+            raise Fatal(
+                f"the worker did not get ready within {deadline_s:g} s: it has "
+                f"{'no leader' if self.node.view else 'not joined the group'} yet; see the log above"
+            )
 
     # Parts, in the order of their start.
 
@@ -281,20 +309,34 @@ class ControlProcess:
 
         Shell.BootStrategy = Boot
         return Shell(
-            self._group, broker="kafka://" + ";kafka://".join(self.config["bootstrap.servers"]), store="memory://",
-            web_enabled=False, PartitionAssignor=assignor, LeaderAssignor=leader, topic_allow_declare=False,
-            broker_session_timeout=self._session_s, broker_heartbeat_interval=self.config["heartbeat.interval.ms"] / 1000,
-            broker_rebalance_timeout=self._session_s, broker_request_timeout=self._session_s + 4, stream_wait_empty=False,
+            self._group,
+            broker="kafka://" + ";kafka://".join(self.config["bootstrap.servers"]),
+            store="memory://",
+            web_enabled=False,
+            PartitionAssignor=assignor,
+            LeaderAssignor=leader,
+            topic_allow_declare=False,
+            broker_session_timeout=self._session_s,
+            broker_heartbeat_interval=self.config["heartbeat.interval.ms"] / 1000,
+            broker_rebalance_timeout=self._session_s,
+            broker_request_timeout=self._session_s + 4,
+            stream_wait_empty=False,
             # Faust only makes this folder; with memory:// nothing is kept in it.
-            datadir="/tmp")  # noqa: S108
+            datadir="/tmp",  # noqa: S108
+        )
 
     def _consumer_arguments(self) -> dict[str, Any]:
         session = self.config["session.timeout.ms"]
         return {
-            **self._client, "group_id": self._group, "enable_auto_commit": False, "auto_offset_reset": "latest",
-            "session_timeout_ms": session, "heartbeat_interval_ms": self.config["heartbeat.interval.ms"],
+            **self._client,
+            "group_id": self._group,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "latest",
+            "session_timeout_ms": session,
+            "heartbeat_interval_ms": self.config["heartbeat.interval.ms"],
             # Members stop nothing to rebalance: whoever has not joined again within a session is not there.
-            "rebalance_timeout_ms": session, "request_timeout_ms": session + 4000,
+            "rebalance_timeout_ms": session,
+            "request_timeout_ms": session + 4000,
             # An idle consumer is not a dead one; what is dead is found by the watches below.
             "max_poll_interval_ms": 2**31 - 1,
         }
@@ -302,16 +344,35 @@ class ControlProcess:
     async def _start_topics(self) -> None:
         config, properties = self.config, self.properties
         wanted = [
-            internal_topic("config", properties, name=config["config.storage.topic"], partitions=1,
-                           replication_factor=config["config.storage.replication.factor"]),
-            internal_topic("offset", properties, name=config["offset.storage.topic"],
-                           partitions=config["offset.storage.partitions"],
-                           replication_factor=config["offset.storage.replication.factor"]),
-            internal_topic("status", properties, name=config["status.storage.topic"],
-                           partitions=config["status.storage.partitions"],
-                           replication_factor=config["status.storage.replication.factor"]),
-            internal_topic("placement", {}, name=placement_topic(config), partitions=1,
-                           replication_factor=config["config.storage.replication.factor"], prop="placement.storage.topic"),
+            internal_topic(
+                "config",
+                properties,
+                name=config["config.storage.topic"],
+                partitions=1,
+                replication_factor=config["config.storage.replication.factor"],
+            ),
+            internal_topic(
+                "offset",
+                properties,
+                name=config["offset.storage.topic"],
+                partitions=config["offset.storage.partitions"],
+                replication_factor=config["offset.storage.replication.factor"],
+            ),
+            internal_topic(
+                "status",
+                properties,
+                name=config["status.storage.topic"],
+                partitions=config["status.storage.partitions"],
+                replication_factor=config["status.storage.replication.factor"],
+            ),
+            internal_topic(
+                "placement",
+                {},
+                name=placement_topic(config),
+                partitions=1,
+                replication_factor=config["config.storage.replication.factor"],
+                prop="placement.storage.topic",
+            ),
         ]
         deadline_s = config["kafka.start.timeout.ms"] / 1000
         await asyncio.gather(*(ensure_internal_topic(self._client, topic, deadline_s) for topic in wanted))
@@ -343,40 +404,81 @@ class ControlProcess:
         config, node = self.config, self.node
         node.config = ConfigStore(config["config.storage.topic"], self._client, node.config_changed)
         node.placement = PlacementStore(placement_topic(config), self._client, node.placement_changed)
-        node.status = StatusStore(config["status.storage.topic"], self._client, {"linger_ms": 0}, node.status_gone,
-                                  node.topic_gone)
+        node.status = StatusStore(
+            config["status.storage.topic"], self._client, {"linger_ms": 0}, node.status_gone, node.topic_gone
+        )
         node.offsets = OffsetStore(config["offset.storage.topic"], self._client)
         node.leader = Leader(
-            node.config, node.placement, node.status,
-            clients.leader_producer(self._resolved, f"{self._client['client_id']}-leader", f"connect-cluster-{self._group}",
-                                    config["transaction.timeout.ms"]),
-            config, self._task_producer, self._incarnation, exactly_once=exactly_once(config))
-        node.plugins = PluginWatch(config["plugin.path"], self._resolved, config["plugin.scan.interval.ms"] / 1000,
-                                   node.plugins_changed, isolating=self._processes > 0)
+            node.config,
+            node.placement,
+            node.status,
+            clients.leader_producer(
+                self._resolved,
+                f"{self._client['client_id']}-leader",
+                f"connect-cluster-{self._group}",
+                config["transaction.timeout.ms"],
+            ),
+            config,
+            self._task_producer,
+            self._incarnation,
+            exactly_once=exactly_once(config),
+        )
+        node.plugins = PluginWatch(
+            config["plugin.path"],
+            self._resolved,
+            config["plugin.scan.interval.ms"] / 1000,
+            node.plugins_changed,
+            isolating=self._processes > 0,
+        )
         most: int | None = config["plugin.environment.hosts.max"]
         node.pool = HostPool(
-            self._processes, self._init, node, config["task.host.stuck.ms"] / 1000, node.plugins,
-            HostLimits(max(4, 2 * self._processes) if most is None else most, config["plugin.environment.host.idle.ms"] / 1000))
+            self._processes,
+            self._init,
+            node,
+            config["task.host.stuck.ms"] / 1000,
+            node.plugins,
+            HostLimits(
+                max(4, 2 * self._processes) if most is None else most, config["plugin.environment.host.idle.ms"] / 1000
+            ),
+        )
         node.reconciler = Reconciler(
-            node.pool, node, stop_s=config["task.shutdown.graceful.timeout.ms"] / 1000,
-            backoff_s=(config["task.host.restart.backoff.ms"] / 1000, config["task.host.restart.backoff.max.ms"] / 1000),
-            crash_limit=config["task.host.crash.limit"])
+            node.pool,
+            node,
+            stop_s=config["task.shutdown.graceful.timeout.ms"] / 1000,
+            backoff_s=(
+                config["task.host.restart.backoff.ms"] / 1000,
+                config["task.host.restart.backoff.max.ms"] / 1000,
+            ),
+            crash_limit=config["task.host.crash.limit"],
+        )
 
     async def _start_node(self) -> None:
         node = self.node
         started = time.monotonic()
-        await asyncio.gather(node.config.log.start(_READ_DEADLINE_S), node.placement.log.start(_READ_DEADLINE_S),
-                             node.status.start(_READ_DEADLINE_S), node.offsets.start(_READ_DEADLINE_S), self._start_hosts())
+        await asyncio.gather(
+            node.config.log.start(_READ_DEADLINE_S),
+            node.placement.log.start(_READ_DEADLINE_S),
+            node.status.start(_READ_DEADLINE_S),
+            node.offsets.start(_READ_DEADLINE_S),
+            self._start_hosts(),
+        )
         node.config.live = True
         for name, level in node.config.snapshot.loggers.items():
-            _log.debug("Logger %s was set to %s for the cluster before this worker started; its own start level holds", name,
-                       level)
+            _log.debug(
+                "Logger %s was set to %s for the cluster before this worker started; its own start level holds",
+                name,
+                level,
+            )
         node.caught_up = True
         node.reconciler.start()
         node.leader.start()
         node.start()
-        _log.info("Read the cluster's state and started %d task hosts in %.2f s: %d connectors", len(node.pool.hosts),
-                  time.monotonic() - started, len(node.config.snapshot.connectors))
+        _log.info(
+            "Read the cluster's state and started %d task hosts in %.2f s: %d connectors",
+            len(node.pool.hosts),
+            time.monotonic() - started,
+            len(node.config.snapshot.connectors),
+        )
 
     async def _start_hosts(self) -> None:
         node = self.node
@@ -396,14 +498,29 @@ class ControlProcess:
 
     def _init(self, host: Host) -> Init:
         plugins = self.node.plugins
-        return Init(self.node.worker_id, host.number, self.properties, self._loggers.levels(), self._cluster_id,
-                    plugins.paths(host.environments), plugins.skipped(host.environments))
+        return Init(
+            self.node.worker_id,
+            host.number,
+            self.properties,
+            self._loggers.levels(),
+            self._cluster_id,
+            plugins.paths(host.environments),
+            plugins.skipped(host.environments),
+        )
 
     def _describe(self) -> Member:
         node = self.node
         url = self._rest.advertised_url if self._rest is not None else ""
-        return Member(worker_id=node.worker_id, url=url, incarnation=self._incarnation, started_ms=self._started_ms,
-                      capacity=max(1, self._processes), labels=self._labels, draining=node.draining, leading=node.leader.chosen)
+        return Member(
+            worker_id=node.worker_id,
+            url=url,
+            incarnation=self._incarnation,
+            started_ms=self._started_ms,
+            capacity=max(1, self._processes),
+            labels=self._labels,
+            draining=node.draining,
+            leading=node.leader.chosen,
+        )
 
     def _see(self, view: View) -> None:
         self.node.see(view)
@@ -424,7 +541,9 @@ class ControlProcess:
         try:
             await self._secrets.resolve(self.properties)
         except MillraceError as error:
-            _log.warning("New values of the worker's properties will not be taken over before its next start: %s", error)
+            _log.warning(
+                "New values of the worker's properties will not be taken over before its next start: %s", error
+            )
             return
         self._secrets.watch(self, self.properties, self._resolved, self._properties_changed)
         self._secrets.start()
@@ -434,8 +553,11 @@ class ControlProcess:
         self._resolved.update({name: resolved[name] for name in names})
         left = clients.left_for_a_start(names)
         if left:
-            _log.warning("There are new values of the worker's properties %s, which it takes over when it is started again: do "
-                         "that, one worker after the other", ", ".join(left))
+            _log.warning(
+                "There are new values of the worker's properties %s, which it takes over when it is started again: do "
+                "that, one worker after the other",
+                ", ".join(left),
+            )
         own = sorted(names & clients.own(self._resolved).keys())
         if not own:
             return
@@ -446,8 +568,11 @@ class ControlProcess:
         for part in (node.config.log, node.placement.log, node.status.log, node.offsets, node.leader, self._membership):
             if part is not None:
                 part.renew(credentials)
-        _log.info("The worker's own Kafka clients use new values of %s from their next connection on%s", ", ".join(own),
-                  "; its https listeners do when it is started again" if any(name.startswith("ssl.") for name in own) else "")
+        _log.info(
+            "The worker's own Kafka clients use new values of %s from their next connection on%s",
+            ", ".join(own),
+            "; its https listeners do when it is started again" if any(name.startswith("ssl.") for name in own) else "",
+        )
 
     # Watches.
 
@@ -466,8 +591,11 @@ class ControlProcess:
             if contact.joined or age < fence_s:
                 outside_since = now
             if node.view is not None and not node.fenced and age > fence_s:
-                _log.error("Nothing heard of Kafka's group coordinator for %.1f s: this worker stops its connectors and tasks, "
-                           "for others may start them. It goes on when Kafka answers again", age)
+                _log.error(
+                    "Nothing heard of Kafka's group coordinator for %.1f s: this worker stops its connectors and tasks, "
+                    "for others may start them. It goes on when Kafka answers again",
+                    age,
+                )
                 node.fenced, killed = True, False
                 node.status.hold()
                 node.reconciler.wake()
@@ -475,13 +603,17 @@ class ControlProcess:
                 killed = True
                 for host in node.pool.hosts:
                     if host.units:
-                        _log.error("Task host %d still runs %s: it is killed", host.number, ", ".join(map(str, host.units)))
+                        _log.error(
+                            "Task host %d still runs %s: it is killed", host.number, ", ".join(map(str, host.units))
+                        )
                         node.pool.kill(host.number)
             elif node.fenced and node.view is not None and contact.joined and age < fence_s:
                 await self._unfence()
             if node.view is not None and now - outside_since > self._session_s * _STALLED_SESSIONS:
-                self._fail("the group's membership stands still though Kafka answers; the worker ends so that it can be "
-                           "started anew")
+                self._fail(
+                    "the group's membership stands still though Kafka answers; the worker ends so that it can be "
+                    "started anew"
+                )
             if self._app.crashed:
                 self._fail(f"Faust has crashed: {self._app.crash_reason!r}")
             await asyncio.sleep(_WATCH_S)
@@ -515,7 +647,9 @@ class ControlProcess:
                 continue
             stuck = looked - self._loop_seen
             if stuck > limit and not self._over.is_set():
-                sys.stderr.write(f"The control process's event loop has been stuck for {stuck:.1f} s; it ends. All stacks:\n")
+                sys.stderr.write(
+                    f"The control process's event loop has been stuck for {stuck:.1f} s; it ends. All stacks:\n"
+                )
                 faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
                 sys.stderr.flush()
                 os._exit(STUCK_EXIT)

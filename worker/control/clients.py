@@ -1,4 +1,5 @@
 """aiokafka arguments of the control process's own clients, from the worker's (resolved) properties."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -9,16 +10,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 #: The worker's plain properties that its own clients take; those for tasks stand behind ``producer.`` and so on.
-_OWN: Final = frozenset({"bootstrap.servers", "client.id", "metadata.max.age.ms", "request.timeout.ms", "retry.backoff.ms",
-                         "connections.max.idle.ms"})
+_OWN: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "metadata.max.age.ms",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "connections.max.idle.ms",
+    }
+)
 #: aiokafka bounds one request by it; longer ones only delay that a dead connection is noticed.
 _REQUEST_MS: Final = 15_000
 
 
 def own(properties: Mapping[str, str]) -> dict[str, str]:
     """The worker's properties that concern all its own clients."""
-    found = {name: value for name, value in properties.items()
-             if name in _OWN or name.startswith(kafka_clients.SECURITY_PREFIXES)}
+    found = {
+        name: value
+        for name, value in properties.items()
+        if name in _OWN or name.startswith(kafka_clients.SECURITY_PREFIXES)
+    }
     if not found.get("client.id"):
         found.pop("client.id", None)
     return found
@@ -30,8 +42,11 @@ def left_for_a_start(names: Iterable[str]) -> list[str]:
     Everything that Kafka clients log in with is taken over while it runs; REST's listeners have their stores' passwords
     from their start on, and may take them from the plain ``ssl.`` properties.
     """
-    behind = tuple(f"{kind}{prefix}" for kind in ("", "producer.", "consumer.", "admin.", "offset.storage.producer.")
-                   for prefix in ("sasl.", "ssl."))
+    behind = tuple(
+        f"{kind}{prefix}"
+        for kind in ("", "producer.", "consumer.", "admin.", "offset.storage.producer.")
+        for prefix in ("sasl.", "ssl.")
+    )
     return sorted(name for name in names if not name.startswith(behind))
 
 
@@ -47,10 +62,18 @@ def reader(properties: Mapping[str, str], client_id: str) -> dict[str, Any]:
     return arguments
 
 
-def leader_producer(properties: Mapping[str, str], client_id: str, transactional_id: str, timeout_ms: int) -> dict[str, Any]:
+def leader_producer(
+    properties: Mapping[str, str], client_id: str, transactional_id: str, timeout_ms: int
+) -> dict[str, Any]:
     """For the leader's transactional producer."""
-    return {**reader(properties, client_id), "acks": "all", "enable_idempotence": True, "transactional_id": transactional_id,
-            "transaction_timeout_ms": timeout_ms, "linger_ms": 0}
+    return {
+        **reader(properties, client_id),
+        "acks": "all",
+        "enable_idempotence": True,
+        "transactional_id": transactional_id,
+        "transaction_timeout_ms": timeout_ms,
+        "linger_ms": 0,
+    }
 
 
 def task_producer(properties: Mapping[str, str], connector: Mapping[str, str]) -> dict[str, Any]:
@@ -59,8 +82,10 @@ def task_producer(properties: Mapping[str, str], connector: Mapping[str, str]) -
     Raises:
         ConfigInvalid: the policy forbids an override, or a property is wrong.
     """
-    merged = {**kafka_clients.inherited(properties, "producer."),
-              **kafka_clients.overrides(connector, "producer.override.", properties)}
+    merged = {
+        **kafka_clients.inherited(properties, "producer."),
+        **kafka_clients.overrides(connector, "producer.override.", properties),
+    }
     merged.pop("transactional.id", None)
     merged.pop("client.id", None)
     return kafka_clients.client_arguments(merged, "producer").arguments
@@ -68,9 +93,16 @@ def task_producer(properties: Mapping[str, str], connector: Mapping[str, str]) -
 
 def connector_reader(properties: Mapping[str, str], connector: Mapping[str, str]) -> dict[str, Any]:
     """For reading and writing a connector's own offsets topic: on the Kafka its tasks write to."""
-    merged = {**kafka_clients.inherited(properties, "producer."),
-              **kafka_clients.overrides(connector, "producer.override.", properties)}
+    merged = {
+        **kafka_clients.inherited(properties, "producer."),
+        **kafka_clients.overrides(connector, "producer.override.", properties),
+    }
     merged.pop("client.id", None)
-    return kafka_clients.client_arguments({name: value for name, value in merged.items()
-                                           if name in _OWN or name.startswith(kafka_clients.SECURITY_PREFIXES)},
-                                          "admin").arguments
+    return kafka_clients.client_arguments(
+        {
+            name: value
+            for name, value in merged.items()
+            if name in _OWN or name.startswith(kafka_clients.SECURITY_PREFIXES)
+        },
+        "admin",
+    ).arguments

@@ -1,4 +1,5 @@
 """``GET /connectors/NAME/explain``: why each unit is where it is, or why it isn't running."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -26,13 +27,29 @@ def explain_connector(node: Node, name: str, *, exactly_once: bool, sink: bool =
         "name": name,
         "target_state": snapshot.target_state(name),
         "notes": notes(snapshot, name, exactly_once=exactly_once, sink=sink),
-        "connector": explain_unit(table.get(instance), state.connector(name), reasons.get(instance),
-                                  node.reconciler.waiting(instance)),
-        "tasks": [{"id": unit.task, **explain_unit(table.get(unit), state.task(name, unit.task), reasons.get(unit),
-                                                   node.reconciler.waiting(unit))} for unit in tasks],
-        "workers": [{"worker_id": worker_id, "draining": member.draining, "labels": member.labels,
-                     "capacity": member.capacity, **counts} for worker_id, counts in sorted(
-                         summary(table.placed(), list(members)).items()) if (member := members.get(worker_id)) is not None],
+        "connector": explain_unit(
+            table.get(instance), state.connector(name), reasons.get(instance), node.reconciler.waiting(instance)
+        ),
+        "tasks": [
+            {
+                "id": unit.task,
+                **explain_unit(
+                    table.get(unit), state.task(name, unit.task), reasons.get(unit), node.reconciler.waiting(unit)
+                ),
+            }
+            for unit in tasks
+        ],
+        "workers": [
+            {
+                "worker_id": worker_id,
+                "draining": member.draining,
+                "labels": member.labels,
+                "capacity": member.capacity,
+                **counts,
+            }
+            for worker_id, counts in sorted(summary(table.placed(), list(members)).items())
+            if (member := members.get(worker_id)) is not None
+        ],
         "leader": None if node.view is None else node.view.leader.worker_id,
     }
 
@@ -43,7 +60,9 @@ def notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool, sink: boo
     if snapshot.target_state(name) != "STARTED":
         found.append(f"Its target state is {snapshot.target_state(name)}: someone paused or stopped it.")
     if name in snapshot.inconsistent:
-        found.append("Its task configurations in the config topic are incomplete: it has no tasks until it writes them anew.")
+        found.append(
+            "Its task configurations in the config topic are incomplete: it has no tasks until it writes them anew."
+        )
     elif name not in snapshot.task_counts:
         found.append("It has not said yet what its tasks are.")
     elif snapshot.task_counts[name] == 0:
@@ -61,16 +80,22 @@ def _cause(trace: str) -> str:
     lines = trace.strip().splitlines()
     if lines and lines[0].startswith("Traceback (most recent call"):
         last = max(index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call"))
-        lines = [line for line in lines[last + 1:] if not line.startswith(" ")] or lines
+        lines = [line for line in lines[last + 1 :] if not line.startswith(" ")] or lines
     return next(iter(lines), "")
 
 
-def explain_unit(slot: Slot | None, status: Status | None, reason: str | None, waiting: str | None,
-                 ) -> dict[str, Any]:
+def explain_unit(
+    slot: Slot | None,
+    status: Status | None,
+    reason: str | None,
+    waiting: str | None,
+) -> dict[str, Any]:
     """One unit's place, state and reasons. Pure."""
-    body: dict[str, Any] = {"worker_id": None if slot is None else slot.owner.worker,
-                            "state": "UNASSIGNED" if status is None else status.state,
-                            "placement": reason or (None if slot is None else "it was placed there under an earlier leader")}
+    body: dict[str, Any] = {
+        "worker_id": None if slot is None else slot.owner.worker,
+        "state": "UNASSIGNED" if status is None else status.state,
+        "placement": reason or (None if slot is None else "it was placed there under an earlier leader"),
+    }
     if slot is None:
         body["why_not_running"] = reason or "it is not placed yet"
     elif slot.revoked:

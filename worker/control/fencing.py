@@ -1,4 +1,5 @@
 """Fencing of transactional producers: what ``Admin.fenceProducers`` does for Kafka Connect (KIP-618)."""
+
 from __future__ import annotations
 
 import asyncio
@@ -32,8 +33,9 @@ async def fence_producers(producer: Mapping[str, Any], ids: Sequence[str], deadl
 
     async def fence(transactional_id: str) -> None:
         async with gate:
-            client = AIOKafkaProducer(**{**producer, "acks": "all", "enable_idempotence": True,
-                                         "transactional_id": transactional_id})
+            client = AIOKafkaProducer(
+                **{**producer, "acks": "all", "enable_idempotence": True, "transactional_id": transactional_id}
+            )
             try:
                 await client.start()
             finally:
@@ -43,5 +45,7 @@ async def fence_producers(producer: Mapping[str, Any], ids: Sequence[str], deadl
         async with asyncio.timeout(deadline_s):
             await asyncio.gather(*(fence(transactional_id) for transactional_id in ids))
     except (KafkaError, OSError, TimeoutError) as error:
-        raise Retriable(f"transactional ids {ids[0]} to {ids[-1]} could not be taken over within {deadline_s:g} s ({error!r}): "
-                        "check the brokers, and that the producer's user may use these ids") from error
+        raise Retriable(
+            f"transactional ids {ids[0]} to {ids[-1]} could not be taken over within {deadline_s:g} s ({error!r}): "
+            "check the brokers, and that the producer's user may use these ids"
+        ) from error

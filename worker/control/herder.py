@@ -4,6 +4,7 @@ Split by subject: what connectors are and do here, offsets in ``herder_offsets``
 rest in ``herder_admin``. Whatever changes
 the cluster goes through the leader; answers come from memory.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -65,15 +66,23 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
         if config is None:
             raise RestError(404, f"No status found for connector {name}")
         state = self.ctx.node.status.state
-        tasks = [{"id": task, **_shown(state.task(name, task))} for task in range(len(self.ctx.snapshot.task_configs(name)))]
-        return {"name": name, "connector": _shown(state.connector(name)), "tasks": tasks,
-                "type": self.ctx.connector_type(config)}
+        tasks = [
+            {"id": task, **_shown(state.task(name, task))} for task in range(len(self.ctx.snapshot.task_configs(name)))
+        ]
+        return {
+            "name": name,
+            "connector": _shown(state.connector(name)),
+            "tasks": tasks,
+            "type": self.ctx.connector_type(config),
+        }
 
     async def task_infos(self, name: str) -> list[dict[str, Any]]:
         """All tasks with their configurations."""
         await self.ctx.known(name)
-        return [{"id": {"connector": name, "task": task}, "config": config}
-                for task, config in enumerate(self.ctx.snapshot.task_configs(name))]
+        return [
+            {"id": {"connector": name, "task": task}, "config": config}
+            for task, config in enumerate(self.ctx.snapshot.task_configs(name))
+        ]
 
     async def tasks_config(self, name: str) -> dict[str, dict[str, str]]:
         """All task configurations by the tasks' names."""
@@ -110,8 +119,9 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
 
     async def create_connector(self, name: str, config: Mapping[str, str], initial_state: str | None) -> dict[str, Any]:
         """Create a connector."""
-        created, info = await self._put(name, config, None if initial_state is None else _INITIAL[initial_state],
-                                        replace=False)
+        created, info = await self._put(
+            name, config, None if initial_state is None else _INITIAL[initial_state], replace=False
+        )
         del created
         return info
 
@@ -139,8 +149,10 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
         await self.ctx.lead()
         async with lock_of(self.ctx.config_locks, name):
             await self.ctx.known(name)
-            await self.ctx.node.leader.write([connector_record(name, None), target_state_record(name, None)],
-                                             [instructions_record(name, [])] if self.instructions(name) else [])
+            await self.ctx.node.leader.write(
+                [connector_record(name, None), target_state_record(name, None)],
+                [instructions_record(name, [])] if self.instructions(name) else [],
+            )
 
     async def reset_connector_offsets(self, name: str) -> str:
         """Forget all positions; requests for snapshots that have ended go too, for nothing else says that they have."""
@@ -214,8 +226,9 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
         if config is None or self.ctx.snapshot.target_state(name) == "STOPPED":
             return
         tasks = unresolved(configs, config)
-        await self.ctx.node.leader.write([*(task_record(name, task, own) for task, own in enumerate(tasks)),
-                                      commit_record(name, len(tasks))])
+        await self.ctx.node.leader.write(
+            [*(task_record(name, task, own) for task, own in enumerate(tasks)), commit_record(name, len(tasks))]
+        )
         await self._stopped_without_tasks(name)
 
     async def fence_zombies(self, name: str) -> None:
@@ -225,8 +238,9 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
 
     # Parts.
 
-    async def _put(self, name: str, config: Mapping[str, str], target: TargetStateName | None, *,
-                   replace: bool) -> tuple[bool, dict[str, Any]]:
+    async def _put(
+        self, name: str, config: Mapping[str, str], target: TargetStateName | None, *, replace: bool
+    ) -> tuple[bool, dict[str, Any]]:
         await self.ctx.lead()
         await self._refuse_invalid(config)
         state = [] if target is None else [target_state_record(name, target)]
@@ -243,9 +257,13 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
         if not infos["error_count"]:
             return
         lines = [message for item in infos["configs"] for message in item["value"]["errors"]]
-        raise RestError(400, f"Connector configuration is invalid and contains the following {infos['error_count']} error(s):\n"
-                        + "\n".join(lines) + "\nYou can also find the above list of errors at the endpoint "
-                        "`/connector-plugins/{connectorType}/config/validate`")
+        raise RestError(
+            400,
+            f"Connector configuration is invalid and contains the following {infos['error_count']} error(s):\n"
+            + "\n".join(lines)
+            + "\nYou can also find the above list of errors at the endpoint "
+            "`/connector-plugins/{connectorType}/config/validate`",
+        )
 
     def _restart_here(self, unit: Unit) -> None:
         owner = self.ctx.node.placement.table.owner(unit)

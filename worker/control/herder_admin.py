@@ -1,4 +1,5 @@
 """Everything of the herder that is not about one connector's life: plugins, loggers, topics, health, metrics, drain."""
+
 from __future__ import annotations
 
 import time
@@ -36,14 +37,19 @@ class AdminOperations:
 
     def root(self) -> dict[str, Any]:
         """``GET /``."""
-        return {"version": KAFKA_CONNECT, "commit": f"millrace-{self.ctx.version[0]}", "kafka_cluster_id": self.ctx.cluster_id}
+        return {
+            "version": KAFKA_CONNECT,
+            "commit": f"millrace-{self.ctx.version[0]}",
+            "kafka_cluster_id": self.ctx.cluster_id,
+        }
 
     def ready(self) -> bool:
         """Whether requests can be answered from a complete state."""
         if not self.ctx.was_ready:
             leader = self.ctx.node.leader
-            self.ctx.was_ready = (self.ctx.node.caught_up and self.ctx.node.view is not None
-                                  and (not leader.chosen or leader.active))
+            self.ctx.was_ready = (
+                self.ctx.node.caught_up and self.ctx.node.view is not None and (not leader.chosen or leader.active)
+            )
         return self.ctx.was_ready
 
     async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
@@ -58,15 +64,25 @@ class AdminOperations:
         except ConfigInvalid as error:
             raise RestError(400, str(error)) from error
         environments = (found.environment,) if found is not None and found.environment else ()
-        answer: list[dict[str, Any]] = orjson.loads(await self._ask(
-            PluginConfig(plugin, version, catalog.others(environments)), environments))
+        answer: list[dict[str, Any]] = orjson.loads(
+            await self._ask(PluginConfig(plugin, version, catalog.others(environments)), environments)
+        )
         return answer
 
     async def plugin_environments(self) -> dict[str, Any]:
         """The environments of ``plugin.path``, their plugins, their hosts, and what can't be used."""
         pool = self.ctx.node.pool
-        hosts = [{"host": host.number, "environment": host.label, "pid": host.pid, "ready": host.ready,
-                  "units": sorted(map(str, host.units))} for host in pool.hosts if host.environments]
+        hosts = [
+            {
+                "host": host.number,
+                "environment": host.label,
+                "pid": host.pid,
+                "ready": host.ready,
+                "units": sorted(map(str, host.units)),
+            }
+            for host in pool.hosts
+            if host.environments
+        ]
         return {"worker_id": self.ctx.node.worker_id, **self.ctx.node.plugins.report(), "hosts": hosts}
 
     async def refresh_plugins(self) -> dict[str, Any]:
@@ -100,8 +116,10 @@ class AdminOperations:
 
     async def loggers(self) -> dict[str, dict[str, Any]]:
         """All loggers with a level of their own."""
-        return {name: {"level": state.level, "last_modified": state.last_modified}
-                for name, state in self.ctx.node.loggers.list().items()}
+        return {
+            name: {"level": state.level, "last_modified": state.last_modified}
+            for name, state in self.ctx.node.loggers.list().items()
+        }
 
     async def logger(self, name: str) -> dict[str, Any]:
         """One logger."""
@@ -125,17 +143,24 @@ class AdminOperations:
         """Why each unit is where it is; the leader knows."""
         await self.ctx.lead()
         await self.ctx.known(name)
-        return explain_connector(self.ctx.node, name, exactly_once=self.ctx.exactly_once,
-                                 sink=self.ctx.connector_type(self.ctx.snapshot.connectors[name]) == "sink")
+        return explain_connector(
+            self.ctx.node,
+            name,
+            exactly_once=self.ctx.exactly_once,
+            sink=self.ctx.connector_type(self.ctx.snapshot.connectors[name]) == "sink",
+        )
 
     async def drain(self) -> dict[str, Any]:
         """Hand everything over; answers at once."""
         if self.ctx.start_drain is not None:
             self.ctx.start_drain()
         units = sorted(self.ctx.node.reconciler.have)
-        return {"worker_id": self.ctx.node.worker_id, "draining": self.ctx.node.draining,
-                "connectors": [unit.connector for unit in units if unit.task == INSTANCE],
-                "tasks": [str(unit) for unit in units if unit.task != INSTANCE]}
+        return {
+            "worker_id": self.ctx.node.worker_id,
+            "draining": self.ctx.node.draining,
+            "connectors": [unit.connector for unit in units if unit.task == INSTANCE],
+            "tasks": [str(unit) for unit in units if unit.task != INSTANCE],
+        }
 
     async def health(self) -> tuple[bool, str]:
         """Whether this worker can do its work."""
@@ -172,23 +197,34 @@ class AdminOperations:
         if node.leader.active:
             # A stopped connector is on no worker: the leader shows it.
             here = {item.name for item in connectors}
-            connectors += [self._connector_numbers(Unit(name, INSTANCE)) for name in self.ctx.snapshot.connectors
-                           if name not in here and self.ctx.snapshot.target_state(name) == "STOPPED"]
+            connectors += [
+                self._connector_numbers(Unit(name, INSTANCE))
+                for name in self.ctx.snapshot.connectors
+                if name not in here and self.ctx.snapshot.target_state(name) == "STOPPED"
+            ]
         settings = self.ctx.config
-        options = Options(tuple(Family(name) for name in settings["metrics.families"]), settings["metrics.jvm.names"],
-                          settings["metrics.clients.max"])
+        options = Options(
+            tuple(Family(name) for name in settings["metrics.families"]),
+            settings["metrics.jvm.names"],
+            settings["metrics.clients.max"],
+        )
         began = time.perf_counter()
-        body, stats.render_blocked_s = await collect(pieces(
-            stats, connectors, node.tasks, node.process_numbers(), options=options, now=time.monotonic()))
+        body, stats.render_blocked_s = await collect(
+            pieces(stats, connectors, node.tasks, node.process_numbers(), options=options, now=time.monotonic())
+        )
         stats.render_s = time.perf_counter() - began
         return body
 
     def _connector_numbers(self, unit: Unit) -> ConnectorNumbers:
         config = self.ctx.snapshot.connectors.get(unit.connector, {})
         status = self.ctx.node.status.state.connector(unit.connector)
-        return ConnectorNumbers(unit.connector, "UNASSIGNED" if status is None else status.state,
-                                config.get("connector.class", ""), self.ctx.node.version(unit, config),
-                                self.ctx.connector_type(config))
+        return ConnectorNumbers(
+            unit.connector,
+            "UNASSIGNED" if status is None else status.state,
+            config.get("connector.class", ""),
+            self.ctx.node.version(unit, config),
+            self.ctx.connector_type(config),
+        )
 
     # Between workers.
 

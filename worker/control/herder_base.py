@@ -1,4 +1,5 @@
 """What all parts of the herder share."""
+
 from __future__ import annotations
 
 import asyncio
@@ -58,8 +59,14 @@ class HerderContext:
         store_client: aiokafka arguments to read and write a connector's own offsets topic with.
     """
 
-    def __init__(self, node: Node, config: Config, cluster_id: str, version: tuple[str, str],
-                 store_client: Callable[[Mapping[str, str]], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        config: Config,
+        cluster_id: str,
+        version: tuple[str, str],
+        store_client: Callable[[Mapping[str, str]], dict[str, Any]],
+    ) -> None:
         self.node = node
         self.config = config
         self.cluster_id = cluster_id
@@ -84,8 +91,9 @@ class HerderContext:
 
         That is so right after a request was forwarded to the leader, and when a name is asked for that is not known here.
         """
-        if self.node.leader.active or (time.monotonic() > self._behind_until
-                                       and (name is None or name in self.snapshot.connectors)):
+        if self.node.leader.active or (
+            time.monotonic() > self._behind_until and (name is None or name in self.snapshot.connectors)
+        ):
             return
         with contextlib.suppress(Retriable):  # Kafka is away: what is known is the best answer there is
             await self.node.config.log.read_to_end(_CATCH_UP_S)
@@ -124,14 +132,20 @@ class HerderContext:
             selection = self.node.plugins.select(named)
         connector = selection.connector
         if "connector.class" in selection.problems and (
-                connector is None or connector.environment not in ("", *selection.environments)):
+            connector is None or connector.environment not in ("", *selection.environments)
+        ):
             raise RestError(400, selection.problems["connector.class"])
         message = Validate(config, plugin, self.node.plugins.catalog.others(selection.environments))
         try:
-            answer: dict[str, Any] = orjson.loads(await self.node.pool.ask(message, self.validate_s, selection.environments))
+            answer: dict[str, Any] = orjson.loads(
+                await self.node.pool.ask(message, self.validate_s, selection.environments)
+            )
         except TimeoutError:
-            raise RestError(500, f"The connector did not finish to validate its configuration within {self.validate_s:g} s "
-                                 "(validate.timeout.ms). Check that the systems it has to reach answer") from None
+            raise RestError(
+                500,
+                f"The connector did not finish to validate its configuration within {self.validate_s:g} s "
+                "(validate.timeout.ms). Check that the systems it has to reach answer",
+            ) from None
         except Retriable as error:
             if selection.problems:  # no host would make the configuration a good one
                 raise RestError(400, selection.problem or "") from error

@@ -1,4 +1,5 @@
 """Offsets of connectors, read and changed by REST (KIP-875)."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 OFFSETS_TOPIC: Final = "offsets.storage.topic"
 _READ_DEADLINE_S: Final = 60.0
 _STOP_DEADLINE_S: Final = 15.0
-_EXTERNALLY: Final = ("The Connect framework-managed offsets for this connector have been {0} successfully. However, if this "
-                      "connector manages offsets externally, they will need to be manually {0} in the system that the "
-                      "connector uses.")
+_EXTERNALLY: Final = (
+    "The Connect framework-managed offsets for this connector have been {0} successfully. However, if this "
+    "connector manages offsets externally, they will need to be manually {0} in the system that the "
+    "connector uses."
+)
 _CHECKED: Final = "The offsets for this connector have been {0} successfully"
 
 
@@ -39,7 +42,8 @@ class OffsetOperations:
         return [{"partition": partition, "offset": offset} for partition, offset in await self._read(name)]
 
     async def alter_connector_offsets(
-            self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> str:
+        self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
+    ) -> str:
         """Overwrite positions; None resets one."""
         async with lock_of(self.ctx.config_locks, name):  # it stays stopped, and as it is, until they are written
             await self._check(name)
@@ -55,7 +59,9 @@ class OffsetOperations:
         """Forget all positions."""
         async with lock_of(self.ctx.config_locks, name):
             await self._check(name)
-            changes: list[tuple[Position, Position | None]] = [(partition, None) for partition, _ in await self._read(name)]
+            changes: list[tuple[Position, Position | None]] = [
+                (partition, None) for partition, _ in await self._read(name)
+            ]
             checked = await self._ask_connector(name, changes)
             if not self._is_sink(name):
                 await self._write(name, changes)
@@ -69,9 +75,12 @@ class OffsetOperations:
         await self.ctx.lead()
         await self.ctx.known(name)
         if self.ctx.snapshot.target_state(name) != "STOPPED" or self.ctx.snapshot.task_counts.get(name, 0):
-            raise RestError(400, "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
-                                 "done for the specified connector by issuing a 'PUT' request to the "
-                                 f"'/connectors/{name}/stop' endpoint")
+            raise RestError(
+                400,
+                "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
+                "done for the specified connector by issuing a 'PUT' request to the "
+                f"'/connectors/{name}/stop' endpoint",
+            )
         await self.ctx.wait_stopped(name, _STOP_DEADLINE_S)
         fenced = self.ctx.snapshot.fenced_counts.get(name, 0)
         if self.ctx.exactly_once and fenced and not self._is_sink(name):
@@ -86,11 +95,14 @@ class OffsetOperations:
         try:
             return bool(await self.ctx.node.pool.ask(message, self.ctx.validate_s))
         except RemoteError as error:
-            raise RestError(400 if error.kind == "ConfigInvalid" else 500,
-                            f"Failed to alter connector offsets for connector {name}: {error}") from error
+            raise RestError(
+                400 if error.kind == "ConfigInvalid" else 500,
+                f"Failed to alter connector offsets for connector {name}: {error}",
+            ) from error
         except (Retriable, TimeoutError) as error:
-            raise RestError(500, f"The connector did not check the change of its offsets within {self.ctx.validate_s:g} s: "
-                                 f"{error}") from error
+            raise RestError(
+                500, f"The connector did not check the change of its offsets within {self.ctx.validate_s:g} s: {error}"
+            ) from error
 
     async def _read(self, name: str) -> list[tuple[Position, Position]]:
         """Positions in the cluster's topic, and over them those in the connector's own; a sink's are where it says."""
@@ -145,5 +157,7 @@ async def _stores(ctx: HerderContext, name: str) -> list[OffsetStore]:
     try:
         await own.start(_READ_DEADLINE_S)
     except MillraceError as error:
-        raise RestError(500, f"The topic {topic} ({OFFSETS_TOPIC} of connector {name}) can't be read: {error}") from error
+        raise RestError(
+            500, f"The topic {topic} ({OFFSETS_TOPIC} of connector {name}) can't be read: {error}"
+        ) from error
     return [ctx.node.offsets, own]

@@ -3,6 +3,7 @@
 A request becomes an instruction in the placement topic (``worker.control.instructions``); the workers that run the
 connector's tasks hand it to them. How far a snapshot is stands in the connector's saved offsets, so any worker can tell.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -50,13 +51,21 @@ class SnapshotOperations:
         wanted = {key: value for key, value in request.items() if key not in {"id", "start_at", "time_zone"}}
         timing = _timing(request)
         checked: dict[str, Any] = await self._ask_class(
-            name, CheckSnapshot(self.ctx.snapshot.connectors[name], orjson.dumps(wanted)))
+            name, CheckSnapshot(self.ctx.snapshot.connectors[name], orjson.dumps(wanted))
+        )
         async with self._changing(name):
             rows = self.instructions(name)
             given = request.get("id") or _new_id()
             if any(row["id"] == given for row in rows):
                 raise RestError(409, f"Snapshot {given} of connector {name} already exists")
-            instruction = {**checked, "id": given, "state": "running", "origin": "rest", "created_ms": _now_ms(), **timing}
+            instruction = {
+                **checked,
+                "id": given,
+                "state": "running",
+                "origin": "rest",
+                "created_ms": _now_ms(),
+                **timing,
+            }
             if len(rows) >= KEPT:
                 rows = pruned(rows, await self._ended(name), KEPT - 1)
             await self._write_instructions(name, [*rows, instruction])
@@ -88,8 +97,11 @@ class SnapshotOperations:
                 now = now if now in SNAPSHOT_ENDED else row["state"]
                 if now == state:
                     return
-                raise RestError(400, f"Snapshot {snapshot} of connector {name} is {now}: it can't be {state} any more. "
-                                     f"POST /connectors/{name}/snapshots asks for a new one")
+                raise RestError(
+                    400,
+                    f"Snapshot {snapshot} of connector {name} is {now}: it can't be {state} any more. "
+                    f"POST /connectors/{name}/snapshots asks for a new one",
+                )
             if now != state:
                 await self._write_instructions(name, with_state(rows, row, state, _now_ms()))
 
@@ -103,8 +115,11 @@ class SnapshotOperations:
                 await self._write_instructions(name, kept)
                 return
         await self._row(name, snapshot)
-        raise RestError(400, f"Snapshot {snapshot} of connector {name} was not asked for over REST and can't be deleted; PUT "
-                             f"/connectors/{name}/snapshots/{snapshot}/cancel ends it")
+        raise RestError(
+            400,
+            f"Snapshot {snapshot} of connector {name} was not asked for over REST and can't be deleted; PUT "
+            f"/connectors/{name}/snapshots/{snapshot}/cancel ends it",
+        )
 
     async def connector_lag(self, name: str) -> dict[str, Any]:
         """How far a connector is behind its source."""
@@ -156,8 +171,11 @@ class SnapshotOperations:
     async def _write_instructions(self, name: str, rows: list[dict[str, Any]]) -> None:
         key, value = instructions_record(name, rows)
         if value is not None and len(value) > MOST_BYTES:
-            raise RestError(400, f"The requests of connector {name} for snapshots take {len(value)} bytes, more than "
-                                 f"{MOST_BYTES}: delete some of them, or name tables by patterns")
+            raise RestError(
+                400,
+                f"The requests of connector {name} for snapshots take {len(value)} bytes, more than "
+                f"{MOST_BYTES}: delete some of them, or name tables by patterns",
+            )
         if name not in self.ctx.snapshot.connectors:
             raise RestError(404, f"Connector {name} not found")
         await self.ctx.node.leader.write(placement=[(key, value)])
@@ -179,8 +197,12 @@ class SnapshotOperations:
         if self.ctx.connector_type(self.ctx.snapshot.connectors[name]) == "sink":
             raise RestError(400, f"Connector {name} is a sink: GET /connectors/{name}/progress says how far it is")
         offsets = _json([[partition, offset] for partition, offset in await read_positions(self.ctx, name)])
-        return await self._ask_class(name, ConnectorView(
-            self.ctx.snapshot.connectors[name], what, offsets, self.ctx.node.placement.instructions.encoded(name)))
+        return await self._ask_class(
+            name,
+            ConnectorView(
+                self.ctx.snapshot.connectors[name], what, offsets, self.ctx.node.placement.instructions.encoded(name)
+            ),
+        )
 
     async def _ask_class(self, name: str, message: ToHost) -> Any:
         """What the connector's class answers.
@@ -194,8 +216,11 @@ class SnapshotOperations:
             status = {"ConfigInvalid": 400, "Retriable": 503}.get(error.kind, 500)
             raise RestError(status, f"Connector {name}: {error}") from error
         except TimeoutError:
-            raise RestError(500, f"Connector {name} did not answer within {self.ctx.validate_s:g} s (validate.timeout.ms). "
-                                 "Check that the systems it has to reach answer") from None
+            raise RestError(
+                500,
+                f"Connector {name} did not answer within {self.ctx.validate_s:g} s (validate.timeout.ms). "
+                "Check that the systems it has to reach answer",
+            ) from None
         except Retriable as error:
             raise RestError(503, str(error)) from error
 
@@ -206,7 +231,9 @@ def _timing(request: Mapping[str, Any]) -> dict[str, Any]:
     if not at and not zone:
         return {}
     if not at:
-        raise RestError(400, "time_zone is about start_at, which is missing: name the time at which the snapshot begins")
+        raise RestError(
+            400, "time_zone is about start_at, which is missing: name the time at which the snapshot begins"
+        )
     try:
         return {START_MS: start_ms(at, zone, _now_ms())}
     except ConfigInvalid as error:

@@ -7,6 +7,7 @@ replaced. What ran in it is reported to ``Events.host_died`` with the unit that 
 Beside the worker's main hosts, which are always there, there are hosts with other environments (``worker.plugins``): started
 when something needs their set of environments, and ended when nothing has for a while.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -184,8 +185,15 @@ class HostPool:
         limits: bounds of hosts with other environments.
     """
 
-    def __init__(self, count: int, init: Callable[[Host], Init], events: Events, stuck_s: float,
-                 environments: Environments | None = None, limits: HostLimits | None = None) -> None:
+    def __init__(
+        self,
+        count: int,
+        init: Callable[[Host], Init],
+        events: Events,
+        stuck_s: float,
+        environments: Environments | None = None,
+        limits: HostLimits | None = None,
+    ) -> None:
         self._in_process = count == 0
         self._count = max(1, count)
         self._init = init
@@ -220,8 +228,10 @@ class HostPool:
             self._reaper = asyncio.create_task(self._reap_idle(), name="task-host-reaper")
         if not await until(lambda: all(host.ready for host in self.hosts), _READY_DEADLINE_S):
             missing = [host.number for host in self.hosts if not host.ready]
-            raise Retriable(f"task hosts {missing} did not get ready within {_READY_DEADLINE_S:g} s: see their output in the "
-                            "log above")
+            raise Retriable(
+                f"task hosts {missing} did not get ready within {_READY_DEADLINE_S:g} s: see their output in the "
+                "log above"
+            )
 
     async def stop(self, deadline_s: float) -> None:
         """End all hosts: closing their pipe ends them; what is left after ``deadline_s`` seconds is killed."""
@@ -261,8 +271,11 @@ class HostPool:
             for host in group:
                 host.used = now
             starting = any(not host.ready and now - host.started < _READY_DEADLINE_S / 2 for host in group)
-            if not group or (len(ready) == len(group) < self._count and all(host.tasks for host in ready)
-                             and self._others < (self._limits.most + 1) // 2):
+            if not group or (
+                len(ready) == len(group) < self._count
+                and all(host.tasks for host in ready)
+                and self._others < (self._limits.most + 1) // 2
+            ):
                 starting |= self._open(environments)
             if starting and all(host.tasks for host in ready):
                 return None  # the next one is for it
@@ -290,12 +303,17 @@ class HostPool:
         if environments is None:
             environments = self._needed(message)
         until_s = time.monotonic() + deadline_s
-        if environments and not await until(lambda: self.choose(environments) is not None
-                                            or any(host.ready for host in self._group(environments)), deadline_s):
-            raise Retriable(f"no task host with the environment {self._label(environments)} is ready: "
-                            f"{self.why_none(environments)}")
-        live = sorted((host for host in self._group(environments) if host.ready and host.stuck is None),
-                      key=lambda host: (time.monotonic() - host.answered > 2 * _PING_S, len(host.units), host.number))
+        if environments and not await until(
+            lambda: self.choose(environments) is not None or any(host.ready for host in self._group(environments)),
+            deadline_s,
+        ):
+            raise Retriable(
+                f"no task host with the environment {self._label(environments)} is ready: {self.why_none(environments)}"
+            )
+        live = sorted(
+            (host for host in self._group(environments) if host.ready and host.stuck is None),
+            key=lambda host: (time.monotonic() - host.answered > 2 * _PING_S, len(host.units), host.number),
+        )
         for host in live:
             try:
                 return await host.request(message, max(0.1, until_s - time.monotonic()))
@@ -341,14 +359,17 @@ class HostPool:
             idle = [host for host in self.hosts if host.environments not in ((), environments) and self._idle(host)]
             if idle:
                 self._retire(min(idle, key=lambda host: host.used), "its place is needed")
-            why = (f"{self._limits.most} task hosts with other environments run, as many as "
-                   "plugin.environment.hosts.max allows; it starts when one of them ends")
+            why = (
+                f"{self._limits.most} task hosts with other environments run, as many as "
+                "plugin.environment.hosts.max allows; it starts when one of them ends"
+            )
             if self._why.get(environments) != why:
                 _log.warning("No task host with the environment %s can be started: %s", self._label(environments), why)
             self._why[environments] = why
             return False
-        number = next(number for number in range(self._count, self._count + self._limits.most + 1)
-                      if number not in self._hosts)
+        number = next(
+            number for number in range(self._count, self._count + self._limits.most + 1) if number not in self._hosts
+        )
         self._hosts[number] = Host(number, environments, self._label(environments))
         self._why.pop(environments, None)
         self._keepers[number] = asyncio.create_task(self._keep(number, environments), name=f"task-host-{number}")
@@ -413,11 +434,21 @@ class HostPool:
                 return
             units = frozenset(host.units)
             blamed = culprit(host, units)
-            _log.error("Task host %d (pid %d%s) has gone: %s. It ran %s.", number, host.pid,
-                       f", environment {host.label}" if environments else "", reason,
-                       ", ".join(map(str, sorted(units))) or "nothing")
-            self._events.host_died(host, units, blamed, f"task host {number} (pid {host.pid}) has gone: {reason}",
-                                   "" if host.stuck is None else host.stuck.stacks)
+            _log.error(
+                "Task host %d (pid %d%s) has gone: %s. It ran %s.",
+                number,
+                host.pid,
+                f", environment {host.label}" if environments else "",
+                reason,
+                ", ".join(map(str, sorted(units))) or "nothing",
+            )
+            self._events.host_died(
+                host,
+                units,
+                blamed,
+                f"task host {number} (pid {host.pid}) has gone: {reason}",
+                "" if host.stuck is None else host.stuck.stacks,
+            )
             if self._environments is not None and not self._environments.current(environments):
                 return  # its units start again with what is there now
             if environments:
@@ -437,11 +468,21 @@ class HostPool:
                 serving = asyncio.create_task(serve(theirs.dup()), name="task-host-in-process")
             else:
                 folders = self._environments.paths(host.environments) if self._environments is not None else []
-                module = [*(["worker.plugins.isolation"] if folders else []),
-                          *(part for folder in folders for part in ("--environment", folder)), "worker.host.main"]
+                module = [
+                    *(["worker.plugins.isolation"] if folders else []),
+                    *(part for folder in folders for part in ("--environment", folder)),
+                    "worker.host.main",
+                ]
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", *module, "--fd", str(theirs.fileno()), pass_fds=(theirs.fileno(),),
-                    stdin=asyncio.subprocess.DEVNULL, start_new_session=True)
+                    sys.executable,
+                    "-m",
+                    *module,
+                    "--fd",
+                    str(theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    start_new_session=True,
+                )
                 host.pid = process.pid
                 self._processes[host.number] = process
         try:
@@ -525,8 +566,9 @@ class HostPool:
         if found is None:
             host.stuck = LoopStuck(self._stuck_s, "", "")
             return f"its event loop did not answer for {self._stuck_s:g} s"
-        return (f"its event loop was stuck for more than {self._stuck_s:g} s"
-                + (f" with {found.task} on the CPU" if found.task else ""))
+        return f"its event loop was stuck for more than {self._stuck_s:g} s" + (
+            f" with {found.task} on the CPU" if found.task else ""
+        )
 
     async def _handle(self, host: Host, message: Message) -> Any:
         if isinstance(message, Stats):
@@ -545,11 +587,21 @@ class HostPool:
         elif isinstance(message, LoopStuck):
             if not host.ready:
                 # It loads code, which blocks and may be slow on a busy machine: until it is ready the deadline for that counts.
-                _log.info("Task host %d (pid %d) has been starting for long: %.1f s without a turn of its loop", host.number,
-                          host.pid, message.seconds)
+                _log.info(
+                    "Task host %d (pid %d) has been starting for long: %.1f s without a turn of its loop",
+                    host.number,
+                    host.pid,
+                    message.seconds,
+                )
                 return None
-            _log.error("The event loop of task host %d (pid %d) has been stuck for %.1f s, %s is on the CPU:\n%s", host.number,
-                       host.pid, message.seconds, message.task or "an unknown task", message.stacks)
+            _log.error(
+                "The event loop of task host %d (pid %d) has been stuck for %.1f s, %s is on the CPU:\n%s",
+                host.number,
+                host.pid,
+                message.seconds,
+                message.task or "an unknown task",
+                message.stacks,
+            )
             host.stuck = message
             if message.seconds >= self._stuck_s:
                 self.kill(host.number)

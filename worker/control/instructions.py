@@ -3,6 +3,7 @@
 One record for each connector, ``instructions-CONNECTOR``, written by the leader: the complete list, as ``SourceTask.instruct``
 gets it. It never goes into the config topic, which Java workers read.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +35,7 @@ class InstructionTable:
         name = (key or b"").decode(errors="replace")
         if not name.startswith(_KEY):
             return False
-        connector = name[len(_KEY):]
+        connector = name[len(_KEY) :]
         if value is None:
             self._encoded.pop(connector, None)
             return True
@@ -66,7 +67,9 @@ def instructions_record(connector: str, rows: Sequence[Mapping[str, Any]]) -> Pa
     return (_KEY + connector).encode(), orjson.dumps({"instructions": list(rows)}) if rows else None
 
 
-def with_state(rows: Sequence[Mapping[str, Any]], of: Mapping[str, Any], state: str, now_ms: int) -> list[dict[str, Any]]:
+def with_state(
+    rows: Sequence[Mapping[str, Any]], of: Mapping[str, Any], state: str, now_ms: int
+) -> list[dict[str, Any]]:
     """The list with another state of one snapshot; one that the connector started itself gets an entry.
 
     Args:
@@ -77,7 +80,9 @@ def with_state(rows: Sequence[Mapping[str, Any]], of: Mapping[str, Any], state: 
     """
     changed = [{**row, "state": state} if row["id"] == of["id"] else dict(row) for row in rows]
     if all(row["id"] != of["id"] for row in rows):
-        changed.append({"id": of["id"], "state": state, "origin": str(of.get("origin") or "connector"), "created_ms": now_ms})
+        changed.append(
+            {"id": of["id"], "state": state, "origin": str(of.get("origin") or "connector"), "created_ms": now_ms}
+        )
     return changed
 
 

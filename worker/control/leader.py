@@ -3,6 +3,7 @@
 All its records go through one transactional producer (``connect-cluster-<group>``, as Kafka Connect's leader with exactly
 once): a newer leader's producer fences it, so a leader that doesn't know yet that it was replaced can't change anything.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -96,9 +97,18 @@ class Leader:
         me: this worker's incarnation.
     """
 
-    def __init__(self, config: ConfigStore, placement: PlacementStore, status: StatusStore, producer: Mapping[str, Any],
-                 settings: Mapping[str, Any], task_producer: Callable[[Mapping[str, str]], dict[str, Any]], me: str, *,
-                 exactly_once: bool) -> None:
+    def __init__(
+        self,
+        config: ConfigStore,
+        placement: PlacementStore,
+        status: StatusStore,
+        producer: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        task_producer: Callable[[Mapping[str, str]], dict[str, Any]],
+        me: str,
+        *,
+        exactly_once: bool,
+    ) -> None:
         self._config = config
         self._placement = placement
         self._status = status
@@ -194,8 +204,11 @@ class Leader:
             if last_placement is not None:
                 await self._placement.applied.wait(last_placement, _APPLY_DEADLINE_S)
         except TimeoutError:
-            raise RestError(500, "The change was written to Kafka but could not be read back within "
-                                 f"{_APPLY_DEADLINE_S:g} s. Check the brokers") from None
+            raise RestError(
+                500,
+                "The change was written to Kafka but could not be read back within "
+                f"{_APPLY_DEADLINE_S:g} s. Check the brokers",
+            ) from None
 
     async def _write_all(self) -> None:
         """Write whatever waits, together: a transaction takes as long for many records as for one.
@@ -230,10 +243,16 @@ class Leader:
         try:
             async with asyncio.timeout(_WRITE_DEADLINE_S):
                 await producer.begin_transaction()
-                sent = [await producer.send(self._config.log.topic, value, key=key)
-                        for each in batch for key, value in each.config]
-                placed = [await producer.send(self._placement.log.topic, value, key=key)
-                          for each in batch for key, value in each.placement]
+                sent = [
+                    await producer.send(self._config.log.topic, value, key=key)
+                    for each in batch
+                    for key, value in each.config
+                ]
+                placed = [
+                    await producer.send(self._placement.log.topic, value, key=key)
+                    for each in batch
+                    for key, value in each.placement
+                ]
                 await producer.commit_transaction()
             return (await sent[-1]).offset if sent else None, (await placed[-1]).offset if placed else None
         except ProducerFenced:
@@ -244,8 +263,11 @@ class Leader:
             await self._step_down()
             self._not_before = time.monotonic() + _RETRY_S
             self._wake.set()
-            raise RestError(500, "Failed to write to Kafka: the leader's transaction did not complete within "
-                                 f"{_WRITE_DEADLINE_S:g} s ({error!r}). Check the brokers and try again") from error
+            raise RestError(
+                500,
+                "Failed to write to Kafka: the leader's transaction did not complete within "
+                f"{_WRITE_DEADLINE_S:g} s ({error!r}). Check the brokers and try again",
+            ) from error
 
     async def fence(self, name: str) -> None:
         """Fence the producers of a connector's earlier tasks and say so in the config topic; at once if there are none.
@@ -316,8 +338,9 @@ class Leader:
             async with asyncio.timeout(_WRITE_DEADLINE_S):
                 await producer.start()
             # Only now is what an earlier leader left open aborted, and the end of the topics the end.
-            await asyncio.gather(self._config.log.read_to_end(_APPLY_DEADLINE_S),
-                                 self._placement.log.read_to_end(_APPLY_DEADLINE_S))
+            await asyncio.gather(
+                self._config.log.read_to_end(_APPLY_DEADLINE_S), self._placement.log.read_to_end(_APPLY_DEADLINE_S)
+            )
         except BaseException:
             await abandon_producer(producer)
             raise
@@ -397,9 +420,13 @@ class Leader:
         changes = advance(table, placement.assigned, live, epoch)
         spent = time.process_time() - started
         self.pending = self.nowhere + sum(
-            slot.revoked for slots in (table.slots | changes).values() for slot in slots.values())
-        self.moves += sum(slot.revoked and table.get(Unit(name, task)) != slot and Unit(name, task) in placement.assigned
-                          for name, slots in changes.items() for task, slot in slots.items())
+            slot.revoked for slots in (table.slots | changes).values() for slot in slots.values()
+        )
+        self.moves += sum(
+            slot.revoked and table.get(Unit(name, task)) != slot and Unit(name, task) in placement.assigned
+            for name, slots in changes.items()
+            for task, slot in slots.items()
+        )
         if changes:
             await self.write(placement=[row_record(name, slots, epoch) for name, slots in changes.items()])
         else:
@@ -408,9 +435,13 @@ class Leader:
         await asyncio.sleep(min(_LONGEST_PAUSE_S, spent))
 
     def _place(self, view: View) -> Placement:
-        workers = {worker_id: Worker(member.capacity, member.labels, member.draining)
-                   for worker_id, member in view.members.items()}
-        present = frozenset((worker_id, member.incarnation, member.draining) for worker_id, member in view.members.items())
+        workers = {
+            worker_id: Worker(member.capacity, member.labels, member.draining)
+            for worker_id, member in view.members.items()
+        }
+        present = frozenset(
+            (worker_id, member.incarnation, member.draining) for worker_id, member in view.members.items()
+        )
         previous = {**self._intended, **self._placement.table.placed()}
         for unit, worker in self._intended.items():
             slot = self._placement.table.get(unit)
@@ -430,12 +461,21 @@ class Leader:
         """Units of workers that are gone are UNASSIGNED from now on, whatever their last status says."""
         state = self._status.state
         for unit, worker in lost_units(self._placement.table, live).items():
-            current = state.connector(unit.connector) if unit.task == INSTANCE else state.task(unit.connector, unit.task)
-            if unit.connector not in self._config.snapshot.connectors or current is None or current.state == "UNASSIGNED":
+            current = (
+                state.connector(unit.connector) if unit.task == INSTANCE else state.task(unit.connector, unit.task)
+            )
+            if (
+                unit.connector not in self._config.snapshot.connectors
+                or current is None
+                or current.state == "UNASSIGNED"
+            ):
                 continue
             status = Status("UNASSIGNED", worker, epoch, None, current.version)
-            self._status.put(connector_status_record(unit.connector, status) if unit.task == INSTANCE
-                             else task_status_record(unit.connector, unit.task, status))
+            self._status.put(
+                connector_status_record(unit.connector, status)
+                if unit.task == INSTANCE
+                else task_status_record(unit.connector, unit.task, status)
+            )
 
     def _status_epoch(self) -> int:
         """The highest generation in any status: epochs of a cluster that takes over another's topics go on from there."""
@@ -449,7 +489,9 @@ class Leader:
 
     async def _forget_instructions(self) -> None:
         """Remove what was asked of connectors that no longer exist, whoever deleted them."""
-        gone = [name for name in self._placement.instructions.connectors() if name not in self._config.snapshot.connectors]
+        gone = [
+            name for name in self._placement.instructions.connectors() if name not in self._config.snapshot.connectors
+        ]
         if gone:
             await self.write(placement=[instructions_record(name, []) for name in gone])
 

@@ -7,6 +7,7 @@ there is marked, and reaches the control process's loop by ``call_soon_threadsaf
 
 Faust's protocol is eager, but tasks are not tied to partitions: nothing stops for a rebalance.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -143,8 +144,14 @@ class Membership:
         takeover_s: how long members of another program may hold the group at the start.
     """
 
-    def __init__(self, describe: Callable[[], Member], deliver: Callable[[View], None], loop: asyncio.AbstractEventLoop,
-                 topic: str, takeover_s: float) -> None:
+    def __init__(
+        self,
+        describe: Callable[[], Member],
+        deliver: Callable[[View], None],
+        loop: asyncio.AbstractEventLoop,
+        topic: str,
+        takeover_s: float,
+    ) -> None:
         self.describe = describe
         self.topic = topic
         self.takeover_s = takeover_s
@@ -187,8 +194,10 @@ class Membership:
             self._thread.rejoin()
 
 
-def shell_classes(membership: Membership, consumer: Mapping[str, Any],
-                  ) -> tuple[type[PartitionAssignor], type[LeaderAssignor], type[driver.Transport]]:
+def shell_classes(
+    membership: Membership,
+    consumer: Mapping[str, Any],
+) -> tuple[type[PartitionAssignor], type[LeaderAssignor], type[driver.Transport]]:
     """The classes to give to a Faust app, bound to ``membership`` (Faust makes the instances itself).
 
     Args:
@@ -208,10 +217,11 @@ def shell_classes(membership: Membership, consumer: Mapping[str, Any],
             return _VERSION
 
         def metadata(self, topics: set[str]) -> ConsumerProtocolMemberMetadata:
-            return ConsumerProtocolMemberMetadata(
-                _VERSION, sorted(topics), msgspec.json.encode(membership.describe()))
+            return ConsumerProtocolMemberMetadata(_VERSION, sorted(topics), msgspec.json.encode(membership.describe()))
 
-        def assign(self, cluster: Any, member_metadata: Mapping[str, Any]) -> dict[str, ConsumerProtocolMemberAssignment]:
+        def assign(
+            self, cluster: Any, member_metadata: Mapping[str, Any]
+        ) -> dict[str, ConsumerProtocolMemberAssignment]:
             del cluster
             members = {
                 member_id: msgspec.json.decode(metadata.user_data, type=Member)
@@ -222,7 +232,8 @@ def shell_classes(membership: Membership, consumer: Mapping[str, Any],
             roster = msgspec.json.encode(Roster(list(alive.values()), leader.incarnation))
             return {
                 member_id: ConsumerProtocolMemberAssignment(
-                    _VERSION, [(membership.topic, [0])] if member.incarnation == leader.incarnation else [], roster)
+                    _VERSION, [(membership.topic, [0])] if member.incarnation == leader.incarnation else [], roster
+                )
                 for member_id, member in members.items()
             }
 
@@ -300,9 +311,12 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
                     raise
                 if not waiting:
                     waiting = True
-                    _log.warning("Another program's members hold the group %s, for instance Kafka Connect workers: waiting up "
-                                 "to %g s until they leave it or their session ends", coordinator.group_id,
-                                 self.membership.takeover_s)
+                    _log.warning(
+                        "Another program's members hold the group %s, for instance Kafka Connect workers: waiting up "
+                        "to %g s until they leave it or their session ends",
+                        coordinator.group_id,
+                        self.membership.takeover_s,
+                    )
                 await asyncio.sleep(1)
                 return False
             except KafkaError as error:

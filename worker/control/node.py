@@ -3,6 +3,7 @@
 Everything here runs on the control process's loop and blocks nowhere. The decisions are in pure modules (``placement``,
 ``table``, ``wishes``, ``reconciler.plan``); this one only carries facts between them.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -79,8 +80,15 @@ class Node:
     reconciler: Reconciler
     client: WorkerClient
 
-    def __init__(self, worker_id: str, incarnation: str, loggers: LoggerRegistry, *, exactly_once: bool,
-                 put_task_configs: Callable[[str, list[dict[str, str]]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        worker_id: str,
+        incarnation: str,
+        loggers: LoggerRegistry,
+        *,
+        exactly_once: bool,
+        put_task_configs: Callable[[str, list[dict[str, str]]], Awaitable[None]],
+    ) -> None:
         self.worker_id = worker_id
         self.incarnation = incarnation
         self.loggers = loggers
@@ -138,8 +146,12 @@ class Node:
         stats.epoch = view.generation
         stats.members = len(view.members)
         stats.leader_name = view.leader.worker_id
-        _log.info("Generation %d of the group: %s; %s leads", view.generation, ", ".join(sorted(view.members)),
-                  view.leader.worker_id)
+        _log.info(
+            "Generation %d of the group: %s; %s leads",
+            view.generation,
+            ", ".join(sorted(view.members)),
+            view.leader.worker_id,
+        )
         self.leader.see(view)
         self.reconciler.wake()
 
@@ -214,9 +226,13 @@ class Node:
             return None
         problem = selection.problem or ""
         if problem and selection.connector is None:
-            problem += (f". If the connector's package has yet to be installed on {self.worker_id}: put it into a folder of "
-                        "plugin.path, then restart the connector")
-        return Choice(selection.environments, "" if selection.connector is None else selection.connector.version, problem)
+            problem += (
+                f". If the connector's package has yet to be installed on {self.worker_id}: put it into a folder of "
+                "plugin.path, then restart the connector"
+            )
+        return Choice(
+            selection.environments, "" if selection.connector is None else selection.connector.version, problem
+        )
 
     def unready(self) -> frozenset[Unit]:
         """Units that must wait for fencing."""
@@ -256,8 +272,12 @@ class Node:
         """The status of a stopped connector's instance, which runs nowhere, is its owner's to write."""
         unit = Unit(name, INSTANCE)
         snapshot = self.config.snapshot
-        if (name not in snapshot.connectors or snapshot.target_state(name) != "STOPPED" or unit in self.reconciler.have
-                or self.placement.table.owner(unit) != self.me):
+        if (
+            name not in snapshot.connectors
+            or snapshot.target_state(name) != "STOPPED"
+            or unit in self.reconciler.have
+            or self.placement.table.owner(unit) != self.me
+        ):
             return
         current = self.status.state.connector(name)
         if current is None or current.state != "STOPPED" or current.worker_id != self.worker_id:
@@ -299,15 +319,25 @@ class Node:
             if again:
                 self.put_status(unit, "RESTARTING", epochs[unit], f"{reason}{blame}{tried}; it starts again{stacks}")
             else:
-                self.put_status(unit, "FAILED", epochs[unit], f"{reason}{tried}: this happened too often, it is not "
-                                f"started again. Fix the cause, then restart it{stacks}")
+                self.put_status(
+                    unit,
+                    "FAILED",
+                    epochs[unit],
+                    f"{reason}{tried}: this happened too often, it is not "
+                    f"started again. Fix the cause, then restart it{stacks}",
+                )
 
     def process_numbers(self) -> ProcessNumbers:
         """Of the control process, now."""
         python = self.garbage.stats()
         self._threads_peak = max(self._threads_peak, python.threads)
-        return dataclasses.replace(process_numbers(self.stats.started_at), python=python, threads_peak=self._threads_peak,
-                                   clients=(*traffic(), *self.membership_traffic()), group=self._group_window)
+        return dataclasses.replace(
+            process_numbers(self.stats.started_at),
+            python=python,
+            threads_peak=self._threads_peak,
+            clients=(*traffic(), *self.membership_traffic()),
+            group=self._group_window,
+        )
 
     def refresh_stats(self) -> None:
         """Bring ``stats`` up to date with what is measured elsewhere."""
@@ -363,8 +393,11 @@ class Node:
         """A task wrote to a topic for the first time."""
         name = event.id.connector
         if event.topic not in self.status.state.topics(name) and name in self.config.snapshot.connectors:
-            self.status.put(topic_status_record(name, event.topic, TopicStatus(event.topic, name, event.id.task,
-                                                                               int(time.time() * 1000))))
+            self.status.put(
+                topic_status_record(
+                    name, event.topic, TopicStatus(event.topic, name, event.id.task, int(time.time() * 1000))
+                )
+            )
 
     def topic_gone(self, connector: str, topic: str) -> None:
         """An active topic was removed (a reset): the connector's tasks here report it again when they next use it."""
@@ -407,8 +440,11 @@ class Node:
                 self._put(unit, found.status)
 
     def _put(self, unit: Unit, status: Status | None) -> None:
-        self.status.put(connector_status_record(unit.connector, status) if unit.task == INSTANCE
-                        else task_status_record(unit.connector, unit.task, status))
+        self.status.put(
+            connector_status_record(unit.connector, status)
+            if unit.task == INSTANCE
+            else task_status_record(unit.connector, unit.task, status)
+        )
 
     def version(self, unit: Unit, config: Mapping[str, str]) -> str:
         """Version of a unit's connector: the one it runs in, or else the one it would; "" if there is none."""
@@ -451,7 +487,9 @@ class Node:
         try:
             pause = _FIRST_RETRY_S
             # Between the last look and the end nothing may come in: it would find this still at work, and be left lying.
-            while (wanted := self._wanted.get(name)) is not None and need_new_configs(wanted, self.config.snapshot, name):
+            while (wanted := self._wanted.get(name)) is not None and need_new_configs(
+                wanted, self.config.snapshot, name
+            ):
                 try:
                     await self._send_task_configs(name, wanted)
                     # The leader has written them; they arrive here by the topic.
@@ -459,8 +497,9 @@ class Node:
                 except NotLeader:
                     pass  # there is no leader yet, or it changes
                 except (MillraceError, OSError) as error:
-                    _log.warning("Connector %s: its task configurations did not get to the leader, trying again: %s", name,
-                                 error)
+                    _log.warning(
+                        "Connector %s: its task configurations did not get to the leader, trying again: %s", name, error
+                    )
                 await asyncio.sleep(pause)
                 pause = min(_LAST_RETRY_S, pause * 2)
         finally:
@@ -473,7 +512,9 @@ class Node:
         url, key = self.leader.url, self.session_key()
         if url is None or key is None:
             raise NotLeader(url)
-        await self.client.send_signed("POST", url, f"/connectors/{quote(name, safe='')}/tasks", orjson.dumps(wanted), key)
+        await self.client.send_signed(
+            "POST", url, f"/connectors/{quote(name, safe='')}/tasks", orjson.dumps(wanted), key
+        )
 
     def session_key(self) -> SessionKey | None:
         """The key that requests between workers are signed with."""
@@ -510,8 +551,12 @@ class Node:
     def _due_report(self) -> Report | None:
         """What to tell the leader, or None if it waits for nothing from here, or knows."""
         table = self.placement.table
-        revoked = [slot.epoch for slots in table.slots.values() for slot in slots.values()
-                   if slot.revoked and slot.owner == self.me]
+        revoked = [
+            slot.epoch
+            for slots in table.slots.values()
+            for slot in slots.values()
+            if slot.revoked and slot.owner == self.me
+        ]
         if not revoked:
             return None
         stopping = still_held(table.assigned_to(self.me), self.reconciler.have)
@@ -524,4 +569,3 @@ class Node:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-

@@ -6,6 +6,7 @@ A *unit* is a connector's own instance or one of its tasks. Rules, in this order
 3. A unit without a worker goes to the least loaded one; the tasks of one connector spread.
 4. With ``rebalance``, as few units as possible move until no worker has two more than another (relative to its capacity).
 """
+
 from __future__ import annotations
 
 import heapq
@@ -81,16 +82,19 @@ def matches(needed: Requirement, worker_id: str, labels: Mapping[str, str]) -> b
     """
     for name, value in needed:
         if name == NODE_KEY:
-            if (value not in (worker_id, worker_id.rpartition(":")[0], labels.get(_NODE_LABEL))
-                    and labels.get(value, "").lower() in _NOT):
+            if (
+                value not in (worker_id, worker_id.rpartition(":")[0], labels.get(_NODE_LABEL))
+                and labels.get(value, "").lower() in _NOT
+            ):
                 return False
         elif labels.get(name) != value:
             return False
     return True
 
 
-def place(wanted: Mapping[Unit, Requirement], workers: Mapping[str, Worker], previous: Mapping[Unit, str], *,
-          rebalance: bool) -> Placement:
+def place(
+    wanted: Mapping[Unit, Requirement], workers: Mapping[str, Worker], previous: Mapping[Unit, str], *, rebalance: bool
+) -> Placement:
     """Place every unit.
 
     Args:
@@ -119,8 +123,10 @@ def place(wanted: Mapping[Unit, Requirement], workers: Mapping[str, Worker], pre
         load.add(unit, target)
         before = previous.get(unit)
         reasons[unit] = (
-            f"it was placed on {target}, the least loaded of {len(eligible)} workers that may run it" if before is None
-            else f"it went to {target}, the least loaded: {before} " + _why_left(before, workers))
+            f"it was placed on {target}, the least loaded of {len(eligible)} workers that may run it"
+            if before is None
+            else f"it went to {target}, the least loaded: {before} " + _why_left(before, workers)
+        )
     if rebalance:
         for load in (tasks, instances):
             for unit, source, target in _even_out(load, wanted, chooser):
@@ -136,9 +142,14 @@ def _why_nowhere(needed: Requirement, workers: Mapping[str, Worker]) -> str:
     text = "no worker that is not draining has " + ", ".join(f"{name}={value}" for name, value in sorted(needed))
     node = dict(needed).get(NODE_KEY)
     # Labels themselves name what is missing; a node can be told in several ways.
-    return text if node is None else (
-        f"{text}: start one on the host {node}, or add {node}=yes (or {_NODE_LABEL}={node}) to the node.labels of the worker "
-        "that shall run it")
+    return (
+        text
+        if node is None
+        else (
+            f"{text}: start one on the host {node}, or add {node}=yes (or {_NODE_LABEL}={node}) to the node.labels "
+            "of the worker that shall run it"
+        )
+    )
 
 
 def _why_left(worker_id: str, workers: Mapping[str, Worker]) -> str:
@@ -159,8 +170,10 @@ class _Chooser:
         found = self._known.get(needed)
         if found is None:
             found = self._known[needed] = frozenset(
-                worker_id for worker_id, worker in self._workers.items()
-                if not worker.draining and matches(needed, worker_id, worker.labels))
+                worker_id
+                for worker_id, worker in self._workers.items()
+                if not worker.draining and matches(needed, worker_id, worker.labels)
+            )
         return found
 
 
@@ -189,6 +202,7 @@ class _Loads:
 
     def least(self, unit: Unit, eligible: Iterable[str], other: _Loads, *, spread_first: bool) -> str:
         """The worker to take one more unit; of equal ones that with fewer units of the other kind."""
+
         def load(worker: str) -> float:
             return (self.count[worker] + 1) / self.capacity[worker]
 
@@ -231,14 +245,18 @@ def _even_out(load: _Loads, wanted: Mapping[Unit, Requirement], chooser: _Choose
 class _Givers:
     """The workers of one class of units, and which of its units each would give away first."""
 
-    def __init__(self, load: _Loads, wanted: Mapping[Unit, Requirement], chooser: _Chooser, eligible: frozenset[str]) -> None:
+    def __init__(
+        self, load: _Loads, wanted: Mapping[Unit, Requirement], chooser: _Chooser, eligible: frozenset[str]
+    ) -> None:
         self._load = load
         self._movable: dict[str, dict[str, list[Unit]]] = {worker: {} for worker in sorted(eligible)}
         for unit, worker in sorted(load.where.items()):
             if worker in eligible and chooser.eligible(wanted[unit]) >= eligible:
                 self._movable[worker].setdefault(unit.connector, []).append(unit)
-        self._heaps = {worker: [(-len(units), connector) for connector, units in movable.items()]
-                       for worker, movable in self._movable.items()}
+        self._heaps = {
+            worker: [(-len(units), connector) for connector, units in movable.items()]
+            for worker, movable in self._movable.items()
+        }
         for heap in self._heaps.values():
             heapq.heapify(heap)
 
@@ -260,8 +278,10 @@ class _Givers:
                 looked.append((count, connector))
         if not looked:
             return None
-        best = min(looked, key=lambda entry: (
-            self._load.siblings(entry[1], target) - self._load.siblings(entry[1], source), entry))
+        best = min(
+            looked,
+            key=lambda entry: (self._load.siblings(entry[1], target) - self._load.siblings(entry[1], source), entry),
+        )
         units = movable[best[1]]
         unit = units.pop()
         for entry in looked:

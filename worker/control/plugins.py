@@ -3,6 +3,7 @@
 A change is taken over when the folder has stayed the same for a moment, so that one that is just being written is not read
 half. What runs is never touched: an environment that has changed or gone stays with the processes that have it.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -43,8 +44,15 @@ class PluginWatch:
         pending: whether plugins of an environment are being described.
     """
 
-    def __init__(self, plugin_path: Sequence[str], worker: Mapping[str, str], interval_s: float, changed: Callable[[], None], *,
-                 isolating: bool = True) -> None:
+    def __init__(
+        self,
+        plugin_path: Sequence[str],
+        worker: Mapping[str, str],
+        interval_s: float,
+        changed: Callable[[], None],
+        *,
+        isolating: bool = True,
+    ) -> None:
         self._path = list(plugin_path)
         self._worker = dict(worker)
         self._interval_s = interval_s
@@ -78,7 +86,9 @@ class PluginWatch:
 
     def skipped(self, environments: Sequence[str]) -> list[str]:
         """Entry points of environments that no process may import."""
-        return sorted({value for key in environments if key in self._described for value in self._described[key].failures})
+        return sorted(
+            {value for key in environments if key in self._described for value in self._described[key].failures}
+        )
 
     def paths(self, environments: Sequence[str]) -> list[str]:
         """What goes on ``sys.path`` for environments.
@@ -113,8 +123,10 @@ class PluginWatch:
         self._own = await asyncio.to_thread(own_distributions)
         await self._look()
         if not await self.settled(_START_S):
-            _log.warning("Plugins of %s are still being looked at: connectors that need them wait",
-                         ", ".join(sorted(key.rpartition("@")[0] for key in self._describing)))
+            _log.warning(
+                "Plugins of %s are still being looked at: connectors that need them wait",
+                ", ".join(sorted(key.rpartition("@")[0] for key in self._describing)),
+            )
         if self._interval_s > 0:
             self._watching = asyncio.create_task(self._watch(), name="plugin-watch")
 
@@ -148,10 +160,17 @@ class PluginWatch:
         for key, environment in sorted(self._scan.environments.items()):
             described = self._described.get(key)
             plugins = [] if described is None else described.plugins
-            environments.append({
-                "name": environment.name, "path": environment.path, "fingerprint": environment.fingerprint,
-                "state": "PENDING" if described is None else "READY" if plugins else "FAILED",
-                "plugins": [{"class": each.class_name, "type": each.kind, "version": each.version} for each in plugins]})
+            environments.append(
+                {
+                    "name": environment.name,
+                    "path": environment.path,
+                    "fingerprint": environment.fingerprint,
+                    "state": "PENDING" if described is None else "READY" if plugins else "FAILED",
+                    "plugins": [
+                        {"class": each.class_name, "type": each.kind, "version": each.version} for each in plugins
+                    ],
+                }
+            )
         return {"environments": environments, "failures": self.failures}
 
     # Looking.
@@ -202,8 +221,12 @@ class PluginWatch:
         if environment.key not in self._scan.environments:
             return
         self._described[environment.key] = described
-        _log.info("Plugin environment %s: %s", environment.name, ", ".join(
-            f"{plugin.class_name} {plugin.version}" for plugin in described.plugins) or "no plugin that can be used")
+        _log.info(
+            "Plugin environment %s: %s",
+            environment.name,
+            ", ".join(f"{plugin.class_name} {plugin.version}" for plugin in described.plugins)
+            or "no plugin that can be used",
+        )
         for value, why in described.failures.items():
             _log.error("The plugin %s of environment %s can't be used: %s", value, environment.name, why)
 
@@ -220,7 +243,11 @@ class PluginWatch:
             described = self._described.get(key)
             plugins += [] if described is None else described.plugins
         failures = {"": self._main.failures} | {
-            environment.name: self._described[key].failures for key, environment in self._scan.environments.items()
-            if key in self._described}
-        self.catalog = Catalog(plugins, self._scan.environments, self._own, isolating=self._isolating, failures=failures)
+            environment.name: self._described[key].failures
+            for key, environment in self._scan.environments.items()
+            if key in self._described
+        }
+        self.catalog = Catalog(
+            plugins, self._scan.environments, self._own, isolating=self._isolating, failures=failures
+        )
         self._changed()

@@ -1,4 +1,5 @@
 """``GET /connectors/NAME/progress``: how far a connector that moves data itself is."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime
@@ -24,19 +25,31 @@ def shown_progress(worker_id: str, job: JobProgress | None) -> dict[str, Any]:
         "starts": job.starts,
         "started_at": _time(job.started_at),
         "progress_at": _time(job.progress_at),
-        "batch": None if job.batch < 0 else {"id": job.batch, "records": job.batch_rows, "seconds": job.batch_s,
-                                             "rows_per_second": job.rows_per_s},
+        "batch": None
+        if job.batch < 0
+        else {"id": job.batch, "records": job.batch_rows, "seconds": job.batch_s, "rows_per_second": job.rows_per_s},
         "batches": job.batches,
         "records_read": job.read,
         "records_written": job.written,
         "retries": job.retries,
         # Not known before the topics were asked, nor while they don't answer: null, which is not 0.
         "lag": {"total": sum(lags) if known else None, "max": max(lags) if known else None},
-        "partitions": [{"topic": each.topic, "partition": each.partition, "offset": None if each.offset < 0 else each.offset,
-                        "lag": None if each.lag < 0 else each.lag} for each in job.partitions],
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "offset": None if each.offset < 0 else each.offset,
+                "lag": None if each.lag < 0 else each.lag,
+            }
+            for each in job.partitions
+        ],
         "metrics": job.metrics,
     }
 
 
 def _time(seconds: float) -> str | None:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if seconds else None
+    return (
+        datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        if seconds
+        else None
+    )

@@ -4,6 +4,7 @@
 unit on its own: nothing waits for another unit's slow stop. It is driven by levels, not by edges: whatever happens calls
 ``wake``, and everything is looked at again.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -57,11 +58,13 @@ class Wish:
 
     def same_run(self, other: Wish) -> bool:
         """Whether a unit that runs by ``other`` need not be restarted to run by this wish."""
-        return (self.born == other.born
-                and (self.connector_config is other.connector_config or self.connector_config == other.connector_config)
-                and (self.config is other.config or self.config == other.config)
-                # An instance has no message for it: it is made anew.
-                and (self.config is not None or self.paused == other.paused))
+        return (
+            self.born == other.born
+            and (self.connector_config is other.connector_config or self.connector_config == other.connector_config)
+            and (self.config is other.config or self.config == other.config)
+            # An instance has no message for it: it is made anew.
+            and (self.config is not None or self.paused == other.paused)
+        )
 
 
 @dataclass(slots=True)
@@ -181,8 +184,9 @@ class Reconciler:
         crash_limit: so many crashes within ten minutes make it fail.
     """
 
-    def __init__(self, pool: HostPool, listener: Listener, *, stop_s: float, backoff_s: tuple[float, float],
-                 crash_limit: int) -> None:
+    def __init__(
+        self, pool: HostPool, listener: Listener, *, stop_s: float, backoff_s: tuple[float, float], crash_limit: int
+    ) -> None:
         self._pool = pool
         self._listener = listener
         self._stop_s = stop_s
@@ -279,8 +283,9 @@ class Reconciler:
             began = time.monotonic()
             wishes = self._listener.wishes()
             self._hostless.clear()
-            for unit in [unit for unit, wish in self._given_up.items()
-                         if unit not in wishes or not wishes[unit].same_run(wish)]:
+            for unit in [
+                unit for unit, wish in self._given_up.items() if unit not in wishes or not wishes[unit].same_run(wish)
+            ]:
                 del self._given_up[unit]
                 self._crashes.pop(unit, None)
             steps = plan(wishes, self.have, self._blocked(wishes) | self._listener.unready())
@@ -303,8 +308,11 @@ class Reconciler:
 
     def _blocked(self, wishes: Mapping[Unit, Wish]) -> frozenset[Unit]:
         now = time.monotonic()
-        waiting = {unit: crashes.not_before for unit, crashes in self._crashes.items()
-                   if unit in wishes and crashes.not_before > now}
+        waiting = {
+            unit: crashes.not_before
+            for unit, crashes in self._crashes.items()
+            if unit in wishes and crashes.not_before > now
+        }
         if waiting:
             if self._timer is not None:
                 self._timer.cancel()
@@ -340,11 +348,19 @@ class Reconciler:
     async def _started(self, unit: Unit, found: Have, problem: str) -> None:
         wish = found.wish
         if wish.config is None:
-            message: StartConnector | StartTask = StartConnector(unit.connector, dict(wish.connector_config), wish.epoch,
-                                                                 wish.paused, problem)
+            message: StartConnector | StartTask = StartConnector(
+                unit.connector, dict(wish.connector_config), wish.epoch, wish.paused, problem
+            )
         else:
-            message = StartTask(TaskId(*unit), dict(wish.connector_config), dict(wish.config), wish.epoch, wish.paused,
-                                wish.instructions, problem)
+            message = StartTask(
+                TaskId(*unit),
+                dict(wish.connector_config),
+                dict(wish.config),
+                wish.epoch,
+                wish.paused,
+                wish.instructions,
+                problem,
+            )
         try:
             await found.host.request(message, _ACCEPT_DEADLINE_S)
         except PipeClosed:
@@ -361,8 +377,11 @@ class Reconciler:
 
     async def _stop(self, unit: Unit, found: Have) -> None:
         in_time = True
-        message: StopConnector | StopTask = (StopConnector(unit.connector, self._stop_s) if unit.task == INSTANCE
-                                             else StopTask(TaskId(*unit), self._stop_s))
+        message: StopConnector | StopTask = (
+            StopConnector(unit.connector, self._stop_s)
+            if unit.task == INSTANCE
+            else StopTask(TaskId(*unit), self._stop_s)
+        )
         try:
             in_time = await found.host.request(message, self._stop_s + 5)
         except PipeClosed:

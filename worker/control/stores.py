@@ -3,6 +3,7 @@
 All writes that decide something go through the leader (``worker.control.leader``); status records and this worker's own report
 are written here.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -126,8 +127,14 @@ class StatusStore:
         on_topic_gone: called with a connector and one of its active topics that was removed from the topic.
     """
 
-    def __init__(self, topic: str, client: Mapping[str, Any], producer: Mapping[str, Any],
-                 on_gone: Callable[[str, int | None], None], on_topic_gone: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        client: Mapping[str, Any],
+        producer: Mapping[str, Any],
+        on_gone: Callable[[str, int | None], None],
+        on_topic_gone: Callable[[str, str], None],
+    ) -> None:
         self._on_gone = on_gone
         self._on_topic_gone = on_topic_gone
         self.state = StatusState()

@@ -7,6 +7,7 @@ Two kinds of records, both JSON:
 A unit goes from a live worker to another in two steps: the leader *revokes* it; the worker stops it and says so by its member
 record; only then the leader assigns it anew. A worker that is gone is not asked.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -88,13 +89,13 @@ class Table:
         try:
             if name.startswith(_MEMBER):
                 if value is None:
-                    self.reports.pop(name[len(_MEMBER):], None)
+                    self.reports.pop(name[len(_MEMBER) :], None)
                 else:
-                    self.reports[name[len(_MEMBER):]] = _decode_report(value)
+                    self.reports[name[len(_MEMBER) :]] = _decode_report(value)
                 return None
             if not name.startswith(_PLACEMENT):
                 return None
-            connector = name[len(_PLACEMENT):]
+            connector = name[len(_PLACEMENT) :]
             if value is None:
                 self.slots.pop(connector, None)
                 return connector
@@ -105,7 +106,8 @@ class Table:
         owners = [Owner(*owner) for owner in row.owners]
         self.slots[connector] = {
             task: Slot(owners[owner], epoch, revoked)
-            for task, (owner, epoch, revoked) in enumerate(row.slots, start=INSTANCE) if owner >= 0
+            for task, (owner, epoch, revoked) in enumerate(row.slots, start=INSTANCE)
+            if owner >= 0
         }
         return connector
 
@@ -115,8 +117,12 @@ class Table:
 
     def assigned_to(self, owner: Owner) -> dict[Unit, int]:
         """The units that ``owner`` shall run, each with the epoch of its assignment."""
-        return {Unit(connector, task): slot.epoch for connector, slots in self.slots.items()
-                for task, slot in slots.items() if slot.owner == owner and not slot.revoked}
+        return {
+            Unit(connector, task): slot.epoch
+            for connector, slots in self.slots.items()
+            for task, slot in slots.items()
+            if slot.owner == owner and not slot.revoked
+        }
 
     def owner(self, unit: Unit) -> Owner | None:
         """The process that runs the unit (or is about to), or None."""
@@ -125,8 +131,12 @@ class Table:
 
     def placed(self) -> dict[Unit, str]:
         """Unit -> worker of everything that is assigned."""
-        return {Unit(connector, task): slot.owner.worker for connector, slots in self.slots.items()
-                for task, slot in slots.items() if not slot.revoked}
+        return {
+            Unit(connector, task): slot.owner.worker
+            for connector, slots in self.slots.items()
+            for task, slot in slots.items()
+            if not slot.revoked
+        }
 
 
 def row_record(connector: str, slots: Mapping[int, Slot], epoch: int) -> tuple[bytes, bytes | None]:
@@ -136,8 +146,10 @@ def row_record(connector: str, slots: Mapping[int, Slot], epoch: int) -> tuple[b
         return key, None
     owners = sorted({slot.owner for slot in slots.values()})
     index = {owner: number for number, owner in enumerate(owners)}
-    row = [(index[slots[task].owner], slots[task].epoch, slots[task].revoked) if task in slots else (-1, 0, False)
-           for task in range(INSTANCE, max(slots) + 1)]
+    row = [
+        (index[slots[task].owner], slots[task].epoch, slots[task].revoked) if task in slots else (-1, 0, False)
+        for task in range(INSTANCE, max(slots) + 1)
+    ]
     return key, _encode(_Row(epoch, [(owner.worker, owner.incarnation) for owner in owners], row))
 
 
@@ -148,11 +160,17 @@ def report_record(worker: str, report: Report | None) -> tuple[bytes, bytes | No
 
 def released(slot: Slot, unit: Unit, report: Report | None) -> bool:
     """Whether the owner of a revoked slot has said that it stopped the unit."""
-    return (report is not None and report.incarnation == slot.owner.incarnation and report.seen >= slot.epoch
-            and unit not in report.stopping)
+    return (
+        report is not None
+        and report.incarnation == slot.owner.incarnation
+        and report.seen >= slot.epoch
+        and unit not in report.stopping
+    )
 
 
-def advance(table: Table, desired: Mapping[Unit, str], live: Mapping[str, str], epoch: int) -> dict[str, dict[int, Slot]]:
+def advance(
+    table: Table, desired: Mapping[Unit, str], live: Mapping[str, str], epoch: int
+) -> dict[str, dict[int, Slot]]:
     """The next slots of every connector whose slots change on the way to ``desired``.
 
     Args:
@@ -173,8 +191,14 @@ def advance(table: Table, desired: Mapping[Unit, str], live: Mapping[str, str], 
     return changed
 
 
-def _advance_connector(connector: str, before: Mapping[int, Slot], desired: Mapping[int, str], reports: Mapping[str, Report],
-                       live: Mapping[str, str], epoch: int) -> dict[int, Slot]:
+def _advance_connector(
+    connector: str,
+    before: Mapping[int, Slot],
+    desired: Mapping[int, str],
+    reports: Mapping[str, Report],
+    live: Mapping[str, str],
+    epoch: int,
+) -> dict[int, Slot]:
     after: dict[int, Slot] = {}
     for task in {*before, *desired}:
         slot, wanted = before.get(task), desired.get(task)
@@ -196,8 +220,12 @@ def _advance_connector(connector: str, before: Mapping[int, Slot], desired: Mapp
 
 def lost_units(table: Table, live: Mapping[str, str]) -> dict[Unit, str]:
     """Unit -> worker of everything whose process is gone."""
-    return {Unit(connector, task): slot.owner.worker for connector, slots in table.slots.items()
-            for task, slot in slots.items() if live.get(slot.owner.worker) != slot.owner.incarnation}
+    return {
+        Unit(connector, task): slot.owner.worker
+        for connector, slots in table.slots.items()
+        for task, slot in slots.items()
+        if live.get(slot.owner.worker) != slot.owner.incarnation
+    }
 
 
 def still_held(assigned: Iterable[Unit], running: Iterable[Unit]) -> list[tuple[str, int]]:

@@ -1,4 +1,5 @@
 """Waiting for a condition that several parts together make true, and that no single event stands for."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,5 @@
 """From placement and configuration to what shall run on this worker, and how. Pure."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from offsets.records import RestartRequest, Status
 
 
-def local_wishes(assigned: Mapping[Unit, int], snapshot: ClusterSnapshot,
-                 instructions: Callable[[str], bytes] = lambda _: NONE) -> dict[Unit, Wish]:
+def local_wishes(
+    assigned: Mapping[Unit, int], snapshot: ClusterSnapshot, instructions: Callable[[str], bytes] = lambda _: NONE
+) -> dict[Unit, Wish]:
     """What shall run, by unit.
 
     Tasks run by the connector configuration that was in effect when their own was written: a changed connector
@@ -43,7 +45,9 @@ def local_wishes(assigned: Mapping[Unit, int], snapshot: ClusterSnapshot,
         if configs is None:
             configs = tasks[name] = snapshot.task_configs(name)
         if unit.task < len(configs):
-            wishes[unit] = Wish(snapshot.applied.get(name, config), configs[unit.task], epoch, paused, instructions(name), born)
+            wishes[unit] = Wish(
+                snapshot.applied.get(name, config), configs[unit.task], epoch, paused, instructions(name), born
+            )
     return wishes
 
 
@@ -60,8 +64,11 @@ def restart_plan(request: RestartRequest, connector: Status | None, tasks: Mappi
     if connector is not None and (not request.only_failed or connector.state == "FAILED"):
         units.append(Unit(request.connector, INSTANCE))
     if request.include_tasks:
-        units.extend(Unit(request.connector, task) for task, status in sorted(tasks.items())
-                     if not request.only_failed or status.state == "FAILED")
+        units.extend(
+            Unit(request.connector, task)
+            for task, status in sorted(tasks.items())
+            if not request.only_failed or status.state == "FAILED"
+        )
     return units
 
 
@@ -70,8 +77,12 @@ def need_new_configs(wanted: list[dict[str, str]], snapshot: ClusterSnapshot, na
     config = snapshot.connectors.get(name)
     if config is None or snapshot.target_state(name) == "STOPPED":
         return False
-    return (name in snapshot.inconsistent or name not in snapshot.task_counts or snapshot.task_configs(name) != wanted
-            or snapshot.applied.get(name) != config)
+    return (
+        name in snapshot.inconsistent
+        or name not in snapshot.task_counts
+        or snapshot.task_configs(name) != wanted
+        or snapshot.applied.get(name) != config
+    )
 
 
 def unresolved(wanted: Iterable[Mapping[str, str]], config: Mapping[str, str]) -> list[dict[str, str]]:

@@ -1,4 +1,5 @@
 """AvroConverter: Confluent's wire format (a zero byte, the schema's id in four bytes, Avro's binary form)."""
+
 from __future__ import annotations
 
 import io
@@ -27,31 +28,55 @@ if TYPE_CHECKING:
     from worker.converters.registered import Format, Read
 
 _MAPPING: Final = "Mapping"
-AVRO_OPTIONS: Final = ConfigDef([
-    *REGISTRY_OPTIONS,
-    ConfigKey(name="enhanced.avro.schema.support", type=ConfigType.BOOLEAN, default=False, group=_MAPPING,
-              doc="Keep Avro enums as enums, and the packages in the names of union branches."),
-    ConfigKey(name="connect.meta.data", type=ConfigType.BOOLEAN, default=True, group=_MAPPING,
-              doc="Put what Avro has no place for (names, versions, parameters of Connect schemas) into the Avro schema."),
-    ConfigKey(name="scrub.invalid.names", type=ConfigType.BOOLEAN, default=False, group=_MAPPING,
-              doc="Replace characters that Avro does not allow in names, instead of refusing the schema."),
-    cache_option(_MAPPING),
-])
+AVRO_OPTIONS: Final = ConfigDef(
+    [
+        *REGISTRY_OPTIONS,
+        ConfigKey(
+            name="enhanced.avro.schema.support",
+            type=ConfigType.BOOLEAN,
+            default=False,
+            group=_MAPPING,
+            doc="Keep Avro enums as enums, and the packages in the names of union branches.",
+        ),
+        ConfigKey(
+            name="connect.meta.data",
+            type=ConfigType.BOOLEAN,
+            default=True,
+            group=_MAPPING,
+            doc="Put what Avro has no place for (names, versions, parameters of Connect schemas) into the Avro schema.",
+        ),
+        ConfigKey(
+            name="scrub.invalid.names",
+            type=ConfigType.BOOLEAN,
+            default=False,
+            group=_MAPPING,
+            doc="Replace characters that Avro does not allow in names, instead of refusing the schema.",
+        ),
+        cache_option(_MAPPING),
+    ]
+)
 
 
 class AvroConverter(RegistryConverter):
     """``io.confluent.connect.avro.AvroConverter``."""
 
     aliases: ClassVar[tuple[str, ...]] = (
-        "io.confluent.connect.avro.AvroConverter", "io.apicurio.registry.utils.converter.AvroConverter")
+        "io.confluent.connect.avro.AvroConverter",
+        "io.apicurio.registry.utils.converter.AvroConverter",
+    )
     config_def: ClassVar[ConfigDef] = AVRO_OPTIONS
     null_needs_schema: ClassVar[bool] = False
     describes_schemaless: ClassVar[bool] = True
 
     @staticmethod
     def _form(parsed: Config) -> Format:
-        return _AvroFormat(AvroSettings(metadata=parsed["connect.meta.data"], enhanced=parsed["enhanced.avro.schema.support"],
-                                        scrub=parsed["scrub.invalid.names"]))
+        return _AvroFormat(
+            AvroSettings(
+                metadata=parsed["connect.meta.data"],
+                enhanced=parsed["enhanced.avro.schema.support"],
+                scrub=parsed["scrub.invalid.names"],
+            )
+        )
 
 
 class _AvroFormat:
@@ -85,16 +110,20 @@ class _AvroFormat:
             try:
                 fastavro.schemaless_writer(out, parsed, shape(value))
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-                raise Skippable(f"Cannot write the record with the schema of id {schema_id}: {error!r}. Register a schema that "
-                                "its values match.") from None
+                raise Skippable(
+                    f"Cannot write the record with the schema of id {schema_id}: {error!r}. Register a schema that "
+                    "its values match."
+                ) from None
             return out.getvalue()
 
         return encode_with_other
 
     def reader(self, text: str, imports: Mapping[str, str]) -> Read:
         if imports:
-            raise Skippable(f"The Avro schema refers to others ({', '.join(imports)}), which this converter does not read. "
-                            "Register it with its types written out.")
+            raise Skippable(
+                f"The Avro schema refers to others ({', '.join(imports)}), which this converter does not read. "
+                "Register it with its types written out."
+            )
         made = avro_reader(text, self._settings)
         return lambda data: (made.schema, made.decode(data))
 
@@ -111,7 +140,13 @@ def _parsed(text: str, imports: Mapping[str, str]) -> Any:
         for part in reversed(list(imports.values())):
             fastavro.parse_schema(without_logical_types(json.loads(part)), named_schemas=named)
         return fastavro.parse_schema(without_logical_types(json.loads(text)), named_schemas=named)
-    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+    ) as error:
         raise Skippable(f"The registry's schema can't be read as Avro: {error}. Correct it in the registry.") from None
 
 

@@ -4,6 +4,7 @@ The function is straight-line Python made for the schema: it takes the fields of
 one expression, and joins the pieces once. Numbers of variable length come from tables. What it can't vouch for (an absent
 field, a subclass, a number out of range ...) it leaves to ``avro_write``, which finds it right after all or says what is wrong.
 """
+
 from __future__ import annotations
 
 import struct
@@ -25,8 +26,16 @@ _SOURCE: Final = "source"
 #: Types of these values whose bytes are kept for the next record.
 _KEPT: Final = frozenset({Type.INT32, Type.INT64, Type.STRING})
 #: Types whose values need their class checked; those of the others fail by themselves when they are encoded.
-_CLASSES: Final = {Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "int", Type.BYTES: "bytes",
-                   Type.FLOAT32: "float", Type.FLOAT64: "float", Type.ARRAY: "list"}
+_CLASSES: Final = {
+    Type.INT8: "int",
+    Type.INT16: "int",
+    Type.INT32: "int",
+    Type.INT64: "int",
+    Type.BYTES: "bytes",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "float",
+    Type.ARRAY: "list",
+}
 
 
 def compile_avro(schema: Schema | None, settings: AvroSettings, head: bytes) -> Encode:
@@ -34,6 +43,7 @@ def compile_avro(schema: Schema | None, settings: AvroSettings, head: bytes) -> 
 
     A null at the top is a null message, as in Java's serializer.
     """
+
     def slow(value: Any) -> bytes:
         return head + value_bytes(schema, value, settings)
 
@@ -65,29 +75,53 @@ class _Compiler:
     def __init__(self, settings: AvroSettings) -> None:
         self._settings = settings
         self._code = CodeBuilder(
-            LENGTH=LENGTH, SHORT=SHORT, long_bytes=long_bytes, zigzag_bytes=zigzag_bytes, int_bytes=_int_bytes, join=b"".join,
-            Leave=_Leave, leave=_leave, PRESENT_LENGTH=PRESENT_LENGTH, double=struct.Struct("<d").pack,
-            single=struct.Struct("<f").pack)
+            LENGTH=LENGTH,
+            SHORT=SHORT,
+            long_bytes=long_bytes,
+            zigzag_bytes=zigzag_bytes,
+            int_bytes=_int_bytes,
+            join=b"".join,
+            Leave=_Leave,
+            leave=_leave,
+            PRESENT_LENGTH=PRESENT_LENGTH,
+            double=struct.Struct("<d").pack,
+            single=struct.Struct("<f").pack,
+        )
         #: Whether what is written now stands in ``source``, and the names of what is kept there.
         self._keeps = False
         self._kept: list[str] = []
 
     def function(self, schema: Schema, head: bytes, slow: Encode) -> Encode:
         """The encoder of ``schema``; see ``compile_avro``."""
-        self._code.names.update(slow=slow, head=head, failures=(
-            _Leave, UnicodeEncodeError, OverflowError, TypeError, ValueError, KeyError, AttributeError, struct.error))
+        self._code.names.update(
+            slow=slow,
+            head=head,
+            failures=(
+                _Leave,
+                UnicodeEncodeError,
+                OverflowError,
+                TypeError,
+                ValueError,
+                KeyError,
+                AttributeError,
+                struct.error,
+            ),
+        )
         lines, pieces = self._value(schema, "value")
         check = self._check(schema, "value")
-        self._code.define("encode_value(value)", [
-            *([f"global {', '.join(self._kept)}"] if self._kept else []),
-            f"if value is None: return {'None' if schema.optional else 'slow(value)'}",
-            "try:",
-            *([f"    if not ({check}): raise Leave"] if check else []),
-            *indent(lines),
-            f"    return join((head, {', '.join(pieces)},))",
-            "except failures:",
-            "    return slow(value)",
-        ])
+        self._code.define(
+            "encode_value(value)",
+            [
+                *([f"global {', '.join(self._kept)}"] if self._kept else []),
+                f"if value is None: return {'None' if schema.optional else 'slow(value)'}",
+                "try:",
+                *([f"    if not ({check}): raise Leave"] if check else []),
+                *indent(lines),
+                f"    return join((head, {', '.join(pieces)},))",
+                "except failures:",
+                "    return slow(value)",
+            ],
+        )
         return self._code.function("encode_value", f"avro encoder of {schema.name or schema.type}")
 
     def _value(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
@@ -100,8 +134,12 @@ class _Compiler:
         self._kept.append(kept)
         lines, pieces = self._new_value(schema, name)
         joined = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
-        return [f"k = {kept}", f"if {name} is k[0]: {out} = k[1]", "else:",
-                *indent([*lines, f"{out} = {joined}", f"{kept} = {name}, {out}"])], [out]
+        return [
+            f"k = {kept}",
+            f"if {name} is k[0]: {out} = k[1]",
+            "else:",
+            *indent([*lines, f"{out} = {joined}", f"{kept} = {name}, {out}"]),
+        ], [out]
 
     def _new_value(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         """As ``_value``, whatever was there before."""
@@ -119,11 +157,12 @@ class _Compiler:
 
     def _optional_string(self, name: str) -> tuple[list[str], list[str]]:
         head, text = self._code.new_name("b"), self._code.new_name("t")
-        return [f"if {name} is None: {head}, {text} = b'\\0', b''",
-                "else:",
-                f"    {text} = {name}.encode()",
-                f"    {head} = PRESENT_LENGTH[n] if (n := len({text})) < {len(LENGTH)} else b'\\2' + long_bytes(n)",
-                ], [head, text]
+        return [
+            f"if {name} is None: {head}, {text} = b'\\0', b''",
+            "else:",
+            f"    {text} = {name}.encode()",
+            f"    {head} = PRESENT_LENGTH[n] if (n := len({text})) < {len(LENGTH)} else b'\\2' + long_bytes(n)",
+        ], [head, text]
 
     def _present(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         kind = schema.type
@@ -158,8 +197,11 @@ class _Compiler:
             return [], [f"single({name})"]
         # Zigzag of what fits into 64 bits; anything longer gives a number that is too large for the table.
         fits = min(len(SHORT), 2 << INTEGER_BITS[kind])
-        longer = {Type.INT8: "leave()", Type.INT16: "(zigzag_bytes(n) if n < 0x10000 else leave())",
-                  Type.INT32: "int_bytes(n)"}.get(kind, "zigzag_bytes(n)")
+        longer = {
+            Type.INT8: "leave()",
+            Type.INT16: "(zigzag_bytes(n) if n < 0x10000 else leave())",
+            Type.INT32: "int_bytes(n)",
+        }.get(kind, "zigzag_bytes(n)")
         return [], [f"(SHORT[n] if (n := {name} << 1 ^ {name} >> 63) < {fits} else {longer})"]
 
     @staticmethod
@@ -175,16 +217,24 @@ class _Compiler:
         locals_ = [self._code.new_name("x") for _ in schema.fields]
         names = self._code.bind("names", frozenset(member.name for member in schema.fields))
         fetched = list(zip(locals_, [repr(member.name) for member in schema.fields], strict=True))
-        lines = [f"if len({name}) == {len(locals_)}:",
-                 *[f"    {local} = {name}[{key}]" for local, key in fetched],
-                 f"elif {name}.keys() <= {names}:",
-                 f"    get = {name}.get",
-                 *[f"    {local} = get({key})" for local, key in fetched],
-                 "else: raise Leave"]
-        lines += [f"if {local} is None: {local} = {self._code.bind('default', member.schema.default)}"
-                  for member, local in zip(schema.fields, locals_, strict=True) if member.schema.default is not None]
-        checks = [check for member, local in zip(schema.fields, locals_, strict=True)
-                  if (check := self._check(member.schema, local))]
+        lines = [
+            f"if len({name}) == {len(locals_)}:",
+            *[f"    {local} = {name}[{key}]" for local, key in fetched],
+            f"elif {name}.keys() <= {names}:",
+            f"    get = {name}.get",
+            *[f"    {local} = get({key})" for local, key in fetched],
+            "else: raise Leave",
+        ]
+        lines += [
+            f"if {local} is None: {local} = {self._code.bind('default', member.schema.default)}"
+            for member, local in zip(schema.fields, locals_, strict=True)
+            if member.schema.default is not None
+        ]
+        checks = [
+            check
+            for member, local in zip(schema.fields, locals_, strict=True)
+            if (check := self._check(member.schema, local))
+        ]
         if checks:
             lines.append(f"if not ({' and '.join(checks)}): raise Leave")
         pieces: list[str] = []
@@ -199,7 +249,11 @@ class _Compiler:
 
     def _check(self, schema: Schema, name: str) -> str:
         """An expression that is true for values of the right class; empty where another step finds wrong ones."""
-        if is_union(schema) or (schema.name == DECIMAL and schema.type is Type.BYTES) or is_enum(schema, self._settings):
+        if (
+            is_union(schema)
+            or (schema.name == DECIMAL and schema.type is Type.BYTES)
+            or is_enum(schema, self._settings)
+        ):
             return ""
         if schema.type not in _CLASSES:
             return ""
@@ -214,5 +268,7 @@ class _Compiler:
         self._keeps = keeps
         check = self._check(schema, "item")
         result = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
-        self._code.define(f"{name}(item)", [*([f"if not ({check}): raise Leave"] if check else []), *lines, f"return {result}"])
+        self._code.define(
+            f"{name}(item)", [*([f"if not ({check}): raise Leave"] if check else []), *lines, f"return {result}"]
+        )
         return name

@@ -2,6 +2,7 @@
 
 fastavro reads the bytes; logical types are taken off the schema before, because Connect's temporal values are plain numbers.
 """
+
 from __future__ import annotations
 
 import io
@@ -35,8 +36,16 @@ from worker.converters.javatext import decimal_from_bytes
 
 Read = Callable[[Any], Any]
 
-_SIMPLE: Final = {"boolean": Type.BOOLEAN, "int": Type.INT32, "long": Type.INT64, "float": Type.FLOAT32, "double": Type.FLOAT64,
-                  "string": Type.STRING, "bytes": Type.BYTES, "fixed": Type.BYTES}
+_SIMPLE: Final = {
+    "boolean": Type.BOOLEAN,
+    "int": Type.INT32,
+    "long": Type.INT64,
+    "float": Type.FLOAT32,
+    "double": Type.FLOAT64,
+    "string": Type.STRING,
+    "bytes": Type.BYTES,
+    "fixed": Type.BYTES,
+}
 _TEMPORAL: Final = {("int", "date"): DATE, ("int", "time-millis"): TIME, ("long", "timestamp-millis"): TIMESTAMP}
 _NAMED: Final = ("record", "enum", "fixed", "error")
 _ANYTHING_FIELDS: Final = ("boolean", "bytes", "double", "float", "int", "long", "string")
@@ -73,15 +82,23 @@ def avro_reader(text: str, settings: AvroSettings) -> AvroReader:
     try:
         written = json.loads(text)
         parsed = fastavro.parse_schema(without_logical_types(written))
-    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+    ) as error:
         raise Skippable(f"The registry's schema can't be read as Avro: {error}. Correct it in the registry.") from None
 
     def value(data: bytes) -> Any:
         try:
             return fastavro.schemaless_reader(io.BytesIO(data), parsed, None, return_named_type=True)
         except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, UnicodeDecodeError) as error:
-            raise Skippable(f"The message does not match its Avro schema: {error!r}. It was cut, or written with another "
-                            "schema than its id says.") from None
+            raise Skippable(
+                f"The message does not match its Avro schema: {error!r}. It was cut, or written with another "
+                "schema than its id says."
+            ) from None
 
     if isinstance(written, dict) and _full_name(written, "") == ANYTHING_NAME:
         return AvroReader(None, lambda data: _anything(value(data)))
@@ -94,8 +111,11 @@ def without_logical_types(schema: Any) -> Any:
     if isinstance(schema, list):
         return [without_logical_types(branch) for branch in schema]
     if isinstance(schema, dict):
-        return {key: part if key in ("default", "symbols", "name", "namespace", "aliases") else without_logical_types(part)
-                for key, part in schema.items() if key != "logicalType"}
+        return {
+            key: part if key in ("default", "symbols", "name", "namespace", "aliases") else without_logical_types(part)
+            for key, part in schema.items()
+            if key != "logicalType"
+        }
     return schema
 
 
@@ -156,17 +176,24 @@ class _Mapper:
         if kind == "map":
             values = self.map(avro["values"], space)
             read = values.read
-            schema = self._finish(avro, Type.MAP, optional, default, key_schema=Schema(Type.STRING), value_schema=values.schema)
+            schema = self._finish(
+                avro, Type.MAP, optional, default, key_schema=Schema(Type.STRING), value_schema=values.schema
+            )
             return _Mapped(schema, _nullable(lambda value: {key: read(item) for key, item in value.items()}), "map")
         if kind not in _SIMPLE:
-            raise Skippable("Standalone null schemas are not supported by this converter" if kind == "null"
-                            else f"Couldn't translate unsupported schema type {kind}.")
+            raise Skippable(
+                "Standalone null schemas are not supported by this converter"
+                if kind == "null"
+                else f"Couldn't translate unsupported schema type {kind}."
+            )
         return self._simple(avro, kind, optional, default)
 
     def _named_type(self, avro: dict[str, Any], kind: str, space: str, optional: bool, default: Any) -> _Mapped:  # noqa: FBT001
         name = _full_name(avro, space)
         if name in self._open:
-            raise Skippable(f"The Avro schema of {name} contains itself; such schemas have no Connect counterpart here.")
+            raise Skippable(
+                f"The Avro schema of {name} contains itself; such schemas have no Connect counterpart here."
+            )
         self._named[name] = (avro, space)
         if kind == "fixed":
             return self._simple(avro, kind, optional, default)
@@ -195,7 +222,9 @@ class _Mapper:
                 parameters.append((ENUM_DEFAULT + avro["name"], avro["default"]))
         parameters.append((ENUM, name))
         parameters += [(f"{ENUM}.{symbol}", symbol) for symbol in avro["symbols"]]
-        return _Mapped(self._finish(avro, Type.STRING, optional, default, name=name, parameters=parameters), _plain, name)
+        return _Mapped(
+            self._finish(avro, Type.STRING, optional, default, name=name, parameters=parameters), _plain, name
+        )
 
     def _array(self, avro: dict[str, Any], space: str, optional: bool, default: Any) -> _Mapped:  # noqa: FBT001
         entry = avro["items"]
@@ -204,16 +233,24 @@ class _Mapper:
         if _is_map_entry(entry, space):
             name = _full_name(entry, space)
             self._named[name] = (entry, space)
-            parts = {member["name"]: self.map(member["type"], name.rpartition(".")[0], default=member.get("default"))
-                     for member in entry["fields"]}
+            parts = {
+                member["name"]: self.map(member["type"], name.rpartition(".")[0], default=member.get("default"))
+                for member in entry["fields"]
+            }
             if parts.keys() != {"key", "value"}:
-                raise Skippable("Found map encoded as array of key-value pairs, but array elements do not match the expected "
-                                "format.")
+                raise Skippable(
+                    "Found map encoded as array of key-value pairs, but array elements do not match the expected "
+                    "format."
+                )
             key, item = parts["key"].read, parts["value"].read
-            schema = self._finish(avro, Type.MAP, optional, default, key_schema=parts["key"].schema,
-                                  value_schema=parts["value"].schema)
-            return _Mapped(schema, _nullable(lambda value: {key(_plain(pair)["key"]): item(_plain(pair)["value"])
-                                                            for pair in value}), "array")
+            schema = self._finish(
+                avro, Type.MAP, optional, default, key_schema=parts["key"].schema, value_schema=parts["value"].schema
+            )
+            return _Mapped(
+                schema,
+                _nullable(lambda value: {key(_plain(pair)["key"]): item(_plain(pair)["value"]) for pair in value}),
+                "array",
+            )
         items = self.map(avro["items"], space)
         read = items.read
         schema = self._finish(avro, Type.ARRAY, optional, default, value_schema=items.schema)
@@ -267,9 +304,18 @@ class _Mapper:
 
         return _Mapped(Schema(Type.STRUCT, optional=nullable, name=UNION, fields=tuple(fields)), read, "union")
 
-    def _finish(self, avro: dict[str, Any], kind: Type, optional: bool, default: Any, *,  # noqa: FBT001
-                name: str | None = None, version: int | None = None, parameters: list[tuple[str, str]] | None = None,
-                **parts: Any) -> Schema:
+    def _finish(
+        self,
+        avro: dict[str, Any],
+        kind: Type,
+        optional: bool,  # noqa: FBT001
+        default: Any,
+        *,
+        name: str | None = None,
+        version: int | None = None,
+        parameters: list[tuple[str, str]] | None = None,
+        **parts: Any,
+    ) -> Schema:
         """The schema with what Connect has noted in the Avro schema's properties."""
         listed = dict(parameters or ())
         if self._settings.metadata:
@@ -291,12 +337,22 @@ class _Mapper:
         if isinstance(noted_version := avro.get("connect.version"), int):
             version = noted_version
         doc = avro.get("connect.doc") if self._settings.metadata else None
-        schema = Schema(kind, optional=optional, name=name, version=version, doc=doc, parameters=tuple(listed.items()), **parts)
+        schema = Schema(
+            kind, optional=optional, name=name, version=version, doc=doc, parameters=tuple(listed.items()), **parts
+        )
         if default is None:
             return schema
         value = _default(schema, default)
-        return Schema(kind, optional=optional, default=value, name=name, version=version, doc=doc,
-                      parameters=tuple(listed.items()), **parts)
+        return Schema(
+            kind,
+            optional=optional,
+            default=value,
+            name=name,
+            version=version,
+            doc=doc,
+            parameters=tuple(listed.items()),
+            **parts,
+        )
 
 
 def _default(schema: Schema, text: Any) -> Any:
@@ -341,6 +397,13 @@ def _nullable(read: Read) -> Read:
 
 def _branch_of(value: Any, readers: Mapping[str, tuple[str, _Mapped]]) -> tuple[str, _Mapped] | None:
     """The branch of a union that a value of a simple type was read from."""
-    candidates = {bool: ("boolean",), int: ("long", "int"), float: ("double", "float"), str: ("string",), bytes: ("bytes",),
-                  list: ("array",), dict: ("map",)}.get(type(value), ())
+    candidates = {
+        bool: ("boolean",),
+        int: ("long", "int"),
+        float: ("double", "float"),
+        str: ("string",),
+        bytes: ("bytes",),
+        list: ("array",),
+        dict: ("map",),
+    }.get(type(value), ())
     return next((readers[name] for name in candidates if name in readers), None)

@@ -3,6 +3,7 @@
 The text matters, not only its meaning: a registry gives the same schema the same id only if its text is the same, so topics
 that a Java worker has written go on under the ids they have. Sources: Confluent's AvroData and Avro's ``Schema.toString``.
 """
+
 from __future__ import annotations
 
 import json
@@ -37,14 +38,26 @@ DEFAULT_PRECISION: Final = 64
 ANYTHING_NAME: Final = f"{NAMESPACE}.Anything"
 ANYTHING_TEXT: Final = (
     '{"type":"record","name":"Anything","namespace":"io.confluent.connect.avro","fields":['
-    + ",".join(f'{{"name":"{kind}","type":["null","{kind}"],"default":null}}'
-               for kind in ("boolean", "bytes", "double", "float", "int", "long", "string"))
+    + ",".join(
+        f'{{"name":"{kind}","type":["null","{kind}"],"default":null}}'
+        for kind in ("boolean", "bytes", "double", "float", "int", "long", "string")
+    )
     + ',{"name":"array","type":["null",{"type":"array","items":"Anything"}],"default":null},{"name":"map","type":["null",'
-      '{"type":"array","items":{"type":"record","name":"MapEntry","fields":[{"name":"key","type":"Anything"},'
-      '{"name":"value","type":"Anything"}]}}],"default":null}]}')
+    '{"type":"array","items":{"type":"record","name":"MapEntry","fields":[{"name":"key","type":"Anything"},'
+    '{"name":"value","type":"Anything"}]}}],"default":null}]}'
+)
 
-_SIMPLE: Final = {Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "long", Type.FLOAT32: "float",
-                  Type.FLOAT64: "double", Type.BOOLEAN: "boolean", Type.STRING: "string", Type.BYTES: "bytes"}
+_SIMPLE: Final = {
+    Type.INT8: "int",
+    Type.INT16: "int",
+    Type.INT32: "int",
+    Type.INT64: "long",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.BOOLEAN: "boolean",
+    Type.STRING: "string",
+    Type.BYTES: "bytes",
+}
 _LOGICAL: Final = {DECIMAL: "decimal", DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-millis"}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 #: A control character in JSON text, or another escape (consumed, so that an escaped backslash is not misread).
@@ -106,8 +119,10 @@ def avro_name(name: str, settings: AvroSettings) -> str:
     if settings.scrub and name:
         encoded = quote_plus(name, safe="*").replace("~", "%7E")
         return _NOT_NAME.sub("_", encoded if encoded[0].isalpha() or encoded[0] == "_" else f"x{encoded}")
-    raise Skippable(f"Avro does not allow the name {name!r}: only letters, digits and underscores, no digit first. Rename it "
-                    "in a transform, or set scrub.invalid.names=true to have such names replaced.")
+    raise Skippable(
+        f"Avro does not allow the name {name!r}: only letters, digits and underscores, no digit first. Rename it "
+        "in a transform, or set scrub.invalid.names=true to have such names replaced."
+    )
 
 
 def is_string_map(schema: Schema) -> bool:
@@ -157,7 +172,9 @@ def _base_text(schema: Schema, space: str, names: _Names) -> str:
             return _record_text(schema, space, names)
         case Type.ARRAY:
             if schema.value_schema is None:
-                raise Skippable("Avro has no arrays of unknown elements: give the array's schema a schema of its elements.")
+                raise Skippable(
+                    "Avro has no arrays of unknown elements: give the array's schema a schema of its elements."
+                )
             items = _type_text(schema.value_schema, space, names)
             return "{" + ",".join([f'"type":"array","items":{items}', *_properties(schema, names.settings)]) + "}"
         case Type.MAP:
@@ -186,8 +203,11 @@ def _properties(schema: Schema, settings: AvroSettings) -> list[str]:
             members.append(f'"connect.version":{schema.version}')
         parameters = {key: text for key, text in schema.parameters if key != FIELD_DEFAULT_FLAG}
         if parameters:
-            members.append('"connect.parameters":{' + ",".join(
-                f"{string_text(key)}:{string_text(text)}" for key, text in parameters.items()) + "}")
+            members.append(
+                '"connect.parameters":{'
+                + ",".join(f"{string_text(key)}:{string_text(text)}" for key, text in parameters.items())
+                + "}"
+            )
         if schema.default is not None and schema.parameter(FIELD_DEFAULT_FLAG) is None:
             members.append(f'"connect.default":{default_text(schema, schema.default)}')
         if schema.name is not None:
@@ -196,8 +216,11 @@ def _properties(schema: Schema, settings: AvroSettings) -> list[str]:
             members.append(f'"connect.type":"{schema.type}"')
     if schema.name in _LOGICAL:
         members.append(f'"logicalType":"{_LOGICAL[schema.name]}"')
-    members += [f"{string_text(key)}:{string_text(text)}" for key, text in dict(schema.parameters).items()
-                if key.startswith("avro")]
+    members += [
+        f"{string_text(key)}:{string_text(text)}"
+        for key, text in dict(schema.parameters).items()
+        if key.startswith("avro")
+    ]
     return members
 
 
@@ -207,8 +230,10 @@ def _named(content: Any, name: str, space: str, names: _Names) -> tuple[str, str
     key = f"{namespace}.{simple}"
     if key in names.written:
         if names.written[key] != content:
-            raise Skippable(f"Two different types are called {key.lstrip('.')} in one Avro schema. Give each struct's schema a "
-                            "name of its own (structs without a name are called ConnectDefault, maps MapEntry).")
+            raise Skippable(
+                f"Two different types are called {key.lstrip('.')} in one Avro schema. Give each struct's schema a "
+                "name of its own (structs without a name are called ConnectDefault, maps MapEntry)."
+            )
         return f'"{simple}"' if namespace == space else f'"{key}"'
     names.written[key] = content
     head = f'"name":"{simple}"' + (f',"namespace":"{namespace}"' if namespace != space else "")
@@ -223,8 +248,10 @@ def _record_text(schema: Schema, space: str, names: _Names) -> str:
     namespace, _, head = named
     doc = schema.parameter(RECORD_DOC)
     members = [f'"type":"record",{head}', *([f'"doc":{string_text(doc)}'] if doc is not None else [])]
-    fields = [_field_text(member.name, member.schema, schema.parameter(FIELD_DOC + member.name), namespace, names)
-              for member in schema.fields]
+    fields = [
+        _field_text(member.name, member.schema, schema.parameter(FIELD_DOC + member.name), namespace, names)
+        for member in schema.fields
+    ]
     members.append(f'"fields":[{",".join(fields)}]')
     return "{" + ",".join([*members, *_properties(schema, names.settings)]) + "}"
 
@@ -291,8 +318,14 @@ def default_text(schema: Schema, value: Any) -> str:
         match schema.type:
             case Type.STRUCT:
                 items = [_or_default(member.schema, value.get(member.name)) for member in schema.fields]
-                return "{" + ",".join(f"{string_text(member.name)}:{default_text(member.schema, item)}"
-                                      for member, item in zip(schema.fields, items, strict=True)) + "}"
+                return (
+                    "{"
+                    + ",".join(
+                        f"{string_text(member.name)}:{default_text(member.schema, item)}"
+                        for member, item in zip(schema.fields, items, strict=True)
+                    )
+                    + "}"
+                )
             case Type.ARRAY if schema.value_schema is not None:
                 return "[" + ",".join(default_text(schema.value_schema, item) for item in value) + "]"
             case Type.MAP if schema.key_schema is not None and schema.value_schema is not None:

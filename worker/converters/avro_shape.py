@@ -1,4 +1,5 @@
 """For writing with a schema that is not the record's own: values in the form fastavro takes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -30,7 +31,9 @@ def _present(schema: Schema, settings: AvroSettings) -> Shape:
         branches = [(member.name, shaper(member.schema, settings)) for member in schema.fields]
         return lambda value: next((shape(value[name]) for name, shape in branches if value.get(name) is not None), None)
     if schema.type is Type.STRUCT:
-        members = [(member.name, avro_name(member.name, settings), shaper(member.schema, settings)) for member in schema.fields]
+        members = [
+            (member.name, avro_name(member.name, settings), shaper(member.schema, settings)) for member in schema.fields
+        ]
         return lambda value: {written: shape(value.get(name)) for name, written, shape in members}
     if schema.type is Type.ARRAY:
         item = shaper(schema.value_schema, settings)

@@ -3,6 +3,7 @@
 ``worker.converters.avro_compile`` makes the fast functions; they fall back to this one. Source: Avro 1.12 specification,
 "Binary Encoding"; unions and maps as Confluent's AvroData lays them out.
 """
+
 from __future__ import annotations
 
 import struct
@@ -102,8 +103,12 @@ def _present_bytes(schema: Schema, value: Any, settings: AvroSettings, path: str
         case Type.ARRAY:
             if not isinstance(value, list | tuple | set | frozenset):
                 raise bad_value(path, schema.type, value)
-            return _block([value_bytes(schema.value_schema, item, settings, f"{path}[{index}]", depth + 1)
-                           for index, item in enumerate(value)])
+            return _block(
+                [
+                    value_bytes(schema.value_schema, item, settings, f"{path}[{index}]", depth + 1)
+                    for index, item in enumerate(value)
+                ]
+            )
         case Type.MAP:
             return _map_bytes(schema, value, settings, path, depth)
         case _:
@@ -114,8 +119,10 @@ def _struct_bytes(schema: Schema, value: Any, settings: AvroSettings, path: str,
     if not isinstance(value, Mapping):
         raise bad_value(path, schema.type, value)
     if unknown := value.keys() - {member.name for member in schema.fields}:
-        raise Skippable(f"Cannot convert {member_path(path, min(map(str, unknown)))}: the struct's schema has no such field. "
-                        "Add it to the schema or leave it out of the value.")
+        raise Skippable(
+            f"Cannot convert {member_path(path, min(map(str, unknown)))}: the struct's schema has no such field. "
+            "Add it to the schema or leave it out of the value."
+        )
     parts = []
     for member in schema.fields:
         item = value.get(member.name)
@@ -147,7 +154,9 @@ def _union_bytes(schema: Schema, value: Any, settings: AvroSettings, path: str, 
         raise bad_value(path, "a union (a struct with one field set)", value)
     for index, member in enumerate(schema.fields):
         if value.get(member.name) is not None:
-            content = _present_bytes(member.schema, value[member.name], settings, member_path(path, member.name), depth + 1)
+            content = _present_bytes(
+                member.schema, value[member.name], settings, member_path(path, member.name), depth + 1
+            )
             return long_bytes(first + index) + content
     if schema.optional:
         return b"\x00"
@@ -195,7 +204,9 @@ def utf8(value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass").encode("utf-8", "replace")
+        return (
+            value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass").encode("utf-8", "replace")
+        )
 
 
 def _bytes_bytes(schema: Schema, value: Any, path: str) -> bytes:
@@ -205,8 +216,10 @@ def _bytes_bytes(schema: Schema, value: Any, path: str) -> bytes:
         try:
             return sized(decimal_bytes(value, decimal_scale(schema)))
         except ValueError as error:
-            raise Skippable(f"Cannot convert {path or 'the value'} to Decimal with scale {schema.parameter('scale')}: {error}. "
-                            "Round it in a transform, or give the schema the scale of the source's column.") from None
+            raise Skippable(
+                f"Cannot convert {path or 'the value'} to Decimal with scale {schema.parameter('scale')}: {error}. "
+                "Round it in a transform, or give the schema the scale of the source's column."
+            ) from None
     if not isinstance(value, bytes | bytearray | memoryview):
         raise bad_value(path, schema.type, value)
     return sized(bytes(value))
@@ -236,9 +249,18 @@ def _anything_field(value: Any, path: str, depth: int) -> tuple[int, bytes]:
     if isinstance(value, str):
         return 6, sized(utf8(value))
     if isinstance(value, list | tuple):
-        return 7, _block([value_bytes(None, item, settings, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)])
+        return 7, _block(
+            [value_bytes(None, item, settings, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+        )
     if isinstance(value, Mapping):
-        return 8, _block([value_bytes(None, key, settings, f"a key of {path or 'the map'}", depth + 1)
-                          + value_bytes(None, item, settings, f"{path}[...]", depth + 1) for key, item in value.items()])
-    raise Skippable(f"Unknown type for schemaless data at {path or 'the top'}: {type(value).__name__}. "
-                    "Give the record a schema, or yield str, bytes, int, float, bool, list or dict.")
+        return 8, _block(
+            [
+                value_bytes(None, key, settings, f"a key of {path or 'the map'}", depth + 1)
+                + value_bytes(None, item, settings, f"{path}[...]", depth + 1)
+                for key, item in value.items()
+            ]
+        )
+    raise Skippable(
+        f"Unknown type for schemaless data at {path or 'the top'}: {type(value).__name__}. "
+        "Give the record a schema, or yield str, bytes, int, float, bool, list or dict."
+    )

@@ -4,6 +4,7 @@ The runner's side, per topic and schema: ``await converter.prepare(topic, schema
 ``encode = converter.encoder(topic, schema)`` whenever the topic or the schema object changes, then ``encode(value)`` for
 each record. Only ``prepare``, ``prepare_data`` and ``close`` may wait for I/O.
 """
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -30,9 +31,13 @@ HeaderEncode = Callable[[Any, "Sequence[tuple[str, bytes | None]]"], bytes | Non
 
 #: Says what a converter is used for; Connect sets it itself, it is here so that configurations which name it are accepted.
 TYPE_OPTION: Final = ConfigKey(
-    name="converter.type", type=ConfigType.STRING, default="value", validator=one_of("key", "value", "header"),
+    name="converter.type",
+    type=ConfigType.STRING,
+    default="value",
+    validator=one_of("key", "value", "header"),
     importance=Importance.LOW,
-    doc="What the converter is used for. Set by the worker; a value given here has no effect.")
+    doc="What the converter is used for. Set by the worker; a value given here has no effect.",
+)
 
 #: Entry point group in which other packages offer converters; an entry's name is its alias.
 ENTRY_POINTS: Final = "millrace.converters"
@@ -135,8 +140,13 @@ class HeaderConverter(ABC):
         """Decode the value of the header ``key``."""
 
 
-def create_converter(class_name: str, config: Mapping[str, str], is_key: bool, *,  # noqa: FBT001 - Connect's own order
-                     property_name: str | None = None) -> Converter:
+def create_converter(
+    class_name: str,
+    config: Mapping[str, str],
+    is_key: bool,  # noqa: FBT001 - Connect's own order
+    *,
+    property_name: str | None = None,
+) -> Converter:
     """The configured key or value converter.
 
     Args:
@@ -157,8 +167,9 @@ def create_converter(class_name: str, config: Mapping[str, str], is_key: bool, *
     return made
 
 
-def create_header_converter(class_name: str, config: Mapping[str, str], *,
-                            property_name: str = "header.converter") -> HeaderConverter:
+def create_header_converter(
+    class_name: str, config: Mapping[str, str], *, property_name: str = "header.converter"
+) -> HeaderConverter:
     """The configured header converter; arguments and errors as in ``create_converter``."""
     entry = find_converter(class_name, property_name, headers=True)
     try:
@@ -181,19 +192,24 @@ def find_converter(class_name: str, property_name: str, *, headers: bool) -> Ent
         found = [*entries(HEADER_ENTRY_POINTS), *(entry for entry in found if not is_own(entry))]
     name = class_name.strip().lower()
     match = next((entry for entry in found if name in _short_names(entry)), None) or next(
-        (entry for entry in found if name in map(str.lower, _aliases(entry))), None)
+        (entry for entry in found if name in map(str.lower, _aliases(entry))), None
+    )
     if match is not None:
         return match
     available = ", ".join(next(iter(_aliases(entry)), entry.value.partition(":")[2]) for entry in found)
-    raise ConfigInvalid(f"Invalid value {class_name} for configuration {property_name}: there is no such converter here. "
-                        f"Available: {available}. A converter of your own is found when its package declares an entry point in "
-                        f"the group {ENTRY_POINTS}.")
+    raise ConfigInvalid(
+        f"Invalid value {class_name} for configuration {property_name}: there is no such converter here. "
+        f"Available: {available}. A converter of your own is found when its package declares an entry point in "
+        f"the group {ENTRY_POINTS}."
+    )
 
 
 def _short_names(entry: EntryPoint) -> frozenset[str]:
     """The names that need no import, in lower case: as in Connect, a class's last part, also without ``Converter``."""
     names = (entry.name, entry.value.partition(":")[2])
-    return frozenset(name.lower() for name in (*names, *(name.removesuffix("Converter") for name in names), entry.value))
+    return frozenset(
+        name.lower() for name in (*names, *(name.removesuffix("Converter") for name in names), entry.value)
+    )
 
 
 def _aliases(entry: EntryPoint) -> tuple[str, ...]:
@@ -251,20 +267,26 @@ def type_name(value: object) -> str:
 
 def bad_value(path: str, expected: str, value: object) -> Skippable:
     """The error for a value of the wrong type. The value itself stays out of it: it may be a secret."""
-    return Skippable(f"Cannot convert {path or 'the value'}: its schema says {expected}, but it is {type_name(value)}. "
-                     "Make the connector or the transform that built it yield what the schema says.")
+    return Skippable(
+        f"Cannot convert {path or 'the value'}: its schema says {expected}, but it is {type_name(value)}. "
+        "Make the connector or the transform that built it yield what the schema says."
+    )
 
 
 def out_of_range(path: str, expected: str) -> Skippable:
     """The error for a number that its schema's type can't hold."""
-    return Skippable(f"Cannot convert {path or 'the value'}: the number does not fit into {expected}. "
-                     "Give the field a wider type, or correct the value at its source.")
+    return Skippable(
+        f"Cannot convert {path or 'the value'}: the number does not fit into {expected}. "
+        "Give the field a wider type, or correct the value at its source."
+    )
 
 
 def missing(path: str, expected: str) -> Skippable:
     """The error for null where the schema allows none."""
-    return Skippable(f"Conversion error: null value for {path or 'a value'}, which is required ({expected}) and has no default "
-                     "value. Make its schema optional, or fill it in.")
+    return Skippable(
+        f"Conversion error: null value for {path or 'a value'}, which is required ({expected}) and has no default "
+        "value. Make its schema optional, or fill it in."
+    )
 
 
 def member_path(path: str, name: str) -> str:

@@ -1,4 +1,5 @@
 """ByteArrayConverter: bytes as they are."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -19,8 +20,10 @@ def _as_bytes(value: Any) -> bytes | None:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise Skippable(f"ByteArrayConverter is not compatible with objects of type {type_name(value)}. "
-                    "Use another converter, or make the connector yield bytes.")
+    raise Skippable(
+        f"ByteArrayConverter is not compatible with objects of type {type_name(value)}. "
+        "Use another converter, or make the connector yield bytes."
+    )
 
 
 class ByteArrayConverter(Converter, HeaderConverter):
@@ -41,8 +44,10 @@ class ByteArrayConverter(Converter, HeaderConverter):
         """
         del topic
         if schema is not None and schema.type is not Type.BYTES:
-            raise Skippable(f"Invalid schema type for ByteArrayConverter: {schema.type.name}. "
-                            "Use another converter, or make the connector yield bytes.")
+            raise Skippable(
+                f"Invalid schema type for ByteArrayConverter: {schema.type.name}. "
+                "Use another converter, or make the connector yield bytes."
+            )
         return _as_bytes
 
     def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:

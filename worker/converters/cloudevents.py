@@ -4,6 +4,7 @@ Follows ``io.debezium.converters.CloudEventsConverter`` of Debezium 3.5: ids, ty
 that records which are no change events (heartbeats, transaction markers) become null. Source of the format: the CloudEvents
 specification 1.0.2.
 """
+
 from __future__ import annotations
 
 import re
@@ -32,12 +33,19 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OPTIONAL: Final = {kind: Schema(kind, optional=True) for kind in (Type.BOOLEAN, Type.INT32, Type.STRING)}
 _REQUIRED: Final = {kind: Schema(kind) for kind in (Type.BOOLEAN, Type.INT32, Type.STRING)}
 #: Types of source fields -> the type of the extension attribute: CloudEvents has no 64-bit numbers.
-_ATTRIBUTES: Final = {Type.BOOLEAN: Type.BOOLEAN, Type.INT8: Type.INT32, Type.INT16: Type.INT32, Type.INT32: Type.INT32,
-                      Type.STRING: Type.STRING, Type.INT64: Type.STRING}
+_ATTRIBUTES: Final = {
+    Type.BOOLEAN: Type.BOOLEAN,
+    Type.INT8: Type.INT32,
+    Type.INT16: Type.INT32,
+    Type.INT32: Type.INT32,
+    Type.STRING: Type.STRING,
+    Type.INT64: Type.STRING,
+}
 _TRANSACTION: Final = (("id", Type.STRING), ("total_order", Type.INT64), ("data_collection_order", Type.INT64))
 #: Where an event's id comes from; what an unknown connector lacks is left out.
 _ID_FIELDS: Final = {
-    "mysql": ("name", "file", "pos"), "mariadb": ("name", "file", "pos"),
+    "mysql": ("name", "file", "pos"),
+    "mariadb": ("name", "file", "pos"),
     "cassandra": ("name", "file", "pos", "keyspace", "table"),
     "scylla": ("name", "keyspace_name", "table_name", "ts_us"),
 }
@@ -52,30 +60,66 @@ _Members = tuple[tuple[str, str, bool, Any], ...]
 
 
 def _choice(name: str, doc: str, *allowed: str, default: str) -> ConfigKey:
-    return ConfigKey(name=name, type=ConfigType.STRING, default=default, doc=doc,
-                     validator=one_of(*allowed, ignore_case=True))
+    return ConfigKey(
+        name=name, type=ConfigType.STRING, default=default, doc=doc, validator=one_of(*allowed, ignore_case=True)
+    )
 
 
-CLOUDEVENTS_OPTIONS: Final = ConfigDef([
-    TYPE_OPTION,
-    _choice("serializer.type", "How the event is written.", _JSON, _AVRO, default=_JSON),
-    _choice("data.serializer.type", "How the event's data is written; avro for Avro events.", _JSON, _AVRO, default=_JSON),
-    ConfigKey(name="extension.attributes.enable", type=ConfigType.BOOLEAN, default=True,
-              doc="Give the event an attribute iodebezium... for the operation and for each field of source and transaction."),
-    ConfigKey(name="opentelemetry.tracing.attributes.enable", type=ConfigType.BOOLEAN, default=False,
-              doc="Give the event the attribute traceparent, from the header of that name."),
-    ConfigKey(name="schema.cloudevents.name", type=ConfigType.STRING, default=None, importance=Importance.LOW,
-              doc="Name of the event's Avro schema; SERVER.DATABASE.CloudEvents.Envelope if not set."),
-    _choice("schema.name.adjustment.mode", "avro puts underscores for what Avro does not allow in that name; none does not.",
-            "none", "avro", default="avro"),
-    ConfigKey(name="schema.data.name.source.header.enable", type=ConfigType.BOOLEAN, default=False, importance=Importance.LOW,
-              doc="Take the name of the data's schema from the header dataSchemaName, if metadata.source says so."),
-    ConfigKey(name="metadata.source", type=ConfigType.LIST,
-              default=["value", "id:generate", "type:generate", "traceparent:header", "dataSchemaName:generate"],
-              doc="Where source, operation and transaction come from: value (the envelope) or header (headers of these names, "
-                  "in JSON with schema, as the transform HeaderFrom puts them there); and for id, type, traceparent and "
-                  "dataSchemaName: generate or header.", example="header,id:header,type:header"),
-])
+CLOUDEVENTS_OPTIONS: Final = ConfigDef(
+    [
+        TYPE_OPTION,
+        _choice("serializer.type", "How the event is written.", _JSON, _AVRO, default=_JSON),
+        _choice(
+            "data.serializer.type",
+            "How the event's data is written; avro for Avro events.",
+            _JSON,
+            _AVRO,
+            default=_JSON,
+        ),
+        ConfigKey(
+            name="extension.attributes.enable",
+            type=ConfigType.BOOLEAN,
+            default=True,
+            doc="Give the event an attribute iodebezium... for the operation and for each field of source and transaction.",
+        ),
+        ConfigKey(
+            name="opentelemetry.tracing.attributes.enable",
+            type=ConfigType.BOOLEAN,
+            default=False,
+            doc="Give the event the attribute traceparent, from the header of that name.",
+        ),
+        ConfigKey(
+            name="schema.cloudevents.name",
+            type=ConfigType.STRING,
+            default=None,
+            importance=Importance.LOW,
+            doc="Name of the event's Avro schema; SERVER.DATABASE.CloudEvents.Envelope if not set.",
+        ),
+        _choice(
+            "schema.name.adjustment.mode",
+            "avro puts underscores for what Avro does not allow in that name; none does not.",
+            "none",
+            "avro",
+            default="avro",
+        ),
+        ConfigKey(
+            name="schema.data.name.source.header.enable",
+            type=ConfigType.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            doc="Take the name of the data's schema from the header dataSchemaName, if metadata.source says so.",
+        ),
+        ConfigKey(
+            name="metadata.source",
+            type=ConfigType.LIST,
+            default=["value", "id:generate", "type:generate", "traceparent:header", "dataSchemaName:generate"],
+            doc="Where source, operation and transaction come from: value (the envelope) or header (headers of these names, "
+            "in JSON with schema, as the transform HeaderFrom puts them there); and for id, type, traceparent and "
+            "dataSchemaName: generate or header.",
+            example="header,id:header,type:header",
+        ),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +157,27 @@ def _origin(items: Sequence[str], *, tracing: bool, named: bool) -> _Origin:
     """Raises ``ConfigInvalid`` for what Debezium refuses too."""
     first = items[0] if items else ""
     if first not in ("value", "header"):
-        raise OptionInvalid("metadata.source",
-                            f"Invalid value {first} for configuration metadata.source: it begins with value or header")
+        raise OptionInvalid(
+            "metadata.source",
+            f"Invalid value {first} for configuration metadata.source: it begins with value or header",
+        )
     chosen = dict.fromkeys(_FIELDS_WITH_SOURCE, first == "header")
     for item in items[1:]:
         name, _, source = item.partition(":")
         if name not in chosen or source not in ("header", "generate"):
-            raise OptionInvalid("metadata.source", f"Invalid value {item} for configuration metadata.source: write id, type, "
-                                "traceparent or dataSchemaName, a colon, and header or generate")
+            raise OptionInvalid(
+                "metadata.source",
+                f"Invalid value {item} for configuration metadata.source: write id, type, "
+                "traceparent or dataSchemaName, a colon, and header or generate",
+            )
         chosen[name] = source == "header"
-    return _Origin(first == "header", chosen["id"], chosen["type"], chosen["traceparent"] and tracing,
-                   chosen["dataSchemaName"] and named)
+    return _Origin(
+        first == "header",
+        chosen["id"],
+        chosen["type"],
+        chosen["traceparent"] and tracing,
+        chosen["dataSchemaName"] and named,
+    )
 
 
 def _avro_config(parsed: Config) -> dict[str, str]:
@@ -141,18 +195,24 @@ class CloudEventsConverter(Converter):
         self._avro_event = parsed["serializer.type"].lower() == _AVRO
         self._avro_data = parsed["data.serializer.type"].lower() == _AVRO
         if self._avro_event and not self._avro_data:
-            raise OptionInvalid("data.serializer.type", "Cannot use 'application/json' data content type within Avro events: "
-                                "set data.serializer.type=avro")
+            raise OptionInvalid(
+                "data.serializer.type",
+                "Cannot use 'application/json' data content type within Avro events: set data.serializer.type=avro",
+            )
         self._tracing: bool = parsed["opentelemetry.tracing.attributes.enable"]
         self._extensions: bool = parsed["extension.attributes.enable"]
         self._name: str | None = parsed["schema.cloudevents.name"] or None
         self._adjust = parsed["schema.name.adjustment.mode"].lower() == "avro"
-        self._origin = _origin(parsed["metadata.source"], tracing=self._tracing,
-                               named=parsed["schema.data.name.source.header.enable"])
+        self._origin = _origin(
+            parsed["metadata.source"], tracing=self._tracing, named=parsed["schema.data.name.source.header.enable"]
+        )
         if self._avro_data and (self._origin.everything or self._origin.data_schema_name):
-            raise OptionInvalid("metadata.source", "metadata.source: with Avro the schemas must be known before the records, "
-                                "so source and dataSchemaName can't come from headers. Set data.serializer.type=json, or "
-                                "metadata.source=value")
+            raise OptionInvalid(
+                "metadata.source",
+                "metadata.source: with Avro the schemas must be known before the records, "
+                "so source and dataSchemaName can't come from headers. Set data.serializer.type=json, or "
+                "metadata.source=value",
+            )
         json_config = parsed.prefixed("json.")
         self._with_schema = not self._avro_data and json_config.get("schemas.enable", "true").strip().lower() == "true"
         self._events = JsonConverter({**json_config, "schemas.enable": "false"}, is_key=is_key)
@@ -163,8 +223,11 @@ class CloudEventsConverter(Converter):
         if self._avro_data:
             avro_config = _avro_config(parsed)
             if "schema.registry.url" not in avro_config:
-                raise OptionInvalid("avro.schema.registry.url", "Need URL(s) for schema registry instances for CloudEvents "
-                                    "when using Apache Avro: set avro.schema.registry.url")
+                raise OptionInvalid(
+                    "avro.schema.registry.url",
+                    "Need URL(s) for schema registry instances for CloudEvents "
+                    "when using Apache Avro: set avro.schema.registry.url",
+                )
             self._avro = AvroConverter(avro_config, is_key=False)
             self._registry = ",".join(part.strip() for part in avro_config["schema.registry.url"].split(","))
         self._makers: dict[tuple[str, int, str, int, str], _Maker] = {}
@@ -183,9 +246,15 @@ class CloudEventsConverter(Converter):
         if parsed["data.serializer.type"].lower() == _AVRO and "avro.schema.registry.url" in config:
             avro = _avro_config(parsed)
             parts.append(("avro.", AVRO_OPTIONS, avro))
-            problems = [ConfigProblem(f"avro.{each.name}", each.message) for each in AvroConverter.config_problems(avro)]
-        problems += [ConfigProblem(prefix + name, error) for prefix, definition, raw in parts
-                     for name, value in definition.values(raw).items() for error in value.errors]
+            problems = [
+                ConfigProblem(f"avro.{each.name}", each.message) for each in AvroConverter.config_problems(avro)
+            ]
+        problems += [
+            ConfigProblem(prefix + name, error)
+            for prefix, definition, raw in parts
+            for name, value in definition.values(raw).items()
+            for error in value.errors
+        ]
         if not problems:
             try:
                 cls(config, is_key=False)
@@ -246,8 +315,10 @@ class CloudEventsConverter(Converter):
         else:
             schema, event = self._events.to_connect(topic, data)
         if not isinstance(event, dict) or not {"id", "source", "specversion", "type"} <= event.keys():
-            raise Skippable("A deserialized record's value is not a CloudEvent: it lacks id, source, specversion or type. Set "
-                            "the converter to the one that wrote the topic.")
+            raise Skippable(
+                "A deserialized record's value is not a CloudEvent: it lacks id, source, specversion or type. Set "
+                "the converter to the one that wrote the topic."
+            )
         content = event.get("data")
         if self._with_schema and isinstance(content, dict) and content.keys() == {"schema", "payload"}:
             event = {**event, "data": content["payload"]}
@@ -261,9 +332,13 @@ class CloudEventsConverter(Converter):
     def _is_event(self, schema: Schema) -> bool:
         if schema.type is not Type.STRUCT:
             return False
-        return self._origin.everything or ((schema.name or "").endswith(_ENVELOPE) and schema.field("source") is not None)
+        return self._origin.everything or (
+            (schema.name or "").endswith(_ENVELOPE) and schema.field("source") is not None
+        )
 
-    def _encode(self, topic: str, schema: Schema, value: Any, headers: _Headers, writers: _Writers | None) -> bytes | None:
+    def _encode(
+        self, topic: str, schema: Schema, value: Any, headers: _Headers, writers: _Writers | None
+    ) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, dict):
@@ -280,11 +355,15 @@ class CloudEventsConverter(Converter):
             source, source_schema = value.get("source"), _source_schema(schema)
             operation, transaction = value.get("op"), value.get("transaction")
         if not isinstance(source, dict) or not isinstance(source.get("connector"), str):
-            raise Skippable("Cannot make a CloudEvent: source.connector is missing. CloudEventsConverter writes the change "
-                            "events of Debezium's form: set the connector's output format to it.")
+            raise Skippable(
+                "Cannot make a CloudEvent: source.connector is missing. CloudEventsConverter writes the change "
+                "events of Debezium's form: set the connector's output format to it."
+            )
         named = self._header(headers, "dataSchemaName")[1] if self._origin.data_schema_name else None
         maker = self._maker(topic, schema, source_schema, source["connector"], named)
-        event = maker.event(source, operation, transaction, None if self._origin.id else _event_id(maker.connector, source))
+        event = maker.event(
+            source, operation, transaction, None if self._origin.id else _event_id(maker.connector, source)
+        )
         for attribute, from_header in (("id", self._origin.id), ("type", self._origin.type)):
             if from_header:
                 event[attribute] = self._header(headers, attribute)[1]
@@ -294,16 +373,21 @@ class CloudEventsConverter(Converter):
 
     def _traceparent(self, headers: _Headers) -> Any:
         if not self._origin.traceparent:
-            raise Skippable("traceparent can only be taken from a header: set metadata.source to value,traceparent:header")
+            raise Skippable(
+                "traceparent can only be taken from a header: set metadata.source to value,traceparent:header"
+            )
         return self._header(headers, "traceparent")[1]
 
-    def _written(self, topic: str, maker: _Maker, event: dict[str, Any], value: dict[str, Any],
-                 writers: _Writers | None) -> bytes | None:
+    def _written(
+        self, topic: str, maker: _Maker, event: dict[str, Any], value: dict[str, Any], writers: _Writers | None
+    ) -> bytes | None:
         data = {name: value.get(name) for name in maker.data_names}
         if self._avro is not None:
             if writers is None or writers.connector != maker.connector:
-                raise Fatal(f"CloudEventsConverter was not prepared for events of the connector {maker.connector} in topic "
-                            f"{topic}: its schemas must be called io.debezium.connector.{maker.connector}...")
+                raise Fatal(
+                    f"CloudEventsConverter was not prepared for events of the connector {maker.connector} in topic "
+                    f"{topic}: its schemas must be called io.debezium.connector.{maker.connector}..."
+                )
             content = writers.data(data)
             if content is None:
                 return None
@@ -325,8 +409,9 @@ class CloudEventsConverter(Converter):
             if key == name:
                 return self._headers.to_connect("", data)
         if needed:
-            raise Skippable(f"Header `{name}` was not provided. Put it there with a transform, or let metadata.source generate "
-                            "it.")
+            raise Skippable(
+                f"Header `{name}` was not provided. Put it there with a transform, or let metadata.source generate it."
+            )
         return None, None
 
     def _maker(self, topic: str, schema: Schema, source: Schema, connector: str, named: str | None) -> _Maker:
@@ -338,14 +423,25 @@ class CloudEventsConverter(Converter):
             self._makers.clear()
         event_schema, members, transaction = self._event_schema(schema, source)
         names = () if self._origin.everything else _DATA_FIELDS.get(connector, ())
-        data_schema = Schema(Type.STRUCT, name=named or f"io.debezium.connector.{connector}.Data", fields=tuple(
-            member for member in schema.fields if not names or member.name in names))
+        data_schema = Schema(
+            Type.STRUCT,
+            name=named or f"io.debezium.connector.{connector}.Data",
+            fields=tuple(member for member in schema.fields if not names or member.name in names),
+        )
         content = BYTES if self._avro_data else Schema(Type.STRUCT) if self._with_schema else data_schema
         full = Schema(Type.STRUCT, name=event_schema.name or "", fields=(*event_schema.fields, Field("data", content)))
         made = self._makers[key] = _Maker(
-            schema, source, connector, full, data_schema, tuple(member.name for member in data_schema.fields),
-            f"{topic}-data" if self._avro_event else topic, members, transaction,
-            "application/avro" if self._avro_data else "application/json")
+            schema,
+            source,
+            connector,
+            full,
+            data_schema,
+            tuple(member.name for member in data_schema.fields),
+            f"{topic}-data" if self._avro_event else topic,
+            members,
+            transaction,
+            "application/avro" if self._avro_data else "application/json",
+        )
         return made
 
     def _event_schema(self, schema: Schema, source: Schema) -> tuple[Schema, _Members, tuple[tuple[str, str], ...]]:
@@ -362,15 +458,24 @@ class CloudEventsConverter(Converter):
             for member in source.fields:
                 kind = _ATTRIBUTES.get(member.schema.type)
                 if kind is None:
-                    raise Skippable(f"Source field of type {member.schema.type.name} cannot be converted into CloudEvents "
-                                    f"extension attribute: source.{member.name}. Set extension.attributes.enable=false.")
-                fields.append(Field(extension_name(member.name), (_OPTIONAL if member.schema.optional else _REQUIRED)[kind]))
-                members.append((extension_name(member.name), member.name, member.schema.type is Type.INT64,
-                                member.schema.default))
+                    raise Skippable(
+                        f"Source field of type {member.schema.type.name} cannot be converted into CloudEvents "
+                        f"extension attribute: source.{member.name}. Set extension.attributes.enable=false."
+                    )
+                fields.append(
+                    Field(extension_name(member.name), (_OPTIONAL if member.schema.optional else _REQUIRED)[kind])
+                )
+                members.append(
+                    (extension_name(member.name), member.name, member.schema.type is Type.INT64, member.schema.default)
+                )
             for name, _ in _TRANSACTION:
                 fields.append(Field(extension_name(f"tx{name}"), _OPTIONAL[Type.STRING]))
                 transaction.append((extension_name(f"tx{name}"), name))
-        return Schema(Type.STRUCT, name=self._event_name(schema), fields=tuple(fields)), tuple(members), tuple(transaction)
+        return (
+            Schema(Type.STRUCT, name=self._event_name(schema), fields=tuple(fields)),
+            tuple(members),
+            tuple(transaction),
+        )
 
     def _event_name(self, schema: Schema) -> str:
         # Debezium takes server and database from the record; the envelope is named after them, and after its table.
@@ -410,9 +515,13 @@ class _Maker:
     def event(self, source: dict[str, Any], operation: Any, transaction: Any, identity: str | None) -> dict[str, Any]:
         """The event without its data; ``identity`` is its id, None if a header gives it."""
         event: dict[str, Any] = {
-            "id": identity, "source": f"/debezium/{self.connector}/{source.get('name')}",
-            "specversion": "1.0", "type": f"io.debezium.connector.{self.connector}.DataChangeEvent",
-            "time": _time(source.get("ts_ms")), "datacontenttype": self.content_type}
+            "id": identity,
+            "source": f"/debezium/{self.connector}/{source.get('name')}",
+            "specversion": "1.0",
+            "type": f"io.debezium.connector.{self.connector}.DataChangeEvent",
+            "time": _time(source.get("ts_ms")),
+            "datacontenttype": self.content_type,
+        }
         if self.members:
             event[_OPERATION] = operation
             for attribute, name, is_long, default in self.members:
@@ -438,8 +547,10 @@ def _event_id(connector: str, source: dict[str, Any]) -> str:
     fields = _ID_FIELDS.get(connector)
     if fields is None:
         known = ", ".join(_ID_FIELDS)
-        raise Skippable(f'No usable CloudEvents converters for connector type "{connector}": known are {known}. '
-                        "Put an id into a header and set metadata.source=value,id:header.")
+        raise Skippable(
+            f'No usable CloudEvents converters for connector type "{connector}": known are {known}. '
+            "Put an id into a header and set metadata.source=value,id:header."
+        )
     return ";".join(f"{name}:{'null' if source.get(name) is None else source[name]}" for name in fields)
 
 

@@ -1,4 +1,5 @@
 """What differs between two schemas, field by field, for messages about schemas that a registry refuses. All pure."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -40,7 +41,8 @@ def differences(new: Mapping[str, FieldShape], old: Mapping[str, FieldShape]) ->
         before = old.get(path)
         if before is None:
             (harmless if shape.safe else serious).append(
-                f"field {path}: added ({shape.type})" + ("" if shape.safe else " without a default"))
+                f"field {path}: added ({shape.type})" + ("" if shape.safe else " without a default")
+            )
         elif before.type != shape.type:
             serious.append(f"field {path}: type changed from {before.type} to {shape.type}")
         elif before.safe and not shape.safe:
@@ -48,7 +50,8 @@ def differences(new: Mapping[str, FieldShape], old: Mapping[str, FieldShape]) ->
     for path, shape in old.items():
         if path not in new:
             (harmless if shape.safe else serious).append(
-                f"field {path}: removed ({shape.type})" + ("" if shape.safe else ", which has no default"))
+                f"field {path}: removed ({shape.type})" + ("" if shape.safe else ", which has no default")
+            )
     found = serious or harmless
     return [*found[:_SHOWN], f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else found
 
@@ -69,8 +72,15 @@ def avro_shapes(schema: Any) -> Shapes:
     return shapes
 
 
-def _avro(schema: Any, path: str, space: str, named: dict[str, tuple[Any, str]], within: frozenset[str], shapes: Shapes,
-          depth: int) -> None:
+def _avro(
+    schema: Any,
+    path: str,
+    space: str,
+    named: dict[str, tuple[Any, str]],
+    within: frozenset[str],
+    shapes: Shapes,
+    depth: int,
+) -> None:
     """Put the fields below ``path`` into ``shapes``.
 
     Args:
@@ -103,7 +113,9 @@ def _avro(schema: Any, path: str, space: str, named: dict[str, tuple[Any, str]],
                 shapes.setdefault(place, FieldShape(_avro_type(member["type"]), "default" in member))
                 _avro(member["type"], place, name.rpartition(".")[0], named, within | {name}, shapes, depth + 1)
         elif kind in ("array", "map"):
-            _avro(schema["items" if kind == "array" else "values"], f"{path}[]", space, named, within, shapes, depth + 1)
+            _avro(
+                schema["items" if kind == "array" else "values"], f"{path}[]", space, named, within, shapes, depth + 1
+            )
         elif isinstance(kind, dict | list):
             _avro(kind, path, space, named, within, shapes, depth + 1)
 

@@ -1,4 +1,5 @@
 """The order in which Java's ``HashMap`` lists string keys: texts that its programs write follow it."""
+
 from __future__ import annotations
 
 import struct
@@ -31,8 +32,13 @@ def hash_order(keys: Iterable[str], slots: int = _SLOTS) -> list[str]:
     while len(listed) * 4 > slots * 3:
         slots *= 2
     hashes = [string_hash(key) for key in listed]
-    return [key for _, key in sorted(zip(((number ^ number >> 16) & slots - 1 for number in hashes), listed, strict=True),
-                                     key=lambda pair: pair[0])]
+    return [
+        key
+        for _, key in sorted(
+            zip(((number ^ number >> 16) & slots - 1 for number in hashes), listed, strict=True),
+            key=lambda pair: pair[0],
+        )
+    ]
 
 
 def copy_order(keys: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ Floating point follows the algorithm that Java has had since JDK 19 (JDK-4511638
 same number). Older runtimes print a digit more or another last digit for some numbers (``2.0E-3`` never, ``2.0E23`` yes);
 both forms read back as the same number.
 """
+
 from __future__ import annotations
 
 import struct
@@ -18,7 +19,7 @@ from connectors.schema import DATE, TIME, TIMESTAMP, Schema, Type
 
 _FLOAT: Final = struct.Struct("<f")
 _BITS: Final = struct.Struct("<I")
-_SMALLEST_NORMAL_FLOAT: Final = 2.0 ** -126
+_SMALLEST_NORMAL_FLOAT: Final = 2.0**-126
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_MS: Final = 86_400_000
 #: English, whatever the machine's locale is.
@@ -122,7 +123,7 @@ def _layout(digits: str, exponent: int, *, negative: bool) -> str:
             text = "0." + "0" * (-exponent - 1) + digits
         else:
             digits = digits.ljust(exponent + 2, "0")
-            text = f"{digits[:exponent + 1]}.{digits[exponent + 1:]}"
+            text = f"{digits[: exponent + 1]}.{digits[exponent + 1 :]}"
     else:
         text = f"{digits[0]}.{digits[1:] or '0'}E{exponent}"
     return "-" + text if negative else text
@@ -183,8 +184,10 @@ def decimal_scale(schema: Schema) -> int:
     try:
         return int(text or "")
     except ValueError:
-        raise Skippable(f"Invalid Decimal schema: its scale parameter is {'missing' if text is None else repr(text)}. "
-                        "Give the schema a whole number of digits as parameter 'scale'.") from None
+        raise Skippable(
+            f"Invalid Decimal schema: its scale parameter is {'missing' if text is None else repr(text)}. "
+            "Give the schema a whole number of digits as parameter 'scale'."
+        ) from None
 
 
 def java_text(value: Any, schema: Schema | None = None) -> str:

@@ -1,4 +1,5 @@
 """JsonConverter: JSON with or without the schema beside each value, byte for byte as Kafka 4.1's writes it."""
+
 from __future__ import annotations
 
 from collections import OrderedDict
@@ -22,25 +23,48 @@ _DECIMAL_NAME: Final = DECIMAL.encode()
 _GROUP_SCHEMAS: Final = "Schemas"
 _GROUP_SERIALIZATION: Final = "Serialization"
 
-JSON_OPTIONS: Final = ConfigDef([
-    TYPE_OPTION,
-    ConfigKey(name="schemas.enable", type=ConfigType.BOOLEAN,
-              doc='Write the schema into each key or value, as {"schema": ..., "payload": ...}. Messages become several '
-              "times larger, and whatever reads them needs nothing else to know their types.",
-              default=True, importance=Importance.HIGH, group=_GROUP_SCHEMAS),
-    ConfigKey(name="schemas.cache.size", type=ConfigType.INT,
-              doc="How many schemas the converter keeps compiled; at least one.",
-              default=1000, unit="schemas", importance=Importance.HIGH,
-              group=_GROUP_SCHEMAS),
-    ConfigKey(name="decimal.format", type=ConfigType.STRING,
-              doc="How decimals are written: BASE64 (the unscaled number's bytes, exact for every reader that knows the scale) "
-              "or NUMERIC (a JSON number; readers that parse numbers as doubles lose digits).",
-              default="BASE64", validator=one_of("NUMERIC", "BASE64", ignore_case=True), importance=Importance.LOW,
-              group=_GROUP_SERIALIZATION, example="NUMERIC"),
-    ConfigKey(name="replace.null.with.default", type=ConfigType.BOOLEAN,
-              doc="Write a field's default where its value is null. With false, null stays null.",
-              default=True, importance=Importance.LOW, group=_GROUP_SERIALIZATION),
-])
+JSON_OPTIONS: Final = ConfigDef(
+    [
+        TYPE_OPTION,
+        ConfigKey(
+            name="schemas.enable",
+            type=ConfigType.BOOLEAN,
+            doc='Write the schema into each key or value, as {"schema": ..., "payload": ...}. Messages become several '
+            "times larger, and whatever reads them needs nothing else to know their types.",
+            default=True,
+            importance=Importance.HIGH,
+            group=_GROUP_SCHEMAS,
+        ),
+        ConfigKey(
+            name="schemas.cache.size",
+            type=ConfigType.INT,
+            doc="How many schemas the converter keeps compiled; at least one.",
+            default=1000,
+            unit="schemas",
+            importance=Importance.HIGH,
+            group=_GROUP_SCHEMAS,
+        ),
+        ConfigKey(
+            name="decimal.format",
+            type=ConfigType.STRING,
+            doc="How decimals are written: BASE64 (the unscaled number's bytes, exact for every reader that knows the scale) "
+            "or NUMERIC (a JSON number; readers that parse numbers as doubles lose digits).",
+            default="BASE64",
+            validator=one_of("NUMERIC", "BASE64", ignore_case=True),
+            importance=Importance.LOW,
+            group=_GROUP_SERIALIZATION,
+            example="NUMERIC",
+        ),
+        ConfigKey(
+            name="replace.null.with.default",
+            type=ConfigType.BOOLEAN,
+            doc="Write a field's default where its value is null. With false, null stays null.",
+            default=True,
+            importance=Importance.LOW,
+            group=_GROUP_SERIALIZATION,
+        ),
+    ]
+)
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,8 +87,10 @@ class JsonConverter(Converter, HeaderConverter):
         del is_key  # keys and values are written alike
         parsed = JSON_OPTIONS.parse(config)
         self._envelope: bool = parsed["schemas.enable"]
-        self._settings = JsonSettings(numeric_decimals=str(parsed["decimal.format"]).upper() == "NUMERIC",
-                                      replace_null=parsed["replace.null.with.default"])
+        self._settings = JsonSettings(
+            numeric_decimals=str(parsed["decimal.format"]).upper() == "NUMERIC",
+            replace_null=parsed["replace.null.with.default"],
+        )
         self._size: int = max(1, parsed["schemas.cache.size"])  # Kafka Connect takes any number
         self._encoders = SchemaCache(self._size)
         self._schemaless = self._compile(None)
@@ -91,9 +117,11 @@ class JsonConverter(Converter, HeaderConverter):
             envelope = _split_envelope(data)
         except msgspec.MsgspecError:
             parse(data)  # says so if it is no JSON at all
-            raise Skippable('JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain '
-                            "additional fields. If you are trying to deserialize plain JSON data, set schemas.enable=false in "
-                            "your converter configuration.") from None
+            raise Skippable(
+                'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain '
+                "additional fields. If you are trying to deserialize plain JSON data, set schemas.enable=false in "
+                "your converter configuration."
+            ) from None
         description = bytes(envelope.schema)
         schema, read = self._reader(description)
         return schema, read(parse(bytes(envelope.payload), exact=_DECIMAL_NAME in description))

@@ -5,6 +5,7 @@ the whole value in C and puts the fields in order, ``msgspec.json`` writes them.
 Java: floating point that Java prints in another form, decimals, defaults for null, maps with keys that aren't strings. Whatever
 ``convert`` refuses goes to ``json_text``, which either finds it right after all or says what is wrong.
 """
+
 from __future__ import annotations
 
 from decimal import Decimal
@@ -151,22 +152,32 @@ class _Compiler:
         """The encoder of ``schema``; raises ValueError for what msgspec can't do."""
         kind = self._type(schema)
         self._code.names.update(
-            convert=msgspec.convert, encode=msgspec.json.Encoder().encode, kind=kind, passed_on=_PASSED_ON, slow=slow,
+            convert=msgspec.convert,
+            encode=msgspec.json.Encoder().encode,
+            kind=kind,
+            passed_on=_PASSED_ON,
+            slow=slow,
             failures=(msgspec.ValidationError, ValueError, TypeError, OverflowError, RecursionError),
-            java_escapes=java_escapes, prefix=prefix, suffix=suffix)
+            java_escapes=java_escapes,
+            prefix=prefix,
+            suffix=suffix,
+        )
         corrections = self._correct(schema, "o")
         result = "prefix + encoded + suffix" if prefix else "encoded"
-        self._code.define("encode_value(value)", [
-            "try:",
-            f"    o = convert(value, kind{', builtin_types=passed_on' if self._has_bytes else ''})",
-            *indent(corrections),
-            "    encoded = encode(o)",
-            "except failures:",
-            "    return slow(value)",
-            f"if {_BACKSLASH} in encoded or not encoded.isascii():",
-            "    encoded = java_escapes(encoded)",
-            f"return {result}",
-        ])
+        self._code.define(
+            "encode_value(value)",
+            [
+                "try:",
+                f"    o = convert(value, kind{', builtin_types=passed_on' if self._has_bytes else ''})",
+                *indent(corrections),
+                "    encoded = encode(o)",
+                "except failures:",
+                "    return slow(value)",
+                f"if {_BACKSLASH} in encoded or not encoded.isascii():",
+                "    encoded = java_escapes(encoded)",
+                f"return {result}",
+            ],
+        )
         return self._code.function("encode_value", f"json encoder of {schema.name or schema.type}")
 
     def _type(self, schema: Schema) -> Any:
@@ -211,8 +222,13 @@ class _Compiler:
             kind = self._type(member.schema)
             fields.append((f"f{index}", kind, None) if self._may_be_absent(member.schema) else (f"f{index}", kind))
         return msgspec.defstruct(
-            "Value", fields, rename={f"f{index}": member.name for index, member in enumerate(schema.fields)},
-            kw_only=True, gc=False, forbid_unknown_fields=True)
+            "Value",
+            fields,
+            rename={f"f{index}": member.name for index, member in enumerate(schema.fields)},
+            kw_only=True,
+            gc=False,
+            forbid_unknown_fields=True,
+        )
 
     def _may_be_absent(self, schema: Schema) -> bool:
         return schema.optional or (schema.default is not None and self._settings.replace_null)
@@ -233,17 +249,22 @@ class _Compiler:
         kind = schema.type
         if kind is Type.FLOAT64:
             local = self._code.new_name("x")
-            return [f"{local} = {target}",
-                    f"if not (0.001 <= {local} < 1e7 or -1e7 < {local} <= -0.001 or {local} == 0.0):",
-                    f"    {target} = raw_double({local})"]
+            return [
+                f"{local} = {target}",
+                f"if not (0.001 <= {local} < 1e7 or -1e7 < {local} <= -0.001 or {local} == 0.0):",
+                f"    {target} = raw_double({local})",
+            ]
         if kind is Type.FLOAT32:
             return [f"{target} = raw_float({target})"]
         if kind is Type.BYTES and schema.name == DECIMAL:
             return [f"{target} = {self._code.bind('decimal', self._decimal(schema))}({target})"]
         if kind is Type.STRUCT:
             local = self._code.new_name("x")
-            lines = [line for index, member in enumerate(schema.fields)
-                     for line in self._correct(member.schema, f"{local}.f{index}")]
+            lines = [
+                line
+                for index, member in enumerate(schema.fields)
+                for line in self._correct(member.schema, f"{local}.f{index}")
+            ]
             return [f"{local} = {target}", *lines] if lines else []
         if kind is Type.ARRAY and schema.value_schema is not None:
             function = self._correcting_function(schema.value_schema)

@@ -3,6 +3,7 @@
 Where Java quietly makes 0, false or an empty list of a value of the wrong JSON type, this raises ``Skippable``; and the strings
 ``NaN``, ``Infinity`` and ``-Infinity``, which JsonConverter writes for such floats, are read as what they were (Java: 0.0).
 """
+
 from __future__ import annotations
 
 import binascii
@@ -44,8 +45,10 @@ def parse(data: bytes, *, exact: bool = False) -> Any:
                 pass  # it may still be JSON: halves of surrogate pairs, which Jackson writes and reads
         return json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise Skippable("Converting byte[] to Kafka Connect data failed due to serialization error: the bytes are not JSON: "
-                        f"{error}. Set the converter to the one that wrote the topic.") from None
+        raise Skippable(
+            "Converting byte[] to Kafka Connect data failed due to serialization error: the bytes are not JSON: "
+            f"{error}. Set the converter to the one that wrote the topic."
+        ) from None
 
 
 def _refuse_constant(name: str) -> Any:
@@ -54,7 +57,11 @@ def _refuse_constant(name: str) -> Any:
 
 def schemaless(value: Any) -> Any:
     """Parsed JSON as schemaless Connect data; only integers beyond int64 need anything done."""
-    if isinstance(value, int) and not isinstance(value, bool) and not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF
+    ):
         raise Skippable(f"The JSON integer of {len(str(abs(value)))} digits does not fit into int64.")
     if isinstance(value, list):
         for item in value:
@@ -145,10 +152,19 @@ def _at(path: str) -> str:
 
 
 def _mismatch(schema: Schema, path: str, value: Any) -> Skippable:
-    found = {dict: "OBJECT", list: "ARRAY", str: "STRING", bool: "BOOLEAN", int: "NUMBER", float: "NUMBER",
-             Decimal: "NUMBER"}.get(type(value), "NULL")
-    return Skippable(f"Cannot read the {schema.type.name} field{_at(path)}: the JSON value is a {found}. "
-                     "The message does not match its schema; correct its producer.")
+    found = {
+        dict: "OBJECT",
+        list: "ARRAY",
+        str: "STRING",
+        bool: "BOOLEAN",
+        int: "NUMBER",
+        float: "NUMBER",
+        Decimal: "NUMBER",
+    }.get(type(value), "NULL")
+    return Skippable(
+        f"Cannot read the {schema.type.name} field{_at(path)}: the JSON value is a {found}. "
+        "The message does not match its schema; correct its producer."
+    )
 
 
 def _present_reader(schema: Schema, replace_null: bool, path: str) -> Read:  # noqa: FBT001 - private
@@ -165,8 +181,13 @@ def _present_reader(schema: Schema, replace_null: bool, path: str) -> Read:  # n
     if kind is Type.MAP:
         return _map_reader(schema, replace_null, path)
     if kind is Type.STRUCT:
-        members = [(member.name, reader(member.schema, replace_null=replace_null,
-                                        path=f"{path}.{member.name}" if path else member.name)) for member in schema.fields]
+        members = [
+            (
+                member.name,
+                reader(member.schema, replace_null=replace_null, path=f"{path}.{member.name}" if path else member.name),
+            )
+            for member in schema.fields
+        ]
 
         def struct(value: Any) -> dict[str, Any]:
             get = _checked(value, dict, schema, path).get
@@ -230,8 +251,10 @@ def _decimal_reader(schema: Schema, path: str) -> Read:
         if isinstance(value, str):
             return decimal_from_bytes(_binary(value, path), scale)
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-            raise Skippable("Invalid type for Decimal, underlying representation should be numeric or bytes but was "
-                            f"{type(value).__name__}{_at(path)}")
+            raise Skippable(
+                "Invalid type for Decimal, underlying representation should be numeric or bytes but was "
+                f"{type(value).__name__}{_at(path)}"
+            )
         return value if isinstance(value, Decimal) else Decimal(repr(value))
 
     return decimal
@@ -255,7 +278,9 @@ def _map_reader(schema: Schema, replace_null: bool, path: str) -> Read:  # noqa:
             try:
                 result[key] = read_value(entry[1])
             except TypeError:
-                raise Skippable(f"The keys of the map{_at(path)} are structs, arrays or maps, which can't be keys.") from None
+                raise Skippable(
+                    f"The keys of the map{_at(path)} are structs, arrays or maps, which can't be keys."
+                ) from None
         return result
 
     return pairs

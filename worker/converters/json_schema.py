@@ -1,4 +1,5 @@
 """JsonSchemaConverter: Confluent's wire format (a zero byte, the schema's id in four bytes, JSON), with a JSON Schema."""
+
 from __future__ import annotations
 
 import json
@@ -24,31 +25,77 @@ if TYPE_CHECKING:
     from worker.converters.registered import Format, Read
 
 _MAPPING: Final = "Mapping"
-JSON_SCHEMA_OPTIONS: Final = ConfigDef([
-    *REGISTRY_OPTIONS,
-    ConfigKey(name="decimal.format", type=ConfigType.STRING, default="BASE64", importance=Importance.LOW, group=_MAPPING,
-              validator=one_of("BASE64", "NUMERIC", ignore_case=True), example="NUMERIC",
-              doc="How decimals are written: BASE64 (the unscaled number's bytes) or NUMERIC (a JSON number; readers that "
-                  "parse numbers as doubles lose digits)."),
-    ConfigKey(name="object.additional.properties", type=ConfigType.BOOLEAN, default=True, group=_MAPPING,
-              doc="Let the schemas of structs allow properties that they do not name. With false, a registry that checks "
-                  "compatibility refuses new fields."),
-    ConfigKey(name="use.optional.for.nonrequired", type=ConfigType.BOOLEAN, default=False, group=_MAPPING,
-              doc="Reading: fields that a schema does not list as required are optional."),
-    ConfigKey(name="ignore.default.for.nullables", type=ConfigType.BOOLEAN, default=False, group=_MAPPING,
-              doc="Write null where a field is null, instead of the field's default."),
-    ConfigKey(name="flatten.singleton.unions", type=ConfigType.BOOLEAN, default=True, group=_MAPPING,
-              doc="Reading: a choice of one schema is that schema."),
-    ConfigKey(name="json.fail.invalid.schema", type=ConfigType.BOOLEAN, default=False, group=_MAPPING,
-              doc="Check each message against the schema it is written with, and refuse what does not match. Useful with "
-                  "use.latest.version and use.schema.id; costs as much again as writing the message. Needs the package "
-                  "jsonschema-rs."),
-    cache_option(_MAPPING),
-])
-_NO_EFFECT: Final = frozenset({
-    "generalized.sum.type.support", "ignore.modern.dialects", "preserve.additional.properties", "json.fail.unknown.properties",
-    "json.oneof.for.nullables", "json.write.dates.iso8601", "json.schema.spec.version", "json.key.type", "json.value.type",
-    "json.default.property.inclusion", "json.schema.scan.packages", "json.envelope.detection.enabled"})
+JSON_SCHEMA_OPTIONS: Final = ConfigDef(
+    [
+        *REGISTRY_OPTIONS,
+        ConfigKey(
+            name="decimal.format",
+            type=ConfigType.STRING,
+            default="BASE64",
+            importance=Importance.LOW,
+            group=_MAPPING,
+            validator=one_of("BASE64", "NUMERIC", ignore_case=True),
+            example="NUMERIC",
+            doc="How decimals are written: BASE64 (the unscaled number's bytes) or NUMERIC (a JSON number; readers that "
+            "parse numbers as doubles lose digits).",
+        ),
+        ConfigKey(
+            name="object.additional.properties",
+            type=ConfigType.BOOLEAN,
+            default=True,
+            group=_MAPPING,
+            doc="Let the schemas of structs allow properties that they do not name. With false, a registry that checks "
+            "compatibility refuses new fields.",
+        ),
+        ConfigKey(
+            name="use.optional.for.nonrequired",
+            type=ConfigType.BOOLEAN,
+            default=False,
+            group=_MAPPING,
+            doc="Reading: fields that a schema does not list as required are optional.",
+        ),
+        ConfigKey(
+            name="ignore.default.for.nullables",
+            type=ConfigType.BOOLEAN,
+            default=False,
+            group=_MAPPING,
+            doc="Write null where a field is null, instead of the field's default.",
+        ),
+        ConfigKey(
+            name="flatten.singleton.unions",
+            type=ConfigType.BOOLEAN,
+            default=True,
+            group=_MAPPING,
+            doc="Reading: a choice of one schema is that schema.",
+        ),
+        ConfigKey(
+            name="json.fail.invalid.schema",
+            type=ConfigType.BOOLEAN,
+            default=False,
+            group=_MAPPING,
+            doc="Check each message against the schema it is written with, and refuse what does not match. Useful with "
+            "use.latest.version and use.schema.id; costs as much again as writing the message. Needs the package "
+            "jsonschema-rs.",
+        ),
+        cache_option(_MAPPING),
+    ]
+)
+_NO_EFFECT: Final = frozenset(
+    {
+        "generalized.sum.type.support",
+        "ignore.modern.dialects",
+        "preserve.additional.properties",
+        "json.fail.unknown.properties",
+        "json.oneof.for.nullables",
+        "json.write.dates.iso8601",
+        "json.schema.spec.version",
+        "json.key.type",
+        "json.value.type",
+        "json.default.property.inclusion",
+        "json.schema.scan.packages",
+        "json.envelope.detection.enabled",
+    }
+)
 
 
 class JsonSchemaConverter(RegistryConverter):
@@ -60,11 +107,17 @@ class JsonSchemaConverter(RegistryConverter):
 
     @staticmethod
     def _form(parsed: Config) -> Format:
-        values = JsonSettings(numeric_decimals=str(parsed["decimal.format"]).upper() == "NUMERIC",
-                              replace_null=not parsed["ignore.default.for.nullables"], entries=True)
-        settings = JsonSchemaSettings(values, additional=parsed["object.additional.properties"],
-                                      optional=parsed["use.optional.for.nonrequired"],
-                                      flatten=parsed["flatten.singleton.unions"])
+        values = JsonSettings(
+            numeric_decimals=str(parsed["decimal.format"]).upper() == "NUMERIC",
+            replace_null=not parsed["ignore.default.for.nullables"],
+            entries=True,
+        )
+        settings = JsonSchemaSettings(
+            values,
+            additional=parsed["object.additional.properties"],
+            optional=parsed["use.optional.for.nonrequired"],
+            flatten=parsed["flatten.singleton.unions"],
+        )
         return _JsonSchemaFormat(settings, validate=parsed["json.fail.invalid.schema"])
 
 
@@ -87,8 +140,10 @@ class _JsonSchemaFormat:
 
     def record_name(self, schema: Schema) -> str:
         if schema.name is None:
-            raise Skippable("The record's schema has no name, which the subject's name is made of. Use TopicNameStrategy, or "
-                            "name the schema in a transform (SetSchemaMetadata).")
+            raise Skippable(
+                "The record's schema has no name, which the subject's name is made of. Use TopicNameStrategy, or "
+                "name the schema in a transform (SetSchemaMetadata)."
+            )
         return schema.name
 
     def encoder(self, schema: Schema | None, head: bytes) -> Encode:
@@ -99,16 +154,20 @@ class _JsonSchemaFormat:
         if not self._validate:
             return plain
         if imports:
-            raise Skippable("json.fail.invalid.schema=true does not work with a schema that refers to others: "
-                            f"{', '.join(imports)}. Set it to false, or register the schema with its parts written out.")
+            raise Skippable(
+                "json.fail.invalid.schema=true does not work with a schema that refers to others: "
+                f"{', '.join(imports)}. Set it to false, or register the schema with its parts written out."
+            )
         complaint = _validator(text)
         schema_id = int.from_bytes(head[1:], "big")
 
         def encode_checked(value: Any) -> bytes | None:
             data = plain(value)
             if data is not None and (wrong := complaint(parse(data[HEAD_SIZE:]))):
-                raise Skippable(f"The value does not match the JSON Schema of id {schema_id}: {wrong}. Correct it at its "
-                                "source, or register a schema that it matches.")
+                raise Skippable(
+                    f"The value does not match the JSON Schema of id {schema_id}: {wrong}. Correct it at its "
+                    "source, or register a schema that it matches."
+                )
             return data
 
         return encode_checked
@@ -128,12 +187,15 @@ def _validator(text: str) -> Callable[[Any], str]:
     try:
         import jsonschema_rs
     except ImportError:
-        raise ConfigInvalid("json.fail.invalid.schema=true needs the package jsonschema-rs: pip install "
-                            "jsonschema-rs") from None
+        raise ConfigInvalid(
+            "json.fail.invalid.schema=true needs the package jsonschema-rs: pip install jsonschema-rs"
+        ) from None
     try:
         compiled = jsonschema_rs.Draft7Validator(json.loads(text))
     except ValueError as error:
-        raise Skippable(f"The JSON Schema can't be used to check values: {error}. Correct it in the registry.") from None
+        raise Skippable(
+            f"The JSON Schema can't be used to check values: {error}. Correct it in the registry."
+        ) from None
 
     def complaint(value: Any) -> str:
         for error in compiled.iter_errors(value):

@@ -3,6 +3,7 @@
 Differences: a value of the wrong JSON type is refused (Java reads 0 or an empty text), schemas that contain themselves are
 refused by name, and what a schema calls ``$ref`` is followed inside the text and into registered references only.
 """
+
 from __future__ import annotations
 
 import base64
@@ -24,8 +25,15 @@ from worker.converters.json_text import INTEGER_BITS, ONE_OF
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_CONNECT: Final = {"int8": Type.INT8, "int16": Type.INT16, "int32": Type.INT32, "int64": Type.INT64, "float32": Type.FLOAT32,
-                   "float64": Type.FLOAT64, "bytes": Type.BYTES}
+_CONNECT: Final = {
+    "int8": Type.INT8,
+    "int16": Type.INT16,
+    "int32": Type.INT32,
+    "int64": Type.INT64,
+    "float32": Type.FLOAT32,
+    "float64": Type.FLOAT64,
+    "bytes": Type.BYTES,
+}
 _OBJECT_WORDS: Final = ("properties", "additionalProperties", "required", "patternProperties")
 _ARRAY_WORDS: Final = ("items", "minItems", "maxItems", "uniqueItems")
 _NUMBER_WORDS: Final = ("minimum", "maximum", "multipleOf", "exclusiveMinimum", "exclusiveMaximum")
@@ -34,8 +42,11 @@ _MAX_DEPTH: Final = 100
 _MAX_REFS: Final = 100
 
 
-def json_schema_reader(text: str, imports: Mapping[str, str], settings: JsonSchemaSettings,
-                       ) -> Callable[[bytes], tuple[Schema | None, Any]]:
+def json_schema_reader(
+    text: str,
+    imports: Mapping[str, str],
+    settings: JsonSchemaSettings,
+) -> Callable[[bytes], tuple[Schema | None, Any]]:
     """What reads values of the JSON Schema ``text``.
 
     Raises:
@@ -69,11 +80,15 @@ class _Mapper:
             raise Skippable(f"The JSON Schema is nested more than {_MAX_DEPTH} levels deep.")
         node = self._followed(node)
         if not isinstance(node, dict) or not node:
-            raise Skippable("The JSON Schema allows anything in a place (an empty schema); such values have no Connect schema. "
-                            "Give it a type.")
+            raise Skippable(
+                "The JSON Schema allows anything in a place (an empty schema); such values have no Connect schema. "
+                "Give it a type."
+            )
         if id(node) in self._open:
-            raise Skippable(f"The JSON Schema {node.get('title', '')} contains itself; such schemas have no Connect "
-                            "counterpart here.")
+            raise Skippable(
+                f"The JSON Schema {node.get('title', '')} contains itself; such schemas have no Connect "
+                "counterpart here."
+            )
         self._open.append(id(node))
         try:
             return self._mapped(node, depth, optional=optional)
@@ -97,14 +112,19 @@ class _Mapper:
             else:
                 document = document.get(key) if isinstance(document, dict) else None
         if document is None:
-            raise Skippable(f"The JSON Schema refers to {reference}, which it does not define. Register it as a reference.")
+            raise Skippable(
+                f"The JSON Schema refers to {reference}, which it does not define. Register it as a reference."
+            )
         return document
 
     def _mapped(self, node: dict[str, Any], depth: int, *, optional: bool) -> Schema:
         kinds = node.get("type")
         if isinstance(kinds, list):
-            return self._alternatives([{**node, "type": kind} if kind != "null" else {"type": "null"} for kind in kinds], depth,
-                                      optional=optional)
+            return self._alternatives(
+                [{**node, "type": kind} if kind != "null" else {"type": "null"} for kind in kinds],
+                depth,
+                optional=optional,
+            )
         for word in ("oneOf", "anyOf"):
             if word in node and not any(each in node for each in ("properties", "enum", "const")):
                 return self._alternatives(list(node[word]), depth, optional=optional)
@@ -113,23 +133,32 @@ class _Mapper:
         if "const" in node or "enum" in node:
             symbols = node["enum"] if "enum" in node else [node["const"]]
             if isinstance(kinds, str) and kinds in ("integer", "number", "boolean"):
-                return self._finished(node, Type.INT64 if kinds == "integer" else Type.FLOAT64 if kinds == "number"
-                                      else Type.BOOLEAN, optional)
+                return self._finished(
+                    node,
+                    Type.INT64 if kinds == "integer" else Type.FLOAT64 if kinds == "number" else Type.BOOLEAN,
+                    optional,
+                )
             names = [NULL_SYMBOL if each is None else str(each) for each in symbols]
-            return self._finished(node, Type.STRING, optional, parameters=[(ENUM, ""), *((f"{ENUM}.{name}", name)
-                                                                                        for name in names)])
+            return self._finished(
+                node, Type.STRING, optional, parameters=[(ENUM, ""), *((f"{ENUM}.{name}", name) for name in names)]
+            )
         return self._typed(node, self._type_of(node, kinds), depth, optional=optional)
 
     @staticmethod
     def _type_of(node: dict[str, Any], named: Any) -> str:
         if isinstance(named, str):
             return named
-        for words, kind in ((_OBJECT_WORDS, "object"), (_ARRAY_WORDS, "array"), (_NUMBER_WORDS, "number"),
-                            (_STRING_WORDS, "string")):
+        for words, kind in (
+            (_OBJECT_WORDS, "object"),
+            (_ARRAY_WORDS, "array"),
+            (_NUMBER_WORDS, "number"),
+            (_STRING_WORDS, "string"),
+        ):
             if any(word in node for word in words):
                 return kind
-        raise Skippable("The JSON Schema allows anything in a place (no type); such values have no Connect schema. Give it a "
-                        "type.")
+        raise Skippable(
+            "The JSON Schema allows anything in a place (no type); such values have no Connect schema. Give it a type."
+        )
 
     def _typed(self, node: dict[str, Any], kind: str, depth: int, *, optional: bool) -> Schema:
         connect = node.get("connect.type")
@@ -138,8 +167,9 @@ class _Mapper:
         if kind in ("integer", "number"):
             if connect is not None and connect not in _CONNECT:
                 raise Skippable(f"Unsupported type {connect}")
-            return self._finished(node, _CONNECT[connect] if connect else Type.INT64 if kind == "integer" else Type.FLOAT64,
-                                  optional)
+            return self._finished(
+                node, _CONNECT[connect] if connect else Type.INT64 if kind == "integer" else Type.FLOAT64, optional
+            )
         if kind == "string":
             return self._finished(node, Type.BYTES if connect == "bytes" else Type.STRING, optional)
         if kind == "array":
@@ -149,7 +179,9 @@ class _Mapper:
                 values = self.map(node.get("additionalProperties"), depth + 1)
                 return self._finished(node, Type.MAP, optional, key_schema=Schema(Type.STRING), value_schema=values)
             return self._finished(node, Type.STRUCT, optional, fields=self._fields(node, depth))
-        raise Skippable(f"Unsupported schema type {kind}" + (": null alone has no Connect schema." if kind == "null" else ""))
+        raise Skippable(
+            f"Unsupported schema type {kind}" + (": null alone has no Connect schema." if kind == "null" else "")
+        )
 
     def _array(self, node: dict[str, Any], connect: Any, depth: int, *, optional: bool) -> Schema:
         items = node.get("items")
@@ -157,8 +189,13 @@ class _Mapper:
             raise Skippable("Array schema did not specify the items type")
         entry = self._followed(items)
         if connect == "map" and isinstance(entry, dict) and {"key", "value"} <= entry.get("properties", {}).keys():
-            return self._finished(node, Type.MAP, optional, key_schema=self.map(entry["properties"]["key"], depth + 1),
-                                  value_schema=self.map(entry["properties"]["value"], depth + 1))
+            return self._finished(
+                node,
+                Type.MAP,
+                optional,
+                key_schema=self.map(entry["properties"]["key"], depth + 1),
+                value_schema=self.map(entry["properties"]["value"], depth + 1),
+            )
         return self._finished(node, Type.ARRAY, optional, value_schema=self.map(items, depth + 1))
 
     def _fields(self, node: dict[str, Any], depth: int) -> tuple[Field, ...]:
@@ -172,17 +209,22 @@ class _Mapper:
             ordered[index if isinstance(index, int) else len(ordered)] = name
         if len(ordered) < len(properties):
             ordered = dict(enumerate(properties))
-        return tuple(Field(name, self.map(properties[name], depth + 1,
-                                          optional=self._settings.optional and name not in required))
-                     for _, name in sorted(ordered.items()))
+        return tuple(
+            Field(
+                name, self.map(properties[name], depth + 1, optional=self._settings.optional and name not in required)
+            )
+            for _, name in sorted(ordered.items())
+        )
 
     def _alternatives(self, branches: list[Any], depth: int, *, optional: bool) -> Schema:
         present = [branch for branch in branches if self._followed(branch) != {"type": "null"}]
         nullable = len(present) < len(branches)
         if len(present) == 1 and (nullable or self._settings.flatten):
             return self.map(present[0], depth + 1, optional=nullable)
-        fields = tuple(Field(f"{ONE_OF}.field.{index}", self.map(branch, depth + 1, optional=True))
-                       for index, branch in enumerate(present))
+        fields = tuple(
+            Field(f"{ONE_OF}.field.{index}", self.map(branch, depth + 1, optional=True))
+            for index, branch in enumerate(present)
+        )
         return Schema(Type.STRUCT, optional=nullable or optional, name=ONE_OF, fields=fields)
 
     def _all_of(self, parts: list[Any], depth: int, *, optional: bool) -> Schema:
@@ -194,8 +236,10 @@ class _Mapper:
                 merged.update(node.get("properties", {}))
                 required += node.get("required", ())
         if merged:
-            fields = tuple(Field(name, self.map(part, depth + 1, optional=self._settings.optional and name not in required))
-                           for name, part in merged.items())
+            fields = tuple(
+                Field(name, self.map(part, depth + 1, optional=self._settings.optional and name not in required))
+                for name, part in merged.items()
+            )
             return Schema(Type.STRUCT, optional=optional, fields=fields)
         whole: dict[str, Any] = {}
         for node in nodes:
@@ -203,21 +247,42 @@ class _Mapper:
         return self._mapped(whole, depth + 1, optional=optional)
 
     @staticmethod
-    def _finished(node: dict[str, Any], kind: Type, optional: bool, *,  # noqa: FBT001
-                  parameters: list[tuple[str, str]] | None = None, **parts: Any) -> Schema:
+    def _finished(
+        node: dict[str, Any],
+        kind: Type,
+        optional: bool,  # noqa: FBT001
+        *,
+        parameters: list[tuple[str, str]] | None = None,
+        **parts: Any,
+    ) -> Schema:
         listed = dict(parameters or ())
         noted = node.get("connect.parameters", {})
         if not isinstance(noted, dict) or not all(isinstance(text, str) for text in noted.values()):
             raise Skippable("Expected schema parameter values to be strings")
         listed.update(noted)
         version = node.get("connect.version")
-        schema = Schema(kind, optional=optional, name=_text(node.get("title")), parameters=tuple(listed.items()),
-                        version=version if isinstance(version, int) else None, doc=_text(node.get("description")), **parts)
+        schema = Schema(
+            kind,
+            optional=optional,
+            name=_text(node.get("title")),
+            parameters=tuple(listed.items()),
+            version=version if isinstance(version, int) else None,
+            doc=_text(node.get("description")),
+            **parts,
+        )
         if node.get("default") is None:
             return schema
         default = read_value(schema, node["default"], "the default")
-        return Schema(kind, optional=optional, default=default, name=schema.name, parameters=schema.parameters,
-                      version=schema.version, doc=schema.doc, **parts)
+        return Schema(
+            kind,
+            optional=optional,
+            default=default,
+            name=schema.name,
+            parameters=schema.parameters,
+            version=schema.version,
+            doc=schema.doc,
+            **parts,
+        )
 
 
 def _text(part: Any) -> str | None:
@@ -225,8 +290,13 @@ def _text(part: Any) -> str | None:
 
 
 def _holds_decimal(schema: Schema | None) -> bool:
-    return schema is not None and (schema.name == DECIMAL or any(_holds_decimal(part) for part in (
-        schema.key_schema, schema.value_schema, *(member.schema for member in schema.fields))))
+    return schema is not None and (
+        schema.name == DECIMAL
+        or any(
+            _holds_decimal(part)
+            for part in (schema.key_schema, schema.value_schema, *(member.schema for member in schema.fields))
+        )
+    )
 
 
 def read_value(schema: Schema, value: Any, path: str = "") -> Any:
@@ -238,13 +308,17 @@ def read_value(schema: Schema, value: Any, path: str = "") -> Any:
     if value is None:
         if schema.default is not None or schema.optional:
             return schema.default
-        raise Skippable(f"Invalid null value for required {schema.type.name} field {path or 'at the top'}. Where writers may "
-                        "leave properties out, set use.optional.for.nonrequired=true.")
+        raise Skippable(
+            f"Invalid null value for required {schema.type.name} field {path or 'at the top'}. Where writers may "
+            "leave properties out, set use.optional.for.nonrequired=true."
+        )
     reader = _READERS[schema.type]
     found = reader(schema, value, path)
     if found is _WRONG:
-        raise Skippable(f"Cannot read {path or 'the value'}: its schema says {schema.type}, but the JSON is a "
-                        f"{type(value).__name__}. It was written with another schema than its id says.")
+        raise Skippable(
+            f"Cannot read {path or 'the value'}: its schema says {schema.type}, but the JSON is a "
+            f"{type(value).__name__}. It was written with another schema than its id says."
+        )
     return found
 
 
@@ -308,10 +382,16 @@ def _map(schema: Schema, value: Any, path: str) -> Any:
         return _WRONG
     if isinstance(value, dict) and keys.type is Type.STRING and not keys.optional:
         return {name: read_value(values, item, f"{path}[{name}]") for name, item in value.items()}
-    if not isinstance(value, list) or not all(isinstance(entry, dict) and entry.keys() == {"key", "value"} for entry in value):
+    if not isinstance(value, list) or not all(
+        isinstance(entry, dict) and entry.keys() == {"key", "value"} for entry in value
+    ):
         return _WRONG
-    return {_hashable(read_value(keys, entry["key"], f"a key of {path}")): read_value(values, entry["value"], f"{path}[...]")
-            for entry in value}
+    return {
+        _hashable(read_value(keys, entry["key"], f"a key of {path}")): read_value(
+            values, entry["value"], f"{path}[...]"
+        )
+        for entry in value
+    }
 
 
 def _hashable(key: Any) -> Any:
@@ -323,12 +403,16 @@ def _hashable(key: Any) -> Any:
 def _struct(schema: Schema, value: Any, path: str) -> Any:
     if schema.name == ONE_OF:
         chosen = _branch(schema, value)
-        return {**dict.fromkeys(member.name for member in schema.fields),
-                chosen.name: read_value(chosen.schema, value, path)}
+        return {
+            **dict.fromkeys(member.name for member in schema.fields),
+            chosen.name: read_value(chosen.schema, value, path),
+        }
     if not isinstance(value, dict):
         return _WRONG
-    return {member.name: read_value(member.schema, value.get(member.name), member_path(path, member.name))
-            for member in schema.fields}
+    return {
+        member.name: read_value(member.schema, value.get(member.name), member_path(path, member.name))
+        for member in schema.fields
+    }
 
 
 def _branch(schema: Schema, value: Any) -> Field:
@@ -366,5 +450,13 @@ def _matching(schema: Schema, value: Any) -> int:
 
 
 _READERS: Final[dict[Type, Callable[[Schema, Any, str], Any]]] = {
-    **dict.fromkeys(INTEGER_BITS, _integer), Type.FLOAT32: _float, Type.FLOAT64: _float, Type.BOOLEAN: _boolean,
-    Type.STRING: _string, Type.BYTES: _bytes, Type.ARRAY: _array, Type.MAP: _map, Type.STRUCT: _struct}
+    **dict.fromkeys(INTEGER_BITS, _integer),
+    Type.FLOAT32: _float,
+    Type.FLOAT64: _float,
+    Type.BOOLEAN: _boolean,
+    Type.STRING: _string,
+    Type.BYTES: _bytes,
+    Type.ARRAY: _array,
+    Type.MAP: _map,
+    Type.STRUCT: _struct,
+}

@@ -3,6 +3,7 @@
 The order of members is Java's, ``HashMap``'s where that is what Java uses: a registry takes a text with another order for
 another schema, and so a topic that Java wrote before keeps its schema's version.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -64,17 +65,28 @@ def json_schema_text(schema: Schema, settings: JsonSchemaSettings) -> str:
     return _text(schema, settings, None, "", 0)
 
 
-def _text(schema: Schema | None, settings: JsonSchemaSettings, index: int | None, path: str, depth: int, *,
-          nullable: bool = True) -> str:
+def _text(
+    schema: Schema | None,
+    settings: JsonSchemaSettings,
+    index: int | None,
+    path: str,
+    depth: int,
+    *,
+    nullable: bool = True,
+) -> str:
     if schema is None:
-        raise Skippable(f"JsonSchemaConverter needs the schemas of all that {path or 'the value'} holds: give arrays a schema "
-                        "of their elements, and maps those of their keys and values.")
+        raise Skippable(
+            f"JsonSchemaConverter needs the schemas of all that {path or 'the value'} holds: give arrays a schema "
+            "of their elements, and maps those of their keys and values."
+        )
     if depth > _MAX_DEPTH:
         raise Skippable(f"Cannot write the schema of {path[:200]}: it is nested more than {_MAX_DEPTH} levels deep.")
     if is_union(schema):
         branches = ['{"type":"null"}'] if schema.optional else []
-        branches += [_text(member.schema, settings, number, member_path(path, member.name), depth + 1, nullable=False)
-                     for number, member in enumerate(schema.fields)]
+        branches += [
+            _text(member.schema, settings, number, member_path(path, member.name), depth + 1, nullable=False)
+            for number, member in enumerate(schema.fields)
+        ]
         return _combined(branches, index)
     if schema.optional and nullable:
         return _combined(['{"type":"null"}', _plain(schema, settings, None, path, depth)], index)
@@ -101,8 +113,9 @@ def _plain(schema: Schema, settings: JsonSchemaSettings, index: int | None, path
     if parameters:
         # JSON's object is made with room for just as many as there are.
         order = hash_order(hash_order(parameters), 1 << (len(parameters) - 1).bit_length())
-        noted["connect.parameters"] = "{" + ",".join(f"{string_text(key)}:{string_text(parameters[key])}"
-                                                     for key in order) + "}"
+        noted["connect.parameters"] = (
+            "{" + ",".join(f"{string_text(key)}:{string_text(parameters[key])}" for key in order) + "}"
+        )
     if schema.default is not None:
         members.append(f'"default":{_default(schema, settings)}')
     if index is not None:
@@ -131,21 +144,29 @@ def _kind(schema: Schema, settings: JsonSchemaSettings, path: str, depth: int) -
         if schema.parameter(ENUM) is None:
             return "string", []
         symbols = [key.removeprefix(f"{ENUM}.") for key, _ in schema.parameters if key.startswith(f"{ENUM}.")]
-        return "", ['"enum":[' + ",".join("null" if each == NULL_SYMBOL else string_text(each) for each in symbols) + "]"]
+        return "", [
+            '"enum":[' + ",".join("null" if each == NULL_SYMBOL else string_text(each) for each in symbols) + "]"
+        ]
     if kind is Type.ARRAY:
         return "array", [f'"items":{_text(schema.value_schema, settings, None, f"{path}[]", depth + 1)}']
     if kind is Type.MAP:
         if is_string_map(schema):
-            return "object", [f'"additionalProperties":{_text(schema.value_schema, settings, None, f"{path}[]", depth + 1)}']
+            return "object", [
+                f'"additionalProperties":{_text(schema.value_schema, settings, None, f"{path}[]", depth + 1)}'
+            ]
         key = _text(schema.key_schema, settings, 0, f"the keys of {path or 'the map'}", depth + 1)
         value = _text(schema.value_schema, settings, 1, f"{path}[]", depth + 1)
         properties = ",".join(f'"{name}":{text}' for name, text in (("value", value), ("key", key)))
         return "array", ['"items":{"type":"object","properties":{' + properties + "}}"]
-    texts = {member.name: _text(member.schema, settings, number, member_path(path, member.name), depth + 1)
-             for number, member in enumerate(schema.fields)}
+    texts = {
+        member.name: _text(member.schema, settings, number, member_path(path, member.name), depth + 1)
+        for number, member in enumerate(schema.fields)
+    }
     if not texts:
         return "object", []
-    return "object", ['"properties":{' + ",".join(f"{string_text(name)}:{texts[name]}" for name in hash_order(texts)) + "}"]
+    return "object", [
+        '"properties":{' + ",".join(f"{string_text(name)}:{texts[name]}" for name in hash_order(texts)) + "}"
+    ]
 
 
 def _connect_type(schema: Schema) -> str:

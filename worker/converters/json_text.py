@@ -3,6 +3,7 @@
 This is the complete and slow way: it walks the schema. ``worker.converters.json_compile`` makes the fast functions, which
 fall back to this one for values they can't vouch for, and so also for every error message.
 """
+
 from __future__ import annotations
 
 import binascii
@@ -55,8 +56,14 @@ class JsonSettings:
 def java_escapes(encoded: bytes) -> bytes:
     """Finished JSON with its characters escaped as Jackson 2.19 does it. Does nothing, fast, to what needs nothing."""
     # One byte is found far faster than four: these six look-ups cost a tenth of the expression's pass.
-    if (0xF0 in encoded or 0xF3 in encoded or 0xF4 in encoded or 0xF1 in encoded or 0xF2 in encoded
-            or (_BACKSLASH in encoded and b"\\u00" in encoded)):
+    if (
+        0xF0 in encoded
+        or 0xF3 in encoded
+        or 0xF4 in encoded
+        or 0xF1 in encoded
+        or 0xF2 in encoded
+        or (_BACKSLASH in encoded and b"\\u00" in encoded)
+    ):
         return _DIFFERENT.sub(_escape_bytes, encoded)
     return encoded
 
@@ -116,13 +123,22 @@ def value_text(schema: Schema | None, value: Any, settings: JsonSettings, path: 
     if schema.type is Type.ARRAY:
         if not isinstance(value, _LIST_TYPES):
             raise bad_value(path, schema.type, value)
-        return "[" + ",".join(value_text(schema.value_schema, item, settings, f"{path}[{index}]", depth + 1)
-                              for index, item in enumerate(value)) + "]"
+        return (
+            "["
+            + ",".join(
+                value_text(schema.value_schema, item, settings, f"{path}[{index}]", depth + 1)
+                for index, item in enumerate(value)
+            )
+            + "]"
+        )
     if schema.type is Type.MAP:
         if not isinstance(value, Mapping):
             raise bad_value(path, schema.type, value)
-        as_object = (schema.key_schema is not None and schema.key_schema.type is Type.STRING
-                     and not (settings.entries and schema.key_schema.optional))
+        as_object = (
+            schema.key_schema is not None
+            and schema.key_schema.type is Type.STRING
+            and not (settings.entries and schema.key_schema.optional)
+        )
         return _map_text(schema, value, settings, path, depth, as_object=as_object)
     return _scalar_text(schema, value, settings, path)
 
@@ -144,23 +160,37 @@ def _struct_text(schema: Schema, value: Any, settings: JsonSettings, path: str, 
         raise bad_value(path, schema.type, value)
     if unknown := value.keys() - {member.name for member in schema.fields}:
         name = min(map(str, unknown))
-        raise Skippable(f"Cannot convert {member_path(path, name)}: the struct's schema has no such field. "
-                        "Add it to the schema or leave it out of the value.")
-    return "{" + ",".join(
-        f"{string_text(member.name)}:"
-        f"{value_text(member.schema, value.get(member.name), settings, member_path(path, member.name), depth + 1)}"
-        for member in schema.fields) + "}"
+        raise Skippable(
+            f"Cannot convert {member_path(path, name)}: the struct's schema has no such field. "
+            "Add it to the schema or leave it out of the value."
+        )
+    return (
+        "{"
+        + ",".join(
+            f"{string_text(member.name)}:"
+            f"{value_text(member.schema, value.get(member.name), settings, member_path(path, member.name), depth + 1)}"
+            for member in schema.fields
+        )
+        + "}"
+    )
 
 
-def _map_text(schema: Schema | None, value: Mapping[Any, Any], settings: JsonSettings, path: str, depth: int, *,
-              as_object: bool) -> str:
+def _map_text(
+    schema: Schema | None, value: Mapping[Any, Any], settings: JsonSettings, path: str, depth: int, *, as_object: bool
+) -> str:
     keys, values = (schema.key_schema, schema.value_schema) if schema is not None else (None, None)
     place = path or "the map"
     if not as_object:
         opening, between, closing = ('{"key":', ',"value":', "}") if settings.entries else ("[", ",", "]")
-        return "[" + ",".join(f"{opening}{value_text(keys, key, settings, f'a key of {place}', depth + 1)}{between}"
-                              f"{value_text(values, item, settings, f'{path}[...]', depth + 1)}{closing}"
-                              for key, item in value.items()) + "]"
+        return (
+            "["
+            + ",".join(
+                f"{opening}{value_text(keys, key, settings, f'a key of {place}', depth + 1)}{between}"
+                f"{value_text(values, item, settings, f'{path}[...]', depth + 1)}{closing}"
+                for key, item in value.items()
+            )
+            + "]"
+        )
     members: dict[str, str] = {}
     for key, item in value.items():
         text = value_text(keys, key, settings, f"a key of {place}", depth + 1)
@@ -204,8 +234,10 @@ def _decimal_text(schema: Schema, value: Any, settings: JsonSettings, path: str)
             return decimal_text(value)
         return f'"{base64_text(decimal_bytes(value, decimal_scale(schema)))}"'
     except ValueError as error:
-        raise Skippable(f"Cannot convert {path or 'the value'} to Decimal with scale {schema.parameter('scale')}: {error}. "
-                        "Round it in a transform, or give the schema the scale of the source's column.") from None
+        raise Skippable(
+            f"Cannot convert {path or 'the value'} to Decimal with scale {schema.parameter('scale')}: {error}. "
+            "Round it in a transform, or give the schema the scale of the source's column."
+        ) from None
 
 
 def float_json(value: Any, path: str, *, single: bool) -> str:
@@ -245,12 +277,19 @@ def _schemaless_text(value: Any, settings: JsonSettings, path: str, depth: int) 
     if isinstance(value, Mapping):
         return _map_text(None, value, settings, path, depth, as_object=all(isinstance(key, str) for key in value))
     if isinstance(value, _LIST_TYPES):
-        return "[" + ",".join(value_text(None, item, settings, f"{path}[{index}]", depth + 1)
-                              for index, item in enumerate(value)) + "]"
+        return (
+            "["
+            + ",".join(
+                value_text(None, item, settings, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)
+            )
+            + "]"
+        )
     if isinstance(value, _BYTES_TYPES):
         return f'"{base64_text(value)}"'
-    raise Skippable(f"Cannot convert {path or 'the value'}: {type(value).__name__} has no type of its own in schemaless data. "
-                    "Give the record a schema, or yield str, bytes, int, float, bool, list or dict.")
+    raise Skippable(
+        f"Cannot convert {path or 'the value'}: {type(value).__name__} has no type of its own in schemaless data. "
+        "Give the record a schema, or yield str, bytes, int, float, bool, list or dict."
+    )
 
 
 def schema_text(schema: Schema | None, settings: JsonSettings) -> str:
@@ -267,11 +306,15 @@ def _schema_members(schema: Schema, settings: JsonSettings) -> list[str]:
     if schema.type is Type.ARRAY:
         members.append(f'"items":{schema_text(schema.value_schema, settings)}')
     elif schema.type is Type.MAP:
-        members += [f'"keys":{schema_text(schema.key_schema, settings)}',
-                    f'"values":{schema_text(schema.value_schema, settings)}']
+        members += [
+            f'"keys":{schema_text(schema.key_schema, settings)}',
+            f'"values":{schema_text(schema.value_schema, settings)}',
+        ]
     elif schema.type is Type.STRUCT:
-        fields = ("{" + ",".join([*_schema_members(member.schema, settings), f'"field":{string_text(member.name)}']) + "}"
-                  for member in schema.fields)
+        fields = (
+            "{" + ",".join([*_schema_members(member.schema, settings), f'"field":{string_text(member.name)}']) + "}"
+            for member in schema.fields
+        )
         members.append(f'"fields":[{",".join(fields)}]')
     members.append(f'"optional":{"true" if schema.optional else "false"}')
     if schema.name is not None:
@@ -282,8 +325,11 @@ def _schema_members(schema: Schema, settings: JsonSettings) -> list[str]:
         members.append(f'"doc":{string_text(schema.doc)}')
     if schema.parameters:
         parameters = dict(schema.parameters)
-        members.append('"parameters":{' + ",".join(f"{string_text(key)}:{string_text(text)}"
-                                                   for key, text in parameters.items()) + "}")
+        members.append(
+            '"parameters":{'
+            + ",".join(f"{string_text(key)}:{string_text(text)}" for key, text in parameters.items())
+            + "}"
+        )
     if schema.default is not None:
         members.append(f'"default":{value_text(schema, schema.default, settings, "the default")}')
     return members

@@ -6,6 +6,7 @@ product of two 32-bit numbers fits its lane, so lanes never touch.
 
 Keyless records are not handled here: the task runner spreads them by batch.
 """
+
 from __future__ import annotations
 
 import struct
@@ -82,12 +83,12 @@ def _hashes_of_length(keys: Sequence[bytes], length: int) -> Sequence[int]:
     hashed = ones * (_SEED ^ length & _WORD)
     whole = length >> 2
     for word in range(whole):
-        column = (odd if word & 1 else even)[word >> 1::pairs]
+        column = (odd if word & 1 else even)[word >> 1 :: pairs]
         hashed = (hashed * _M & lanes) ^ int.from_bytes(_little(column).tobytes(), "little")
     if length & 3:
         raw = array("Q")
         raw.frombytes(text)
-        column = _little(_little(raw)[whole >> 1::pairs])
+        column = _little(_little(raw)[whole >> 1 :: pairs])
         tail = int.from_bytes(column.tobytes(), "little") >> (32 if whole & 1 else 0) & lanes
         hashed = (hashed ^ tail) * _M & lanes
     hashed = (hashed ^ hashed >> 13 & lanes) * _M & lanes

@@ -2,6 +2,7 @@
 
 Source: ``org.apache.kafka.connect.converters`` and ``org.apache.kafka.common.serialization`` of Kafka 4.1.
 """
+
 from __future__ import annotations
 
 import struct
@@ -56,8 +57,10 @@ class _Primitive(Converter, HeaderConverter):
             of = schema.name or schema.type.name
             if kind is Type.BOOLEAN:
                 raise Skippable(f"Invalid schema type for {name}: {of}. Use another converter.")
-            raise Skippable(f"Failed to serialize to {self._java} (was {of}). Use the converter of that type, or cast the "
-                            "value in a transform.")
+            raise Skippable(
+                f"Failed to serialize to {self._java} (was {of}). Use the converter of that type, or cast the "
+                "value in a transform."
+            )
         pack = self._format.pack
         wanted: type = {Type.BOOLEAN: bool, Type.FLOAT32: float, Type.FLOAT64: float}.get(kind, int)
         java = self._java
@@ -68,14 +71,20 @@ class _Primitive(Converter, HeaderConverter):
                 return None
             if type(value) is not wanted:
                 if boolean:
-                    raise Skippable(f"{name} is not compatible with objects of type {type_name(value)}. Use another converter.")
-                raise Skippable(f"Failed to serialize to {java} (was {type_name(value)}). Use the converter of that type, or "
-                                "cast the value in a transform.")
+                    raise Skippable(
+                        f"{name} is not compatible with objects of type {type_name(value)}. Use another converter."
+                    )
+                raise Skippable(
+                    f"Failed to serialize to {java} (was {type_name(value)}). Use the converter of that type, or "
+                    "cast the value in a transform."
+                )
             try:
                 return pack(value)
             except (struct.error, OverflowError):
-                raise Skippable(f"Failed to serialize to {java}: the number does not fit into it. Use the converter of a wider "
-                                "type.") from None
+                raise Skippable(
+                    f"Failed to serialize to {java}: the number does not fit into it. Use the converter of a wider "
+                    "type."
+                ) from None
 
         return encode_number
 
@@ -85,11 +94,15 @@ class _Primitive(Converter, HeaderConverter):
         if data is None:
             return self._schema, None
         if len(data) != self._format.size:
-            raise Skippable(f"Failed to deserialize {self._java}: size of data received by "
-                            f"{self._java.capitalize()}Deserializer is not {self._format.size} but {len(data)}. "
-                            "Set the converter to the one that wrote the topic.")
+            raise Skippable(
+                f"Failed to deserialize {self._java}: size of data received by "
+                f"{self._java.capitalize()}Deserializer is not {self._format.size} but {len(data)}. "
+                "Set the converter to the one that wrote the topic."
+            )
         if self._schema.type is Type.BOOLEAN and data[0] > 1:
-            raise Skippable(f"Failed to deserialize boolean: unexpected byte received by BooleanDeserializer: {data[0]}.")
+            raise Skippable(
+                f"Failed to deserialize boolean: unexpected byte received by BooleanDeserializer: {data[0]}."
+            )
         return self._schema, self._format.unpack(data)[0]
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:

@@ -1,4 +1,5 @@
 """ProtobufConverter: Confluent's wire format (a zero byte, the schema's id, message indexes, Protobuf's binary form)."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -27,26 +28,53 @@ def _flag(name: str, doc: str, *, default: bool = False) -> ConfigKey:
     return ConfigKey(name=name, type=ConfigType.BOOLEAN, default=default, group=_MAPPING, doc=doc)
 
 
-PROTOBUF_OPTIONS: Final = ConfigDef([
-    *REGISTRY_OPTIONS,
-    _flag("optional.for.nullables", "Give optional fields the label optional, so that null and zero differ. Without it (and "
-          "without wrapper.for.nullables) a null number is read as 0, a null string as empty."),
-    _flag("wrapper.for.nullables", "Write optional fields of simple types as Google's wrapper messages, so that null and zero "
-          "differ."),
-    _flag("scrub.invalid.names", "Replace characters that Protobuf does not allow in names, instead of refusing the schema."),
-    _flag("ignore.default.for.nullables", "Leave a field out where it is null, instead of writing its default."),
-    _flag("enhanced.protobuf.schema.support", "Reading: keep packages in the names of structs and enums."),
-    _flag("int.for.enums", "Reading: enums are numbers, not strings."),
-    _flag("generate.index.for.unions", "Reading: fields made of a oneof end with an underscore and its number.", default=True),
-    _flag("generate.struct.for.nulls", "Reading: an absent message is a struct of defaults, not null."),
-    _flag("flatten.unions", "Reading: the members of a oneof are fields of the struct itself."),
-    _flag("optional.for.proto2", "Reading: absent optional fields of proto2 are null.", default=True),
-    _flag("wrapper.for.raw.primitives", "Reading: a wrapper message as the whole value is the value inside.", default=True),
-    cache_option(_MAPPING),
-])
-_NO_EFFECT: Final = frozenset({
-    "generalized.sum.type.support", "skip.known.types", "reference.lookup.only", "reference.subject.name.strategy",
-    "auto.register.schemas.for.deps", "derive.type", "specific.protobuf.value.type", "specific.protobuf.key.type"})
+PROTOBUF_OPTIONS: Final = ConfigDef(
+    [
+        *REGISTRY_OPTIONS,
+        _flag(
+            "optional.for.nullables",
+            "Give optional fields the label optional, so that null and zero differ. Without it (and "
+            "without wrapper.for.nullables) a null number is read as 0, a null string as empty.",
+        ),
+        _flag(
+            "wrapper.for.nullables",
+            "Write optional fields of simple types as Google's wrapper messages, so that null and zero differ.",
+        ),
+        _flag(
+            "scrub.invalid.names",
+            "Replace characters that Protobuf does not allow in names, instead of refusing the schema.",
+        ),
+        _flag("ignore.default.for.nullables", "Leave a field out where it is null, instead of writing its default."),
+        _flag("enhanced.protobuf.schema.support", "Reading: keep packages in the names of structs and enums."),
+        _flag("int.for.enums", "Reading: enums are numbers, not strings."),
+        _flag(
+            "generate.index.for.unions",
+            "Reading: fields made of a oneof end with an underscore and its number.",
+            default=True,
+        ),
+        _flag("generate.struct.for.nulls", "Reading: an absent message is a struct of defaults, not null."),
+        _flag("flatten.unions", "Reading: the members of a oneof are fields of the struct itself."),
+        _flag("optional.for.proto2", "Reading: absent optional fields of proto2 are null.", default=True),
+        _flag(
+            "wrapper.for.raw.primitives",
+            "Reading: a wrapper message as the whole value is the value inside.",
+            default=True,
+        ),
+        cache_option(_MAPPING),
+    ]
+)
+_NO_EFFECT: Final = frozenset(
+    {
+        "generalized.sum.type.support",
+        "skip.known.types",
+        "reference.lookup.only",
+        "reference.subject.name.strategy",
+        "auto.register.schemas.for.deps",
+        "derive.type",
+        "specific.protobuf.value.type",
+        "specific.protobuf.key.type",
+    }
+)
 
 
 class ProtobufConverter(RegistryConverter):
@@ -58,13 +86,21 @@ class ProtobufConverter(RegistryConverter):
 
     @staticmethod
     def _form(parsed: Config) -> Format:
-        return _ProtobufFormat(ProtobufSettings(
-            optional=parsed["optional.for.nullables"], wrapper=parsed["wrapper.for.nullables"],
-            scrub=parsed["scrub.invalid.names"], replace_null=not parsed["ignore.default.for.nullables"],
-            enhanced=parsed["enhanced.protobuf.schema.support"], int_enums=parsed["int.for.enums"],
-            index_unions=parsed["generate.index.for.unions"], flatten=parsed["flatten.unions"],
-            nulls=parsed["generate.struct.for.nulls"], proto2_optional=parsed["optional.for.proto2"],
-            raw=parsed["wrapper.for.raw.primitives"]))
+        return _ProtobufFormat(
+            ProtobufSettings(
+                optional=parsed["optional.for.nullables"],
+                wrapper=parsed["wrapper.for.nullables"],
+                scrub=parsed["scrub.invalid.names"],
+                replace_null=not parsed["ignore.default.for.nullables"],
+                enhanced=parsed["enhanced.protobuf.schema.support"],
+                int_enums=parsed["int.for.enums"],
+                index_unions=parsed["generate.index.for.unions"],
+                flatten=parsed["flatten.unions"],
+                nulls=parsed["generate.struct.for.nulls"],
+                proto2_optional=parsed["optional.for.proto2"],
+                raw=parsed["wrapper.for.raw.primitives"],
+            )
+        )
 
 
 def index_bytes(indexes: list[int]) -> bytes:
@@ -91,7 +127,9 @@ class _ProtobufFormat:
 
     def encoder(self, schema: Schema | None, head: bytes) -> Encode:
         file = proto_file(_needed(schema), self._settings)
-        return compile_protobuf(file, schema, head + index_bytes([file.index]), replace_null=self._settings.replace_null)
+        return compile_protobuf(
+            file, schema, head + index_bytes([file.index]), replace_null=self._settings.replace_null
+        )
 
     def encoder_of(self, schema: Schema | None, head: bytes, text: str, imports: Mapping[str, str]) -> Encode:
         from worker.converters.protobuf_files import proto_files, proto_shapes
@@ -99,17 +137,24 @@ class _ProtobufFormat:
         file = proto_file(_needed(schema), self._settings)
         indexes = proto_files(text, imports).indexes_of(file.full_name)
         if indexes is None:
-            raise Skippable(f"The schema (id {int.from_bytes(head[1:], 'big')}) has no message {file.full_name}, which the "
-                            "records are. Name the record's schema as it (SetSchemaMetadata), or register one with that "
-                            "message.")
+            raise Skippable(
+                f"The schema (id {int.from_bytes(head[1:], 'big')}) has no message {file.full_name}, which the "
+                "records are. Name the record's schema as it (SetSchemaMetadata), or register one with that "
+                "message."
+            )
         # The bytes are the record's own: a field must have the number and type there that it has here.
         theirs, ours = proto_shapes(text), self.shapes(proto_text(file))
-        wrong = [f"field {path}: {shape.type}, not {theirs[path].type}" for path, shape in ours.items()
-                 if path in theirs and theirs[path].type.rpartition(" = ")[2] != shape.type.rpartition(" = ")[2]]
+        wrong = [
+            f"field {path}: {shape.type}, not {theirs[path].type}"
+            for path, shape in ours.items()
+            if path in theirs and theirs[path].type.rpartition(" = ")[2] != shape.type.rpartition(" = ")[2]
+        ]
         if wrong:
-            raise Skippable(f"The schema (id {int.from_bytes(head[1:], 'big')}) has other field numbers than the records: "
-                            f"{'; '.join(wrong[:5])}. Give the fields the numbers with the parameter "
-                            "io.confluent.connect.protobuf.Tag, or let the converter register its own schema.")
+            raise Skippable(
+                f"The schema (id {int.from_bytes(head[1:], 'big')}) has other field numbers than the records: "
+                f"{'; '.join(wrong[:5])}. Give the fields the numbers with the parameter "
+                "io.confluent.connect.protobuf.Tag, or let the converter register its own schema."
+            )
         return compile_protobuf(file, schema, head + index_bytes(indexes), replace_null=self._settings.replace_null)
 
     def reader(self, text: str, imports: Mapping[str, str]) -> Read:

@@ -3,6 +3,7 @@
 As in ``avro_compile`` it is straight-line Python made for the schema: a struct's fields are taken in one step, their classes
 are checked in one expression, the pieces are joined once. What it can't vouch for goes to ``protobuf_write``.
 """
+
 from __future__ import annotations
 
 import struct
@@ -37,8 +38,16 @@ if TYPE_CHECKING:
     from worker.converters.base import Encode
     from worker.converters.protobuf_schema import ProtoFile, ProtoMessage
 
-_CLASSES: Final = {Type.FLOAT32: "float", Type.FLOAT64: "float", Type.BOOLEAN: "bool", Type.STRING: "str", Type.BYTES: "bytes",
-                   Type.ARRAY: "list", Type.MAP: "dict", Type.STRUCT: "dict"}
+_CLASSES: Final = {
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "float",
+    Type.BOOLEAN: "bool",
+    Type.STRING: "str",
+    Type.BYTES: "bytes",
+    Type.ARRAY: "list",
+    Type.MAP: "dict",
+    Type.STRUCT: "dict",
+}
 #: Member of envelopes that says where a record comes from: of much the same values in one record after the other.
 _SOURCE: Final = "source"
 #: Types of these values whose bytes are kept for the next record.
@@ -68,8 +77,15 @@ def compile_protobuf(file: ProtoFile, root: Any, head: bytes, *, replace_null: b
 
 def _single(file: ProtoFile, schema: Any, head: bytes) -> Encode:
     """Values that are no structs: in the wrapper of their type."""
-    scalar = {"Int32Value": "int32", "Int64Value": "int64", "FloatValue": "float", "DoubleValue": "double", "BoolValue": "bool",
-              "StringValue": "string", "BytesValue": "bytes"}[file.wrapper]
+    scalar = {
+        "Int32Value": "int32",
+        "Int64Value": "int64",
+        "FloatValue": "float",
+        "DoubleValue": "double",
+        "BoolValue": "bool",
+        "StringValue": "string",
+        "BytesValue": "bytes",
+    }[file.wrapper]
     member = ProtoField("value", "value", 1, scalar, "", schema, schema, scalar)
     wire = wire_of(scalar)
     first = tag(1, wire)
@@ -95,31 +111,53 @@ class _Compiler:
     def __init__(self, *, replace_null: bool) -> None:
         self._replace_null = replace_null
         self._code = CodeBuilder(
-            SHORT=SHORT, varint=varint, sized=sized, join=b"".join, Leave=_Leave, double=DOUBLE, single=FLOAT)
+            SHORT=SHORT, varint=varint, sized=sized, join=b"".join, Leave=_Leave, double=DOUBLE, single=FLOAT
+        )
         self._done: dict[int, str] = {}
 
     def function(self, message: ProtoMessage, head: bytes, slow: Encode) -> Encode:
         """The encoder of the root message."""
         body = self._message(message)
-        self._code.names.update(slow=slow, head=head, failures=(
-            _Leave, UnicodeEncodeError, OverflowError, TypeError, ValueError, KeyError, AttributeError, struct.error))
-        self._code.define("encode_value(value)", [
-            "if value is None: return None",
-            "try:",
-            f"    return head + {body}(value)",
-            "except failures:",
-            "    return slow(value)",
-        ])
+        self._code.names.update(
+            slow=slow,
+            head=head,
+            failures=(
+                _Leave,
+                UnicodeEncodeError,
+                OverflowError,
+                TypeError,
+                ValueError,
+                KeyError,
+                AttributeError,
+                struct.error,
+            ),
+        )
+        self._code.define(
+            "encode_value(value)",
+            [
+                "if value is None: return None",
+                "try:",
+                f"    return head + {body}(value)",
+                "except failures:",
+                "    return slow(value)",
+            ],
+        )
         return self._code.function("encode_value", f"protobuf encoder of {message.name}")
 
-    def _keep(self, name: str, before: list[str], expressions: list[str], kept: list[str]) -> tuple[list[str], list[str]]:
+    def _keep(
+        self, name: str, before: list[str], expressions: list[str], kept: list[str]
+    ) -> tuple[list[str], list[str]]:
         """As ``_field`` gave it, but the bytes of the last value stay for the next record if it has the very same object."""
         # Object and bytes stand in one tuple, which is replaced as a whole: another thread may use the function too.
         store, out = self._code.bind("kept", (object(), b"")), self._code.new_name("b")
         kept.append(store)
         joined = expressions[0] if len(expressions) == 1 else " + ".join(expressions)
-        return [f"k = {store}", f"if {name} is k[0]: {out} = k[1]", "else:",
-                *indent([*before, f"{out} = {joined}", f"{store} = {name}, {out}"])], [out]
+        return [
+            f"k = {store}",
+            f"if {name} is k[0]: {out} = k[1]",
+            "else:",
+            *indent([*before, f"{out} = {joined}", f"{store} = {name}, {out}"]),
+        ], [out]
 
     def _message(self, message: ProtoMessage, *, keeps: bool = False) -> str:
         """The name of a function that makes a struct's content, defined on the way."""
@@ -158,12 +196,14 @@ class _Compiler:
             return ["if value: raise Leave"]
         names = self._code.bind("names", frozenset(member.source for member in message.fields))
         fetched = [(locals_[member.number], repr(member.source)) for member in message.fields]
-        return [f"if len(value) == {len(fetched)}:",
-                *[f"    {local} = value[{key}]" for local, key in fetched],
-                f"elif value.keys() <= {names}:",
-                "    get = value.get",
-                *[f"    {local} = get({key})" for local, key in fetched],
-                "else: raise Leave"]
+        return [
+            f"if len(value) == {len(fetched)}:",
+            *[f"    {local} = value[{key}]" for local, key in fetched],
+            f"elif value.keys() <= {names}:",
+            "    get = value.get",
+            *[f"    {local} = get({key})" for local, key in fetched],
+            "else: raise Leave",
+        ]
 
     def _check(self, member: ProtoField, name: str) -> str:
         """An expression that is true for values of the right class and range."""
@@ -212,10 +252,12 @@ class _Compiler:
             return [], [f"({first} + b'\\1' if {name} else b'')"]
         if kind is Type.STRING:
             text, size = self._code.new_name("t"), self._code.new_name("h")
-            return [f"if {absent}: {size} = {text} = b''",
-                    "else:",
-                    f"    {text} = {name}.encode()",
-                    f"    {size} = {first} + (SHORT[n] if (n := len({text})) < {len(SHORT)} else varint(n))"], [size, text]
+            return [
+                f"if {absent}: {size} = {text} = b''",
+                "else:",
+                f"    {text} = {name}.encode()",
+                f"    {size} = {first} + (SHORT[n] if (n := len({text})) < {len(SHORT)} else varint(n))",
+            ], [size, text]
         if kind is Type.BYTES:
             return [], [f"(b'' if {absent} else {first} + sized({name}))"]
         pack, zero = ("double", bytes(8)) if kind is Type.FLOAT64 else ("single", bytes(4))
@@ -225,8 +267,9 @@ class _Compiler:
 
     @staticmethod
     def _zero(member: ProtoField) -> Any:
-        return next(symbol if member.element.type is Type.STRING else number for symbol, number in member.symbols
-                    if number == 0)
+        return next(
+            symbol if member.element.type is Type.STRING else number for symbol, number in member.symbols if number == 0
+        )
 
     def _array(self, member: ProtoField, name: str) -> str:
         content = self._content(member, element=True)
@@ -247,9 +290,14 @@ class _Compiler:
             lines += before
             pieces += expressions
         entry = self._code.new_name("entry")
-        self._code.define(f"{entry}(key, item)", [
-            *([f"if not ({' and '.join(checks)}): raise Leave"] if checks else []), *lines,
-            f"return {tag(member.number, SIZED)!r} + sized(join(({', '.join(pieces)},)))"])
+        self._code.define(
+            f"{entry}(key, item)",
+            [
+                *([f"if not ({' and '.join(checks)}): raise Leave"] if checks else []),
+                *lines,
+                f"return {tag(member.number, SIZED)!r} + sized(join(({', '.join(pieces)},)))",
+            ],
+        )
         return f"(join([{entry}(key, item) for key, item in {name}.items()]) if {name} else b'')"
 
     def _content(self, member: ProtoField, *, element: bool = False) -> str:
@@ -261,12 +309,14 @@ class _Compiler:
             scale = decimal_scale(schema)
             return self._code.bind("decimal", lambda value: decimal_message(value, scale))
         if not member.scalar:
-            return self._code.bind("logical", _checked({DATE: date_message, TIME: time_message}.get(schema.name or "",
-                                                                                               timestamp_message)))
+            return self._code.bind(
+                "logical", _checked({DATE: date_message, TIME: time_message}.get(schema.name or "", timestamp_message))
+            )
         if element and not member.wrapped:
             return self._element(member)
         return self._code.bind(
-            "value", lambda value: value_bytes(member, value, replace_null=False, path=member.source, depth=0))
+            "value", lambda value: value_bytes(member, value, replace_null=False, path=member.source, depth=0)
+        )
 
     def _element(self, member: ProtoField) -> str:
         """As ``_content``, for what arrays of scalars hold."""
@@ -274,8 +324,10 @@ class _Compiler:
         name = self._code.new_name("item")
         if kind in INTEGER_BITS and member.scalar in _VARINTS and not member.symbols:
             limit = 1 << INTEGER_BITS[kind]
-            lines = [f"if type(value) is not int or not {-limit} <= value < {limit}: raise Leave",
-                     f"return SHORT[value] if 0 <= value < {len(SHORT)} else varint(value)"]
+            lines = [
+                f"if type(value) is not int or not {-limit} <= value < {limit}: raise Leave",
+                f"return SHORT[value] if 0 <= value < {len(SHORT)} else varint(value)",
+            ]
         elif kind is Type.STRING and not member.symbols:
             lines = ["return value.encode()"]
         else:

@@ -2,6 +2,7 @@
 
 The text is parsed by ``proto-schema-parser``. Both packages are imported on first use: writing needs neither.
 """
+
 from __future__ import annotations
 
 import base64
@@ -25,20 +26,23 @@ if TYPE_CHECKING:
 #: Files that texts may import without saying where they are; those of google/protobuf come with the package.
 _KNOWN: Final = {
     "google/type/date.proto": 'syntax = "proto3"; package google.type; message Date { int32 year = 1; int32 month = 2; '
-                              "int32 day = 3; }",
+    "int32 day = 3; }",
     "google/type/timeofday.proto": 'syntax = "proto3"; package google.type; message TimeOfDay { int32 hours = 1; '
-                                   "int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }",
+    "int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }",
     "confluent/type/decimal.proto": 'syntax = "proto3"; package confluent.type; message Decimal { bytes value = 1; '
-                                    "uint32 precision = 2; int32 scale = 3; }",
+    "uint32 precision = 2; int32 scale = 3; }",
     "confluent/meta.proto": 'syntax = "proto3"; package confluent; message Meta { string doc = 1; '
-                            "map<string, string> params = 2; repeated string tags = 3; }",
+    "map<string, string> params = 2; repeated string tags = 3; }",
 }
 _META_NUMBER: Final = 1088
 _PARAMS_NUMBER: Final = 2
 _SIZED: Final = 2
 _F: Final = descriptor_pb2.FieldDescriptorProto
-_SCALARS: Final = {kind.removeprefix("TYPE_").lower(): number for kind, number in _F.Type.items()
-                   if kind not in ("TYPE_MESSAGE", "TYPE_ENUM", "TYPE_GROUP")}
+_SCALARS: Final = {
+    kind.removeprefix("TYPE_").lower(): number
+    for kind, number in _F.Type.items()
+    if kind not in ("TYPE_MESSAGE", "TYPE_ENUM", "TYPE_GROUP")
+}
 _MAX_FILES: Final = 500
 
 #: Full name of a field -> what its writer has noted about it.
@@ -71,8 +75,10 @@ class ProtoFiles:
         names = [self.proto.package] if self.proto.package else []
         for index in indexes:
             if not 0 <= index < len(inside):
-                raise Skippable(f"The message has the index {indexes}, and its Protobuf schema has no such message. It was "
-                                "written with another schema than its id says.")
+                raise Skippable(
+                    f"The message has the index {indexes}, and its Protobuf schema has no such message. It was "
+                    "written with another schema than its id says."
+                )
             names.append(inside[index].name)
             inside = inside[index].nested_type
         return self.pool.FindMessageTypeByName(".".join(names))
@@ -140,8 +146,9 @@ def _imported(name: str, imports: Mapping[str, str]) -> Any:
             proto = descriptor_pb2.FileDescriptorProto()
             module.DESCRIPTOR.CopyToProto(proto)
             return proto
-    raise Skippable(f"The Protobuf schema imports {name}, which it has no reference for. Register it with a reference to that "
-                    "file.")
+    raise Skippable(
+        f"The Protobuf schema imports {name}, which it has no reference for. Register it with a reference to that file."
+    )
 
 
 def _parsed(text: str, name: str) -> tuple[Any, Params]:
@@ -161,8 +168,9 @@ def _parsed(text: str, name: str) -> tuple[Any, Params]:
     try:
         parsed = Parser().parse(text)
     except Exception as error:  # noqa: BLE001 - the parser's own and its runtime's errors
-        raise Skippable(f"The registry's schema can't be read as Protobuf: {str(error)[:200]}. Correct it in the "
-                        "registry.") from None
+        raise Skippable(
+            f"The registry's schema can't be read as Protobuf: {str(error)[:200]}. Correct it in the registry."
+        ) from None
     return _Translator(name).file(parsed)
 
 
@@ -194,7 +202,7 @@ def _sized_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
         size, at = _varint(data, at)
         if tag & 7 != _SIZED or at + size > len(data):
             return
-        yield tag >> 3, data[at:at + size]
+        yield tag >> 3, data[at : at + size]
         at += size
 
 
@@ -221,7 +229,9 @@ class _Translator:
         if parsed.syntax:
             proto.syntax = parsed.syntax
         if parsed.edition:
-            raise Skippable(f"The Protobuf schema is of edition {parsed.edition}; this converter reads proto2 and proto3.")
+            raise Skippable(
+                f"The Protobuf schema is of edition {parsed.edition}; this converter reads proto2 and proto3."
+            )
         for element in parsed.file_elements:
             if isinstance(element, ast.Package):
                 proto.package = element.name
@@ -269,8 +279,13 @@ class _Translator:
     def _field(self, proto: Any, element: ast.Field, space: str) -> Any:
         made = proto.field.add()
         made.name, made.number = element.name, element.number
-        made.label = (_F.LABEL_REPEATED if element.cardinality is ast.FieldCardinality.REPEATED
-                      else _F.LABEL_REQUIRED if element.cardinality is ast.FieldCardinality.REQUIRED else _F.LABEL_OPTIONAL)
+        made.label = (
+            _F.LABEL_REPEATED
+            if element.cardinality is ast.FieldCardinality.REPEATED
+            else _F.LABEL_REQUIRED
+            if element.cardinality is ast.FieldCardinality.REQUIRED
+            else _F.LABEL_OPTIONAL
+        )
         _set_type(made, element.type)
         for option in element.options:
             if option.name == "packed":
@@ -324,8 +339,11 @@ def _literal_params(option: ast.Option) -> dict[str, str]:
     if not name.startswith(("(confluent.field_meta)", "(.confluent.field_meta)")):
         return {}
     found: dict[str, str] = {}
-    literals = [option.value] if name.endswith(").params") else [
-        part.value for part in _literal_fields(option.value) if part.name == "params"]
+    literals = (
+        [option.value]
+        if name.endswith(").params")
+        else [part.value for part in _literal_fields(option.value) if part.name == "params"]
+    )
     for literal in literals:
         for pair in literal if isinstance(literal, list) else [literal]:
             parts = {part.name: part.value for part in _literal_fields(pair)}
@@ -335,8 +353,11 @@ def _literal_params(option: ast.Option) -> dict[str, str]:
 
 
 def _literal_fields(value: Any) -> list[Any]:
-    return [part for part in value.elements if isinstance(part, ast.MessageLiteralField)] if isinstance(
-        value, ast.MessageLiteral) else []
+    return (
+        [part for part in value.elements if isinstance(part, ast.MessageLiteralField)]
+        if isinstance(value, ast.MessageLiteral)
+        else []
+    )
 
 
 def proto_shapes(text: str) -> Shapes:

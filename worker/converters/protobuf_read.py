@@ -2,6 +2,7 @@
 
 Messages that contain themselves are refused by name.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -28,14 +29,29 @@ OneofDescriptor: TypeAlias = Any
 
 _F: Final = descriptor_pb2.FieldDescriptorProto
 _NAMES: Final[dict[int, str]] = {number: kind.removeprefix("TYPE_").lower() for kind, number in _F.Type.items()}
-_TYPES: Final = {**dict.fromkeys(("int32", "sint32", "sfixed32"), Type.INT32),
-                 **dict.fromkeys(("int64", "uint32", "fixed32", "uint64", "sint64", "fixed64", "sfixed64"), Type.INT64),
-                 "float": Type.FLOAT32, "double": Type.FLOAT64, "bool": Type.BOOLEAN, "string": Type.STRING,
-                 "bytes": Type.BYTES}
-_WRAPPED: Final = {f"google.protobuf.{name}": kind for name, kind in (
-    ("DoubleValue", Type.FLOAT64), ("FloatValue", Type.FLOAT32), ("Int64Value", Type.INT64), ("UInt64Value", Type.INT64),
-    ("Int32Value", Type.INT32), ("UInt32Value", Type.INT64), ("BoolValue", Type.BOOLEAN), ("StringValue", Type.STRING),
-    ("BytesValue", Type.BYTES))}
+_TYPES: Final = {
+    **dict.fromkeys(("int32", "sint32", "sfixed32"), Type.INT32),
+    **dict.fromkeys(("int64", "uint32", "fixed32", "uint64", "sint64", "fixed64", "sfixed64"), Type.INT64),
+    "float": Type.FLOAT32,
+    "double": Type.FLOAT64,
+    "bool": Type.BOOLEAN,
+    "string": Type.STRING,
+    "bytes": Type.BYTES,
+}
+_WRAPPED: Final = {
+    f"google.protobuf.{name}": kind
+    for name, kind in (
+        ("DoubleValue", Type.FLOAT64),
+        ("FloatValue", Type.FLOAT32),
+        ("Int64Value", Type.INT64),
+        ("UInt64Value", Type.INT64),
+        ("Int32Value", Type.INT32),
+        ("UInt32Value", Type.INT64),
+        ("BoolValue", Type.BOOLEAN),
+        ("StringValue", Type.STRING),
+        ("BytesValue", Type.BYTES),
+    )
+}
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _MAX_LONG: Final = (1 << 63) - 1
 _MAX_INDEXES: Final = 100
@@ -44,8 +60,9 @@ Read = Callable[[Any], Any]
 _Mapped = tuple[Schema, Read]
 
 
-def protobuf_reader(text: str, imports: Mapping[str, str],
-                    settings: ProtobufSettings) -> Callable[[bytes], tuple[Schema | None, Any]]:
+def protobuf_reader(
+    text: str, imports: Mapping[str, str], settings: ProtobufSettings
+) -> Callable[[bytes], tuple[Schema | None, Any]]:
     """A function that reads what follows the schema's id: message indexes and the message. Call it in a thread.
 
     Raises:
@@ -77,7 +94,9 @@ def message_indexes(data: bytes) -> tuple[list[int], int]:
     if count == 0:
         return [0], at
     if not 0 < count <= _MAX_INDEXES:
-        raise Skippable("The message has no valid Protobuf message indexes: it was not written in the registry's format.")
+        raise Skippable(
+            "The message has no valid Protobuf message indexes: it was not written in the registry's format."
+        )
     indexes = []
     for _ in range(count):
         index, at = _zigzag(data, at)
@@ -94,11 +113,14 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if byte < 0x80:
             return value >> 1 ^ -(value & 1), at
-    raise Skippable("The message ends within its Protobuf message indexes: it was cut, or not written in the registry's "
-                    "format.")
+    raise Skippable(
+        "The message ends within its Protobuf message indexes: it was cut, or not written in the registry's format."
+    )
 
 
-def _message_reader(files: ProtoFiles, indexes: list[int], settings: ProtobufSettings) -> tuple[Schema, Callable[[bytes], Any]]:
+def _message_reader(
+    files: ProtoFiles, indexes: list[int], settings: ProtobufSettings
+) -> tuple[Schema, Callable[[bytes], Any]]:
     descriptor = files.message(indexes)
     schema, convert = _Mapper(settings, files.params).root(descriptor)
     make = message_factory.GetMessageClass(descriptor)
@@ -107,8 +129,10 @@ def _message_reader(files: ProtoFiles, indexes: list[int], settings: ProtobufSet
         try:
             message = make.FromString(data)
         except DecodeError as error:
-            raise Skippable(f"The message does not match its Protobuf schema: {error}. It was cut, or written with another "
-                            "schema than its id says.") from None
+            raise Skippable(
+                f"The message does not match its Protobuf schema: {error}. It was cut, or written with another "
+                "schema than its id says."
+            ) from None
         return convert(message)
 
     return schema, read
@@ -131,7 +155,9 @@ class _Mapper:
     def _struct(self, descriptor: Descriptor, number: int = 0) -> _Mapped:
         full = descriptor.full_name
         if full in self._open:
-            raise Skippable(f"The Protobuf message {full} contains itself; such messages have no Connect counterpart here.")
+            raise Skippable(
+                f"The Protobuf message {full} contains itself; such messages have no Connect counterpart here."
+            )
         self._open.add(full)
         proto = descriptor_pb2.DescriptorProto()
         descriptor.CopyToProto(proto)
@@ -151,15 +177,21 @@ class _Mapper:
             readers.append((member.name, self._present(member, noted, read)))
         self._open.discard(full)
         name = full if self._settings.enhanced else descriptor.name
-        made = Schema(Type.STRUCT, optional=number > 0, name=name, fields=tuple(fields),
-                      parameters=((TAG, str(number)),) if number else ())
+        made = Schema(
+            Type.STRUCT,
+            optional=number > 0,
+            name=name,
+            fields=tuple(fields),
+            parameters=((TAG, str(number)),) if number else (),
+        )
         return made, lambda message: {key: read(message) for key, read in readers}
 
     def _present(self, member: FieldDescriptor, noted: Any, read: Read) -> Read:
         """From the message: the field's value, or null where it is absent and can be told so."""
         name = member.name
-        keeps = _is_repeated(member) or (noted.type != _F.TYPE_MESSAGE and member.message_type is None
-                                         and not self._is_optional(member, noted))
+        keeps = _is_repeated(member) or (
+            noted.type != _F.TYPE_MESSAGE and member.message_type is None and not self._is_optional(member, noted)
+        )
         if keeps or self._settings.nulls:
             return lambda message: read(getattr(message, name))
         return lambda message: read(getattr(message, name)) if message.HasField(name) else None
@@ -177,12 +209,18 @@ class _Mapper:
             mapped[member.name] = self._field(member, noted)
         group = oneof.name
         if self._settings.flatten:
+
             def chosen(name: str, read: Read) -> Read:
                 return lambda message: read(getattr(message, name)) if message.WhichOneof(group) == name else None
+
             return {name: (schema, chosen(name, read)) for name, (schema, read) in mapped.items()}
         union = oneof.full_name if self._settings.enhanced else oneof.name
-        schema = Schema(Type.STRUCT, optional=True, name=f"{UNION}.{union}",
-                        fields=tuple(Field(name, inner) for name, (inner, _) in mapped.items()))
+        schema = Schema(
+            Type.STRUCT,
+            optional=True,
+            name=f"{UNION}.{union}",
+            fields=tuple(Field(name, inner) for name, (inner, _) in mapped.items()),
+        )
 
         def read_union(message: Any) -> Any:
             name = message.WhichOneof(group)
@@ -197,12 +235,17 @@ class _Mapper:
         if member.message_type is not None and _is_map(member):
             return self._map(member, tag)
         kind, always, parameters, read, parts = self._kind(member)
-        optional = always or _has_optional_keyword(member, noted) if self._settings.optional else (
-            always or not self._settings.wrapper)
+        optional = (
+            always or _has_optional_keyword(member, noted)
+            if self._settings.optional
+            else (always or not self._settings.wrapper)
+        )
         if _is_repeated(member):
             inner = Schema(kind, optional=True, parameters=parameters, **parts)
-            return (Schema(Type.ARRAY, optional=True, value_schema=inner, parameters=tag),
-                    lambda values: [read(value) for value in values])
+            return (
+                Schema(Type.ARRAY, optional=True, value_schema=inner, parameters=tag),
+                lambda values: [read(value) for value in values],
+            )
         return Schema(kind, optional=optional, parameters=(*parameters, *tag), **parts), read
 
     def _kind(self, member: FieldDescriptor) -> tuple[Type, bool, tuple[tuple[str, str], ...], Read, dict[str, Any]]:
@@ -220,7 +263,9 @@ class _Mapper:
                 return (Type.INT8 if noted == "int8" else Type.INT16), False, (), _same, {}
         return kind, False, parameters, _signed if name in ("uint64", "fixed64") else _same, {}
 
-    def _message_kind(self, member: FieldDescriptor) -> tuple[Type, bool, tuple[tuple[str, str], ...], Read, dict[str, Any]]:
+    def _message_kind(
+        self, member: FieldDescriptor
+    ) -> tuple[Type, bool, tuple[tuple[str, str], ...], Read, dict[str, Any]]:
         inner = member.message_type
         full = inner.full_name
         if full == "confluent.type.Decimal":
@@ -246,8 +291,13 @@ class _Mapper:
         if self._settings.int_enums:
             return Type.INT32, True, parameters, _same, {"name": name}
         symbols = {value.number: value.name for value in reversed(enum.values)}
-        return (Type.STRING, True, parameters,
-                lambda number: symbols.get(number, f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}"), {"name": name})
+        return (
+            Type.STRING,
+            True,
+            parameters,
+            lambda number: symbols.get(number, f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}"),
+            {"name": name},
+        )
 
     def _map(self, member: FieldDescriptor, tag: tuple[tuple[str, str], ...]) -> _Mapped:
         entry = member.message_type
@@ -257,8 +307,14 @@ class _Mapper:
         (key_schema, read_key), (value_schema, read_value) = parts
         full = entry.full_name if self._settings.enhanced else entry.name
         space, dot, last = full.rpartition(".")
-        schema = Schema(Type.MAP, optional=True, name=f"{space}{dot}{_lower_underscore(last.removesuffix('Entry'))}",
-                        key_schema=key_schema, value_schema=value_schema, parameters=tag)
+        schema = Schema(
+            Type.MAP,
+            optional=True,
+            name=f"{space}{dot}{_lower_underscore(last.removesuffix('Entry'))}",
+            key_schema=key_schema,
+            value_schema=value_schema,
+            parameters=tag,
+        )
         if proto.options.map_entry:
             return schema, lambda values: {read_key(key): read_value(item) for key, item in values.items()}
         has_value = self._present(entry.fields[1], proto.field[1], read_value)
@@ -272,8 +328,12 @@ def _is_repeated(member: FieldDescriptor) -> bool:
 def _is_map(member: FieldDescriptor) -> bool:
     """Whether a repeated message is an entry of a map: by its shape, since Confluent's writer marks none."""
     entry = member.message_type
-    return (_is_repeated(member) and entry.name.endswith("Entry") and [each.name for each in entry.fields] == ["key", "value"]
-            and not any(_is_repeated(each) for each in entry.fields))
+    return (
+        _is_repeated(member)
+        and entry.name.endswith("Entry")
+        and [each.name for each in entry.fields] == ["key", "value"]
+        and not any(_is_repeated(each) for each in entry.fields)
+    )
 
 
 def _has_optional_keyword(member: FieldDescriptor, noted: Any) -> bool:
@@ -285,7 +345,9 @@ def _has_optional_keyword(member: FieldDescriptor, noted: Any) -> bool:
 
 
 def _lower_underscore(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() and place else letter.lower() for place, letter in enumerate(name))
+    return "".join(
+        f"_{letter.lower()}" if letter.isupper() and place else letter.lower() for place, letter in enumerate(name)
+    )
 
 
 def _whole(text: str | None) -> int | None:
@@ -327,5 +389,7 @@ def _timestamp(message: Any) -> int:
 
 
 _TEMPORAL: Final[dict[str, tuple[str, Type, Read]]] = {
-    "google.type.Date": (DATE, Type.INT32, _date), "google.type.TimeOfDay": (TIME, Type.INT32, _time),
-    "google.protobuf.Timestamp": (TIMESTAMP, Type.INT64, _timestamp)}
+    "google.type.Date": (DATE, Type.INT32, _date),
+    "google.type.TimeOfDay": (TIME, Type.INT32, _time),
+    "google.protobuf.Timestamp": (TIMESTAMP, Type.INT64, _timestamp),
+}

@@ -3,6 +3,7 @@
 One difference: a text that notes parameters imports ``confluent/meta.proto``, which defines them, so that ``protoc`` and other
 strict readers accept it too.
 """
+
 from __future__ import annotations
 
 import re
@@ -33,16 +34,51 @@ LOGICAL: Final = {
 }
 WRAPPERS: Final = "google/protobuf/wrappers.proto"
 #: The messages of that file in their order.
-WRAPPER_NAMES: Final = ("DoubleValue", "FloatValue", "Int64Value", "UInt64Value", "Int32Value", "UInt32Value", "BoolValue",
-                        "StringValue", "BytesValue")
-_WRAPPER_OF: Final = {"double": "DoubleValue", "float": "FloatValue", "int64": "Int64Value", "uint64": "UInt64Value",
-                      "fixed64": "UInt64Value", "int32": "Int32Value", "uint32": "UInt32Value", "fixed32": "UInt32Value",
-                      "bool": "BoolValue", "string": "StringValue", "bytes": "BytesValue"}
-_WRAPPED_INTEGERS: Final = {"Int32Value": "int32", "Int64Value": "int64", "UInt32Value": "uint32", "UInt64Value": "uint64"}
-_SCALARS: Final = {Type.INT8: "int32", Type.INT16: "int32", Type.INT32: "int32", Type.INT64: "int64", Type.FLOAT32: "float",
-                   Type.FLOAT64: "double", Type.BOOLEAN: "bool", Type.STRING: "string", Type.BYTES: "bytes"}
-_OTHER_INTEGERS: Final = {Type.INT32: ("sint32", "sfixed32"),
-                          Type.INT64: ("uint32", "fixed32", "uint64", "sint64", "fixed64", "sfixed64")}
+WRAPPER_NAMES: Final = (
+    "DoubleValue",
+    "FloatValue",
+    "Int64Value",
+    "UInt64Value",
+    "Int32Value",
+    "UInt32Value",
+    "BoolValue",
+    "StringValue",
+    "BytesValue",
+)
+_WRAPPER_OF: Final = {
+    "double": "DoubleValue",
+    "float": "FloatValue",
+    "int64": "Int64Value",
+    "uint64": "UInt64Value",
+    "fixed64": "UInt64Value",
+    "int32": "Int32Value",
+    "uint32": "UInt32Value",
+    "fixed32": "UInt32Value",
+    "bool": "BoolValue",
+    "string": "StringValue",
+    "bytes": "BytesValue",
+}
+_WRAPPED_INTEGERS: Final = {
+    "Int32Value": "int32",
+    "Int64Value": "int64",
+    "UInt32Value": "uint32",
+    "UInt64Value": "uint64",
+}
+_SCALARS: Final = {
+    Type.INT8: "int32",
+    Type.INT16: "int32",
+    Type.INT32: "int32",
+    Type.INT64: "int64",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.BOOLEAN: "bool",
+    Type.STRING: "string",
+    Type.BYTES: "bytes",
+}
+_OTHER_INTEGERS: Final = {
+    Type.INT32: ("sint32", "sfixed32"),
+    Type.INT64: ("uint32", "fixed32", "uint64", "sint64", "fixed64", "sfixed64"),
+}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _NOT_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -164,8 +200,10 @@ def proto_file(schema: Schema, settings: ProtobufSettings) -> ProtoFile:
     """
     if schema.type is not Type.STRUCT:
         if schema.type not in _SCALARS or schema.name in LOGICAL:
-            raise Skippable(f"Protobuf has no message for a single {schema.name or schema.type}: put it into a struct "
-                            "(HoistField), or use another converter for it.")
+            raise Skippable(
+                f"Protobuf has no message for a single {schema.name or schema.type}: put it into a struct "
+                "(HoistField), or use another converter for it."
+            )
         return ProtoFile("", (), None, _WRAPPER_OF[_SCALARS[schema.type]])
     builder = _Builder(settings)
     parts = [builder.legal(part) for part in builder.named(schema.name).split(".")]
@@ -201,18 +239,24 @@ class _Builder:
             return _NOT_NAME.sub("_", encoded if encoded[0] not in "0123456789_" else f"x{encoded}")
         if _NAME.match(name):
             return name
-        raise Skippable(f"Protobuf does not allow the name {name!r}: only letters, digits and underscores, no digit first. "
-                        "Rename it in a transform, or set scrub.invalid.names=true to have such names replaced.")
+        raise Skippable(
+            f"Protobuf does not allow the name {name!r}: only letters, digits and underscores, no digit first. "
+            "Rename it in a transform, or set scrub.invalid.names=true to have such names replaced."
+        )
 
     def message(self, name: str, schema: Schema, path: str, depth: int) -> ProtoMessage:
         """The message of a struct."""
         if depth > _MAX_DEPTH:
-            raise Skippable(f"Cannot write the schema of {path[:200]}: it is nested more than {_MAX_DEPTH} levels deep.")
+            raise Skippable(
+                f"Cannot write the schema of {path[:200]}: it is nested more than {_MAX_DEPTH} levels deep."
+            )
         made = ProtoMessage(name)
         contents: dict[str, Schema] = {}
         taken = {self.legal(member.name) for member in schema.fields}
         if len(taken) < len(schema.fields):
-            raise Skippable(f"Two fields of {path or name} have the same name once Protobuf's rules are applied. Rename one.")
+            raise Skippable(
+                f"Two fields of {path or name} have the same name once Protobuf's rules are applied. Rename one."
+            )
         following = 1
         used: dict[int, str] = {}
         for member in schema.fields:
@@ -223,39 +267,70 @@ class _Builder:
             else:
                 number = _number(tag, member_path(path, member.name))
             if number in used:
-                raise Skippable(f"The fields {used[number]} and {member.name} of {path or name} have the same number {number}. "
-                                f"Correct the parameter {TAG}.")
+                raise Skippable(
+                    f"The fields {used[number]} and {member.name} of {path or name} have the same number {number}. "
+                    f"Correct the parameter {TAG}."
+                )
             used[number] = member.name
-            made.fields.append(self._field(made, contents, taken, member.name, member.schema, number,
-                                           member_path(path, member.name), depth))
+            made.fields.append(
+                self._field(
+                    made, contents, taken, member.name, member.schema, number, member_path(path, member.name), depth
+                )
+            )
         return made
 
-    def _field(self, parent: ProtoMessage, contents: dict[str, Schema], taken: set[str], source: str, schema: Schema,
-               number: int, path: str, depth: int) -> ProtoField:
+    def _field(
+        self,
+        parent: ProtoMessage,
+        contents: dict[str, Schema],
+        taken: set[str],
+        source: str,
+        schema: Schema,
+        number: int,
+        path: str,
+        depth: int,
+    ) -> ProtoField:
         name = self.legal(source)
-        label = ("repeated" if schema.type in (Type.ARRAY, Type.MAP)
-                 else "optional" if self._settings.optional and schema.optional else "")
+        label = (
+            "repeated"
+            if schema.type in (Type.ARRAY, Type.MAP)
+            else "optional"
+            if self._settings.optional and schema.optional
+            else ""
+        )
         element = schema
         if schema.type is Type.ARRAY:
             if schema.value_schema is None:
                 raise Skippable(f"Protobuf needs the schema of the elements of {path}.")
             element = schema.value_schema
             if element.type in (Type.ARRAY, Type.MAP):
-                raise Skippable(f"Protobuf has no arrays of {element.type}s, and {path} is one. Put the inner one into a "
-                                "struct, or use Avro or JSON Schema.")
+                raise Skippable(
+                    f"Protobuf has no arrays of {element.type}s, and {path} is one. Put the inner one into a "
+                    "struct, or use Avro or JSON Schema."
+                )
         logical = LOGICAL.get(element.name or "")
         if logical is not None:
             self.imports[logical[1]] = None
-            params = tuple((short, text) for short, long in (("precision", "connect.decimal.precision"), ("scale", "scale"))
-                           if (text := element.parameter(long)) is not None) if element.name == DECIMAL else ()
+            params = (
+                tuple(
+                    (short, text)
+                    for short, long in (("precision", "connect.decimal.precision"), ("scale", "scale"))
+                    if (text := element.parameter(long)) is not None
+                )
+                if element.name == DECIMAL
+                else ()
+            )
             return ProtoField(source, name, number, logical[0], label, schema, element, params=params)
         if element.type is Type.STRUCT:
             if (element.name or "").startswith(UNION):
                 raise Skippable(f"{path} stands for a Protobuf oneof, which this converter reads but does not write.")
-            return self._struct_field(parent, contents, taken, ProtoField(source, name, number, "", label, schema, element),
-                                      path, depth)
+            return self._struct_field(
+                parent, contents, taken, ProtoField(source, name, number, "", label, schema, element), path, depth
+            )
         if element.type is Type.MAP:
-            return self._map_field(parent, taken, ProtoField(source, name, number, "", label, schema, element), path, depth)
+            return self._map_field(
+                parent, taken, ProtoField(source, name, number, "", label, schema, element), path, depth
+            )
         if element.parameter(ENUM) is not None and element.type in (Type.STRING, Type.INT32):
             return self._enum_field(parent, ProtoField(source, name, number, "", label, schema, element), path)
         return self._scalar_field(ProtoField(source, name, number, "", label, schema, element))
@@ -276,11 +351,19 @@ class _Builder:
             kind = f"google.protobuf.{name}"
             # A wrapper's value is a varint, whatever the field was.
             scalar = _WRAPPED_INTEGERS.get(name, scalar)
-        return ProtoField(made.source, made.name, made.number, kind, made.label, made.schema, element, scalar, wrapped,
-                          params=params)
+        return ProtoField(
+            made.source, made.name, made.number, kind, made.label, made.schema, element, scalar, wrapped, params=params
+        )
 
-    def _struct_field(self, parent: ProtoMessage, contents: dict[str, Schema], taken: set[str], made: ProtoField, path: str,
-                      depth: int) -> ProtoField:
+    def _struct_field(
+        self,
+        parent: ProtoMessage,
+        contents: dict[str, Schema],
+        taken: set[str],
+        made: ProtoField,
+        path: str,
+        depth: int,
+    ) -> ProtoField:
         element = made.element
         plain = self.legal(self.named(element.name).rpartition(".")[2])
         name = plain
@@ -294,8 +377,9 @@ class _Builder:
         if name not in contents:
             contents[name] = element
             parent.nested[name] = self.message(name, element, path, depth + 1)
-        return ProtoField(made.source, made.name, made.number, name, made.label, made.schema, element,
-                          message=parent.nested[name])
+        return ProtoField(
+            made.source, made.name, made.number, name, made.label, made.schema, element, message=parent.nested[name]
+        )
 
     def _map_field(self, parent: ProtoMessage, taken: set[str], made: ProtoField, path: str, depth: int) -> ProtoField:
         element = made.element
@@ -309,8 +393,10 @@ class _Builder:
         entry = parent.nested[name] = ProtoMessage(name)
         inner: dict[str, Schema] = {}
         both = {"key", "value"}
-        for source, schema, number, place in (("key", element.key_schema, 1, f"the keys of {path}"),
-                                              ("value", element.value_schema, 2, f"{path}[]")):
+        for source, schema, number, place in (
+            ("key", element.key_schema, 1, f"the keys of {path}"),
+            ("value", element.value_schema, 2, f"{path}[]"),
+        ):
             part = self._field(entry, inner, both, source, schema, number, place, depth + 1)
             # Entries have no optional fields: what is null in one is left out and read as 0 or empty.
             entry.fields.append(replace(part, label="") if part.label == "optional" else part)
@@ -320,14 +406,23 @@ class _Builder:
         element = made.element
         name = self.legal((element.name or element.parameter(ENUM) or "").rpartition(".")[2])
         try:
-            symbols = tuple((key.removeprefix(f"{ENUM}."), int(text)) for key, text in element.parameters
-                            if key.startswith(f"{ENUM}."))
+            symbols = tuple(
+                (key.removeprefix(f"{ENUM}."), int(text))
+                for key, text in element.parameters
+                if key.startswith(f"{ENUM}.")
+            )
         except ValueError:
-            raise Skippable(f"The enum {path} has a symbol whose number is none. Correct its parameters {ENUM}.*.") from None
+            raise Skippable(
+                f"The enum {path} has a symbol whose number is none. Correct its parameters {ENUM}.*."
+            ) from None
         if not symbols or symbols[0][1] != 0:
-            raise Skippable(f"The first symbol of the enum {path} must have the number 0. Correct its parameters {ENUM}.*.")
+            raise Skippable(
+                f"The first symbol of the enum {path} must have the number 0. Correct its parameters {ENUM}.*."
+            )
         parent.enums.setdefault(name, symbols)
-        return ProtoField(made.source, made.name, made.number, name, made.label, made.schema, element, "enum", symbols=symbols)
+        return ProtoField(
+            made.source, made.name, made.number, name, made.label, made.schema, element, "enum", symbols=symbols
+        )
 
 
 def _number(text: str, path: str) -> int:
@@ -346,8 +441,11 @@ def _map_entry(name: str) -> str:
 def proto_text(file: ProtoFile) -> str:
     """The file's text."""
     if file.message is None:
-        messages = "".join(f'message {name} {{\n  {kind} value = 1 [json_name = "value"];\n}}\n'
-                           for kind, name in _WRAPPER_OF.items() if not kind.startswith("fixed"))
+        messages = "".join(
+            f'message {name} {{\n  {kind} value = 1 [json_name = "value"];\n}}\n'
+            for kind, name in _WRAPPER_OF.items()
+            if not kind.startswith("fixed")
+        )
         ordered = sorted(messages.split("message ")[1:], key=lambda part: WRAPPER_NAMES.index(part.partition(" ")[0]))
         return _WRAPPERS_HEAD + "".join(f"message {part}" for part in ordered)
     lines = ['syntax = "proto3";', *([f"package {file.package};"] if file.package else []), ""]
@@ -372,7 +470,9 @@ option csharp_namespace = "Google.Protobuf.WellKnownTypes";
 
 
 def _has_params(message: ProtoMessage) -> bool:
-    return any(member.params for member in message.fields) or any(_has_params(inner) for inner in message.nested.values())
+    return any(member.params for member in message.fields) or any(
+        _has_params(inner) for inner in message.nested.values()
+    )
 
 
 def _message_lines(message: ProtoMessage) -> list[str]:
@@ -397,5 +497,10 @@ def _field_lines(member: ProtoField) -> list[str]:
         parts = [f'key: "{key}"', f'value: "{text}"']
         if member.element.name == DECIMAL:
             parts.reverse()
-        lines += ["    {", f"      {parts[0]},", f"      {parts[1]}", "    }" + ("," if place + 1 < len(member.params) else "")]
+        lines += [
+            "    {",
+            f"      {parts[0]},",
+            f"      {parts[1]}",
+            "    }" + ("," if place + 1 < len(member.params) else ""),
+        ]
     return [*lines, "  ]", "}];"]

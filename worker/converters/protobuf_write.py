@@ -2,6 +2,7 @@
 
 ``worker.converters.protobuf_compile`` makes the fast functions; they fall back to this one. Source: protobuf.dev, "Encoding".
 """
+
 from __future__ import annotations
 
 import struct
@@ -26,12 +27,24 @@ _MAX_DEPTH: Final = 100
 _WORD: Final = 1 << 64
 DOUBLE: Final = struct.Struct("<d").pack
 FLOAT: Final = struct.Struct("<f").pack
-_FIXED: Final = {"sfixed32": struct.Struct("<i"), "fixed32": struct.Struct("<I"), "sfixed64": struct.Struct("<q"),
-                 "fixed64": struct.Struct("<Q")}
+_FIXED: Final = {
+    "sfixed32": struct.Struct("<i"),
+    "fixed32": struct.Struct("<I"),
+    "sfixed64": struct.Struct("<q"),
+    "fixed64": struct.Struct("<Q"),
+}
 #: What each number is written as: varint, eight bytes, length and bytes, four bytes.
 VARINT, EIGHT, SIZED, FOUR = 0, 1, 2, 5
-_WIRE: Final = {"double": EIGHT, "fixed64": EIGHT, "sfixed64": EIGHT, "float": FOUR, "fixed32": FOUR, "sfixed32": FOUR,
-                "string": SIZED, "bytes": SIZED}
+_WIRE: Final = {
+    "double": EIGHT,
+    "fixed64": EIGHT,
+    "sfixed64": EIGHT,
+    "float": FOUR,
+    "fixed32": FOUR,
+    "sfixed32": FOUR,
+    "string": SIZED,
+    "bytes": SIZED,
+}
 
 
 def varint(value: int) -> bytes:
@@ -73,10 +86,20 @@ def message_bytes(message: ProtoMessage, value: Any, *, replace_null: bool, path
     if not isinstance(value, Mapping):
         raise bad_value(path, Type.STRUCT, value)
     if unknown := value.keys() - {member.source for member in message.fields}:
-        raise Skippable(f"Cannot convert {member_path(path, min(map(str, unknown)))}: the struct's schema has no such field. "
-                        "Add it to the schema or leave it out of the value.")
-    parts = {member.number: field_bytes(member, value.get(member.source), replace_null=replace_null,
-                                        path=member_path(path, member.source), depth=depth) for member in message.fields}
+        raise Skippable(
+            f"Cannot convert {member_path(path, min(map(str, unknown)))}: the struct's schema has no such field. "
+            "Add it to the schema or leave it out of the value."
+        )
+    parts = {
+        member.number: field_bytes(
+            member,
+            value.get(member.source),
+            replace_null=replace_null,
+            path=member_path(path, member.source),
+            depth=depth,
+        )
+        for member in message.fields
+    }
     return b"".join(parts[number] for number in sorted(parts))
 
 
@@ -119,8 +142,10 @@ def _array_bytes(member: ProtoField, value: Any, *, replace_null: bool, path: st
     for index, item in enumerate(value):
         place = f"{path}[{index}]"
         if item is None:
-            raise Skippable(f"Cannot convert {place}: Protobuf has no null elements in a repeated field. Remove them in a "
-                            "transform, or use Avro or JSON Schema.")
+            raise Skippable(
+                f"Cannot convert {place}: Protobuf has no null elements in a repeated field. Remove them in a "
+                "transform, or use Avro or JSON Schema."
+            )
         items.append(value_bytes(member, item, replace_null=replace_null, path=place, depth=depth))
     if member.scalar and not member.wrapped and wire_of(member.scalar) is not SIZED:
         return tag(member.number, SIZED) + sized(b"".join(items)) if items else b""
@@ -217,15 +242,19 @@ def logical_bytes(name: str, member: ProtoField, value: Any, path: str) -> bytes
         try:
             return decimal_message(value, decimal_scale(member.element))
         except ValueError as error:
-            raise Skippable(f"Cannot convert {path} to Decimal with scale {member.element.parameter('scale')}: {error}. "
-                            "Round it in a transform, or give the schema the scale of the source's column.") from None
+            raise Skippable(
+                f"Cannot convert {path} to Decimal with scale {member.element.parameter('scale')}: {error}. "
+                "Round it in a transform, or give the schema the scale of the source's column."
+            ) from None
     if not isinstance(value, int) or isinstance(value, bool):
         raise bad_value(path, name.rpartition(".")[2], value)
     try:
         return (date_message if name == DATE else time_message if name == TIME else timestamp_message)(value)
     except (ValueError, OverflowError):
-        raise Skippable(f"Cannot convert {path}: {value} is outside of what {member.type} can hold (years 1 to 9999, times "
-                        "within a day). Correct it at its source, or convert the column to a number.") from None
+        raise Skippable(
+            f"Cannot convert {path}: {value} is outside of what {member.type} can hold (years 1 to 9999, times "
+            "within a day). Correct it at its source, or convert the column to a number."
+        ) from None
 
 
 def decimal_message(value: Decimal, scale: int) -> bytes:
@@ -249,8 +278,11 @@ def time_message(millis: int) -> bytes:
     seconds, rest = divmod(millis, 1000)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
-    return b"".join(head + varint(part) for head, part in ((b"\x08", hour), (b"\x10", minute), (b"\x18", second),
-                                                           (b"\x20", rest * 1_000_000)) if part)
+    return b"".join(
+        head + varint(part)
+        for head, part in ((b"\x08", hour), (b"\x10", minute), (b"\x18", second), (b"\x20", rest * 1_000_000))
+        if part
+    )
 
 
 #: The second field of a Timestamp by its milliseconds.

@@ -3,6 +3,7 @@
 A ``Format`` knows one schema language; ``RegisteredSchemas`` does the rest. Only it talks to the registry. A converter of one
 language is a ``RegistryConverter`` that names its options and makes its ``Format``.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -130,10 +131,15 @@ class RegisteredSchemas:
                 return form.encoder(schema, head)
             ours, theirs = await asyncio.to_thread(lambda: (form.shapes(text), form.shapes(found.text)))
             if self._strict and (missing := lacking(ours, theirs)):
-                which, option = (("schema", "id.compatibility.strict") if self._use_id >= 0
-                                 else ("newest schema", "latest.compatibility.strict"))
-                raise Skippable(f"The {which} (id {found.id}) of subject {subject} lacks fields of the records: "
-                                f"{', '.join(missing)}. Register a schema with them, or set {option}=false to drop them.")
+                which, option = (
+                    ("schema", "id.compatibility.strict")
+                    if self._use_id >= 0
+                    else ("newest schema", "latest.compatibility.strict")
+                )
+                raise Skippable(
+                    f"The {which} (id {found.id}) of subject {subject} lacks fields of the records: "
+                    f"{', '.join(missing)}. Register a schema with them, or set {option}=false to drop them."
+                )
             return await asyncio.to_thread(form.encoder_of, schema, head, found.text, await self._imports(found))
         ask = self._registry.register if self._register else self._registry.find
         try:
@@ -152,8 +158,10 @@ class RegisteredSchemas:
             parts.append("This client may not read the subject's earlier schemas, so the difference is not known.")
             return " ".join(parts)
         except Skippable:
-            parts.append("The subject has no earlier schema: the registry finds this one invalid. Correct the names or types "
-                         "in a transform, or set a validity rule of the registry.")
+            parts.append(
+                "The subject has no earlier schema: the registry finds this one invalid. Correct the names or types "
+                "in a transform, or set a validity rule of the registry."
+            )
             return " ".join(parts)
         try:
             reasons = await self._registry.reasons(subject, text, self._form.type)
@@ -163,8 +171,10 @@ class RegisteredSchemas:
             parts.append("The registry's reasons: " + "; ".join(reasons[:5]) + ".")
         newest = f"the newest schema (id {latest.id}{f', version {latest.version}' if latest.version else ''})"
         if latest.type != self._form.type:
-            parts.append(f"{newest[0].upper()}{newest[1:]} is {latest.type}, this one is {self._form.type}: give them "
-                         "different subjects, or use the converter that wrote the topic.")
+            parts.append(
+                f"{newest[0].upper()}{newest[1:]} is {latest.type}, this one is {self._form.type}: give them "
+                "different subjects, or use the converter that wrote the topic."
+            )
             return " ".join(parts)
         try:
             shapes = self._form.shapes
@@ -172,8 +182,10 @@ class RegisteredSchemas:
         except Skippable:
             found = []
         parts.append(f"Compared with {newest}: {'; '.join(found) if found else 'no field differs'}.")
-        parts.append("Undo the change at the source or in a transform, give new fields a default (make them optional), or "
-                     "change the subject's compatibility level.")
+        parts.append(
+            "Undo the change at the source or in a transform, give new fields a default (make them optional), or "
+            "change the subject's compatibility level."
+        )
         return " ".join(parts)
 
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
@@ -184,7 +196,9 @@ class RegisteredSchemas:
         """
         made = self._encoders.get(topic, schema)
         if made is None:
-            raise Fatal(f"{self._form.label} was not prepared for topic {topic}: await prepare(topic, schema) before encoder.")
+            raise Fatal(
+                f"{self._form.label} was not prepared for topic {topic}: await prepare(topic, schema) before encoder."
+            )
         return made
 
     async def prepare_data(self, data: bytes | None) -> None:
@@ -212,8 +226,10 @@ class RegisteredSchemas:
             return None, None
         read = self._readers.get(id_of(data))
         if read is None:
-            raise Fatal(f"{self._form.label} was not prepared for a message of topic {topic}: await prepare_data before "
-                        "to_connect.")
+            raise Fatal(
+                f"{self._form.label} was not prepared for a message of topic {topic}: await prepare_data before "
+                "to_connect."
+            )
         return read(data[HEAD_SIZE:])
 
     async def close(self) -> None:
@@ -229,15 +245,19 @@ class RegisteredSchemas:
         if self._strategy == "TopicNameStrategy":
             return f"{topic}-{self._part}"
         if schema is None or schema.type is not Type.STRUCT:
-            raise Skippable(f"{self._strategy} needs records: the {self._part} of topic {topic} is "
-                            f"{'schemaless' if schema is None else schema.type}. Use TopicNameStrategy.")
+            raise Skippable(
+                f"{self._strategy} needs records: the {self._part} of topic {topic} is "
+                f"{'schemaless' if schema is None else schema.type}. Use TopicNameStrategy."
+            )
         name = self._form.record_name(schema)
         return name if self._strategy == "RecordNameStrategy" else f"{topic}-{name}"
 
     def _check_type(self, found: Registered) -> None:
         if found.type != self._form.type:
-            raise Skippable(f"The schema with id {found.id} is {found.type}, not {self._form.type}. Use the converter that "
-                            "wrote the topic.")
+            raise Skippable(
+                f"The schema with id {found.id} is {found.type}, not {self._form.type}. Use the converter that "
+                "wrote the topic."
+            )
 
     async def _imports(self, found: Registered) -> dict[str, str]:
         """The texts of all that a schema refers to, by the names it imports them under."""
@@ -312,11 +332,14 @@ class RegistryConverter(Converter):
 
 def _only_null(label: str) -> Encode:
     """An encoder for records without a schema: null is a tombstone, anything else can't be described."""
+
     def encode_null(value: Any) -> bytes | None:
         if value is None:
             return None
-        raise Skippable(f"{label} needs a schema for each value, and the record has none. Use a connector or transform that "
-                        "gives one, or JsonConverter with schemas.enable=false.")
+        raise Skippable(
+            f"{label} needs a schema for each value, and the record has none. Use a connector or transform that "
+            "gives one, or JsonConverter with schemas.enable=false."
+        )
 
     return encode_null
 
@@ -333,6 +356,8 @@ def id_of(data: bytes) -> int:
         Skippable: it does not begin with the magic byte and an id.
     """
     if len(data) < HEAD_SIZE or data[0] != 0:
-        raise Skippable("Unknown magic byte: the message was not written in the schema registry's wire format. Set the "
-                        "converter to the one that wrote the topic.")
+        raise Skippable(
+            "Unknown magic byte: the message was not written in the schema registry's wire format. Set the "
+            "converter to the one that wrote the topic."
+        )
     return int.from_bytes(data[1:HEAD_SIZE], "big")

@@ -3,6 +3,7 @@
 Answers are kept for the life of the client, since a registry never changes what an id means: a schema is registered once and
 read once. Source of the calls and error codes: the public API reference of Confluent's Schema Registry.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -43,8 +44,10 @@ class SchemaRefused(Skippable):
     """
 
     def __init__(self, what: str, status: int, reason: str, url: str) -> None:
-        super().__init__(f"The schema registry refuses the schema of {what}: {reason} (HTTP {status} from {url}). Make the "
-                         "schema compatible with the subject's earlier versions, or change the subject's compatibility level.")
+        super().__init__(
+            f"The schema registry refuses the schema of {what}: {reason} (HTTP {status} from {url}). Make the "
+            "schema compatible with the subject's earlier versions, or change the subject's compatibility level."
+        )
         self.status = status
         self.reason = reason
         self.url = url
@@ -106,7 +109,9 @@ def split_user_info(url: str) -> tuple[str, tuple[str, str] | None]:
     except ValueError:  # a port that is no number below 65536, brackets that don't match
         usable = False
     if not usable:
-        raise ConfigInvalid("Invalid value for configuration schema.registry.url: each address must look like http://host:8081")
+        raise ConfigInvalid(
+            "Invalid value for configuration schema.registry.url: each address must look like http://host:8081"
+        )
     plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
     if parts.username is None:
         return plain, None
@@ -134,12 +139,16 @@ class SchemaRegistryClient:
             SchemaRefused: the registry refuses the schema (incompatible, invalid).
         """
         path = f"/subjects/{quote(subject, safe='')}/versions{'?normalize=true' if normalize else ''}"
-        return await self._once(("register", subject, schema_type, text), lambda: self._id(path, subject, text, schema_type))
+        return await self._once(
+            ("register", subject, schema_type, text), lambda: self._id(path, subject, text, schema_type)
+        )
 
     async def find(self, subject: str, text: str, schema_type: str = AVRO, *, normalize: bool = False) -> int:
         """The id of a schema that must be registered under ``subject`` already."""
         path = f"/subjects/{quote(subject, safe='')}{'?normalize=true' if normalize else ''}"
-        return await self._once(("find", subject, schema_type, text), lambda: self._id(path, subject, text, schema_type))
+        return await self._once(
+            ("find", subject, schema_type, text), lambda: self._id(path, subject, text, schema_type)
+        )
 
     async def latest(self, subject: str) -> Registered:
         """The newest schema under ``subject``."""
@@ -153,21 +162,27 @@ class SchemaRegistryClient:
         """One version of a subject: how schemas refer to each other."""
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
 
-        return await self._once(("version", subject, version),
-                                lambda: self._call(_registered, "GET", path, f"{subject} version {version}"))
+        return await self._once(
+            ("version", subject, version), lambda: self._call(_registered, "GET", path, f"{subject} version {version}")
+        )
 
     async def schema(self, schema_id: int) -> Registered:
         """The schema with this id."""
+
         def read(answer: Any) -> Registered:
             return _registered({**answer, "id": schema_id})
-        return await self._once(("schema", schema_id),
-                                lambda: self._call(read, "GET", f"/schemas/ids/{schema_id}", f"id {schema_id}"))
+
+        return await self._once(
+            ("schema", schema_id), lambda: self._call(read, "GET", f"/schemas/ids/{schema_id}", f"id {schema_id}")
+        )
 
     async def text(self, schema_id: int) -> str:
         """The text of the Avro schema with this id."""
         found = await self.schema(schema_id)
         if found.type != AVRO:
-            raise Skippable(f"The schema with id {schema_id} is {found.type}, not AVRO. Use the converter that wrote it.")
+            raise Skippable(
+                f"The schema with id {schema_id} is {found.type}, not AVRO. Use the converter that wrote it."
+            )
         return found.text
 
     async def reasons(self, subject: str, text: str, schema_type: str) -> list[str]:
@@ -205,8 +220,9 @@ class SchemaRegistryClient:
     async def _id(self, path: str, subject: str, text: str, schema_type: str) -> int:
         return await self._call(_id_in, "POST", path, subject, _body(text, schema_type))
 
-    async def _call(self, read: Callable[[Any], _T], method: str, path: str, what: str,
-                    body: dict[str, str] | None = None) -> _T:
+    async def _call(
+        self, read: Callable[[Any], _T], method: str, path: str, what: str, body: dict[str, str] | None = None
+    ) -> _T:
         """What ``read`` makes of the answer; an address whose answer it can't read counts as one that does not answer."""
         pause = self.settings.backoff_s
         failure = ""
@@ -237,17 +253,23 @@ class SchemaRegistryClient:
                     continue
                 self._first = number
                 return made
-        raise Retriable(f"The schema registry does not answer for {what} after {self.settings.attempts} attempts: {failure}. "
-                        "Check schema.registry.url and the registry.")
+        raise Retriable(
+            f"The schema registry does not answer for {what} after {self.settings.attempts} attempts: {failure}. "
+            "Check schema.registry.url and the registry."
+        )
 
     async def _request(self, method: str, url: str, body: dict[str, str] | None) -> tuple[int, Any]:
         settings = self.settings
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=settings.timeout_s))
-        headers = {"Accept": f"{_CONTENT}, application/json", "Content-Type": _CONTENT,
-                   **await settings.credentials.headers(self._session, settings.tls, settings.proxy)}
-        async with self._session.request(method, url, json=body, ssl=settings.tls or True, headers=headers,
-                                         proxy=settings.proxy) as response:
+        headers = {
+            "Accept": f"{_CONTENT}, application/json",
+            "Content-Type": _CONTENT,
+            **await settings.credentials.headers(self._session, settings.tls, settings.proxy),
+        }
+        async with self._session.request(
+            method, url, json=body, ssl=settings.tls or True, headers=headers, proxy=settings.proxy
+        ) as response:
             try:
                 return response.status, await response.json(content_type=None)
             except ValueError:
@@ -259,10 +281,16 @@ def _body(text: str, schema_type: str) -> dict[str, str]:
 
 
 def _registered(answer: Any) -> Registered:
-    references = tuple((str(each["name"]), str(each["subject"]), int(each["version"]))
-                       for each in answer.get("references") or ())
-    return Registered(int(answer["id"]), str(answer["schema"]), str(answer.get("schemaType") or AVRO), references,
-                      int(answer.get("version") or 0))
+    references = tuple(
+        (str(each["name"]), str(each["subject"]), int(each["version"])) for each in answer.get("references") or ()
+    )
+    return Registered(
+        int(answer["id"]),
+        str(answer["schema"]),
+        str(answer.get("schemaType") or AVRO),
+        references,
+        int(answer.get("version") or 0),
+    )
 
 
 def _id_in(answer: Any) -> int:
@@ -281,13 +309,19 @@ def _message(answer: Any) -> str:
 def _refusal(status: int, answer: Any, what: str, url: str) -> Exception:
     text = f"{_message(answer)} (HTTP {status} from {url})"
     if status in _REFUSED:
-        return Fatal(f"Wrong configuration: the schema registry refuses this client for {what}: {text}. Check the converter's "
-                     "basic.auth.* or bearer.auth.* options, schema.registry.ssl.keystore.location, and what the registry "
-                     "allows this client.")
+        return Fatal(
+            f"Wrong configuration: the schema registry refuses this client for {what}: {text}. Check the converter's "
+            "basic.auth.* or bearer.auth.* options, schema.registry.ssl.keystore.location, and what the registry "
+            "allows this client."
+        )
     if status == _NOT_FOUND:
-        return Skippable(f"The schema registry does not know {what} or this schema of it: {text}. Register the schema first, "
-                         "or set auto.register.schemas=true.")
+        return Skippable(
+            f"The schema registry does not know {what} or this schema of it: {text}. Register the schema first, "
+            "or set auto.register.schemas=true."
+        )
     if status in _BAD_SCHEMA:
         return SchemaRefused(what, status, _message(answer), url)
-    return Skippable(f"The schema registry refuses the request for {what}: {text}. Check schema.registry.url, which must lead "
-                     "to the registry's Confluent API, and the schema.")
+    return Skippable(
+        f"The schema registry refuses the request for {what}: {text}. Check schema.registry.url, which must lead "
+        "to the registry's Confluent API, and the schema."
+    )

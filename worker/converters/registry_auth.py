@@ -2,6 +2,7 @@
 
 OAuth: RFC 6749 section 4.4 (client credentials). A token is fetched when it is first needed and again before it expires.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -73,7 +74,9 @@ class Credentials:
     _until: float = 0.0
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
-    async def headers(self, session: aiohttp.ClientSession, tls: ssl.SSLContext | None, proxy: str | None) -> dict[str, str]:
+    async def headers(
+        self, session: aiohttp.ClientSession, tls: ssl.SSLContext | None, proxy: str | None
+    ) -> dict[str, str]:
         """The headers for the next request; fetches a token where there is none that lasts.
 
         Raises:
@@ -94,11 +97,15 @@ class Credentials:
         return self.oauth is not None
 
 
-async def _fetch_token(settings: OAuthSettings, session: aiohttp.ClientSession, tls: ssl.SSLContext | None,
-                       proxy: str | None) -> tuple[str, float]:
+async def _fetch_token(
+    settings: OAuthSettings, session: aiohttp.ClientSession, tls: ssl.SSLContext | None, proxy: str | None
+) -> tuple[str, float]:
     form = {"grant_type": "client_credentials", **({"scope": settings.scope} if settings.scope else {})}
-    headers = {"Authorization": basic_header(settings.client_id, settings.client_secret), "Accept": "application/json",
-               "Content-Type": "application/x-www-form-urlencoded"}
+    headers = {
+        "Authorization": basic_header(settings.client_id, settings.client_secret),
+        "Accept": "application/json",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
     try:
         async with session.post(settings.url, data=form, headers=headers, ssl=tls or True, proxy=proxy) as response:
             status = response.status
@@ -107,15 +114,19 @@ async def _fetch_token(settings: OAuthSettings, session: aiohttp.ClientSession, 
             except ValueError:
                 answer = None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Retriable(f"The token endpoint {settings.url} does not answer: {str(error) or type(error).__name__}. Check "
-                        "bearer.auth.issuer.endpoint.url and the endpoint.") from None
+        raise Retriable(
+            f"The token endpoint {settings.url} does not answer: {str(error) or type(error).__name__}. Check "
+            "bearer.auth.issuer.endpoint.url and the endpoint."
+        ) from None
     if status >= 500 or status in (408, 429):
         raise Retriable(f"The token endpoint {settings.url} answers HTTP {status}; it is asked again.")
     token = answer.get("access_token") if isinstance(answer, dict) else None
     if status >= 300 or not isinstance(token, str) or not token:
         reason = answer.get("error", "") if isinstance(answer, dict) else ""
-        raise Fatal(f"The token endpoint {settings.url} gives no token (HTTP {status} {reason}). Check bearer.auth.client.id, "
-                    "bearer.auth.client.secret and bearer.auth.scope.")
+        raise Fatal(
+            f"The token endpoint {settings.url} gives no token (HTTP {status} {reason}). Check bearer.auth.client.id, "
+            "bearer.auth.client.secret and bearer.auth.scope."
+        )
     try:
         return token, max(1.0, float(answer.get("expires_in") or _LIFETIME_S))
     except (TypeError, ValueError):
@@ -130,7 +141,9 @@ def sasl_user(jaas: str) -> tuple[str, str]:
     """
     options = jaas_options(jaas)
     if "username" not in options or "password" not in options:
-        raise ConfigInvalid("basic.auth.credentials.source=SASL_INHERIT needs sasl.jaas.config with username and password")
+        raise ConfigInvalid(
+            "basic.auth.credentials.source=SASL_INHERIT needs sasl.jaas.config with username and password"
+        )
     return options["username"], options["password"]
 
 
@@ -138,6 +151,8 @@ def sasl_client(jaas: str) -> tuple[str, str, str]:
     """Client id, secret and scope out of ``sasl.jaas.config``; raises ``ConfigInvalid`` as ``sasl_user`` does."""
     options = jaas_options(jaas)
     if "clientId" not in options or "clientSecret" not in options:
-        raise ConfigInvalid("bearer.auth.credentials.source=SASL_OAUTHBEARER_INHERIT needs sasl.jaas.config with clientId and "
-                            "clientSecret")
+        raise ConfigInvalid(
+            "bearer.auth.credentials.source=SASL_OAUTHBEARER_INHERIT needs sasl.jaas.config with clientId and "
+            "clientSecret"
+        )
     return options["clientId"], options["clientSecret"], options.get("scope", "")

@@ -1,4 +1,5 @@
 """The options that all converters with a schema registry share, and what they mean for the client."""
+
 from __future__ import annotations
 
 import difflib
@@ -26,15 +27,37 @@ _REGISTRY: Final = "Schema registry"
 _SECURITY: Final = "Schema registry security"
 _HEADER_PREFIX: Final = "request.header."
 #: Options of Confluent's converters that can't change anything here: accepted, and the log says so.
-NO_EFFECT: Final = frozenset({
-    "max.schemas.per.subject", "propagate.schema.tags", "latest.cache.size", "latest.cache.ttl.sec", "schema.reflection",
-    "schema.registry.ssl.protocol", "schema.registry.ssl.provider", "schema.registry.ssl.truststore.type",
-    "schema.registry.ssl.keystore.type", "schema.registry.http.connect.timeout.ms", "missing.id.query.range",
-    "missing.id.cache.ttl.sec", "missing.version.cache.ttl.sec", "missing.schema.cache.ttl.sec", "missing.cache.size",
-    "bearer.auth.sub.claim.name", "bearer.auth.scope.claim.name", "schemas.enable", "plugin.version", "schema.format",
-    "specific.avro.reader", "avro.reflection.allow.null", "avro.use.logical.type.converters", "avro.remove.java.properties",
-    "allow.optional.map.keys", "rule.service.loader.enable", "enhanced.schema.support",
-})
+NO_EFFECT: Final = frozenset(
+    {
+        "max.schemas.per.subject",
+        "propagate.schema.tags",
+        "latest.cache.size",
+        "latest.cache.ttl.sec",
+        "schema.reflection",
+        "schema.registry.ssl.protocol",
+        "schema.registry.ssl.provider",
+        "schema.registry.ssl.truststore.type",
+        "schema.registry.ssl.keystore.type",
+        "schema.registry.http.connect.timeout.ms",
+        "missing.id.query.range",
+        "missing.id.cache.ttl.sec",
+        "missing.version.cache.ttl.sec",
+        "missing.schema.cache.ttl.sec",
+        "missing.cache.size",
+        "bearer.auth.sub.claim.name",
+        "bearer.auth.scope.claim.name",
+        "schemas.enable",
+        "plugin.version",
+        "schema.format",
+        "specific.avro.reader",
+        "avro.reflection.allow.null",
+        "avro.use.logical.type.converters",
+        "avro.remove.java.properties",
+        "allow.optional.map.keys",
+        "rule.service.loader.enable",
+        "enhanced.schema.support",
+    }
+)
 _log = logging.getLogger("worker.converters")
 
 
@@ -70,101 +93,237 @@ def _address(name: str, value: Any) -> str | None:
 
 def _strategy(name: str, what: str) -> ConfigKey:
     return ConfigKey(
-        name=name, type=ConfigType.CLASS, default=STRATEGY_PACKAGE + STRATEGIES[0], importance=Importance.MEDIUM,
-        group=_REGISTRY, validator=one_of(*STRATEGIES, *(STRATEGY_PACKAGE + each for each in STRATEGIES)),
+        name=name,
+        type=ConfigType.CLASS,
+        default=STRATEGY_PACKAGE + STRATEGIES[0],
+        importance=Importance.MEDIUM,
+        group=_REGISTRY,
+        validator=one_of(*STRATEGIES, *(STRATEGY_PACKAGE + each for each in STRATEGIES)),
         doc=f"Under which subject the schemas of {what} are registered: TopicNameStrategy (TOPIC-key or TOPIC-value), "
-            "RecordNameStrategy (the record's full name) or TopicRecordNameStrategy (both).")
+        "RecordNameStrategy (the record's full name) or TopicRecordNameStrategy (both).",
+    )
 
 
-def _text(name: str, doc: str, *, example: str = "", aliases: tuple[str, ...] = (),
-          validator: Validator | None = None) -> ConfigKey:
-    return ConfigKey(name=name, type=ConfigType.STRING, default=None, group=_SECURITY, doc=doc, example=example,
-                     aliases=aliases, validator=validator)
+def _text(
+    name: str, doc: str, *, example: str = "", aliases: tuple[str, ...] = (), validator: Validator | None = None
+) -> ConfigKey:
+    return ConfigKey(
+        name=name,
+        type=ConfigType.STRING,
+        default=None,
+        group=_SECURITY,
+        doc=doc,
+        example=example,
+        aliases=aliases,
+        validator=validator,
+    )
 
 
 def _secret_key(name: str, doc: str, *, aliases: tuple[str, ...] = (), example: str = "") -> ConfigKey:
-    return ConfigKey(name=name, type=ConfigType.PASSWORD, default=None, group=_SECURITY, doc=doc, aliases=aliases,
-                     example=example)
+    return ConfigKey(
+        name=name, type=ConfigType.PASSWORD, default=None, group=_SECURITY, doc=doc, aliases=aliases, example=example
+    )
 
 
 REGISTRY_OPTIONS: Final = (
     TYPE_OPTION,
-    ConfigKey(name="schema.registry.url", type=ConfigType.LIST, importance=Importance.HIGH, group=_REGISTRY,
-              validator=_addresses,
-              doc="Addresses of the schema registry; the next is tried when one does not answer.",
-              example="http://registry-1:8081,http://registry-2:8081"),
-    ConfigKey(name="auto.register.schemas", type=ConfigType.BOOLEAN, default=True, group=_REGISTRY,
-              doc="Register a schema that the subject does not have. With false it must be there already."),
-    ConfigKey(name="use.schema.id", type=ConfigType.INT, default=-1, group=_REGISTRY,
-              doc="With auto.register.schemas=false: write with the schema of this id instead of the record's own; -1: off."),
-    ConfigKey(name="id.compatibility.strict", type=ConfigType.BOOLEAN, default=True, group=_REGISTRY,
-              doc="With use.schema.id: refuse records with fields that that schema lacks, instead of dropping these fields."),
-    ConfigKey(name="use.latest.version", type=ConfigType.BOOLEAN, default=False, group=_REGISTRY,
-              doc="With auto.register.schemas=false: write with the subject's newest schema instead of the record's own."),
-    ConfigKey(name="latest.compatibility.strict", type=ConfigType.BOOLEAN, default=True, group=_REGISTRY,
-              doc="With use.latest.version=true: refuse records with fields that the newest schema lacks, instead of dropping "
-                  "these fields."),
-    ConfigKey(name="normalize.schemas", type=ConfigType.BOOLEAN, default=False, group=_REGISTRY,
-              doc="Ask the registry to compare schemas in their normal form."),
+    ConfigKey(
+        name="schema.registry.url",
+        type=ConfigType.LIST,
+        importance=Importance.HIGH,
+        group=_REGISTRY,
+        validator=_addresses,
+        doc="Addresses of the schema registry; the next is tried when one does not answer.",
+        example="http://registry-1:8081,http://registry-2:8081",
+    ),
+    ConfigKey(
+        name="auto.register.schemas",
+        type=ConfigType.BOOLEAN,
+        default=True,
+        group=_REGISTRY,
+        doc="Register a schema that the subject does not have. With false it must be there already.",
+    ),
+    ConfigKey(
+        name="use.schema.id",
+        type=ConfigType.INT,
+        default=-1,
+        group=_REGISTRY,
+        doc="With auto.register.schemas=false: write with the schema of this id instead of the record's own; -1: off.",
+    ),
+    ConfigKey(
+        name="id.compatibility.strict",
+        type=ConfigType.BOOLEAN,
+        default=True,
+        group=_REGISTRY,
+        doc="With use.schema.id: refuse records with fields that that schema lacks, instead of dropping these fields.",
+    ),
+    ConfigKey(
+        name="use.latest.version",
+        type=ConfigType.BOOLEAN,
+        default=False,
+        group=_REGISTRY,
+        doc="With auto.register.schemas=false: write with the subject's newest schema instead of the record's own.",
+    ),
+    ConfigKey(
+        name="latest.compatibility.strict",
+        type=ConfigType.BOOLEAN,
+        default=True,
+        group=_REGISTRY,
+        doc="With use.latest.version=true: refuse records with fields that the newest schema lacks, instead of dropping "
+        "these fields.",
+    ),
+    ConfigKey(
+        name="normalize.schemas",
+        type=ConfigType.BOOLEAN,
+        default=False,
+        group=_REGISTRY,
+        doc="Ask the registry to compare schemas in their normal form.",
+    ),
     _strategy("key.subject.name.strategy", "keys"),
     _strategy("value.subject.name.strategy", "values"),
-    ConfigKey(name="basic.auth.credentials.source", type=ConfigType.STRING, default="URL", group=_SECURITY,
-              aliases=("schema.registry.basic.auth.credentials.source",),
-              validator=one_of("URL", "USER_INFO", "SASL_INHERIT"),
-              doc="Where the name and password for the registry are: in schema.registry.url, in basic.auth.user.info, or in "
-                  "sasl.jaas.config."),
-    _secret_key("basic.auth.user.info", "Name and password for the registry, with basic.auth.credentials.source=USER_INFO.",
-                aliases=("schema.registry.basic.auth.user.info",), example="name:password"),
-    _secret_key("sasl.jaas.config", "The line with username and password, or clientId and clientSecret, that the credential "
-                "sources SASL_INHERIT and SASL_OAUTHBEARER_INHERIT take them from."),
-    ConfigKey(name="bearer.auth.credentials.source", type=ConfigType.STRING, default="STATIC_TOKEN", group=_SECURITY,
-              validator=one_of("STATIC_TOKEN", "OAUTHBEARER", "SASL_OAUTHBEARER_INHERIT"),
-              doc="Where the bearer token for the registry is: in bearer.auth.token, or fetched from "
-                  "bearer.auth.issuer.endpoint.url for a client whose id and secret are in bearer.auth.client.* or in "
-                  "sasl.jaas.config."),
-    _secret_key("bearer.auth.token", "A bearer token for the registry.", aliases=("schema.registry.bearer.auth.token",)),
-    _text("bearer.auth.issuer.endpoint.url", "The OAuth token endpoint.", example="https://login.example.com/oauth2/token",
-          aliases=("sasl.oauthbearer.token.endpoint.url",), validator=_address),
+    ConfigKey(
+        name="basic.auth.credentials.source",
+        type=ConfigType.STRING,
+        default="URL",
+        group=_SECURITY,
+        aliases=("schema.registry.basic.auth.credentials.source",),
+        validator=one_of("URL", "USER_INFO", "SASL_INHERIT"),
+        doc="Where the name and password for the registry are: in schema.registry.url, in basic.auth.user.info, or in "
+        "sasl.jaas.config.",
+    ),
+    _secret_key(
+        "basic.auth.user.info",
+        "Name and password for the registry, with basic.auth.credentials.source=USER_INFO.",
+        aliases=("schema.registry.basic.auth.user.info",),
+        example="name:password",
+    ),
+    _secret_key(
+        "sasl.jaas.config",
+        "The line with username and password, or clientId and clientSecret, that the credential "
+        "sources SASL_INHERIT and SASL_OAUTHBEARER_INHERIT take them from.",
+    ),
+    ConfigKey(
+        name="bearer.auth.credentials.source",
+        type=ConfigType.STRING,
+        default="STATIC_TOKEN",
+        group=_SECURITY,
+        validator=one_of("STATIC_TOKEN", "OAUTHBEARER", "SASL_OAUTHBEARER_INHERIT"),
+        doc="Where the bearer token for the registry is: in bearer.auth.token, or fetched from "
+        "bearer.auth.issuer.endpoint.url for a client whose id and secret are in bearer.auth.client.* or in "
+        "sasl.jaas.config.",
+    ),
+    _secret_key(
+        "bearer.auth.token", "A bearer token for the registry.", aliases=("schema.registry.bearer.auth.token",)
+    ),
+    _text(
+        "bearer.auth.issuer.endpoint.url",
+        "The OAuth token endpoint.",
+        example="https://login.example.com/oauth2/token",
+        aliases=("sasl.oauthbearer.token.endpoint.url",),
+        validator=_address,
+    ),
     _text("bearer.auth.client.id", "The client's id at the token endpoint."),
     _secret_key("bearer.auth.client.secret", "The client's secret at the token endpoint."),
     _text("bearer.auth.scope", "The scope to ask a token for."),
     _text("bearer.auth.logical.cluster", "Sent to the registry as header target-sr-cluster."),
     _text("bearer.auth.identity.pool.id", "Sent to the registry as header Confluent-Identity-Pool-Id."),
-    ConfigKey(name="bearer.auth.cache.expiry.buffer.seconds", type=ConfigType.INT, default=300, validator=at_least(0), unit="s",
-              group=_SECURITY, importance=Importance.LOW,
-              doc="How long before its expiry a token is replaced; at most half of its life."),
-    _text("schema.registry.ssl.truststore.location",
-          "A PEM or PKCS12 file with the certificates to trust for https addresses; the system's if not set."),
+    ConfigKey(
+        name="bearer.auth.cache.expiry.buffer.seconds",
+        type=ConfigType.INT,
+        default=300,
+        validator=at_least(0),
+        unit="s",
+        group=_SECURITY,
+        importance=Importance.LOW,
+        doc="How long before its expiry a token is replaced; at most half of its life.",
+    ),
+    _text(
+        "schema.registry.ssl.truststore.location",
+        "A PEM or PKCS12 file with the certificates to trust for https addresses; the system's if not set.",
+    ),
     _secret_key("schema.registry.ssl.truststore.password", "The password of a PKCS12 trust store."),
-    _text("schema.registry.ssl.keystore.location", "A PEM or PKCS12 file with this client's certificate and private key."),
+    _text(
+        "schema.registry.ssl.keystore.location", "A PEM or PKCS12 file with this client's certificate and private key."
+    ),
     _secret_key("schema.registry.ssl.keystore.password", "The password of a PKCS12 key store."),
     _secret_key("schema.registry.ssl.key.password", "The password of the private key in a PEM file."),
-    ConfigKey(name="schema.registry.ssl.endpoint.identification.algorithm", type=ConfigType.STRING, default="https",
-              group=_SECURITY, importance=Importance.LOW, validator=one_of("https", "", ignore_case=True),
-              doc="https: the registry's certificate must be for its host name; empty: any name will do."),
-    ConfigKey(name="proxy.host", type=ConfigType.STRING, default=None, group=_REGISTRY,
-              doc="Host of an HTTP proxy to reach the registry through."),
+    ConfigKey(
+        name="schema.registry.ssl.endpoint.identification.algorithm",
+        type=ConfigType.STRING,
+        default="https",
+        group=_SECURITY,
+        importance=Importance.LOW,
+        validator=one_of("https", "", ignore_case=True),
+        doc="https: the registry's certificate must be for its host name; empty: any name will do.",
+    ),
+    ConfigKey(
+        name="proxy.host",
+        type=ConfigType.STRING,
+        default=None,
+        group=_REGISTRY,
+        doc="Host of an HTTP proxy to reach the registry through.",
+    ),
     ConfigKey(name="proxy.port", type=ConfigType.INT, default=-1, group=_REGISTRY, doc="Port of the HTTP proxy."),
-    ConfigKey(name="schema.registry.http.read.timeout.ms", type=ConfigType.INT, default=30_000, validator=at_least(1),
-              unit="ms", group=_REGISTRY, importance=Importance.LOW, doc="How long one request to the registry may take."),
-    ConfigKey(name="max.retries", type=ConfigType.INT, default=3, validator=at_least(0), group=_REGISTRY,
-              importance=Importance.LOW,
-              doc="How often all addresses are tried again before the task's own retries take over."),
-    ConfigKey(name="retries.wait.ms", type=ConfigType.INT, default=100, validator=at_least(0), unit="ms", group=_REGISTRY,
-              importance=Importance.LOW, doc="The pause before the first retry; doubled for each later one."),
-    ConfigKey(name="retries.max.wait.ms", type=ConfigType.INT, default=5_000, validator=at_least(0), unit="ms", group=_REGISTRY,
-              importance=Importance.LOW, doc="The longest pause between retries."),
+    ConfigKey(
+        name="schema.registry.http.read.timeout.ms",
+        type=ConfigType.INT,
+        default=30_000,
+        validator=at_least(1),
+        unit="ms",
+        group=_REGISTRY,
+        importance=Importance.LOW,
+        doc="How long one request to the registry may take.",
+    ),
+    ConfigKey(
+        name="max.retries",
+        type=ConfigType.INT,
+        default=3,
+        validator=at_least(0),
+        group=_REGISTRY,
+        importance=Importance.LOW,
+        doc="How often all addresses are tried again before the task's own retries take over.",
+    ),
+    ConfigKey(
+        name="retries.wait.ms",
+        type=ConfigType.INT,
+        default=100,
+        validator=at_least(0),
+        unit="ms",
+        group=_REGISTRY,
+        importance=Importance.LOW,
+        doc="The pause before the first retry; doubled for each later one.",
+    ),
+    ConfigKey(
+        name="retries.max.wait.ms",
+        type=ConfigType.INT,
+        default=5_000,
+        validator=at_least(0),
+        unit="ms",
+        group=_REGISTRY,
+        importance=Importance.LOW,
+        doc="The longest pause between retries.",
+    ),
 )
 
 
 def cache_option(group: str) -> ConfigKey:
     """The size of the cache of compiled schemas."""
-    return ConfigKey(name="schemas.cache.config", type=ConfigType.INT, default=1000, validator=at_least(1), unit="schemas",
-                     group=group, importance=Importance.LOW, aliases=("schemas.cache.size",),
-                     doc="How many schemas the converter keeps compiled.")
+    return ConfigKey(
+        name="schemas.cache.config",
+        type=ConfigType.INT,
+        default=1000,
+        validator=at_least(1),
+        unit="schemas",
+        group=group,
+        importance=Importance.LOW,
+        aliases=("schemas.cache.size",),
+        doc="How many schemas the converter keeps compiled.",
+    )
 
 
-def parse_options(definition: ConfigDef, config: Mapping[str, str], *, no_effect: frozenset[str] = frozenset()) -> Config:
+def parse_options(
+    definition: ConfigDef, config: Mapping[str, str], *, no_effect: frozenset[str] = frozenset()
+) -> Config:
     """The parsed options of a converter with a registry. Options without effect are named in the log.
 
     Raises:
@@ -180,8 +339,9 @@ def parse_options(definition: ConfigDef, config: Mapping[str, str], *, no_effect
     return parsed
 
 
-def option_problems(definition: ConfigDef, config: Mapping[str, str], *,
-                    no_effect: frozenset[str] = frozenset()) -> list[ConfigProblem]:
+def option_problems(
+    definition: ConfigDef, config: Mapping[str, str], *, no_effect: frozenset[str] = frozenset()
+) -> list[ConfigProblem]:
     """``Converter.config_problems`` of a converter with a registry. Reads key stores: blocks for a moment."""
     problems = [ConfigProblem(name, message) for name, message in _unknown(definition, config, no_effect).items()]
     try:
@@ -198,15 +358,22 @@ def option_problems(definition: ConfigDef, config: Mapping[str, str], *,
 
 def _unknown(definition: ConfigDef, config: Mapping[str, str], no_effect: frozenset[str]) -> dict[str, str]:
     """Options that don't exist, with the complaint about each."""
-    known = {*definition.keys, *NO_EFFECT, *no_effect, *(alias for key in definition.keys.values() for alias in key.aliases)}
+    known = {
+        *definition.keys,
+        *NO_EFFECT,
+        *no_effect,
+        *(alias for key in definition.keys.values() for alias in key.aliases),
+    }
     result: dict[str, str] = {}
     for name in sorted(config):
         if name in known or name.startswith(_HEADER_PREFIX):
             continue
         near = difflib.get_close_matches(name, definition.keys, 1)
-        result[name] = (f"Unknown configuration {name}: this converter has no such option. "
-                        f"{f'Did you mean {near[0]}?' if near else 'Remove it.'} All options are listed by "
-                        "GET /connector-plugins/<converter>/config.")
+        result[name] = (
+            f"Unknown configuration {name}: this converter has no such option. "
+            f"{f'Did you mean {near[0]}?' if near else 'Remove it.'} All options are listed by "
+            "GET /connector-plugins/<converter>/config."
+        )
     return result
 
 
@@ -217,10 +384,15 @@ def registry_settings(parsed: Config) -> RegistrySettings:
         ConfigInvalid: they contradict each other, or something is missing.
     """
     return RegistrySettings(
-        urls=tuple(split_user_info(url)[0] for url in parsed["schema.registry.url"]), credentials=_credentials(parsed),
-        tls=_tls(parsed), proxy=_proxy(parsed), timeout_s=parsed["schema.registry.http.read.timeout.ms"] / 1000,
-        attempts=parsed["max.retries"] + 1, backoff_s=parsed["retries.wait.ms"] / 1000,
-        backoff_max_s=parsed["retries.max.wait.ms"] / 1000)
+        urls=tuple(split_user_info(url)[0] for url in parsed["schema.registry.url"]),
+        credentials=_credentials(parsed),
+        tls=_tls(parsed),
+        proxy=_proxy(parsed),
+        timeout_s=parsed["schema.registry.http.read.timeout.ms"] / 1000,
+        attempts=parsed["max.retries"] + 1,
+        backoff_s=parsed["retries.wait.ms"] / 1000,
+        backoff_max_s=parsed["retries.max.wait.ms"] / 1000,
+    )
 
 
 def _proxy(parsed: Config) -> str | None:
@@ -232,8 +404,11 @@ def _proxy(parsed: Config) -> str | None:
 
 
 def _credentials(parsed: Config) -> Credentials:
-    headers = {name.removeprefix(_HEADER_PREFIX): value for name, value in parsed.raw.items()
-               if name.startswith(_HEADER_PREFIX)}
+    headers = {
+        name.removeprefix(_HEADER_PREFIX): value
+        for name, value in parsed.raw.items()
+        if name.startswith(_HEADER_PREFIX)
+    }
     if parsed["bearer.auth.logical.cluster"]:
         headers["target-sr-cluster"] = parsed["bearer.auth.logical.cluster"]
     if parsed["bearer.auth.identity.pool.id"]:
@@ -242,20 +417,26 @@ def _credentials(parsed: Config) -> Credentials:
     token = _secret(parsed["bearer.auth.token"])
     basic = parsed["basic.auth.credentials.source"]
     if "bearer.auth.credentials.source" in parsed.raw and basic != "URL":
-        raise OptionInvalid("bearer.auth.credentials.source",
-                            "basic.auth.credentials.source and bearer.auth.credentials.source exclude each other: set one.")
+        raise OptionInvalid(
+            "bearer.auth.credentials.source",
+            "basic.auth.credentials.source and bearer.auth.credentials.source exclude each other: set one.",
+        )
     if bearer != "STATIC_TOKEN":
         return Credentials(headers, _oauth(parsed, bearer))
     if token:
         return Credentials({**headers, "Authorization": f"Bearer {token}"})
     if "bearer.auth.credentials.source" in parsed.raw:
         raise OptionInvalid("bearer.auth.token", "bearer.auth.credentials.source=STATIC_TOKEN needs bearer.auth.token")
-    user = next((found for url in parsed["schema.registry.url"] if (found := split_user_info(url)[1]) is not None), None)
+    user = next(
+        (found for url in parsed["schema.registry.url"] if (found := split_user_info(url)[1]) is not None), None
+    )
     if basic == "USER_INFO":
         name, colon, password = _secret(parsed["basic.auth.user.info"]).partition(":")
         if not colon:
-            raise OptionInvalid("basic.auth.user.info",
-                                "Invalid value [hidden] for configuration basic.auth.user.info: write it as name:password")
+            raise OptionInvalid(
+                "basic.auth.user.info",
+                "Invalid value [hidden] for configuration basic.auth.user.info: write it as name:password",
+            )
         user = (name, password)
     elif basic == "SASL_INHERIT":
         user = _inherited(sasl_user, parsed)
@@ -271,9 +452,16 @@ def _oauth(parsed: Config, source: str) -> OAuthSettings:
         scope = scope or inherited
     for option, value in (("issuer.endpoint.url", url), ("client.id", name), ("client.secret", secret)):
         if not value:
-            raise OptionInvalid(f"bearer.auth.{option}", f"bearer.auth.credentials.source={source} needs bearer.auth.{option}")
-    return OAuthSettings(url=url, client_id=name, client_secret=secret, scope=scope or "",
-                         buffer_s=parsed["bearer.auth.cache.expiry.buffer.seconds"])
+            raise OptionInvalid(
+                f"bearer.auth.{option}", f"bearer.auth.credentials.source={source} needs bearer.auth.{option}"
+            )
+    return OAuthSettings(
+        url=url,
+        client_id=name,
+        client_secret=secret,
+        scope=scope or "",
+        buffer_s=parsed["bearer.auth.cache.expiry.buffer.seconds"],
+    )
 
 
 def _inherited(read: Callable[[str], _T], parsed: Config) -> _T:

@@ -1,4 +1,5 @@
 """SimpleHeaderConverter: header values as readable text, and back by guessing the type from the text."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final

@@ -1,4 +1,5 @@
 """StringConverter: whatever ``toString`` gives, in one encoding."""
+
 from __future__ import annotations
 
 import codecs
@@ -22,11 +23,20 @@ def _known_encoding(name: str, value: Any) -> str | None:
     return None
 
 
-STRING_OPTIONS: Final = ConfigDef([
-    TYPE_OPTION,
-    ConfigKey(name="converter.encoding", type=ConfigType.STRING, doc="The encoding of the text.", default="UTF-8",
-              validator=_known_encoding, importance=Importance.HIGH, example="ISO-8859-1"),
-])
+STRING_OPTIONS: Final = ConfigDef(
+    [
+        TYPE_OPTION,
+        ConfigKey(
+            name="converter.encoding",
+            type=ConfigType.STRING,
+            doc="The encoding of the text.",
+            default="UTF-8",
+            validator=_known_encoding,
+            importance=Importance.HIGH,
+            example="ISO-8859-1",
+        ),
+    ]
+)
 _SCHEMAS_KEPT: Final = 1000
 
 

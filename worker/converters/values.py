@@ -3,6 +3,7 @@
 Differs from Kafka 4.1 in two places: days and instants before 1970-01-02 are written as dates, where Java writes their time of
 day and loses the date; and times are read as UTC, where Java takes its machine's time zone.
 """
+
 from __future__ import annotations
 
 import re
@@ -79,8 +80,10 @@ def to_text(schema: Schema | None, value: Any, *, embedded: bool = False) -> str
     if isinstance(value, list | tuple):
         inner = schema.value_schema if schema is not None else None
         return "[" + ",".join(to_text(inner, item, embedded=True) for item in value) + "]"
-    raise Skippable(f"Failed to convert a {type(value).__name__} to a header's text. Yield str, bytes, int, float, bool, "
-                    "Decimal, list or dict.")
+    raise Skippable(
+        f"Failed to convert a {type(value).__name__} to a header's text. Yield str, bytes, int, float, bool, "
+        "Decimal, list or dict."
+    )
 
 
 def _entries(schema: Schema | None, value: Mapping[Any, Any]) -> list[str]:
@@ -92,7 +95,9 @@ def _entries(schema: Schema | None, value: Mapping[Any, Any]) -> list[str]:
             parts.append(f"{to_text(None, member.name, embedded=True)}:{to_text(member.schema, item, embedded=True)}")
         return parts
     keys, values = (schema.key_schema, schema.value_schema) if schema is not None else (None, None)
-    return [f"{to_text(keys, key, embedded=True)}:{to_text(values, item, embedded=True)}" for key, item in value.items()]
+    return [
+        f"{to_text(keys, key, embedded=True)}:{to_text(values, item, embedded=True)}" for key, item in value.items()
+    ]
 
 
 def _temporal_text(schema: Schema, value: int) -> str:
@@ -184,14 +189,14 @@ class _Parser:
         start = self._at
         while self._at < len(self._tokens) and self._tokens[self._at] != '"':
             self._at += 1
-        content = "".join(self._tokens[start:self._at])
+        content = "".join(self._tokens[start : self._at])
         self._at += 1
         return _temporal(content) or (STRING, content)
 
     def _scalar(self, token: str) -> Parsed:
         """A number, date or time; the token before the current place is its first."""
         if token[0].isdigit():
-            rest = "".join(self._tokens[self._at:self._at + _TIME_TOKENS - 1])
+            rest = "".join(self._tokens[self._at : self._at + _TIME_TOKENS - 1])
             if len(self._tokens) >= self._at + _TIME_TOKENS - 1 and (found := _temporal(token + rest)):
                 self._at += _TIME_TOKENS - 1
                 return found
@@ -235,7 +240,9 @@ class _Parser:
 def _map_of(entries: list[tuple[Parsed, Parsed]]) -> Parsed:
     keys = _common([key for (key, _), _ in entries])
     values = _common([value for _, (value, _) in entries])
-    result = {_aligned(keys, key): _aligned(values, value) if keys is not None else value for (_, key), (_, value) in entries}
+    result = {
+        _aligned(keys, key): _aligned(values, value) if keys is not None else value for (_, key), (_, value) in entries
+    }
     return Schema(Type.MAP, key_schema=keys, value_schema=values if keys is not None else None), result
 
 

@@ -3,6 +3,7 @@
 ``Chunk`` has the methods that aiokafka's accumulator calls on its ``BatchBuilder`` (that class costs twice the time per
 record, and a batch of it can't be given to a second producer).
 """
+
 from __future__ import annotations
 
 import struct
@@ -76,8 +77,20 @@ class Chunk:
         accounted: bytes of it that are in the producer's count of outstanding bytes.
     """
 
-    __slots__ = ("_buffer", "_builder", "_closed", "_lock", "accounted", "append", "born", "codec", "count", "sent",
-                 "transactional", "units")
+    __slots__ = (
+        "_buffer",
+        "_builder",
+        "_closed",
+        "_lock",
+        "accounted",
+        "append",
+        "born",
+        "codec",
+        "count",
+        "sent",
+        "transactional",
+        "units",
+    )
 
     def __init__(self, codec: int, batch_size: int, born: float, *, transactional: bool = False) -> None:
         # Uncompressed: aiokafka would compress LZ4 at level 9, about six times as slow as the fast mode Java's default is.

@@ -3,6 +3,7 @@
 The unit of acknowledgement is what one poll gave for one source partition; a slow Kafka partition therefore holds back only
 the source partitions whose records wait for it. Nothing is kept per record.
 """
+
 from __future__ import annotations
 
 import json
@@ -28,8 +29,9 @@ class Unit:
 
     __slots__ = ("done", "held", "positions", "timestamp")
 
-    def __init__(self, positions: Sequence[tuple[object, Position, Position | None]] = (),
-                 timestamp: int | None = None) -> None:
+    def __init__(
+        self, positions: Sequence[tuple[object, Position, Position | None]] = (), timestamp: int | None = None
+    ) -> None:
         self.positions = positions
         self.timestamp = timestamp
         #: Chunks that hold records of it, and one for its maker until all of its records are in a chunk.

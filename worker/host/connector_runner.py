@@ -1,4 +1,5 @@
 """A connector's own instance in a host: it splits the work into task configurations."""
+
 from __future__ import annotations
 
 import asyncio
@@ -37,11 +38,17 @@ log = logging.getLogger(__name__)
 #: Seconds that a connector may take to split its work; beyond it the connector fails.
 TASK_CONFIGS_DEADLINE_S: Final = 90.0
 
-_LIMITS: Final = ConfigDef([
-    ConfigKey(name="tasks.max", type=ConfigType.INT, doc="See the worker's source connector options.", default=1),
-    ConfigKey(name="tasks.max.enforce", type=ConfigType.BOOLEAN, doc="See the worker's source connector options.",
-              default=True),
-])
+_LIMITS: Final = ConfigDef(
+    [
+        ConfigKey(name="tasks.max", type=ConfigType.INT, doc="See the worker's source connector options.", default=1),
+        ConfigKey(
+            name="tasks.max.enforce",
+            type=ConfigType.BOOLEAN,
+            doc="See the worker's source connector options.",
+            default=True,
+        ),
+    ]
+)
 
 
 @dataclass(slots=True)
@@ -78,8 +85,10 @@ def limited(name: str, configs: list[dict[str, str]], config: Mapping[str, str])
     limits = _LIMITS.parse(config)
     most: int = limits["tasks.max"]
     if len(configs) > most:
-        text = (f"The connector {name} has generated {len(configs)} tasks, which is greater than {most}, the maximum number of "
-                "tasks it is configured to create")
+        text = (
+            f"The connector {name} has generated {len(configs)} tasks, which is greater than {most}, the maximum number of "
+            "tasks it is configured to create"
+        )
         if limits["tasks.max.enforce"]:
             raise Fatal(f"{text}. Raise tasks.max, or set tasks.max.enforce=false to let it")
         log.warning("%s; tasks.max.enforce=false lets it", text)
@@ -101,10 +110,18 @@ class ConnectorRunner:
         follow: has a coroutine called with new values of config providers for a configuration that was resolved.
     """
 
-    def __init__(self, start: StartConnector, resolve: Callable[[Mapping[str, str]], Awaitable[dict[str, str]]],
-                 plugins: PluginRegistry, offsets: SavedOffsets, worker: Mapping[str, str], event: Callable[[Message], None],
-                 scrub: Callable[[str], str], deadline_s: float = TASK_CONFIGS_DEADLINE_S,
-                 follow: Callable[[Mapping[str, str], Mapping[str, str], Changed], bool] = lambda *_: False) -> None:
+    def __init__(
+        self,
+        start: StartConnector,
+        resolve: Callable[[Mapping[str, str]], Awaitable[dict[str, str]]],
+        plugins: PluginRegistry,
+        offsets: SavedOffsets,
+        worker: Mapping[str, str],
+        event: Callable[[Message], None],
+        scrub: Callable[[str], str],
+        deadline_s: float = TASK_CONFIGS_DEADLINE_S,
+        follow: Callable[[Mapping[str, str], Mapping[str, str], Changed], bool] = lambda *_: False,
+    ) -> None:
         self.name = start.name
         self._start = start
         self._resolve = resolve
@@ -156,7 +173,9 @@ class ConnectorRunner:
             return  # it opens nothing; its task takes them over
         definition = cls.config_def
         known = {alias: key for key in definition.keys.values() for alias in (key.name, *key.aliases)}
-        own = [known[name].name for name in names if name in known and known[name].secret and known[name].name in parsed]
+        own = [
+            known[name].name for name in names if name in known and known[name].secret and known[name].name in parsed
+        ]
         if own:
             parsed.renew(definition.parse(config), own)
         # Clients' and converters' properties are of no use to it: its tasks take them over.
@@ -190,10 +209,13 @@ class ConnectorRunner:
         try:
             config = await self._resolved()
             cls = self._plugins.configured_class(config)
-            parsed = await (self._prepare_job(cls, config) if issubclass(cls, JobConnector)
-                            else self._prepare_source(cls, config))
+            parsed = await (
+                self._prepare_job(cls, config) if issubclass(cls, JobConnector) else self._prepare_source(cls, config)
+            )
             adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", self.name)
-            context = _Context(self.name, parsed, self._offsets, adapter, self._offsets.load, self._asked.set, self._fail)
+            context = _Context(
+                self.name, parsed, self._offsets, adapter, self._offsets.load, self._asked.set, self._fail
+            )
             self._parsed = parsed
             self._see(config)
             self._follow(self._start.config, config, self._secrets_changed)
@@ -225,8 +247,9 @@ class ConnectorRunner:
         options = CONNECTOR.parse(config)
         check_exactly_once(cls, parsed, options, self._worker)
         boundary = options["transaction.boundary"].lower() if exactly_once(self._worker) else ""
-        await self._load_offsets(own_offsets_topic(config, options, self._worker, boundary),
-                                 admin_client(config, self._worker).arguments)
+        await self._load_offsets(
+            own_offsets_topic(config, options, self._worker, boundary), admin_client(config, self._worker).arguments
+        )
         return parsed
 
     async def _prepare_job(self, cls: type[JobConnector], config: dict[str, str]) -> Config:
@@ -276,15 +299,19 @@ class ConnectorRunner:
                 raise Fatal(f"connector {self.name} did not split its work within {self._deadline_s:.0f} s") from error
             except Retriable as error:
                 pause = next(pauses)
-                log.warning("connector %s: no task configurations now (%s), trying again in %.1f s", self.name, error, pause)
+                log.warning(
+                    "connector %s: no task configurations now (%s), trying again in %.1f s", self.name, error, pause
+                )
                 await asyncio.sleep(pause)
                 self._asked.set()
                 continue
             pauses = backoff()
             # As Connect has it in the config topic: the connector's properties, references unresolved, under the task's own.
             own = {"task.class": task_class_name(type(connector), config.get("connector.class", ""))}
-            checked = [{**self._start.config, **unresolved(as_text(item), self._seen, self._start.config), **own}
-                       for item in limited(self.name, configs, config)]
+            checked = [
+                {**self._start.config, **unresolved(as_text(item), self._seen, self._start.config), **own}
+                for item in limited(self.name, configs, config)
+            ]
             self._event(TaskConfigs(self.name, checked, self._start.generation))
 
 
@@ -295,7 +322,9 @@ def task_class_name(connector: type[SourceConnector | JobConnector], configured:
     return task.aliases[0] if task.aliases and not by_path else f"{task.__module__}.{task.__qualname__}"
 
 
-def unresolved(task: Mapping[str, str], seen: Mapping[str, Collection[str]], original: Mapping[str, str]) -> dict[str, str]:
+def unresolved(
+    task: Mapping[str, str], seen: Mapping[str, Collection[str]], original: Mapping[str, str]
+) -> dict[str, str]:
     """``task`` with references to config providers where its values are those that the references stood for.
 
     Connectors copy their own properties into task configurations, which are kept in a topic: no secret may get there.

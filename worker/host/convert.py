@@ -1,4 +1,5 @@
 """Records to keys, values and headers in bytes, a run of records of one topic and schema at a time."""
+
 from __future__ import annotations
 
 from contextlib import suppress
@@ -49,14 +50,25 @@ class Converted(NamedTuple):
         if not self.everywhere:
             return self
         chosen = self.partitions or [None] * len(self.values)
-        copies = [(index, number) for index in range(len(self.values))
-                  for number in (range(partitions) if index in self.everywhere else (chosen[index],))]
+        copies = [
+            (index, number)
+            for index in range(len(self.values))
+            for number in (range(partitions) if index in self.everywhere else (chosen[index],))
+        ]
 
         def copied(values: Sequence[_Item] | None) -> list[_Item] | None:
             return None if values is None else [values[index] for index, _ in copies]
 
-        return Converted(self.topic, copied(self.records) or [], copied(self.values) or [], copied(self.keys),
-                         [number for _, number in copies], copied(self.places), copied(self.timestamps), copied(self.headers))
+        return Converted(
+            self.topic,
+            copied(self.records) or [],
+            copied(self.values) or [],
+            copied(self.keys),
+            [number for _, number in copies],
+            copied(self.places),
+            copied(self.timestamps),
+            copied(self.headers),
+        )
 
 
 class Refused(NamedTuple):
@@ -135,8 +147,13 @@ class Conversion:
         persist: runs a coroutine function and tries it again as long as it raises ``Retriable``.
     """
 
-    def __init__(self, key: Converter, value: Converter, header: HeaderConverter,
-                 persist: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        key: Converter,
+        value: Converter,
+        header: HeaderConverter,
+        persist: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]],
+    ) -> None:
         self._key = key
         self._value = value
         self._header = header
@@ -164,6 +181,7 @@ class Conversion:
             nonlocal converted
             del refused[before:]
             converted = await self._converted(run, refused)
+
         await self._persist(again)
         return converted
 
@@ -200,20 +218,23 @@ class Conversion:
             partitions = [each if isinstance(each, int) else None for each in asked]
             if any(isinstance(each, SameAs) for each in asked):
                 places = [_place(each, encode_key) for each in asked]
-        everywhere = frozenset(index for index, each in enumerate(asked) if each == EVERY_PARTITION) if partitions else _NOWHERE
+        everywhere = (
+            frozenset(index for index, each in enumerate(asked) if each == EVERY_PARTITION) if partitions else _NOWHERE
+        )
         timestamps: list[int | None] | None = [record.timestamp for record in run]
         if timestamps is not None and timestamps.count(None) == len(timestamps):
             timestamps = None
         return Converted(topic, run, values, keys, partitions, places, timestamps, heads, everywhere)
 
-    async def _prepare(self, topic: str, run: Sequence[SourceRecord],
-                       refused: list[Refused]) -> _Prepared | None:
+    async def _prepare(self, topic: str, run: Sequence[SourceRecord], refused: list[Refused]) -> _Prepared | None:
         first = run[0]
         encoders: list[Encode] = []
         null_keys = first.key_schema is None and not self._key.null_needs_schema and _null_keys(run)
         null_values = first.value_schema is None and not self._value.null_needs_schema and _null_values(run)
-        for stage, converter, schema, null in ((Stage.KEY_CONVERTER, self._key, first.key_schema, null_keys),
-                                               (Stage.VALUE_CONVERTER, self._value, first.value_schema, null_values)):
+        for stage, converter, schema, null in (
+            (Stage.KEY_CONVERTER, self._key, first.key_schema, null_keys),
+            (Stage.VALUE_CONVERTER, self._value, first.value_schema, null_values),
+        ):
             if null:
                 encoders.append(_null)
                 continue
@@ -227,13 +248,25 @@ class Conversion:
                 return None
         if len(self._prepared) >= 1000:
             self._prepared.clear()
-        entry = _Prepared(first.key_schema, first.value_schema, encoders[0], encoders[1],
-                          self._value.header_encoder(topic, first.value_schema), null_keys, null_values)
+        entry = _Prepared(
+            first.key_schema,
+            first.value_schema,
+            encoders[0],
+            encoders[1],
+            self._value.header_encoder(topic, first.value_schema),
+            null_keys,
+            null_values,
+        )
         self._prepared[topic, id(first.key_schema), id(first.value_schema)] = entry
         return entry
 
-    def _with_headers(self, run: Sequence[SourceRecord], encode_key: Encode, encode_value: HeaderEncode, refused: list[Refused],
-                      ) -> tuple[list[SourceRecord], list[bytes | None] | None, list[bytes | None], list[Headers]]:
+    def _with_headers(
+        self,
+        run: Sequence[SourceRecord],
+        encode_key: Encode,
+        encode_value: HeaderEncode,
+        refused: list[Refused],
+    ) -> tuple[list[SourceRecord], list[bytes | None] | None, list[bytes | None], list[Headers]]:
         """For a value converter that looks at the converted headers: these come first."""
         good, some_keys, _ = self._one_by_one(run, encode_key, lambda _: None, refused)
         good, keys, _, heads = self._headers(good, some_keys, [None] * len(good), refused)
@@ -263,8 +296,13 @@ class Conversion:
         same = encode(None)
         return None if same is None else [same] * len(keys)
 
-    def _one_by_one(self, run: Sequence[SourceRecord], encode_key: Encode, encode_value: Encode, refused: list[Refused],
-                    ) -> tuple[list[SourceRecord], list[bytes | None], list[bytes | None]]:
+    def _one_by_one(
+        self,
+        run: Sequence[SourceRecord],
+        encode_key: Encode,
+        encode_value: Encode,
+        refused: list[Refused],
+    ) -> tuple[list[SourceRecord], list[bytes | None], list[bytes | None]]:
         good: list[SourceRecord] = []
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
@@ -284,16 +322,21 @@ class Conversion:
             values.append(value)
         return good, keys, values
 
-    def _headers(self, run: Sequence[SourceRecord], keys: list[bytes | None] | None, values: list[bytes | None],
-                 refused: list[Refused],
-                 ) -> tuple[list[SourceRecord], list[bytes | None] | None, list[bytes | None], list[Headers]]:
+    def _headers(
+        self,
+        run: Sequence[SourceRecord],
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        refused: list[Refused],
+    ) -> tuple[list[SourceRecord], list[bytes | None] | None, list[bytes | None], list[Headers]]:
         convert = self._header.from_connect_header
         shared = run[0].headers
         if not any([record.headers is not shared for record in run]):  # noqa: C419 - as above
             # Connectors that put the same headers on every record share the object.
             with suppress(Exception):  # found again below, record by record
-                same: Headers = [(header.key, convert(run[0].topic, header.key, header.schema, header.value))
-                                 for header in shared]
+                same: Headers = [
+                    (header.key, convert(run[0].topic, header.key, header.schema, header.value)) for header in shared
+                ]
                 return list(run), keys, values, [same] * len(run)
         good: list[SourceRecord] = []
         new_keys: list[bytes | None] = []
@@ -301,8 +344,10 @@ class Conversion:
         heads: list[Headers] = []
         for record, key, value in zip(run, keys or repeat(None), values, strict=False):
             try:
-                head: Headers = [(header.key, convert(record.topic, header.key, header.schema, header.value))
-                                 for header in record.headers]
+                head: Headers = [
+                    (header.key, convert(record.topic, header.key, header.schema, header.value))
+                    for header in record.headers
+                ]
             except _NOT_THE_RECORD:
                 raise
             except Exception as error:  # noqa: BLE001 - as above

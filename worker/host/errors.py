@@ -1,4 +1,5 @@
 """What to do about errors: pauses between tries, tolerance of bad records, dead letters, automatic restarts. All pure."""
+
 from __future__ import annotations
 
 import random
@@ -96,8 +97,15 @@ class ErrorHandler:
         scrub: takes secrets out of a text; headers of dead letters quote errors.
     """
 
-    def __init__(self, task: TaskId, config: Config, stats: TaskStats, log: logging.LoggerAdapter[logging.Logger],
-                 limit: int, scrub: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        task: TaskId,
+        config: Config,
+        stats: TaskStats,
+        log: logging.LoggerAdapter[logging.Logger],
+        limit: int,
+        scrub: Callable[[str], str] = str,
+    ) -> None:
         self._task = task
         self._scrub = scrub
         self._stats = stats
@@ -111,10 +119,16 @@ class ErrorHandler:
         raw = config.raw
         transforms = any(name.startswith("transforms.") and "MaskColumns" in value for name, value in raw.items())
         #: Stages before which values are not masked yet: what such a record holds is shown nowhere.
-        self._unmasked = frozenset((*([Stage.TASK_POLL] if transforms or has_rules(raw) else []),
-                                    *([Stage.TRANSFORMATION] if transforms else [])))
+        self._unmasked = frozenset(
+            (
+                *([Stage.TASK_POLL] if transforms or has_rules(raw) else []),
+                *([Stage.TRANSFORMATION] if transforms else []),
+            )
+        )
 
-    def bad(self, stage: Stage, error: Exception, origin: SourceRecord | BadRecord, executing: str = "") -> DeadLetter | None:
+    def bad(
+        self, stage: Stage, error: Exception, origin: SourceRecord | BadRecord, executing: str = ""
+    ) -> DeadLetter | None:
         """Take note of a bad record.
 
         Returns:
@@ -124,16 +138,42 @@ class ErrorHandler:
             Fatal: bad records are not tolerated.
         """
         if stage in self._unmasked:
-            return self.refused(stage, hide_reason(error), executing, origin.topic, None, None, origin.source_partition,
-                                origin.source_offset)
+            return self.refused(
+                stage,
+                hide_reason(error),
+                executing,
+                origin.topic,
+                None,
+                None,
+                origin.source_partition,
+                origin.source_offset,
+            )
         if isinstance(origin, BadRecord):
-            return self.refused(stage, error, executing, origin.topic, None, origin.raw, origin.source_partition,
-                                origin.source_offset)
-        return self.refused(stage, error, executing, origin.topic, _plain(origin.key), _plain(origin.value),
-                            origin.source_partition, origin.source_offset)
+            return self.refused(
+                stage, error, executing, origin.topic, None, origin.raw, origin.source_partition, origin.source_offset
+            )
+        return self.refused(
+            stage,
+            error,
+            executing,
+            origin.topic,
+            _plain(origin.key),
+            _plain(origin.value),
+            origin.source_partition,
+            origin.source_offset,
+        )
 
-    def refused(self, stage: Stage, error: Exception, executing: str, topic: str | None, key: bytes | None,
-                value: bytes | None, partition: Position | None, offset: Position | None) -> DeadLetter | None:
+    def refused(
+        self,
+        stage: Stage,
+        error: Exception,
+        executing: str,
+        topic: str | None,
+        key: bytes | None,
+        value: bytes | None,
+        partition: Position | None,
+        offset: Position | None,
+    ) -> DeadLetter | None:
         """As ``bad``, for what is known of a record in serialized form."""
         stats = self._stats
         stats.record_failures += 1
@@ -143,11 +183,22 @@ class ErrorHandler:
         if self._log_enabled:
             stats.errors_logged += 1
             content = f", key {key!r}, value {value!r}" if self._log_messages else ""
-            self._log.error("Error encountered in task %s. Executing stage '%s' with class '%s', where source record is at %s, "
-                            "for topic %s%s: %s", self._task, stage, executing, place, topic, content, error)
+            self._log.error(
+                "Error encountered in task %s. Executing stage '%s' with class '%s', where source record is at %s, "
+                "for topic %s%s: %s",
+                self._task,
+                stage,
+                executing,
+                place,
+                topic,
+                content,
+                error,
+            )
         if not self.tolerant:
-            raise Fatal(f"Tolerance exceeded in error handler: {stage} of a record failed at {place}: {error} "
-                        "(errors.tolerance=all skips such records)") from error
+            raise Fatal(
+                f"Tolerance exceeded in error handler: {stage} of a record failed at {place}: {error} "
+                "(errors.tolerance=all skips such records)"
+            ) from error
         stats.records_skipped += 1
         if not self.topic:
             return None
@@ -157,24 +208,39 @@ class ErrorHandler:
         size = len(key or b"") + len(value or b"")
         if size > room:
             # A key that fills all by itself must not stand in the way of every later record.
-            key = key and key[:room // 2]
-            value = value and value[:room - len(key or b"")]
+            key = key and key[: room // 2]
+            value = value and value[: room - len(key or b"")]
             headers.append(("__connect.errors.truncated", b"true"))
         return DeadLetter(key, value, headers)
 
-    def _context(self, stage: Stage, error: Exception, executing: str, topic: str | None, partition: Position | None,
-                 offset: Position | None) -> Headers:
+    def _context(
+        self,
+        stage: Stage,
+        error: Exception,
+        executing: str,
+        topic: str | None,
+        partition: Position | None,
+        offset: Position | None,
+    ) -> Headers:
         trace = "".join(traceback.format_exception(error))
         fields: list[tuple[str, str | None]] = [
-            ("topic", topic and topic[:_LONGEST_TEXT]), ("partition", None), ("offset", None),
-            ("connector.name", self._task.connector), ("task.id", str(self._task.task)), ("stage", stage),
-            ("class.name", executing), ("exception.class.name", f"{type(error).__module__}.{type(error).__qualname__}"),
+            ("topic", topic and topic[:_LONGEST_TEXT]),
+            ("partition", None),
+            ("offset", None),
+            ("connector.name", self._task.connector),
+            ("task.id", str(self._task.task)),
+            ("stage", stage),
+            ("class.name", executing),
+            ("exception.class.name", f"{type(error).__module__}.{type(error).__qualname__}"),
             ("exception.message", self._scrub(str(error))[:_LONGEST_TEXT]),
             ("exception.stacktrace", self._scrub(trace)[-8000:]),
-            ("source.partition", _json(partition)[:_LONGEST_TEXT]), ("source.offset", _json(offset)[:_LONGEST_TEXT]),
+            ("source.partition", _json(partition)[:_LONGEST_TEXT]),
+            ("source.offset", _json(offset)[:_LONGEST_TEXT]),
         ]
-        return [(f"__connect.errors.{name}", None if text is None else text.encode("utf-8", "replace"))
-                for name, text in fields]
+        return [
+            (f"__connect.errors.{name}", None if text is None else text.encode("utf-8", "replace"))
+            for name, text in fields
+        ]
 
 
 def _json(position: Position | None) -> str:

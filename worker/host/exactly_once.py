@@ -3,6 +3,7 @@
 The producer is made, and older ones with its transactional id are thereby fenced, before the offsets are read. A transaction
 that can't be committed is dropped with its producer, and the source starts again from the last committed position.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -54,8 +55,9 @@ class TransactionalSession(Session):
         self._seen = self.stats.transactions
         pause = next(self._pauses)
         self.stats.retries += 1
-        self.plan.log.warning("%s: %s; the task goes on from the last committed transaction in %.1f s", self._name, error,
-                              pause)
+        self.plan.log.warning(
+            "%s: %s; the task goes on from the last committed transaction in %.1f s", self._name, error, pause
+        )
         if self.producer is not None:
             await self.producer.close()
         await asyncio.sleep(pause)
@@ -168,9 +170,12 @@ class TransactionalSession(Session):
         except BaseException as error:
             self._not_ended(offsets, error)
             raise
-        self._ending = asyncio.create_task(self._commit_transaction(producer, offsets, pairs, rows, began),
-                                           name=f"{self._name}|offsets")
-        self._ending.add_done_callback(lambda done: done.cancelled() or done.exception())  # there may be nobody to wait for it
+        self._ending = asyncio.create_task(
+            self._commit_transaction(producer, offsets, pairs, rows, began), name=f"{self._name}|offsets"
+        )
+        self._ending.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # there may be nobody to wait for it
         await self._ended()
 
     def _not_ended(self, offsets: Sequence[Committable], error: BaseException) -> None:
@@ -178,8 +183,9 @@ class TransactionalSession(Session):
         if isinstance(error, MillraceError):
             self.stats.commit_failures += 1
 
-    async def _commit_transaction(self, producer: Producer, offsets: list[Committable], pairs: Pairs, rows: int,
-                                  began: float) -> None:
+    async def _commit_transaction(
+        self, producer: Producer, offsets: list[Committable], pairs: Pairs, rows: int, began: float
+    ) -> None:
         try:
             await producer.commit()
         except BaseException as error:

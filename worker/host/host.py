@@ -1,4 +1,5 @@
 """A task host: carries out what the control process asks, wherever it runs (``main`` makes a process of it)."""
+
 from __future__ import annotations
 
 import asyncio
@@ -95,9 +96,13 @@ class Host:
         numbers: gives the process's Kafka clients and what else is counted of it.
     """
 
-    def __init__(self, channel: Channel, loop_lag: Callable[[], float] | None = None,
-                 initialized: Callable[[Init], None] | None = None,
-                 numbers: Callable[[], tuple[list[ClientStats], ProcessStats]] = lambda: ([], ProcessStats())) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        loop_lag: Callable[[], float] | None = None,
+        initialized: Callable[[Init], None] | None = None,
+        numbers: Callable[[], tuple[list[ClientStats], ProcessStats]] = lambda: ([], ProcessStats()),
+    ) -> None:
         self._numbers = numbers
         self._channel = channel
         self._loop_lag = loop_lag or (lambda: 0.0)
@@ -160,8 +165,10 @@ class Host:
             await asyncio.gather(self._reporter, return_exceptions=True)
         tasks, self._tasks = self._tasks, {}
         connectors, self._connectors = self._connectors, {}
-        await asyncio.gather(*(task.stop(deadline_s) for task in tasks.values()),
-                             *(connector.stop(deadline_s) for connector in connectors.values()))
+        await asyncio.gather(
+            *(task.stop(deadline_s) for task in tasks.values()),
+            *(connector.stop(deadline_s) for connector in connectors.values()),
+        )
         await self._offset_writer.close()
         await self._keeper.close()
         if self._tracing is not None:
@@ -184,8 +191,10 @@ class Host:
         self._tracing = make_tracing(limits, message.worker_id, message.host)
         self._offset_writer = OffsetWriter(
             self._worker.get("offset.storage.topic", ""),
-            ProducerSettings(self._offset_producer(message), max_rows=_OFFSET_ROWS,
-                             stall_s=limits["task.producer.stall.ms"] / 1000))
+            ProducerSettings(
+                self._offset_producer(message), max_rows=_OFFSET_ROWS, stall_s=limits["task.producer.stall.ms"] / 1000
+            ),
+        )
         self._keeper.watch(None, message.properties, self._worker, self._worker_changed)
         self._keeper.start()
         self._reporter = asyncio.create_task(self._report(), name="stats")
@@ -194,8 +203,13 @@ class Host:
 
     def _offset_producer(self, init: Init) -> dict[str, Any]:
         return kafka_clients.client_arguments(
-            {**kafka_clients.inherited(self._worker, "offset.storage.producer."), "acks": "all",
-             "client.id": f"{init.worker_id}-offsets-{init.host}"}, "producer").arguments
+            {
+                **kafka_clients.inherited(self._worker, "offset.storage.producer."),
+                "acks": "all",
+                "client.id": f"{init.worker_id}-offsets-{init.host}",
+            },
+            "producer",
+        ).arguments
 
     async def _resolve(self, config: Mapping[str, str]) -> dict[str, str]:
         resolved = await self._keeper.resolve(config)
@@ -221,8 +235,9 @@ class Host:
         plugins = self._known_plugins()
         try:
             cls = plugins.configured_class(resolved)
-            definition = (await asyncio.to_thread(cls.definition, resolved) if issubclass(cls, JobConnector)
-                          else cls.config_def)
+            definition = (
+                await asyncio.to_thread(cls.definition, resolved) if issubclass(cls, JobConnector) else cls.config_def
+            )
             keys = list(definition.keys.values())
         except ConfigInvalid:
             keys = []
@@ -241,14 +256,17 @@ class Host:
             return
         self._masker.learn(resolved)
         self._worker.update({name: resolved[name] for name in names})
-        log.info("new values of the worker's properties %s: its tasks' Kafka clients use them from their next connection on",
-                 ", ".join(sorted(names)))
+        log.info(
+            "new values of the worker's properties %s: its tasks' Kafka clients use them from their next connection on",
+            ", ".join(sorted(names)),
+        )
         self._offset_writer.renew(await asyncio.to_thread(self._offset_producer, self._init))
         for runner in list(self._tasks.values()):
             await runner.secrets_changed({}, frozenset())
 
-    def _follow(self, runner: TaskRunner | None, task: TaskId, config: Mapping[str, str],
-                resolved: Mapping[str, str]) -> Callable[[], Awaitable[bool]] | None:
+    def _follow(
+        self, runner: TaskRunner | None, task: TaskId, config: Mapping[str, str], resolved: Mapping[str, str]
+    ) -> Callable[[], Awaitable[bool]] | None:
         """Hand new values to a task; what asks for them at once, or None where there is nothing to follow."""
         if runner is None or not self._keeper.watch(task, config, resolved, partial(self._task_changed, runner)):
             return None
@@ -283,10 +301,23 @@ class Host:
         refresh = self._follow(self._tasks.get(message.id), message.id, raw, config)
         plugin = self._known_plugins().configured(config)
         if plugin.kind == "sink":
-            return await make_job_plan(message.id, plugin.cls, config, self._worker,
-                                       lambda topic: self._channel.event(ActiveTopic(message.id, topic)))
-        plan = make_plan(message.id, config, self._worker, self._known_plugins(), self._channel.request, self._offset_writer,
-                         lambda topic: self._channel.event(ActiveTopic(message.id, topic)), self._starts.turn)
+            return await make_job_plan(
+                message.id,
+                plugin.cls,
+                config,
+                self._worker,
+                lambda topic: self._channel.event(ActiveTopic(message.id, topic)),
+            )
+        plan = make_plan(
+            message.id,
+            config,
+            self._worker,
+            self._known_plugins(),
+            self._channel.request,
+            self._offset_writer,
+            lambda topic: self._channel.event(ActiveTopic(message.id, topic)),
+            self._starts.turn,
+        )
         plan.refresh_secrets, plan.scrub, plan.tracing = refresh, self._masker.scrub, self._tracing
         return plan
 
@@ -326,29 +357,44 @@ class Host:
         if old is not None:
             await old.stop(int(self._worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000)
         offsets = SavedOffsets(message.name, self._channel.request, None, {})
-        connector = ConnectorRunner(message, self._resolve_in_turn, plugins, offsets, self._worker, self._channel.event,
-                                    self._masker.scrub, follow=partial(self._keeper.watch, message.name))
+        connector = ConnectorRunner(
+            message,
+            self._resolve_in_turn,
+            plugins,
+            offsets,
+            self._worker,
+            self._channel.event,
+            self._masker.scrub,
+            follow=partial(self._keeper.watch, message.name),
+        )
         self._connectors[message.name] = connector
         connector.start()
 
     # Questions to plugins.
 
-    async def _ask_plugin(self, message: Validate | DescribePlugins | PluginConfig | AlterOffsets | JobOffsets | CheckSnapshot
-                          | ConnectorView) -> bytes | bool:
+    async def _ask_plugin(
+        self,
+        message: Validate | DescribePlugins | PluginConfig | AlterOffsets | JobOffsets | CheckSnapshot | ConnectorView,
+    ) -> bytes | bool:
         from worker import validation
 
         plugins = self._known_plugins()
         if isinstance(message, DescribePlugins):
             return msgspec.json.encode(Description(plugins.infos(), plugins.failures))
         if isinstance(message, PluginConfig):
-            return orjson.dumps(validation.plugin_config(plugins.seeing(message.others), message.plugin, message.version))
+            return orjson.dumps(
+                validation.plugin_config(plugins.seeing(message.others), message.plugin, message.version)
+            )
         current = asyncio.current_task()
         if isinstance(message, Validate):
             if current is not None:
                 current.set_name(f"{message.config.get('name', '')}|validate")
             resolved = await self._resolve(message.config)
-            return orjson.dumps(await validation.validate(plugins.seeing(message.others), message.config, message.plugin,
-                                                          self._worker, resolved=resolved))
+            return orjson.dumps(
+                await validation.validate(
+                    plugins.seeing(message.others), message.config, message.plugin, self._worker, resolved=resolved
+                )
+            )
         if isinstance(message, CheckSnapshot | ConnectorView):
             if current is not None:
                 what = message.what if isinstance(message, ConnectorView) else "snapshot"
@@ -373,8 +419,10 @@ class Host:
         config = await self._resolve(message.config)
         cls = self._known_plugins().configured_class(config)
         if not issubclass(cls, SourceConnector):
-            raise ConfigInvalid(f"{cls.__name__} is no source connector: it has no snapshots, and GET "
-                                "/connectors/NAME/progress says how far it is")
+            raise ConfigInvalid(
+                f"{cls.__name__} is no source connector: it has no snapshots, and GET "
+                "/connectors/NAME/progress says how far it is"
+            )
         parsed = cls.config_def.parse(config)
         answer: Any
         if isinstance(message, CheckSnapshot):
@@ -402,10 +450,22 @@ class Host:
                     await asyncio.sleep(0)
             clients, process = self._numbers()
             # One that has stopped meanwhile, and was said to have, must not appear once more.
-            reports = [report for runner, report in zip(runners, reports, strict=True) if self._tasks.get(runner.id) is runner]
-            self._channel.event(Stats(reports, time.process_time(), _rss(), self._loop_lag(),
-                                      len(self._connectors), clients, process, sum(self._keeper.failures.values()),
-                                      sum(self._keeper.stale.values())))
+            reports = [
+                report for runner, report in zip(runners, reports, strict=True) if self._tasks.get(runner.id) is runner
+            ]
+            self._channel.event(
+                Stats(
+                    reports,
+                    time.process_time(),
+                    _rss(),
+                    self._loop_lag(),
+                    len(self._connectors),
+                    clients,
+                    process,
+                    sum(self._keeper.failures.values()),
+                    sum(self._keeper.stale.values()),
+                )
+            )
             for runner in runners:
                 runner.reported()
 

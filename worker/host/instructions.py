@@ -1,4 +1,5 @@
 """What the operator asks of a task, and when the task gets it: a snapshot with a start time waits as a paused one."""
+
 from __future__ import annotations
 
 import asyncio

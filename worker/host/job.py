@@ -2,6 +2,7 @@
 
 The counterpart of ``plan`` and ``session`` for a ``JobTask``: no producer, no converters, no offsets of the worker's.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -57,8 +58,13 @@ class JobPlan:
     active_topics: set[str] = field(default_factory=set)
 
 
-async def make_job_plan(task: TaskId, cls: type[JobConnector], merged: Mapping[str, str], worker: Mapping[str, str],
-                        topic_used: Callable[[str], None]) -> JobPlan:
+async def make_job_plan(
+    task: TaskId,
+    cls: type[JobConnector],
+    merged: Mapping[str, str],
+    worker: Mapping[str, str],
+    topic_used: Callable[[str], None],
+) -> JobPlan:
     """Everything for one run of a job's task.
 
     Args:
@@ -76,12 +82,16 @@ async def make_job_plan(task: TaskId, cls: type[JobConnector], merged: Mapping[s
     own = job_properties(completed, definition)
     parsed = definition.parse(own)
     return JobPlan(
-        id=task, version=cls.version, options=CONNECTOR.parse({name: value for name, value in completed.items()
-                                                               if name.startswith("errors.re")}),
-        config=Config(parsed, own), task_class=cls.task_class,
+        id=task,
+        version=cls.version,
+        options=CONNECTOR.parse({name: value for name, value in completed.items() if name.startswith("errors.re")}),
+        config=Config(parsed, own),
+        task_class=cls.task_class,
         log=connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}"),
-        stop_s=int(worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000, topic_used=topic_used,
-        warnings=tasks_note(merged))
+        stop_s=int(worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000,
+        topic_used=topic_used,
+        warnings=tasks_note(merged),
+    )
 
 
 @dataclass(slots=True)
@@ -117,8 +127,9 @@ class JobSession:
         state: told of each change of state, with the error that led to it.
     """
 
-    def __init__(self, plan: JobPlan, stats: TaskStats, progress: JobProgress,
-                 state: Callable[[str, BaseException | None], None]) -> None:
+    def __init__(
+        self, plan: JobPlan, stats: TaskStats, progress: JobProgress, state: Callable[[str, BaseException | None], None]
+    ) -> None:
         self.plan = plan
         self.stats = stats
         self.progress = progress
@@ -193,8 +204,10 @@ class JobSession:
         stats.poll_s += now[4] - before[4]
         stats.poll_s_max, job.batch_s_max = max(stats.poll_s_max, job.batch_s_max), 0.0
         stats.batch_size_max, job.batch_rows_max = max(stats.batch_size_max, job.batch_rows_max), 0
-        stats.custom = [CustomMetric(f"millrace_job_{name}", "counter" if name.endswith("_total") else "gauge", value, {})
-                        for name, value in job.metrics.items()]
+        stats.custom = [
+            CustomMetric(f"millrace_job_{name}", "counter" if name.endswith("_total") else "gauge", value, {})
+            for name, value in job.metrics.items()
+        ]
         stats.job = job
 
     # What the task calls.

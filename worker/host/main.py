@@ -1,4 +1,5 @@
 """The process around a task host: ``python -m worker.host.main --fd N``, started by the control process."""
+
 from __future__ import annotations
 
 import argparse
@@ -43,8 +44,9 @@ async def serve(sock: socket.socket, *, own_process: bool = False) -> None:
     sock.setblocking(False)
     writer = watch.SharedWriter(sock.dup(), loop)
     orphaned = watch.hung_up(sock.dup(), watch.maker_of(sock)) if own_process else None
-    loop_watch = watch.LoopWatch(loop, _DEFAULT_STUCK_S, lambda frame: writer.write_from_thread(frame, 2.0), orphaned,
-                                 telling=False)
+    loop_watch = watch.LoopWatch(
+        loop, _DEFAULT_STUCK_S, lambda frame: writer.write_from_thread(frame, 2.0), orphaned, telling=False
+    )
     reader, other_writer = await asyncio.open_connection(sock=sock, limit=_READ_LIMIT)
 
     def initialized(init: Init) -> None:
@@ -91,7 +93,9 @@ def _own_logging(init: Init, host: Host) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the process; does not return."""
-    parser = argparse.ArgumentParser(description="A task host of a Millrace worker. Started by the worker, not by hand.")
+    parser = argparse.ArgumentParser(
+        description="A task host of a Millrace worker. Started by the worker, not by hand."
+    )
     parser.add_argument("--fd", type=int, required=True, help="inherited end of a socket pair to the control process")
     options = parser.parse_args(arguments)
     watch.die_with_parent()

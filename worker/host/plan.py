@@ -1,4 +1,5 @@
 """From a task's configuration to everything its run needs: parsed options, converters, transforms, client settings."""
+
 from __future__ import annotations
 
 import logging
@@ -138,19 +139,33 @@ def check_exactly_once(cls: type[SourceConnector], config: Config, options: Conf
     """
     required = options["exactly.once.support"].lower() == "required"
     if required and not exactly_once(worker):
-        raise ConfigInvalid("exactly.once.support is required, but this worker has not exactly.once.source.support=enabled")
+        raise ConfigInvalid(
+            "exactly.once.support is required, but this worker has not exactly.once.source.support=enabled"
+        )
     if required and not cls.exactly_once_support(config):
-        raise ConfigInvalid("exactly.once.support is required, but the connector does not guarantee exactly once with this "
-                            "configuration; set it to requested to run it at least once")
-    if (exactly_once(worker) and options["transaction.boundary"].lower() == "connector"
-            and not cls.can_define_transaction_boundaries(config)):
-        raise ConfigInvalid("transaction.boundary is connector, but this connector can't define transaction boundaries with "
-                            "this configuration; use poll or interval")
+        raise ConfigInvalid(
+            "exactly.once.support is required, but the connector does not guarantee exactly once with this "
+            "configuration; set it to requested to run it at least once"
+        )
+    if (
+        exactly_once(worker)
+        and options["transaction.boundary"].lower() == "connector"
+        and not cls.can_define_transaction_boundaries(config)
+    ):
+        raise ConfigInvalid(
+            "transaction.boundary is connector, but this connector can't define transaction boundaries with "
+            "this configuration; use poll or interval"
+        )
 
 
-def producer_settings(worker: Mapping[str, str], connector: Mapping[str, str], client_id: str, *,
-                      transactional_id: str | None = None,
-                      transaction_timeout_ms: int = 60_000) -> tuple[ProducerSettings, list[str]]:
+def producer_settings(
+    worker: Mapping[str, str],
+    connector: Mapping[str, str],
+    client_id: str,
+    *,
+    transactional_id: str | None = None,
+    transaction_timeout_ms: int = 60_000,
+) -> tuple[ProducerSettings, list[str]]:
     """Settings of a task's producer from ``producer.*`` and ``producer.override.*``, and warnings about them.
 
     Raises:
@@ -176,9 +191,11 @@ def producer_settings(worker: Mapping[str, str], connector: Mapping[str, str], c
     limits = WORKER.parse(worker)
     memory = properties.get("buffer.memory")
     return ProducerSettings(
-        arguments, limits["task.max.outstanding.records"],
+        arguments,
+        limits["task.max.outstanding.records"],
         int(memory) if memory is not None and memory.strip().isdigit() else limits["task.max.outstanding.bytes"],
-        limits["task.producer.stall.ms"] / 1000), mapped.warnings
+        limits["task.producer.stall.ms"] / 1000,
+    ), mapped.warnings
 
 
 def converter_config(connector: Mapping[str, str], worker: Mapping[str, str], which: str) -> tuple[str, dict[str, str]]:
@@ -188,7 +205,7 @@ def converter_config(connector: Mapping[str, str], worker: Mapping[str, str], wh
     if name is None:
         raise ConfigInvalid(f'Missing required configuration "{which}" which has no default value.')
     prefix = which + "."
-    return name.strip(), {key[len(prefix):]: value for key, value in source.items() if key.startswith(prefix)}
+    return name.strip(), {key[len(prefix) :]: value for key, value in source.items() if key.startswith(prefix)}
 
 
 def _shared_overrides(merged: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
@@ -205,10 +222,13 @@ def admin_client(merged: Mapping[str, str], worker: Mapping[str, str]) -> kafka_
     """
     overrides = kafka_clients.overrides(merged, "admin.override.", worker)
     return kafka_clients.client_arguments(
-        kafka_clients.inherited(worker, "admin.") | _shared_overrides(merged, worker) | overrides, "admin")
+        kafka_clients.inherited(worker, "admin.") | _shared_overrides(merged, worker) | overrides, "admin"
+    )
 
 
-def own_offsets_topic(merged: Mapping[str, str], options: Config, worker: Mapping[str, str], boundary: str) -> str | None:
+def own_offsets_topic(
+    merged: Mapping[str, str], options: Config, worker: Mapping[str, str], boundary: str
+) -> str | None:
     """The offsets topic that a connector has beside the worker's, or None.
 
     Raises:
@@ -225,9 +245,16 @@ def own_offsets_topic(merged: Mapping[str, str], options: Config, worker: Mappin
     return own
 
 
-def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str], plugins: PluginRegistry,
-              request: Callable[[Any, float], Awaitable[Any]], offset_writer: OffsetWriter,
-              topic_used: Callable[[str], None], turn: Callable[[], Awaitable[None]]) -> Plan:
+def make_plan(
+    task: TaskId,
+    merged: Mapping[str, str],
+    worker: Mapping[str, str],
+    plugins: PluginRegistry,
+    request: Callable[[Any, float], Awaitable[Any]],
+    offset_writer: OffsetWriter,
+    topic_used: Callable[[str], None],
+    turn: Callable[[], Awaitable[None]],
+) -> Plan:
     """Everything for one run of a task.
 
     Args:
@@ -252,13 +279,18 @@ def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str]
     boundary = options["transaction.boundary"].lower() if exactly_once(worker) else ""
     interval_ms = int(worker.get("offset.flush.interval.ms", "60000"))
     transaction_ms = options["transaction.boundary.interval.ms"] or interval_ms
-    timeout_ms = {"interval": max(60_000, 2 * transaction_ms), "connector": _LONGEST_TRANSACTION_MS}.get(boundary, 60_000)
+    timeout_ms = {"interval": max(60_000, 2 * transaction_ms), "connector": _LONGEST_TRANSACTION_MS}.get(
+        boundary, 60_000
+    )
 
     def producer_of(properties: Mapping[str, str]) -> tuple[ProducerSettings, list[str]]:
         return producer_settings(
-            worker, properties, f"connector-producer-{task}",
+            worker,
+            properties,
+            f"connector-producer-{task}",
             transactional_id=f"{worker.get('group.id', '')}-{task}" if boundary else None,
-            transaction_timeout_ms=min(timeout_ms, _LONGEST_TRANSACTION_MS))
+            transaction_timeout_ms=min(timeout_ms, _LONGEST_TRANSACTION_MS),
+        )
 
     settings, warnings = producer_of(merged)
     admin = admin_client(merged, worker)
@@ -270,38 +302,68 @@ def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str]
     adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}")
     metrics = Metrics(cls.metrics, WORKER.parse(worker)["metrics.tables.max"], adapter)
     context = Context(task.connector, task.task, config, offsets, metrics, adapter, boundary)
-    dead_letters = CreationGroup("default", (re.compile(".*", re.DOTALL),), (), 1,
-                                 options["errors.deadletterqueue.topic.replication.factor"], {})
+    dead_letters = CreationGroup(
+        "default", (re.compile(".*", re.DOTALL),), (), 1, options["errors.deadletterqueue.topic.replication.factor"], {}
+    )
     current = dict(merged)
 
     def renew(newer: Mapping[str, str], names: frozenset[str]) -> Renewal:
         current.update({name: newer[name] for name in names})
         new_producer, new_admin = producer_of(current)[0].arguments, admin_client(current, worker).arguments
-        clients = any(old.get(name) != new.get(name) for old, new in ((settings.arguments, new_producer),
-                                                                      (admin.arguments, new_admin))
-                      for name in ("sasl_plain_username", "sasl_plain_password")) or not names
+        clients = (
+            any(
+                old.get(name) != new.get(name)
+                for old, new in ((settings.arguments, new_producer), (admin.arguments, new_admin))
+                for name in ("sasl_plain_username", "sasl_plain_password")
+            )
+            or not names
+        )
         for old, new in ((settings.arguments, new_producer), (admin.arguments, new_admin)):
             old.update({name: new[name] for name in kafka_clients.CREDENTIALS if name in new})
         known = {alias: key for key in cls.config_def.keys.values() for alias in (key.name, *key.aliases)}
         own = [known[name].name for name in sorted(names) if name in known and known[name].secret]
         if own:
             config.renew(cls.config_def.parse(current), own)
-        return Renewal(tuple(own), clients, tuple(
-            name for name in sorted(names)
-            if not (name in known and known[name].secret) and not name.startswith(_CLIENTS)))
+        return Renewal(
+            tuple(own),
+            clients,
+            tuple(
+                name
+                for name in sorted(names)
+                if not (name in known and known[name].secret) and not name.startswith(_CLIENTS)
+            ),
+        )
 
     return Plan(
-        id=task, version=cls.version, worker=worker, options=options, log=adapter, producer=settings, admin=admin.arguments,
-        own_offsets_topic=own_topic, offsets_topic=worker.get("offset.storage.topic", ""), offsets=offsets,
-        offset_writer=offset_writer, pipeline=build_pipeline(merged),
+        id=task,
+        version=cls.version,
+        worker=worker,
+        options=options,
+        log=adapter,
+        producer=settings,
+        admin=admin.arguments,
+        own_offsets_topic=own_topic,
+        offsets_topic=worker.get("offset.storage.topic", ""),
+        offsets=offsets,
+        offset_writer=offset_writer,
+        pipeline=build_pipeline(merged),
         key_converter=plugins.converter(key_name, key_config.get("plugin.version"))(key_config, is_key=True),
         value_converter=plugins.converter(value_name, value_config.get("plugin.version"))(value_config, is_key=False),
         header_converter=plugins.header_converter(header_name, header_config.get("plugin.version"))(header_config),
-        topics=TopicCreator(admin.arguments, creation_groups(merged),
-                            enabled=worker.get("topic.creation.enable", "true").strip().lower() == "true"),
+        topics=TopicCreator(
+            admin.arguments,
+            creation_groups(merged),
+            enabled=worker.get("topic.creation.enable", "true").strip().lower() == "true",
+        ),
         dead_letter_topics=TopicCreator(admin.arguments, (dead_letters,)),
-        make_task=lambda: cls.task_class(context), metrics=metrics, boundary=boundary,
-        flush_interval_s=interval_ms / 1000, transaction_interval_s=transaction_ms / 1000,
-        stop_s=int(worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000, topic_used=topic_used,
-        turn=turn, warnings=warnings + admin.warnings, renew=renew)
-
+        make_task=lambda: cls.task_class(context),
+        metrics=metrics,
+        boundary=boundary,
+        flush_interval_s=interval_ms / 1000,
+        transaction_interval_s=transaction_ms / 1000,
+        stop_s=int(worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000,
+        topic_used=topic_used,
+        turn=turn,
+        warnings=warnings + admin.warnings,
+        renew=renew,
+    )

@@ -5,6 +5,7 @@ deadline; a producer that fails or hangs is discarded and a new one sends all un
 anything newer (at least once). A transactional producer is not rebuilt in place: its transaction is lost, and its owner begins
 anew.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -44,13 +45,30 @@ def classify(error: BaseException) -> str:
     """What a failed batch means: ``fenced``, ``fatal``, ``split`` (a record in it is refused) or ``rebuild`` (an outage)."""
     if isinstance(error, kafka.ProducerFenced | kafka.InvalidProducerEpoch | kafka.TransactionCoordinatorFenced):
         return "fenced"
-    if isinstance(error, kafka.MessageSizeTooLargeError | kafka.RecordListTooLargeError | kafka.InvalidTimestampError
-                  | kafka.CorruptRecordException) or getattr(error, "errno", None) == _INVALID_RECORD:
+    if (
+        isinstance(
+            error,
+            kafka.MessageSizeTooLargeError
+            | kafka.RecordListTooLargeError
+            | kafka.InvalidTimestampError
+            | kafka.CorruptRecordException,
+        )
+        or getattr(error, "errno", None) == _INVALID_RECORD
+    ):
         return "split"
-    if isinstance(error, kafka.TopicAuthorizationFailedError | kafka.ClusterAuthorizationFailedError
-                  | kafka.TransactionalIdAuthorizationFailed | kafka.InvalidTopicError | kafka.UnsupportedVersionError
-                  | kafka.UnsupportedForMessageFormatError | kafka.InvalidRequiredAcksError | kafka.PolicyViolationError
-                  | kafka.SaslAuthenticationFailed | kafka.UnsupportedCodecError):
+    if isinstance(
+        error,
+        kafka.TopicAuthorizationFailedError
+        | kafka.ClusterAuthorizationFailedError
+        | kafka.TransactionalIdAuthorizationFailed
+        | kafka.InvalidTopicError
+        | kafka.UnsupportedVersionError
+        | kafka.UnsupportedForMessageFormatError
+        | kafka.InvalidRequiredAcksError
+        | kafka.PolicyViolationError
+        | kafka.SaslAuthenticationFailed
+        | kafka.UnsupportedCodecError,
+    ):
         return "fatal"
     return "rebuild"
 
@@ -76,9 +94,14 @@ class Producer:
         batch_sizes: topic -> bytes of a batch where the broker takes no larger ones; what is learned is put there.
     """
 
-    def __init__(self, name: str, settings: ProducerSettings, fail: Callable[[Exception], None],
-                 rejected: Callable[[str, bytes | None, bytes | None, list[Unit], Exception], Awaitable[None]] | None = None,
-                 batch_sizes: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: ProducerSettings,
+        fail: Callable[[Exception], None],
+        rejected: Callable[[str, bytes | None, bytes | None, list[Unit], Exception], Awaitable[None]] | None = None,
+        batch_sizes: dict[str, int] | None = None,
+    ) -> None:
         self.name = name
         self._batch_sizes = {} if batch_sizes is None else batch_sizes
         self.settings = settings
@@ -167,8 +190,13 @@ class Producer:
                 # Who was let in before may be in the middle of a rotation: the new secret comes a little later.
                 if refused is not None and (not self._let_in or now - (refused_since or now) > _REFUSED_S):
                     raise Fatal(f"{self.name}: {refused}") from error
-                self._log.warning("%s: no connection to Kafka at %s (%s), trying again in %.1f s", self.name,
-                                  arguments.get("bootstrap_servers"), refused or repr(error), delay)
+                self._log.warning(
+                    "%s: no connection to Kafka at %s (%s), trying again in %.1f s",
+                    self.name,
+                    arguments.get("bootstrap_servers"),
+                    refused or repr(error),
+                    delay,
+                )
                 await asyncio.sleep(delay)
             except BaseException:
                 await abandon_producer(client, 0)
@@ -221,9 +249,13 @@ class Producer:
             except (kafka.KafkaError, TimeoutError, OSError) as caught:
                 error = caught
             if classify(error) == "fatal":
-                raise Fatal(f"{self.name}: Kafka refuses topic {topic!r}: {error!r}. Give its user the permissions "
-                            "Describe and Write on the topic") from error
-            self._log.warning("%s: no metadata of topic %r (%r), trying again in %.1f s", self.name, topic, error, delay)
+                raise Fatal(
+                    f"{self.name}: Kafka refuses topic {topic!r}: {error!r}. Give its user the permissions "
+                    "Describe and Write on the topic"
+                ) from error
+            self._log.warning(
+                "%s: no metadata of topic %r (%r), trying again in %.1f s", self.name, topic, error, delay
+            )
             await asyncio.sleep(delay)
         raise AssertionError("back-off never ends")
 
@@ -334,7 +366,9 @@ class Producer:
         writer.chunk = None
         return chunk
 
-    def _sent(self, writer: PartitionWriter, chunk: Chunk, client: AIOKafkaProducer, future: asyncio.Future[Any]) -> None:
+    def _sent(
+        self, writer: PartitionWriter, chunk: Chunk, client: AIOKafkaProducer, future: asyncio.Future[Any]
+    ) -> None:
         error = None if future.cancelled() else future.exception()
         if client is not self._client or self._dead is not None:
             return  # a discarded producer's: the chunk is in line again
@@ -383,13 +417,19 @@ class Producer:
             smaller = self._batch_sizes[writer.topic] = max(1024, min(writer.batch_size, chunk.accounted) // 2)
             self._routes[writer.topic].shrink(smaller)
             if not self.settings.transactional:
-                self._splits.append((writer, chunk, RecordTooLarge(f"{where}: the broker refuses the record: {error!r}")))
+                self._splits.append(
+                    (writer, chunk, RecordTooLarge(f"{where}: the broker refuses the record: {error!r}"))
+                )
                 self._break(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
             elif chunk.count > 1:
                 self.die(TransactionLost(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}"))
             else:
-                self.die(Fatal(f"{where}: the broker refuses a record: {error!r}; raise the topic's max.message.bytes, or "
-                               "lower producer.override.max.request.size so that errors.tolerance applies to it"))
+                self.die(
+                    Fatal(
+                        f"{where}: the broker refuses a record: {error!r}; raise the topic's max.message.bytes, or "
+                        "lower producer.override.max.request.size so that errors.tolerance applies to it"
+                    )
+                )
         elif self.settings.transactional:
             self.die(TransactionLost(f"{where} failed inside a transaction: {error!r}"))
         else:
@@ -404,8 +444,10 @@ class Producer:
         if not self.rows or self._dead is not None:
             return
         loop = asyncio.get_running_loop()
-        oldest = min((writer.unacked[0].sent for route in self._routes.values() for writer in route.writers
-                      if writer.unacked), default=None)
+        oldest = min(
+            (writer.unacked[0].sent for route in self._routes.values() for writer in route.writers if writer.unacked),
+            default=None,
+        )
         if oldest is not None and self._client is not None and loop.time() - oldest > self.settings.stall_s:
             reason = f"{self.name}: no acknowledgement from Kafka for {loop.time() - oldest:.0f} s"
             if self.settings.transactional:
@@ -495,7 +537,11 @@ class Producer:
         except (kafka.KafkaError, TimeoutError, OSError, AssertionError) as error:
             self.check()
             if classify(error) == "fenced":
-                raise Fenced(f"{self.name}: a newer instance of this task owns the transactional id; this one stops") from error
+                raise Fenced(
+                    f"{self.name}: a newer instance of this task owns the transactional id; this one stops"
+                ) from error
             if classify(error) == "fatal":
-                raise Fatal(f"{self.name}: Kafka refuses to {what} a transaction: {error!r}{_mending(error)}") from error
+                raise Fatal(
+                    f"{self.name}: Kafka refuses to {what} a transaction: {error!r}{_mending(error)}"
+                ) from error
             raise TransactionLost(f"{self.name}: could not {what} a transaction: {error!r}") from error

@@ -1,4 +1,5 @@
 """Where records of a topic go: batches being filled for each of its partitions. All pure; ``producer`` sends them."""
+
 from __future__ import annotations
 
 import asyncio
@@ -31,9 +32,14 @@ class RecordTooLarge(Skippable):
 def topic_complaint(topic: object) -> str | None:
     """Why Kafka can't have a topic of this name, and how to fix it; None if it can."""
     why = topic_names.problem(topic)
-    return None if why is None else (
-        f"invalid topic name {topic!r}: {why}. Correct the connector's option that names the topic, or the transform that "
-        "gives it another name")
+    return (
+        None
+        if why is None
+        else (
+            f"invalid topic name {topic!r}: {why}. Correct the connector's option that names the topic, or the transform that "
+            "gives it another name"
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +154,16 @@ class Route:
         for writer in self.writers:
             writer.batch_size = batch_size
 
-    def append(self, unit: Unit, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None,
-               partitions: Sequence[int | None] | None = None, timestamps: Sequence[int | None] | None = None,
-               headers: Sequence[Headers] | None = None,
-               places: Sequence[bytes | None] | None = None) -> list[tuple[int, Exception]]:
+    def append(
+        self,
+        unit: Unit,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        partitions: Sequence[int | None] | None = None,
+        timestamps: Sequence[int | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        places: Sequence[bytes | None] | None = None,
+    ) -> list[tuple[int, Exception]]:
         """Append records in order; None stands for "all None" or "no headers". Does not wait: ask ``room`` before.
 
         ``places`` are keys that choose the partition instead of ``keys``.
@@ -171,9 +183,16 @@ class Route:
         writers = self.writers
         count = len(writers)
         touched: set[Chunk] = set()
-        for index, (target, value, key, timestamp, head) in enumerate(zip(
-                self._targets(_chosen(keys, places), partitions, len(values)), values, keys or repeat(None), times, heads,
-                strict=False)):
+        for index, (target, value, key, timestamp, head) in enumerate(
+            zip(
+                self._targets(_chosen(keys, places), partitions, len(values)),
+                values,
+                keys or repeat(None),
+                times,
+                heads,
+                strict=False,
+            )
+        ):
             if target >= count:
                 asked = None if partitions is None else partitions[index]
                 refused.append((index, Skippable(f"topic {self._topic!r} has no partition {asked}, only {count}")))
@@ -195,8 +214,9 @@ class Route:
         self._count(touched, len(values) - len(refused))
         return refused
 
-    def _targets(self, keys: Sequence[bytes | None] | None, partitions: Sequence[int | None] | None,
-                 rows: int) -> Sequence[int]:
+    def _targets(
+        self, keys: Sequence[bytes | None] | None, partitions: Sequence[int | None] | None, rows: int
+    ) -> Sequence[int]:
         """The partition of each record: the given one, else its key's, else one for all that have neither."""
         count = len(self.writers)
         if keys is None:
@@ -210,11 +230,19 @@ class Route:
         if partitions is None:
             return hashed
         # A negative partition can't exist; it must not count from the end.
-        return [target if chosen is None else chosen if chosen >= 0 else count
-                for target, chosen in zip(hashed, partitions, strict=True)]
+        return [
+            target if chosen is None else chosen if chosen >= 0 else count
+            for target, chosen in zip(hashed, partitions, strict=True)
+        ]
 
-    def _append_to_one(self, unit: Unit, values: Sequence[bytes | None], keys: Iterable[bytes | None],
-                       timestamps: Iterable[int | None], headers: Iterable[Headers]) -> list[tuple[int, Exception]]:
+    def _append_to_one(
+        self,
+        unit: Unit,
+        values: Sequence[bytes | None],
+        keys: Iterable[bytes | None],
+        timestamps: Iterable[int | None],
+        headers: Iterable[Headers],
+    ) -> list[tuple[int, Exception]]:
         """All to one partition, and to another one when its batch is full. The hot path: nothing is looked up per record."""
         refused: list[tuple[int, Exception]] = []
         touched: set[Chunk] = set()
@@ -246,11 +274,16 @@ class Route:
         self._count(touched, len(values) - len(refused))
         return refused
 
-    def _place(self, writer: PartitionWriter, timestamp: int | None, key: bytes | None, value: bytes | None,
-               head: Headers) -> Chunk | None:
+    def _place(
+        self, writer: PartitionWriter, timestamp: int | None, key: bytes | None, value: bytes | None, head: Headers
+    ) -> Chunk | None:
         """Append to the writer's chunk, or to a new one if it doesn't fit; None if it is too large for any."""
-        size = (len(key or b"") + len(value or b"") + OVERHEAD
-                + sum(len(name) * 4 + len(data or b"") + 10 for name, data in head))
+        size = (
+            len(key or b"")
+            + len(value or b"")
+            + OVERHEAD
+            + sum(len(name) * 4 + len(data or b"") + 10 for name, data in head)
+        )
         if size > self._producer.settings.max_request_size:
             return None
         chunk = writer.chunk
@@ -260,8 +293,12 @@ class Route:
                 return chunk
             writer.roll()
         settings = self._producer.settings
-        chunk = writer.chunk = Chunk(CODECS[settings.arguments.get("compression_type")], writer.batch_size,
-                                     asyncio.get_running_loop().time(), transactional=settings.transactional)
+        chunk = writer.chunk = Chunk(
+            CODECS[settings.arguments.get("compression_type")],
+            writer.batch_size,
+            asyncio.get_running_loop().time(),
+            transactional=settings.transactional,
+        )
         chunk.append(0, timestamp, key, value, head)
         chunk.count = 1
         return chunk
@@ -271,7 +308,8 @@ class Route:
         return RecordTooLarge(
             f"a record for topic {self._topic!r} is {size} bytes when serialized, which is "
             f"larger than max.request.size ({self._producer.settings.max_request_size}): raise "
-            "producer.override.max.request.size and the topic's max.message.bytes")
+            "producer.override.max.request.size and the topic's max.message.bytes"
+        )
 
     def _count(self, touched: set[Chunk], rows: int) -> None:
         size = 0
@@ -291,7 +329,9 @@ class Route:
                 writer.wake.set()
 
 
-def _chosen(keys: Sequence[bytes | None] | None, places: Sequence[bytes | None] | None) -> Sequence[bytes | None] | None:
+def _chosen(
+    keys: Sequence[bytes | None] | None, places: Sequence[bytes | None] | None
+) -> Sequence[bytes | None] | None:
     """The key that chooses each record's partition."""
     if places is None:
         return keys

@@ -1,4 +1,5 @@
 """Saved offsets of one connector as its tasks see them, and the worker's offsets topic as tasks write to it."""
+
 from __future__ import annotations
 
 import asyncio
@@ -27,9 +28,14 @@ _READ_DEADLINE_S: Final = 120.0
 
 def own_offsets_topic_settings(worker: Mapping[str, str], name: str) -> InternalTopic:
     """A connector's own offsets topic as it is created where it does not exist."""
-    return internal_topic("offset", worker, name=name, partitions=int(worker.get("offset.storage.partitions", "25")),
-                          replication_factor=int(worker.get("offset.storage.replication.factor", "3")),
-                          prop="offsets.storage.topic")
+    return internal_topic(
+        "offset",
+        worker,
+        name=name,
+        partitions=int(worker.get("offset.storage.partitions", "25")),
+        replication_factor=int(worker.get("offset.storage.replication.factor", "3")),
+        prop="offsets.storage.topic",
+    )
 
 
 class SavedOffsets:
@@ -42,8 +48,13 @@ class SavedOffsets:
         client: aiokafka client arguments to read that topic with.
     """
 
-    def __init__(self, connector: str, request: Callable[[Any, float], Awaitable[Any]], own_topic: str | None,
-                 client: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        connector: str,
+        request: Callable[[Any, float], Awaitable[Any]],
+        own_topic: str | None,
+        client: Mapping[str, Any],
+    ) -> None:
         self._connector = connector
         self._request = request
         self._own_topic = own_topic

@@ -2,6 +2,7 @@
 
 ``exactly_once.TransactionalSession`` replaces what is different inside transactions.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -63,7 +64,9 @@ class Session:
         self.task: SourceTask | None = None
         self.resumed = asyncio.Event()
         self.resumed.set()
-        self.errors = ErrorHandler(plan.id, plan.options, stats, plan.log, plan.producer.max_request_size - 1024, plan.scrub)
+        self.errors = ErrorHandler(
+            plan.id, plan.options, stats, plan.log, plan.producer.max_request_size - 1024, plan.scrub
+        )
         self._name = str(plan.id)
         self._worker: asyncio.Task[None] | None = None
         self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -168,8 +171,10 @@ class Session:
                 await asyncio.wait({worker}, timeout=self._patience())
                 if not worker.done():
                     self.abandoned = True
-                    self.plan.log.error("%s: the source ignores its cancellation and is abandoned; what it still gives is "
-                                        "dropped", self._name)
+                    self.plan.log.error(
+                        "%s: the source ignores its cancellation and is abandoned; what it still gives is dropped",
+                        self._name,
+                    )
         if self._failed.done():
             return self._failed.result()
         if worker.cancelled():
@@ -328,7 +333,9 @@ class Session:
             async with asyncio.timeout(self.plan.stop_s):
                 await generator.aclose()
         except TimeoutError:
-            self.plan.log.warning("%s: the source did not release its resources within %.1f s", self._name, self.plan.stop_s)
+            self.plan.log.warning(
+                "%s: the source did not release its resources within %.1f s", self._name, self.plan.stop_s
+            )
         except Exception as error:  # noqa: BLE001 - the run's own outcome counts
             self.plan.log.warning("%s: the source failed while it was closed: %r", self._name, error)
 
@@ -412,7 +419,7 @@ class Session:
                 await self._deliver_slice(records, unit)
         else:
             for start in range(0, count, SLICE):
-                await self._deliver_slice(records[start:start + SLICE], unit)
+                await self._deliver_slice(records[start : start + SLICE], unit)
                 await asyncio.sleep(0)
                 await self.kafka.room.wait()
                 self._check()
@@ -445,8 +452,15 @@ class Session:
             route = await self.route(converted.topic)
             converted = converted.spread(len(route.writers))
             headers = self._traces.headers(converted.topic, converted.headers, len(converted.values))
-            for index, error in route.append(unit, converted.values, converted.keys, converted.partitions, converted.timestamps,
-                                             headers, converted.places):
+            for index, error in route.append(
+                unit,
+                converted.values,
+                converted.keys,
+                converted.partitions,
+                converted.timestamps,
+                headers,
+                converted.places,
+            ):
                 await self._skip(self.errors.bad(Stage.KAFKA_PRODUCE, error, converted.records[index]), unit)
             now = perf_counter()
             self.append_s += now - began
@@ -492,7 +506,9 @@ class Session:
             self.stats.dead_letter_failures += 1
             raise Fatal(f"{self._name}: a dead letter for topic {self.errors.topic!r} is larger than max.request.size")
 
-    async def _rejected(self, topic: str, key: bytes | None, value: bytes | None, units: list[Unit], error: Exception) -> None:
+    async def _rejected(
+        self, topic: str, key: bytes | None, value: bytes | None, units: list[Unit], error: Exception
+    ) -> None:
         """The broker refused a record for good."""
         if topic == self.errors.topic:
             self.stats.dead_letter_failures += 1
@@ -558,7 +574,7 @@ class Session:
         plan = self.plan
         pairs = plan.offsets.pairs(offsets)
         if plan.own_offsets_topic is not None:
-                await write_pairs(self.kafka, plan.own_offsets_topic, pairs)
+            await write_pairs(self.kafka, plan.own_offsets_topic, pairs)
         await plan.offset_writer.write(pairs)
 
     async def committed(self, offsets: list[Committable], took_s: float) -> None:

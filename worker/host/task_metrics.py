@@ -1,4 +1,5 @@
 """The numbers that a connector reports of its own: what it declares, with a bound on the series of tables and topics."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -39,8 +40,12 @@ class Metrics:
         log: for the warning.
     """
 
-    def __init__(self, declared: Mapping[str, tuple[str, str]], most: int,
-                 log: logging.LoggerAdapter[logging.Logger] | None = None) -> None:
+    def __init__(
+        self,
+        declared: Mapping[str, tuple[str, str]],
+        most: int,
+        log: logging.LoggerAdapter[logging.Logger] | None = None,
+    ) -> None:
         self._declared = declared
         self._most = most
         self._log = log
@@ -73,13 +78,19 @@ class Metrics:
         if key in values or len(values) < self._most or not any(label in BOUNDED for label, _ in key):
             return values, key, False
         if not self.folded and self._log is not None:
-            self._log.warning("more tables than metrics.tables.max=%d: further ones share the series %r of each metric",
-                              self._most, OTHER)
+            self._log.warning(
+                "more tables than metrics.tables.max=%d: further ones share the series %r of each metric",
+                self._most,
+                OTHER,
+            )
         self.folded += 1
         return values, tuple((label, OTHER if label in BOUNDED else text) for label, text in key), True
 
     def report(self) -> list[CustomMetric]:
         """All series as they are now."""
         self._fresh.clear()
-        return [CustomMetric(name, self._declared[name][0], value, dict(labels))
-                for name, values in self._values.items() for labels, value in values.items()]
+        return [
+            CustomMetric(name, self._declared[name][0], value, dict(labels))
+            for name, values in self._values.items()
+            for labels, value in values.items()
+        ]

@@ -1,4 +1,5 @@
 """A task's life in a host: states, automatic restarts, pause, and a stop that always ends."""
+
 from __future__ import annotations
 
 import asyncio
@@ -72,8 +73,13 @@ class TaskRunner:
         scrub: takes secrets out of a text.
     """
 
-    def __init__(self, start: StartTask, make_plan: Callable[[], Awaitable[Plan | JobPlan]], event: Callable[[Message], None],
-                 scrub: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        start: StartTask,
+        make_plan: Callable[[], Awaitable[Plan | JobPlan]],
+        event: Callable[[Message], None],
+        scrub: Callable[[str], str],
+    ) -> None:
         self.id = start.id
         self._generation = start.generation
         self._make_plan = make_plan
@@ -169,11 +175,17 @@ class TaskRunner:
         if names and reload == "restart":
             left = tuple(sorted(names))
         if not left:
-            log.info("%s: new values of %s are used from the next connection on", self.id,
-                     ", ".join(sorted(names)) or "the worker's secrets")
+            log.info(
+                "%s: new values of %s are used from the next connection on",
+                self.id,
+                ", ".join(sorted(names)) or "the worker's secrets",
+            )
         elif reload == "none":
-            log.warning("%s: new values of %s are not taken over before the task's next start (config.action.reload=none)",
-                        self.id, ", ".join(left))
+            log.warning(
+                "%s: new values of %s are not taken over before the task's next start (config.action.reload=none)",
+                self.id,
+                ", ".join(left),
+            )
         else:
             log.info("%s: the task starts again to take over new values of %s", self.id, ", ".join(left))
             self._again = True

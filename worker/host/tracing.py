@@ -5,6 +5,7 @@ children ``poll``, ``transform``, ``convert`` and ``produce``; the last one ends
 records, and its context goes into their headers (W3C Trace Context: ``traceparent``), so that a consumer's spans can follow it.
 Stages that work piece by piece are shown as one span each, one behind the other, as long as their pieces together.
 """
+
 from __future__ import annotations
 
 import logging
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _TRACEPARENT: Final = "traceparent"
 _DELAY_MS: Final = 1000
 _NS: Final = 1_000_000_000
+
 
 def installed() -> bool:
     """Whether the packages of the extra ``tracing`` are there."""
@@ -60,11 +62,20 @@ def make_tracing(options: Config, worker_id: str, host: int) -> Tracing | None:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)
-    provider = TracerProvider(shutdown_on_exit=False, resource=Resource.create({
-        "service.name": options["otel.service.name"], "service.instance.id": worker_id, "service.version": __version__,
-        "millrace.host": host}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=options["otel.traces.endpoint"]),
-                                                   schedule_delay_millis=_DELAY_MS))
+    provider = TracerProvider(
+        shutdown_on_exit=False,
+        resource=Resource.create(
+            {
+                "service.name": options["otel.service.name"],
+                "service.instance.id": worker_id,
+                "service.version": __version__,
+                "millrace.host": host,
+            }
+        ),
+    )
+    provider.add_span_processor(
+        BatchSpanProcessor(OTLPSpanExporter(endpoint=options["otel.traces.endpoint"]), schedule_delay_millis=_DELAY_MS)
+    )
     return Tracing(provider, options["otel.traces.sample.ratio"], headers=options["otel.traces.headers"])
 
 
@@ -97,7 +108,9 @@ class Tracing:
 class BatchTrace:
     """The spans of one batch; made when it has come from the source."""
 
-    def __init__(self, tracer: Tracer, task: TaskId, stats: TaskStats, poll_s: float, records: int, *, headers: bool) -> None:
+    def __init__(
+        self, tracer: Tracer, task: TaskId, stats: TaskStats, poll_s: float, records: int, *, headers: bool
+    ) -> None:
         from opentelemetry.context import Context
         from opentelemetry.trace import SpanKind, set_span_in_context
 
@@ -106,16 +119,35 @@ class BatchTrace:
         self._stats = stats
         self._began = now
         self._before = (stats.transform_s, stats.convert_s)
-        self._batch: Span = tracer.start_span("batch", Context(), start_time=now - int(poll_s * _NS), attributes={
-            "millrace.connector": task.connector, "millrace.task": task.task,
-            "millrace.connector.class": stats.connector_class, "messaging.batch.message_count": records})
+        self._batch: Span = tracer.start_span(
+            "batch",
+            Context(),
+            start_time=now - int(poll_s * _NS),
+            attributes={
+                "millrace.connector": task.connector,
+                "millrace.task": task.task,
+                "millrace.connector.class": stats.connector_class,
+                "messaging.batch.message_count": records,
+            },
+        )
         self._context = set_span_in_context(self._batch, Context())
         tracer.start_span("poll", self._context, start_time=now - int(poll_s * _NS)).end(now)
-        self._produce: Span = tracer.start_span("produce", self._context, SpanKind.PRODUCER, start_time=now, attributes={
-            "messaging.system": "kafka", "messaging.operation.type": "send", "messaging.batch.message_count": records})
+        self._produce: Span = tracer.start_span(
+            "produce",
+            self._context,
+            SpanKind.PRODUCER,
+            start_time=now,
+            attributes={
+                "messaging.system": "kafka",
+                "messaging.operation.type": "send",
+                "messaging.batch.message_count": records,
+            },
+        )
         self._topics: set[str] = set()
         context = self._produce.get_span_context()
-        self._header = (_TRACEPARENT, f"00-{context.trace_id:032x}-{context.span_id:016x}-01".encode()) if headers else None
+        self._header = (
+            (_TRACEPARENT, f"00-{context.trace_id:032x}-{context.span_id:016x}-01".encode()) if headers else None
+        )
 
     def headers(self, topic: str, given: Sequence[Headers] | None, count: int) -> Sequence[Headers] | None:
         """Headers of ``count`` records of ``topic``, with the span's context in those that have none of their own."""
@@ -129,8 +161,10 @@ class BatchTrace:
     def delivered(self) -> None:
         """All records are on their way."""
         at = self._began
-        for name, before, now in (("transform", self._before[0], self._stats.transform_s),
-                                  ("convert", self._before[1], self._stats.convert_s)):
+        for name, before, now in (
+            ("transform", self._before[0], self._stats.transform_s),
+            ("convert", self._before[1], self._stats.convert_s),
+        ):
             if now > before:
                 span = self._tracer.start_span(name, self._context, start_time=at)
                 at += int((now - before) * _NS)

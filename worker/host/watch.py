@@ -2,6 +2,7 @@
 
 All that the host sends goes through ``SharedWriter``, so that the thread can send a whole message between two of the loop's.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -34,8 +35,21 @@ _BEAT_S: Final = 0.25
 _FROZEN_S: Final = 2.0
 _PR_SET_PDEATHSIG: Final = 1
 #: What follows the task's or connector's own name in names of asyncio tasks.
-_SUFFIXES: Final = frozenset({
-    "runner", "run", "offsets", "producer", "connector", "validate", "alter-offsets", "snapshot", "snapshots", "lag", "tables"})
+_SUFFIXES: Final = frozenset(
+    {
+        "runner",
+        "run",
+        "offsets",
+        "producer",
+        "connector",
+        "validate",
+        "alter-offsets",
+        "snapshot",
+        "snapshots",
+        "lag",
+        "tables",
+    }
+)
 
 
 def die_with_parent() -> None:
@@ -107,7 +121,7 @@ class SharedWriter:
     def _send(self) -> None:
         try:
             while self._queued:
-                del self._queued[:self._sock.send(self._queued)]
+                del self._queued[: self._sock.send(self._queued)]
         except BlockingIOError:
             pass
         except OSError:
@@ -143,9 +157,18 @@ class LoopWatch:
         cpu_clock: seconds of CPU time that this process has used.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stuck_s: float, send: Callable[[bytes], object],
-                 orphaned: Callable[[float], bool] | None, warn_s: float = _WARN_S, *, telling: bool = True,
-                 clock: Callable[[], float] = time.monotonic, cpu_clock: Callable[[], float] = time.process_time) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stuck_s: float,
+        send: Callable[[bytes], object],
+        orphaned: Callable[[float], bool] | None,
+        warn_s: float = _WARN_S,
+        *,
+        telling: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.process_time,
+    ) -> None:
         self._telling = telling
         self._warn_s = warn_s
         self._loop = loop
@@ -266,4 +289,5 @@ def hung_up(sock: socket.socket, parent: int) -> Callable[[float], bool]:
 
     def check(timeout_s: float) -> bool:
         return bool(poll.poll(timeout_s * 1000)) or os.getppid() != parent
+
     return check

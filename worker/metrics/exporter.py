@@ -3,6 +3,7 @@
 It comes in pieces of about a millisecond, so that a worker with thousands of tasks goes on with its other work between them.
 Source of the format: prometheus.io/docs/instrumenting/exposition_formats.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -27,8 +28,18 @@ if TYPE_CHECKING:
     from worker.metrics.windows import TaskTable, TaskWindow
     from worker.protocol import TaskId
 
-__all__ = ["CONTENT_TYPE", "ConnectorNumbers", "Options", "ProcessNumbers", "WorkerStats", "collect", "number", "pieces",
-           "process_numbers", "render"]
+__all__ = [
+    "CONTENT_TYPE",
+    "ConnectorNumbers",
+    "Options",
+    "ProcessNumbers",
+    "WorkerStats",
+    "collect",
+    "number",
+    "pieces",
+    "process_numbers",
+    "render",
+]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: Upper bounds in seconds of ``TaskStats.commit_buckets``.
@@ -37,8 +48,10 @@ COMMIT_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 _LINES: Final = 1000
 #: How long pieces are made before others get their turn.
 _SLICE_S: Final = 0.005
-_QUEUE: Final = tuple(f"{debezium.PREFIX}{name}" for name in (
-    "QueueTotalCapacity", "QueueRemainingCapacity", "MaxQueueSizeInBytes", "CurrentQueueSizeInBytes"))
+_QUEUE: Final = tuple(
+    f"{debezium.PREFIX}{name}"
+    for name in ("QueueTotalCapacity", "QueueRemainingCapacity", "MaxQueueSizeInBytes", "CurrentQueueSizeInBytes")
+)
 #: Metrics that every context with a queue has.
 _WITH_QUEUE: Final = frozenset({debezium.CONNECTED, debezium.SNAPSHOT_RUNNING})
 
@@ -86,8 +99,16 @@ def memory_limit() -> int:
     return machine
 
 
-def render(worker: WorkerStats, connectors: Iterable[ConnectorNumbers], table: TaskTable, process: ProcessNumbers, *,
-           options: Options | None = None, now: float, wall: float | None = None) -> str:
+def render(
+    worker: WorkerStats,
+    connectors: Iterable[ConnectorNumbers],
+    table: TaskTable,
+    process: ProcessNumbers,
+    *,
+    options: Options | None = None,
+    now: float,
+    wall: float | None = None,
+) -> str:
     """The whole exposition at once; see ``pieces``."""
     return "".join(pieces(worker, connectors, table, process, options=options, now=now, wall=wall))
 
@@ -111,8 +132,16 @@ async def collect(parts: Iterator[str]) -> tuple[bytes, float]:
     return b"".join(encoded), max(longest, time.perf_counter() - began)
 
 
-def pieces(worker: WorkerStats, connectors: Iterable[ConnectorNumbers], table: TaskTable, process: ProcessNumbers, *,
-           options: Options | None = None, now: float, wall: float | None = None) -> Iterator[str]:
+def pieces(
+    worker: WorkerStats,
+    connectors: Iterable[ConnectorNumbers],
+    table: TaskTable,
+    process: ProcessNumbers,
+    *,
+    options: Options | None = None,
+    now: float,
+    wall: float | None = None,
+) -> Iterator[str]:
     """The exposition in pieces, some of them empty; each takes about a millisecond.
 
     ``table`` may change in between: every task is shown as it is when its turn comes, and those that come or go later are not.
@@ -136,9 +165,18 @@ def pieces(worker: WorkerStats, connectors: Iterable[ConnectorNumbers], table: T
         else:
             groups = made
     groups.update(_worker_groups(worker, table, process, wall, jvm=options.jvm, most_clients=options.most_clients))
-    groups[registry.CONNECTOR] = [((("connector", item.name),), {
-        "connector-class": item.connector_class, "connector-type": item.type, "connector-version": item.version,
-        "status": item.status.lower()}) for item in connectors]
+    groups[registry.CONNECTOR] = [
+        (
+            (("connector", item.name),),
+            {
+                "connector-class": item.connector_class,
+                "connector-type": item.type,
+                "connector-version": item.version,
+                "status": item.status.lower(),
+            },
+        )
+        for item in connectors
+    ]
     #: Name -> what is shown under it; families share names.
     shown: dict[str, list[tuple[Metric, Family]]] = {}
     for metric in METRICS:
@@ -160,8 +198,12 @@ def _names(metric: Metric, families: Sequence[Family]) -> Iterator[tuple[str, Fa
                 yield name, family
 
 
-def _family(name: str, members: Sequence[tuple[Metric, Family]], groups: Mapping[str, list[Entity]],
-            texts: dict[tuple[str, Family], list[str]]) -> Iterator[str]:
+def _family(
+    name: str,
+    members: Sequence[tuple[Metric, Family]],
+    groups: Mapping[str, list[Entity]],
+    texts: dict[tuple[str, Family], list[str]],
+) -> Iterator[str]:
     lines: list[str] = []
     first = members[0][0]
     # A counter without its ending is what an exporter makes of a value that is no counter to it.
@@ -179,7 +221,7 @@ def _family(name: str, members: Sequence[tuple[Metric, Family]], groups: Mapping
                     yield ""
         step = _LINES if metric.kind is not Kind.HISTOGRAM else _LINES // 16
         for start in range(0, len(entities), step):
-            _add(lines, metric, name, labels[start:start + step], entities[start:start + step])
+            _add(lines, metric, name, labels[start : start + step], entities[start : start + step])
             if lines:
                 yield header + "".join(lines)
                 header = ""
@@ -190,16 +232,22 @@ def _add(lines: list[str], metric: Metric, name: str, texts: Sequence[str], enti
     key = metric.name
     if metric.kind is Kind.TEXT:
         attribute = key.replace("-", "_")
-        lines += [f"{name}{{{text}{',' if text else ''}{attribute}=\"{_escape(str(value))}\"}} 1\n"
-                  for text, (_, values) in zip(texts, entities, strict=True) if (value := values.get(key)) is not None]
+        lines += [
+            f'{name}{{{text}{"," if text else ""}{attribute}="{_escape(str(value))}"}} 1\n'
+            for text, (_, values) in zip(texts, entities, strict=True)
+            if (value := values.get(key)) is not None
+        ]
     elif metric.kind is Kind.HISTOGRAM:
         for text, (_, values) in zip(texts, entities, strict=True):
             if (value := values.get(key)) is not None:
                 lines += _histogram(name, text, value)
     else:
         # The shortest way, for most lines are made here: these are our own ints and finite floats, which repr shows right.
-        lines += [f"{name}{{{text}}} {value!r}\n" if text else f"{name} {value!r}\n"
-                  for text, (_, values) in zip(texts, entities, strict=True) if (value := values.get(key)) is not None]
+        lines += [
+            f"{name}{{{text}}} {value!r}\n" if text else f"{name} {value!r}\n"
+            for text, (_, values) in zip(texts, entities, strict=True)
+            if (value := values.get(key)) is not None
+        ]
 
 
 def _entity_text(metric: Metric, family: Family, labels: Labels) -> str:
@@ -245,15 +293,23 @@ def _custom(tasks: Sequence[tuple[TaskId, TaskWindow]], options: Options) -> Ite
                 queues.add(text)
         stats = window.latest
         if queues and stats.active_limit:
-            for name, size in zip(_QUEUE, (stats.active_limit, max(0, stats.active_limit - stats.active),
-                                           stats.active_limit_bytes, stats.active_bytes), strict=True):
+            for name, size in zip(
+                _QUEUE,
+                (
+                    stats.active_limit,
+                    max(0, stats.active_limit - stats.active),
+                    stats.active_limit_bytes,
+                    stats.active_bytes,
+                ),
+                strict=True,
+            ):
                 _, lines = output.setdefault(name, ("gauge", []))
                 lines += [f"{name}{{{own}{',' if text else ''}{text}}} {size}\n" for text in sorted(queues)]
     for name, (kind, lines) in output.items():
         text = _escape_help(options.custom_help.get(name, ""))
         yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
         for start in range(0, len(lines), _LINES):
-            yield "".join(lines[start:start + _LINES])
+            yield "".join(lines[start : start + _LINES])
 
 
 def number(value: float) -> str:

@@ -3,6 +3,7 @@
 Pure functions of a snapshot. What grows with the number of tasks is a generator that stops between tasks, so that whoever
 drives it can let other work in.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -24,9 +25,16 @@ _STEP: Final = 50
 _OTHER: Final = "other"
 #: Connect's attribute -> field of ``ClientStats``, for those with a total and a rate.
 TRAFFIC: Final = {
-    "connection-creation": "connections_made", "connection-close": "connections_closed", "incoming-byte": "bytes_in",
-    "outgoing-byte": "bytes_out", "request": "requests", "response": "responses", "network-io": "network_ios",
-    "successful-authentication": "logins", "failed-authentication": "failed_logins"}
+    "connection-creation": "connections_made",
+    "connection-close": "connections_closed",
+    "incoming-byte": "bytes_in",
+    "outgoing-byte": "bytes_out",
+    "request": "requests",
+    "response": "responses",
+    "network-io": "network_ios",
+    "successful-authentication": "logins",
+    "failed-authentication": "failed_logins",
+}
 _KIND_GROUPS: Final = {"producer": registry.PRODUCER, "consumer": registry.CONSUMER, "admin": registry.ADMIN}
 
 Labels = tuple[tuple[str, str], ...]
@@ -111,8 +119,9 @@ class ProcessNumbers:
     group: ClientWindow | None = None
 
 
-def worker_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers, wall: float, *, jvm: bool,
-                  most_clients: int) -> Iterator[tuple[str, list[Entity]]]:
+def worker_groups(
+    worker: WorkerStats, table: TaskTable, process: ProcessNumbers, wall: float, *, jvm: bool, most_clients: int
+) -> Iterator[tuple[str, list[Entity]]]:
     """Everything that does not grow with the number of tasks, by group.
 
     Args:
@@ -124,34 +133,76 @@ def worker_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers
         most_clients: Kafka clients of a kind with series of their own; the rest share the series ``other``.
     """
     client: Labels = (("client_id", worker.client_id),)
-    yield registry.WORKER, [((), {
-        "connector-count": worker.assigned_connectors,
-        "task-count": len(table.tasks),
-        "connector-startup-attempts-total": worker.connector_startup_attempts,
-        "connector-startup-success-total": worker.connector_startup_success,
-        "connector-startup-success-percentage": _share(worker.connector_startup_success, worker.connector_startup_attempts),
-        "connector-startup-failure-total": worker.connector_startup_failure,
-        "connector-startup-failure-percentage": _share(worker.connector_startup_failure, worker.connector_startup_attempts),
-        "task-startup-attempts-total": worker.task_startup_attempts,
-        "task-startup-success-total": worker.task_startup_success,
-        "task-startup-success-percentage": _share(worker.task_startup_success, worker.task_startup_attempts),
-        "task-startup-failure-total": worker.task_startup_failure,
-        "task-startup-failure-percentage": _share(worker.task_startup_failure, worker.task_startup_attempts),
-    })]
-    yield registry.REBALANCE, [((), {
-        "connect-protocol": worker.protocol or None,
-        "leader-name": worker.leader_name or None,
-        "epoch": worker.epoch,
-        "completed-rebalances-total": worker.rebalances,
-        "rebalancing": int(worker.rebalancing),
-        "rebalance-max-time-ms": worker.rebalance_s_max * 1000,
-        "rebalance-avg-time-ms": worker.rebalance_s / worker.rebalances * 1000 if worker.rebalances else 0.0,
-        "time-since-last-rebalance-ms": (wall - worker.last_rebalance_at) * 1000 if worker.last_rebalance_at else None,
-    })]
-    yield registry.COORDINATOR, [(client, {"assigned-connectors": worker.assigned_connectors,
-                                           "assigned-tasks": worker.assigned_tasks})]
-    yield registry.APP, [(client, {"version": worker.version, "commit-id": worker.commit or None,
-                                   "start-time-ms": int(worker.started_at * 1000), "start-time-seconds": worker.started_at})]
+    yield (
+        registry.WORKER,
+        [
+            (
+                (),
+                {
+                    "connector-count": worker.assigned_connectors,
+                    "task-count": len(table.tasks),
+                    "connector-startup-attempts-total": worker.connector_startup_attempts,
+                    "connector-startup-success-total": worker.connector_startup_success,
+                    "connector-startup-success-percentage": _share(
+                        worker.connector_startup_success, worker.connector_startup_attempts
+                    ),
+                    "connector-startup-failure-total": worker.connector_startup_failure,
+                    "connector-startup-failure-percentage": _share(
+                        worker.connector_startup_failure, worker.connector_startup_attempts
+                    ),
+                    "task-startup-attempts-total": worker.task_startup_attempts,
+                    "task-startup-success-total": worker.task_startup_success,
+                    "task-startup-success-percentage": _share(
+                        worker.task_startup_success, worker.task_startup_attempts
+                    ),
+                    "task-startup-failure-total": worker.task_startup_failure,
+                    "task-startup-failure-percentage": _share(
+                        worker.task_startup_failure, worker.task_startup_attempts
+                    ),
+                },
+            )
+        ],
+    )
+    yield (
+        registry.REBALANCE,
+        [
+            (
+                (),
+                {
+                    "connect-protocol": worker.protocol or None,
+                    "leader-name": worker.leader_name or None,
+                    "epoch": worker.epoch,
+                    "completed-rebalances-total": worker.rebalances,
+                    "rebalancing": int(worker.rebalancing),
+                    "rebalance-max-time-ms": worker.rebalance_s_max * 1000,
+                    "rebalance-avg-time-ms": worker.rebalance_s / worker.rebalances * 1000
+                    if worker.rebalances
+                    else 0.0,
+                    "time-since-last-rebalance-ms": (wall - worker.last_rebalance_at) * 1000
+                    if worker.last_rebalance_at
+                    else None,
+                },
+            )
+        ],
+    )
+    yield (
+        registry.COORDINATOR,
+        [(client, {"assigned-connectors": worker.assigned_connectors, "assigned-tasks": worker.assigned_tasks})],
+    )
+    yield (
+        registry.APP,
+        [
+            (
+                client,
+                {
+                    "version": worker.version,
+                    "commit-id": worker.commit or None,
+                    "start-time-ms": int(worker.started_at * 1000),
+                    "start-time-seconds": worker.started_at,
+                },
+            )
+        ],
+    )
     if process.group is not None:
         yield registry.CLIENT, [(client, _traffic(process.group.latest, process.group))]
     yield from _client_groups(table, process, most_clients)
@@ -161,41 +212,78 @@ def worker_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers
 
 
 def _own_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers) -> Iterator[tuple[str, list[Entity]]]:
-    yield registry.OWN_WORKER, [((), {
-        "millrace_worker_leader": int(worker.leader),
-        "millrace_worker_ready": int(worker.ready),
-        "millrace_worker_draining": int(worker.draining),
-        "millrace_worker_members": worker.members,
-        "millrace_worker_loop_lag_seconds": worker.loop_lag_s,
-        "millrace_placement_version": worker.placement_version,
-        "millrace_placement_moves_total": worker.placement_moves,
-        "millrace_placement_pending": worker.placement_pending,
-        "millrace_metrics_render_seconds": worker.render_s,
-        "millrace_metrics_render_blocked_seconds": worker.render_blocked_s,
-    })]
-    yield registry.OWN_TOPIC, [((("topic", topic),), {
-        "millrace_topic_connected": int(connected), "millrace_topic_unreadable_records_total": unreadable})
-        for topic, (connected, unreadable) in worker.topics.items()]
-    yield registry.OWN_HOST, [((("host", str(host)), ("environment", item.environment)), {
-        "millrace_host_up": int(item.up),
-        "millrace_host_restarts_total": item.restarts,
-        "millrace_host_stuck_total": item.stuck,
-        "millrace_host_tasks": item.tasks,
-        "millrace_host_connectors": item.connectors,
-        "millrace_host_cpu_seconds_total": item.cpu_s,
-        "millrace_host_resident_memory_bytes": item.rss_bytes,
-        "millrace_host_loop_lag_seconds": item.loop_lag_s,
-        "millrace_host_config_provider_failures_total": item.provider_failures,
-        "millrace_host_config_provider_stale_paths": item.provider_stale,
-    }) for host, item in sorted(table.hosts.items())]
-    yield registry.OWN_CONNECTOR, [((("connector", name),), {
-        "millrace_connector_lag_seconds": (lag.bounds, lag.cumulative(), lag.total)}) for name, lag in table.lags.items()]
-    yield registry.PROCESS, [((), {
-        "process_cpu_seconds_total": process.cpu_s,
-        "process_resident_memory_bytes": process.rss_bytes,
-        "process_start_time_seconds": process.started_at,
-        "process_open_fds": process.open_fds,
-    })]
+    yield (
+        registry.OWN_WORKER,
+        [
+            (
+                (),
+                {
+                    "millrace_worker_leader": int(worker.leader),
+                    "millrace_worker_ready": int(worker.ready),
+                    "millrace_worker_draining": int(worker.draining),
+                    "millrace_worker_members": worker.members,
+                    "millrace_worker_loop_lag_seconds": worker.loop_lag_s,
+                    "millrace_placement_version": worker.placement_version,
+                    "millrace_placement_moves_total": worker.placement_moves,
+                    "millrace_placement_pending": worker.placement_pending,
+                    "millrace_metrics_render_seconds": worker.render_s,
+                    "millrace_metrics_render_blocked_seconds": worker.render_blocked_s,
+                },
+            )
+        ],
+    )
+    yield (
+        registry.OWN_TOPIC,
+        [
+            (
+                (("topic", topic),),
+                {"millrace_topic_connected": int(connected), "millrace_topic_unreadable_records_total": unreadable},
+            )
+            for topic, (connected, unreadable) in worker.topics.items()
+        ],
+    )
+    yield (
+        registry.OWN_HOST,
+        [
+            (
+                (("host", str(host)), ("environment", item.environment)),
+                {
+                    "millrace_host_up": int(item.up),
+                    "millrace_host_restarts_total": item.restarts,
+                    "millrace_host_stuck_total": item.stuck,
+                    "millrace_host_tasks": item.tasks,
+                    "millrace_host_connectors": item.connectors,
+                    "millrace_host_cpu_seconds_total": item.cpu_s,
+                    "millrace_host_resident_memory_bytes": item.rss_bytes,
+                    "millrace_host_loop_lag_seconds": item.loop_lag_s,
+                    "millrace_host_config_provider_failures_total": item.provider_failures,
+                    "millrace_host_config_provider_stale_paths": item.provider_stale,
+                },
+            )
+            for host, item in sorted(table.hosts.items())
+        ],
+    )
+    yield (
+        registry.OWN_CONNECTOR,
+        [
+            ((("connector", name),), {"millrace_connector_lag_seconds": (lag.bounds, lag.cumulative(), lag.total)})
+            for name, lag in table.lags.items()
+        ],
+    )
+    yield (
+        registry.PROCESS,
+        [
+            (
+                (),
+                {
+                    "process_cpu_seconds_total": process.cpu_s,
+                    "process_resident_memory_bytes": process.rss_bytes,
+                    "process_start_time_seconds": process.started_at,
+                    "process_open_fds": process.open_fds,
+                },
+            )
+        ],
+    )
 
 
 def _client_groups(table: TaskTable, process: ProcessNumbers, most: int) -> Iterator[tuple[str, list[Entity]]]:
@@ -230,23 +318,62 @@ def _traffic(stats: ClientStats, window: ClientWindow | None = None) -> dict[str
 def _jvm_groups(table: TaskTable, process: ProcessNumbers) -> Iterator[tuple[str, list[Entity]]]:
     processes = [("control", process.rss_bytes, process.python, process.threads_peak)] + [
         (f"host-{number}", host.rss_bytes, host.process, host.threads_peak)
-        for number, host in sorted(table.hosts.items()) if host.process.threads]
-    yield registry.JVM, [((("process", name), ("area", "heap")), {
-        "jvm_memory_used_bytes": rss, "jvm_memory_bytes_used": rss,
-        "jvm_memory_max_bytes": process.memory_limit or None, "jvm_memory_bytes_max": process.memory_limit or None,
-    }) for name, rss, _, _ in processes]
-    yield registry.JVM_THREADS, [((("process", name),), {
-        "jvm_threads_current": python.threads, "jvm_threads_peak": peak}) for name, _, python, peak in processes]
-    yield registry.JVM_GC, [((("process", name), ("gc", f"python generation {generation}")), {
-        "jvm_gc_collection_seconds_sum": python.gc_s[generation], "jvm_gc_collection_seconds_count": python.gc_runs[generation],
-    }) for name, _, python, _ in processes for generation in range(len(python.gc_s))]
+        for number, host in sorted(table.hosts.items())
+        if host.process.threads
+    ]
+    yield (
+        registry.JVM,
+        [
+            (
+                (("process", name), ("area", "heap")),
+                {
+                    "jvm_memory_used_bytes": rss,
+                    "jvm_memory_bytes_used": rss,
+                    "jvm_memory_max_bytes": process.memory_limit or None,
+                    "jvm_memory_bytes_max": process.memory_limit or None,
+                },
+            )
+            for name, rss, _, _ in processes
+        ],
+    )
+    yield (
+        registry.JVM_THREADS,
+        [
+            ((("process", name),), {"jvm_threads_current": python.threads, "jvm_threads_peak": peak})
+            for name, _, python, peak in processes
+        ],
+    )
+    yield (
+        registry.JVM_GC,
+        [
+            (
+                (("process", name), ("gc", f"python generation {generation}")),
+                {
+                    "jvm_gc_collection_seconds_sum": python.gc_s[generation],
+                    "jvm_gc_collection_seconds_count": python.gc_runs[generation],
+                },
+            )
+            for name, _, python, _ in processes
+            for generation in range(len(python.gc_s))
+        ],
+    )
 
 
-def task_groups(tasks: Iterable[tuple[TaskId, TaskWindow]], now: float, wall: float,
-                bounds: Sequence[float]) -> Iterator[dict[str, list[Entity]] | None]:
+def task_groups(
+    tasks: Iterable[tuple[TaskId, TaskWindow]], now: float, wall: float, bounds: Sequence[float]
+) -> Iterator[dict[str, list[Entity]] | None]:
     """The entities of tasks by group, last; before that None now and then, where other work may go on."""
-    groups: dict[str, list[Entity]] = {name: [] for name in (
-        registry.TASK, registry.SOURCE_TASK, registry.SINK_TASK, registry.TASK_ERROR, registry.OWN_TASK, registry.OWN_JOB)}
+    groups: dict[str, list[Entity]] = {
+        name: []
+        for name in (
+            registry.TASK,
+            registry.SOURCE_TASK,
+            registry.SINK_TASK,
+            registry.TASK_ERROR,
+            registry.OWN_TASK,
+            registry.OWN_JOB,
+        )
+    }
     counts: dict[str, dict[str, int]] = {}
     for index, (task, window) in enumerate(sorted(tasks, key=lambda pair: (pair[0].connector, pair[0].task))):
         if index % _STEP == 0:
@@ -265,9 +392,16 @@ def task_groups(tasks: Iterable[tuple[TaskId, TaskWindow]], now: float, wall: fl
             groups[registry.OWN_JOB].append((labels, _job_values(stats.job)))
         groups[registry.TASK_ERROR].append((labels, _error_values(stats)))
         groups[registry.OWN_TASK].append((labels, _own_values(stats, bounds)))
-    groups[registry.WORKER_CONNECTOR] = [((("connector", name),), {
-        "connector-total-task-count": sum(states.values()),
-        **{f"connector-{state}-task-count": states[state] for state in _STATES}}) for name, states in counts.items()]
+    groups[registry.WORKER_CONNECTOR] = [
+        (
+            (("connector", name),),
+            {
+                "connector-total-task-count": sum(states.values()),
+                **{f"connector-{state}-task-count": states[state] for state in _STATES},
+            },
+        )
+        for name, states in counts.items()
+    ]
     yield groups
 
 

@@ -1,4 +1,5 @@
 """Threads, garbage collection and the event loop of this process."""
+
 from __future__ import annotations
 
 import asyncio

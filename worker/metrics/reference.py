@@ -1,4 +1,5 @@
 """Text of ``docs/reference/metrics.md``, from the metric registry."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -44,15 +45,21 @@ def render() -> str:
     for metric in CONNECT:
         groups.setdefault(metric.group, []).append(metric)
     for group, metrics in groups.items():
-        parts.append(f"\n### {group}\n\n{_labels(metrics)}\n\n| attribute | A | B | C | D | type | unit | meaning |\n"
-                     "|---|---|---|---|---|---|---|---|\n")
+        parts.append(
+            f"\n### {group}\n\n{_labels(metrics)}\n\n| attribute | A | B | C | D | type | unit | meaning |\n"
+            "|---|---|---|---|---|---|---|---|\n"
+        )
         for metric in metrics:
             names = " | ".join(_name(metric, family) for family in Family)
             parts.append(f"| {metric.name} | {names} | {metric.kind} | {metric.unit} | {metric.help} |\n")
     parts.append("\n## Millrace's own metrics\n\n| name | labels | type | unit | meaning |\n|---|---|---|---|---|\n")
-    parts += [f"| `{metric.name}` | {', '.join(metric.labels)} | {metric.kind} | {metric.unit} | {metric.help} |\n"
-              for metric in OWN]
-    parts.append("\nConnectors add metrics of their own, with the labels `connector` and `task`; their pages list them.\n")
+    parts += [
+        f"| `{metric.name}` | {', '.join(metric.labels)} | {metric.kind} | {metric.unit} | {metric.help} |\n"
+        for metric in OWN
+    ]
+    parts.append(
+        "\nConnectors add metrics of their own, with the labels `connector` and `task`; their pages list them.\n"
+    )
     return "".join(parts)
 
 

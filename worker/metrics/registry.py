@@ -11,6 +11,7 @@ a few sets of rules, called families here:
 Exporters built on the Prometheus client 1.x take ``_total`` and ``_info`` off names that are no counters to them: B and C have
 both forms. Metrics of our own (``millrace_*``, ``process_*``) have one name, whatever the family.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -144,7 +145,8 @@ _D_PREFIX: Final = {WORKER: "kafka_connect_worker_metrics", CLIENT: "kafka_conne
 _PREFIX: Final[dict[tuple[Family, str], str]] = {
     (family, group): prefix
     for family, prefixes in ((Family.A, _A_PREFIX), (Family.B, _BEAN), (Family.C, _BEAN), (Family.D, _D_PREFIX))
-    for group, prefix in prefixes.items()}
+    for group, prefix in prefixes.items()
+}
 #: What a bean's labels are called where a family calls them otherwise.
 LABEL_NAMES: Final = {(Family.A, "client_id"): "clientid", (Family.D, "client_id"): "client"}
 #: Labels that a family adds to a bean without any.
@@ -168,10 +170,12 @@ class _Group:
         self._labels = labels
         self._families = families
 
-    def __call__(self, name: str, kind: Kind, unit: str, text: str, families: frozenset[Family] | None = None,
-                 named: str = "") -> Metric:
-        return Metric(name, self._group, self._labels, kind, unit, text, self._families if families is None else families,
-                      named)
+    def __call__(
+        self, name: str, kind: Kind, unit: str, text: str, families: frozenset[Family] | None = None, named: str = ""
+    ) -> Metric:
+        return Metric(
+            name, self._group, self._labels, kind, unit, text, self._families if families is None else families, named
+        )
 
 
 _OWN: Final[frozenset[Family]] = frozenset()
@@ -201,16 +205,21 @@ _own_task = _Group(OWN_TASK, "connector", "task", families=_OWN)
 _own_job = _Group(OWN_JOB, "connector", "task", families=_OWN)
 _process = _Group(PROCESS, families=_OWN)
 
+
 def _traffic(group: _Group, *, rates: bool = False) -> tuple[Metric, ...]:
     """What Kafka's clients have of their connections."""
     shown = [group("connection-count", _GAUGE, "", "Connections to Kafka that are open.")]
     for name, unit, text in (
-            ("connection-creation", "", "Connections opened"), ("connection-close", "", "Connections closed"),
-            ("incoming-byte", "bytes", "Bytes received"), ("outgoing-byte", "bytes", "Bytes sent"),
-            ("request", "", "Requests sent"), ("response", "", "Answers received"),
-            ("network-io", "", "Reads from and writes to connections"),
-            ("successful-authentication", "", "Connections that were logged in by SASL"),
-            ("failed-authentication", "", "Connections that ended while they were logged in by SASL")):
+        ("connection-creation", "", "Connections opened"),
+        ("connection-close", "", "Connections closed"),
+        ("incoming-byte", "bytes", "Bytes received"),
+        ("outgoing-byte", "bytes", "Bytes sent"),
+        ("request", "", "Requests sent"),
+        ("response", "", "Answers received"),
+        ("network-io", "", "Reads from and writes to connections"),
+        ("successful-authentication", "", "Connections that were logged in by SASL"),
+        ("failed-authentication", "", "Connections that ended while they were logged in by SASL"),
+    ):
         shown.append(group(f"{name}-total", _COUNTER, unit, f"{text}."))
         if rates:
             shown.append(group(f"{name}-rate", _GAUGE, f"{unit or '1'}/s", f"{text}, a second in the window."))
@@ -222,24 +231,37 @@ CONNECT: Final[tuple[Metric, ...]] = (
     _worker("task-count", _GAUGE, "", "Tasks that run in this worker."),
     _worker("connector-startup-attempts-total", _COUNTER, "", "Connector startups that this worker has attempted."),
     _worker("connector-startup-success-total", _COUNTER, "", "Connector startups that succeeded."),
-    _worker("connector-startup-success-percentage", _GAUGE, "ratio", "Share of connector startups that succeeded, 0 to 1."),
+    _worker(
+        "connector-startup-success-percentage", _GAUGE, "ratio", "Share of connector startups that succeeded, 0 to 1."
+    ),
     _worker("connector-startup-failure-total", _COUNTER, "", "Connector startups that failed."),
-    _worker("connector-startup-failure-percentage", _GAUGE, "ratio", "Share of connector startups that failed, 0 to 1."),
+    _worker(
+        "connector-startup-failure-percentage", _GAUGE, "ratio", "Share of connector startups that failed, 0 to 1."
+    ),
     _worker("task-startup-attempts-total", _COUNTER, "", "Task startups that this worker has attempted."),
     _worker("task-startup-success-total", _COUNTER, "", "Task startups that succeeded."),
     _worker("task-startup-success-percentage", _GAUGE, "ratio", "Share of task startups that succeeded, 0 to 1."),
     _worker("task-startup-failure-total", _COUNTER, "", "Task startups that failed."),
     _worker("task-startup-failure-percentage", _GAUGE, "ratio", "Share of task startups that failed, 0 to 1."),
     _worker_connector("connector-total-task-count", _GAUGE, "", "Tasks of the connector on this worker."),
-    _worker_connector("connector-running-task-count", _GAUGE, "", "Tasks of the connector on this worker that are running."),
-    _worker_connector("connector-paused-task-count", _GAUGE, "", "Tasks of the connector on this worker that are paused."),
-    _worker_connector("connector-failed-task-count", _GAUGE, "", "Tasks of the connector on this worker that are failed."),
-    _worker_connector("connector-unassigned-task-count", _GAUGE, "",
-                      "Tasks of the connector on this worker that are unassigned."),
-    _worker_connector("connector-destroyed-task-count", _GAUGE, "",
-                      "Tasks of the connector on this worker that are destroyed."),
-    _worker_connector("connector-restarting-task-count", _GAUGE, "",
-                      "Tasks of the connector on this worker that are restarting."),
+    _worker_connector(
+        "connector-running-task-count", _GAUGE, "", "Tasks of the connector on this worker that are running."
+    ),
+    _worker_connector(
+        "connector-paused-task-count", _GAUGE, "", "Tasks of the connector on this worker that are paused."
+    ),
+    _worker_connector(
+        "connector-failed-task-count", _GAUGE, "", "Tasks of the connector on this worker that are failed."
+    ),
+    _worker_connector(
+        "connector-unassigned-task-count", _GAUGE, "", "Tasks of the connector on this worker that are unassigned."
+    ),
+    _worker_connector(
+        "connector-destroyed-task-count", _GAUGE, "", "Tasks of the connector on this worker that are destroyed."
+    ),
+    _worker_connector(
+        "connector-restarting-task-count", _GAUGE, "", "Tasks of the connector on this worker that are restarting."
+    ),
     _rebalance("connect-protocol", _TEXT, "", "How workers agree on what runs where.", _AC),
     _rebalance("leader-name", _TEXT, "", "The group's leader, by its REST URL.", _AC),
     _rebalance("epoch", _GAUGE, "", "Generation of the group that this worker is in."),
@@ -253,20 +275,36 @@ CONNECT: Final[tuple[Metric, ...]] = (
     _connector("connector-class", _TEXT, "", "Class of the connector."),
     _connector("connector-type", _TEXT, "", "source or sink."),
     _connector("connector-version", _TEXT, "", "Version the connector's class reports."),
-    _connector("status", _TEXT, "", "State of the connector: unassigned, running, paused, stopped, failed or restarting."),
+    _connector(
+        "status", _TEXT, "", "State of the connector: unassigned, running, paused, stopped, failed or restarting."
+    ),
     _task("status", _TEXT, "", "State of the task: unassigned, running, paused, failed, restarting or destroyed.", _AC),
     _task("running-ratio", _GAUGE, "ratio", "Share of its life that the task was running."),
     _task("pause-ratio", _GAUGE, "ratio", "Share of its life that the task was paused."),
     _task("offset-commit-max-time-ms", _GAUGE, "ms", "Longest commit of offsets in the window."),
     _task("offset-commit-avg-time-ms", _GAUGE, "ms", "Average time of a commit of offsets in the window."),
-    _task("offset-commit-success-percentage", _GAUGE, "ratio",
-          "Share of commits of offsets in the window that succeeded, 0 to 1.", _BC),
-    _task("offset-commit-failure-percentage", _GAUGE, "ratio",
-          "Share of commits of offsets in the window that failed, 0 to 1.", _BC),
+    _task(
+        "offset-commit-success-percentage",
+        _GAUGE,
+        "ratio",
+        "Share of commits of offsets in the window that succeeded, 0 to 1.",
+        _BC,
+    ),
+    _task(
+        "offset-commit-failure-percentage",
+        _GAUGE,
+        "ratio",
+        "Share of commits of offsets in the window that failed, 0 to 1.",
+        _BC,
+    ),
     _task("batch-size-max", _GAUGE, "records", "Largest batch polled in the window."),
     _task("batch-size-avg", _GAUGE, "records", "Average size of the batches polled in the window."),
-    _source("source-record-poll-rate", _GAUGE, "records/s", "Records polled a second in the window, before transforms."),
-    _source("source-record-poll-total", _COUNTER, "records", "Records polled since the task started, before transforms."),
+    _source(
+        "source-record-poll-rate", _GAUGE, "records/s", "Records polled a second in the window, before transforms."
+    ),
+    _source(
+        "source-record-poll-total", _COUNTER, "records", "Records polled since the task started, before transforms."
+    ),
     _source("source-record-write-rate", _GAUGE, "records/s", "Records acknowledged by Kafka a second in the window."),
     _source("source-record-write-total", _COUNTER, "records", "Records acknowledged by Kafka since the task started."),
     _source("poll-batch-max-time-ms", _GAUGE, "ms", "Longest time in the window to poll a batch."),
@@ -283,12 +321,24 @@ CONNECT: Final[tuple[Metric, ...]] = (
     _sink("sink-record-send-total", _COUNTER, "records", "Records or rows written by the sink since the task started."),
     _sink("sink-record-lag-max", _GAUGE, "records", "Records that the partition furthest behind has still to be read."),
     _sink("partition-count", _GAUGE, "", "Partitions of topics that the task reads."),
-    _sink("offset-commit-seq-no", _GAUGE, "", "Number of the last completed batch, as the job counts; -1 before the first."),
+    _sink(
+        "offset-commit-seq-no",
+        _GAUGE,
+        "",
+        "Number of the last completed batch, as the job counts; -1 before the first.",
+    ),
     _sink("offset-commit-completion-rate", _GAUGE, "1/s", "Completed batches a second in the window."),
     _sink("offset-commit-completion-total", _COUNTER, "", "Batches completed since the task started."),
-    _sink("offset-commit-skip-rate", _GAUGE, "1/s", "Batches a second whose offsets were not saved: a job saves all of them."),
+    _sink(
+        "offset-commit-skip-rate",
+        _GAUGE,
+        "1/s",
+        "Batches a second whose offsets were not saved: a job saves all of them.",
+    ),
     _sink("offset-commit-skip-total", _COUNTER, "", "Batches whose offsets were not saved: a job saves all of them."),
-    _sink("sink-record-active-count-max", _GAUGE, "records", "Most records in a batch of the window: read, not completed."),
+    _sink(
+        "sink-record-active-count-max", _GAUGE, "records", "Most records in a batch of the window: read, not completed."
+    ),
     _sink("sink-record-active-count-avg", _GAUGE, "records", "The same on average, times without a batch included."),
     _sink("put-batch-max-time-ms", _GAUGE, "ms", "Longest batch in the window."),
     _sink("put-batch-avg-time-ms", _GAUGE, "ms", "Average time of a batch in the window."),
@@ -317,19 +367,35 @@ CONNECT: Final[tuple[Metric, ...]] = (
 
 OWN: Final[tuple[Metric, ...]] = (
     _own_worker("millrace_worker_leader", _GAUGE, "", "1 if this worker is the group's leader, else 0."),
-    _own_worker("millrace_worker_ready", _GAUGE, "",
-                "1 once the worker has caught up with the internal topics and is a member of the group, else 0."),
+    _own_worker(
+        "millrace_worker_ready",
+        _GAUGE,
+        "",
+        "1 once the worker has caught up with the internal topics and is a member of the group, else 0.",
+    ),
     _own_worker("millrace_worker_draining", _GAUGE, "", "1 while the worker hands its tasks over, else 0."),
     _own_worker("millrace_worker_members", _GAUGE, "", "Live workers of the group that this worker knows of."),
-    _own_worker("millrace_worker_loop_lag_seconds", _GAUGE, "s",
-                "Longest time the control process's event loop was late in the window."),
+    _own_worker(
+        "millrace_worker_loop_lag_seconds",
+        _GAUGE,
+        "s",
+        "Longest time the control process's event loop was late in the window.",
+    ),
     _own_worker("millrace_placement_version", _GAUGE, "", "Version of the placement this worker has taken over."),
-    _own_worker("millrace_placement_moves_total", _COUNTER, "",
-                "Tasks and connectors that this worker started or stopped because of a new placement."),
+    _own_worker(
+        "millrace_placement_moves_total",
+        _COUNTER,
+        "",
+        "Tasks and connectors that this worker started or stopped because of a new placement.",
+    ),
     _own_worker("millrace_placement_pending", _GAUGE, "", "Tasks and connectors placed here that don't run yet."),
     _own_topic("millrace_topic_connected", _GAUGE, "", "1 while the reader of an internal topic is connected, else 0."),
-    _own_topic("millrace_topic_unreadable_records_total", _COUNTER, "records",
-               "Records of an internal topic that made no sense and were left out."),
+    _own_topic(
+        "millrace_topic_unreadable_records_total",
+        _COUNTER,
+        "records",
+        "Records of an internal topic that made no sense and were left out.",
+    ),
     _own_host("millrace_host_up", _GAUGE, "", "1 while the task host runs, else 0."),
     _own_host("millrace_host_restarts_total", _COUNTER, "", "How often the task host was replaced."),
     _own_host("millrace_host_stuck_total", _COUNTER, "", "How often its event loop stopped answering."),
@@ -338,25 +404,47 @@ OWN: Final[tuple[Metric, ...]] = (
     _own_host("millrace_host_cpu_seconds_total", _COUNTER, "s", "CPU time of the host's process."),
     _own_host("millrace_host_resident_memory_bytes", _GAUGE, "bytes", "Resident memory of the host's process."),
     _own_host("millrace_host_loop_lag_seconds", _GAUGE, "s", "Longest time its event loop was late in the window."),
-    _own_host("millrace_host_config_provider_failures_total", _COUNTER, "", "How often a config provider gave no values."),
-    _own_host("millrace_host_config_provider_stale_paths", _GAUGE, "",
-              "Paths of config providers whose earlier values are used on because the provider fails."),
-    _own_connector("millrace_connector_lag_seconds", _HISTOGRAM, "s",
-                   "Age of records at their acknowledgement by Kafka, by their own timestamp; each task's latest "
-                   "batch, once a second."),
+    _own_host(
+        "millrace_host_config_provider_failures_total", _COUNTER, "", "How often a config provider gave no values."
+    ),
+    _own_host(
+        "millrace_host_config_provider_stale_paths",
+        _GAUGE,
+        "",
+        "Paths of config providers whose earlier values are used on because the provider fails.",
+    ),
+    _own_connector(
+        "millrace_connector_lag_seconds",
+        _HISTOGRAM,
+        "s",
+        "Age of records at their acknowledgement by Kafka, by their own timestamp; each task's latest "
+        "batch, once a second.",
+    ),
     _own_task("millrace_task_lag_seconds", _GAUGE, "s", "Age of the latest batch's records at their acknowledgement."),
     _own_task("millrace_task_commit_duration_seconds", _HISTOGRAM, "s", "Time to commit offsets."),
-    _own_task("millrace_task_commit_failures_total", _COUNTER, "", "Commits of offsets that failed; they are tried again."),
-    _own_task("millrace_task_bytes_written_total", _COUNTER, "bytes", "Bytes of keys and values acknowledged by Kafka."),
+    _own_task(
+        "millrace_task_commit_failures_total", _COUNTER, "", "Commits of offsets that failed; they are tried again."
+    ),
+    _own_task(
+        "millrace_task_bytes_written_total", _COUNTER, "bytes", "Bytes of keys and values acknowledged by Kafka."
+    ),
     _own_task("millrace_task_records_filtered_total", _COUNTER, "records", "Records that transforms dropped."),
-    _own_task("millrace_task_series_folded_total", _COUNTER, "",
-              "Values that went into the series other: more tables or topics than metrics.tables.max."),
+    _own_task(
+        "millrace_task_series_folded_total",
+        _COUNTER,
+        "",
+        "Values that went into the series other: more tables or topics than metrics.tables.max.",
+    ),
     _own_task("millrace_task_restarts_total", _COUNTER, "", "Automatic restarts of the task."),
     _own_task("millrace_task_poll_seconds_total", _COUNTER, "s", "Time spent waiting for the connector's batches."),
     _own_task("millrace_task_transform_seconds_total", _COUNTER, "s", "Time spent in transforms."),
     _own_task("millrace_task_convert_seconds_total", _COUNTER, "s", "Time spent in converters."),
-    _own_task("millrace_task_produce_seconds_total", _COUNTER, "s",
-              "Time between sending batches and their acknowledgement, summed over batches."),
+    _own_task(
+        "millrace_task_produce_seconds_total",
+        _COUNTER,
+        "s",
+        "Time between sending batches and their acknowledgement, summed over batches.",
+    ),
     _own_task("millrace_task_produce_batches_total", _COUNTER, "", "Batches acknowledged by Kafka."),
     _jvm("jvm_memory_used_bytes", _GAUGE, "bytes", "Stand-in: resident memory of a Python process."),
     _jvm("jvm_memory_bytes_used", _GAUGE, "bytes", "Stand-in: resident memory of a Python process."),
@@ -367,22 +455,38 @@ OWN: Final[tuple[Metric, ...]] = (
     _jvm_threads("jvm_threads_current", _GAUGE, "", "Stand-in: threads of a Python process."),
     _jvm_threads("jvm_threads_peak", _GAUGE, "", "Stand-in: most threads that were seen in a Python process."),
     _own_worker("millrace_metrics_render_seconds", _GAUGE, "s", "How long the answer before this one took to make."),
-    _own_worker("millrace_metrics_render_blocked_seconds", _GAUGE, "s",
-                "Longest time that making it kept the event loop from other work."),
+    _own_worker(
+        "millrace_metrics_render_blocked_seconds",
+        _GAUGE,
+        "s",
+        "Longest time that making it kept the event loop from other work.",
+    ),
     _own_job("millrace_job_up", _GAUGE, "", "1 while the job's process runs and has said so, else 0."),
     _own_job("millrace_job_starts_total", _COUNTER, "", "How often the job's process was started, restarts included."),
-    _own_job("millrace_job_retrying", _GAUGE, "",
-             "1 while the job tries something again: its target, Kafka or its topics are away. `GET /connectors/NAME/progress` "
-             "says since when and why."),
-    _own_job("millrace_job_lag_records", _GAUGE, "records",
-             "Records that all partitions together have still to be read. Absent while that is not known: before the first "
-             "answer of Kafka, and while Kafka does not answer."),
+    _own_job(
+        "millrace_job_retrying",
+        _GAUGE,
+        "",
+        "1 while the job tries something again: its target, Kafka or its topics are away. `GET /connectors/NAME/progress` "
+        "says since when and why.",
+    ),
+    _own_job(
+        "millrace_job_lag_records",
+        _GAUGE,
+        "records",
+        "Records that all partitions together have still to be read. Absent while that is not known: before the first "
+        "answer of Kafka, and while Kafka does not answer.",
+    ),
     _own_job("millrace_job_batch_records", _GAUGE, "records", "Records in the last batch."),
     _own_job("millrace_job_batch_seconds", _GAUGE, "s", "How long the last batch took."),
     _own_job("millrace_job_busy_seconds_total", _COUNTER, "s", "How long all batches together took."),
     _own_job("millrace_job_rows_per_second", _GAUGE, "records/s", "Speed of the last batch."),
-    _own_job("millrace_job_progress_timestamp_seconds", _GAUGE, "s",
-             "When the job last told how far it is, since the epoch; 0 for never."),
+    _own_job(
+        "millrace_job_progress_timestamp_seconds",
+        _GAUGE,
+        "s",
+        "When the job last told how far it is, since the epoch; 0 for never.",
+    ),
     _process("process_cpu_seconds_total", _COUNTER, "s", "CPU time of the control process."),
     _process("process_resident_memory_bytes", _GAUGE, "bytes", "Resident memory of the control process."),
     _process("process_start_time_seconds", _GAUGE, "s", "When the control process started, since the epoch."),

@@ -4,6 +4,7 @@
 What is counted is read off Kafka's own frames (kafka.apache.org/protocol: size, api key, api version, correlation id, client
 id), so that nothing of aiokafka but the module of its protocol class is relied upon.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -53,7 +54,9 @@ class TrafficMeter:
     def _drop_idle(self) -> None:
         """Make room: clients without a connection go into ``OTHER``, so that totals never fall."""
         other = self._clients.setdefault(OTHER, ClientStats(OTHER))
-        for client_id in [name for name, stats in self._clients.items() if stats.connections == 0 and stats is not other]:
+        for client_id in [
+            name for name, stats in self._clients.items() if stats.connections == 0 and stats is not other
+        ]:
             gone = self._clients.pop(client_id)
             other.add(gone)
 
@@ -114,7 +117,7 @@ class _Connection:
                 at += step
                 stats.responses += self._left == 0
                 continue
-            part = data[at:at + 4 - len(self._header)]
+            part = data[at : at + 4 - len(self._header)]
             at += len(part)
             self._header += part
             if len(self._header) == 4:
@@ -134,7 +137,7 @@ class _Connection:
 
 def _client_id(request: bytes) -> str:
     size = int.from_bytes(request[12:_HEADER], signed=True)
-    return request[_HEADER:_HEADER + max(0, size)].decode("utf-8", "replace") or "unnamed"
+    return request[_HEADER : _HEADER + max(0, size)].decode("utf-8", "replace") or "unnamed"
 
 
 class _CountingProtocol(asyncio.Protocol):
@@ -199,8 +202,13 @@ class _CountingTransport(asyncio.Transport):
         self._inner.write_eof()
 
 
-async def _connect(create: Callable[..., Awaitable[tuple[Any, Any]]], meter: TrafficMeter, protocol_factory: Callable[[], Any],
-                   *args: Any, **options: Any) -> tuple[Any, Any]:
+async def _connect(
+    create: Callable[..., Awaitable[tuple[Any, Any]]],
+    meter: TrafficMeter,
+    protocol_factory: Callable[[], Any],
+    *args: Any,
+    **options: Any,
+) -> tuple[Any, Any]:
     """A connection by a loop's own ``create_connection``, counted if it is a Kafka client's."""
     protocol = protocol_factory()
     if not type(protocol).__module__.startswith(_LIBRARY):
@@ -217,8 +225,9 @@ class MeteredLoop(uvloop.Loop):
         super().__init__()
         self.meter = TrafficMeter()
 
-    async def create_connection(self, protocol_factory: Callable[[], Any], *args: Any,
-                                **options: Any) -> tuple[Any, Any]:
+    async def create_connection(
+        self, protocol_factory: Callable[[], Any], *args: Any, **options: Any
+    ) -> tuple[Any, Any]:
         """As asyncio's."""
         return await _connect(super().create_connection, self.meter, protocol_factory, *args, **options)
 
@@ -230,8 +239,9 @@ class MeteredSelectorLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.meter = TrafficMeter()
 
-    async def create_connection(self, protocol_factory: Callable[[], Any], *args: Any,
-                                **options: Any) -> tuple[Any, Any]:
+    async def create_connection(
+        self, protocol_factory: Callable[[], Any], *args: Any, **options: Any
+    ) -> tuple[Any, Any]:
         """As asyncio's."""
         return await _connect(super().create_connection, self.meter, protocol_factory, *args, **options)
 

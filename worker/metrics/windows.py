@@ -4,6 +4,7 @@ As Kafka's ``SampledStat`` with its default settings: two samples of 30 seconds 
 seconds. A task that started anew begins with an empty window, also where its counters go on: those of a task that started
 again by itself do.
 """
+
 from __future__ import annotations
 
 from bisect import bisect_left
@@ -137,7 +138,8 @@ class TaskWindow:
             commit_ms_avg=(latest.commit_s - then.commit_s) / commits * 1000 if commits else 0.0,
             commit_ms_max=self._commit_max.value(now) * 1000,
             commit_success=commits / (commits + failures) if commits + failures else 0.0,
-            commit_failure=failures / (commits + failures) if commits + failures else 0.0)
+            commit_failure=failures / (commits + failures) if commits + failures else 0.0,
+        )
 
 
 class Histogram:

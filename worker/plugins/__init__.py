@@ -4,6 +4,7 @@
 their metadata, ``describe`` learns about those in a process of its own, ``isolation`` lets a process import from them, and
 ``catalog`` decides, as pure functions, which plugin of which environment a configuration means.
 """
+
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

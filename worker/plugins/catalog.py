@@ -4,6 +4,7 @@ Source of the version rules: KIP-891. Each plugin is taken in the latest version
 be in one process with those before it, the connector first; among equal versions one in an environment that is needed anyway,
 then Millrace's own, then by the environment's name.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
 _CLASS: Final = "connector.class"
-_CONVERTERS: Final = (("key.converter", "converter"), ("value.converter", "converter"),
-                      ("header.converter", "header_converter"))
+_CONVERTERS: Final = (
+    ("key.converter", "converter"),
+    ("value.converter", "converter"),
+    ("header.converter", "header_converter"),
+)
 _STAGES: Final = (("transforms", "transformation"), ("predicates", "predicate"))
 _SUFFIX: Final = "plugin.version"
 
@@ -74,9 +78,15 @@ class Catalog:
         failures: by environment's name (empty: Millrace's own), values of entry points that can't be loaded -> why.
     """
 
-    def __init__(self, plugins: Iterable[PluginInfo] = (), environments: Mapping[str, Environment] | None = None,
-                 own: Iterable[str] = (), *, isolating: bool = True,
-                 failures: Mapping[str, Mapping[str, str]] | None = None) -> None:
+    def __init__(
+        self,
+        plugins: Iterable[PluginInfo] = (),
+        environments: Mapping[str, Environment] | None = None,
+        own: Iterable[str] = (),
+        *,
+        isolating: bool = True,
+        failures: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         self.plugins = tuple(plugins)
         self.environments = dict(environments or {})
         self._own = frozenset(own)
@@ -107,9 +117,16 @@ class Catalog:
         """Versions in the order in which they are taken: those that are wanted before others, the latest first."""
         present = frozenset(needed)
         by_name = sorted(found, key=lambda plugin: plugin.environment)
-        return sorted(by_name, reverse=True, key=lambda plugin: (
-            in_range(wanted, plugin.version), version_key(plugin.version), plugin.environment in present,
-            not plugin.environment))
+        return sorted(
+            by_name,
+            reverse=True,
+            key=lambda plugin: (
+                in_range(wanted, plugin.version),
+                version_key(plugin.version),
+                plugin.environment in present,
+                not plugin.environment,
+            ),
+        )
 
     def best(self, found: Iterable[PluginInfo], wanted: str | None = None) -> PluginInfo | None:
         """The version to take: the latest that is wanted, else the latest."""
@@ -130,8 +147,15 @@ class Catalog:
     def connector(self, config: Mapping[str, str]) -> PluginInfo | None:
         """The connector that a configuration means, or None."""
         try:
-            return next((found for kind in CONNECTORS if (found := self.best(
-                self.find(kind, config.get(_CLASS, "")), config.get(f"connector.{_SUFFIX}"))) is not None), None)
+            return next(
+                (
+                    found
+                    for kind in CONNECTORS
+                    if (found := self.best(self.find(kind, config.get(_CLASS, "")), config.get(f"connector.{_SUFFIX}")))
+                    is not None
+                ),
+                None,
+            )
         except ConfigInvalid:
             return None
 
@@ -153,7 +177,11 @@ class Catalog:
         needed: list[str] = []
         connector: PluginInfo | None = None
         for use in uses(config, worker):
-            if connector is not None and connector.kind == "sink" and use.kinds[0] not in (*CONNECTORS, "config_provider"):
+            if (
+                connector is not None
+                and connector.kind == "sink"
+                and use.kinds[0] not in (*CONNECTORS, "config_provider")
+            ):
                 continue  # it moves data itself: neither converters nor transforms
             try:
                 found = next((found for kind in use.kinds if (found := self.find(kind, use.name))), [])
@@ -169,7 +197,9 @@ class Catalog:
                     problems[use.option] = unknown_connector(use.name, self.plugins)
                 continue
             fitting = [plugin for plugin in in_order if in_range(use.wanted, plugin.version)]
-            if not fitting and use.kinds[0] not in dict(_STAGES).values():  # what is wrong with a stage is its process's to say
+            if (
+                not fitting and use.kinds[0] not in dict(_STAGES).values()
+            ):  # what is wrong with a stage is its process's to say
                 unreadable = range_problem(use.wanted)
                 if unreadable is None:
                     problems[use.option] = not_found(in_order[0].class_name, use.wanted, versions_of(found)) or ""
@@ -195,7 +225,11 @@ class Catalog:
         for environment, failures in self._failures.items():
             for value, why in failures.items():
                 if path in (value.replace(":", "."), value.rpartition(":")[2]):
-                    place = f"in the environment {environment} of plugin.path" if environment else "installed beside Millrace"
+                    place = (
+                        f"in the environment {environment} of plugin.path"
+                        if environment
+                        else "installed beside Millrace"
+                    )
                     return f"Class {name} is {place}, but can't be loaded: {why}"
         return None
 
@@ -205,9 +239,11 @@ class Catalog:
             return None
         environment = self.environments[plugin.environment]
         if not self._isolating:
-            return (f"{plugin.class_name} is in the environment {environment.name} of plugin.path, and this worker runs "
-                    "everything in one process (--processes 0, or processes=0), which has Millrace's own environment only. Run "
-                    "it with task hosts, or install the plugin beside Millrace")
+            return (
+                f"{plugin.class_name} is in the environment {environment.name} of plugin.path, and this worker runs "
+                "everything in one process (--processes 0, or processes=0), which has Millrace's own environment only. Run "
+                "it with task hosts, or install the plugin beside Millrace"
+            )
         found = clash([*(self.environments[key] for key in needed), environment], self._own)
         return None if found is None else f"{plugin.class_name} can't be used here: {found}"
 
@@ -225,8 +261,13 @@ def uses(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Use]:
         for alias in (item.strip() for item in config.get(prefix, "").split(",")):
             name = config.get(f"{prefix}.{alias}.type")
             if alias and name:
-                yield Use(f"{prefix}.{alias}.type", f"{prefix}.{alias}.{_SUFFIX}", (kind,), name,
-                          config.get(f"{prefix}.{alias}.{_SUFFIX}"))
+                yield Use(
+                    f"{prefix}.{alias}.type",
+                    f"{prefix}.{alias}.{_SUFFIX}",
+                    (kind,),
+                    name,
+                    config.get(f"{prefix}.{alias}.{_SUFFIX}"),
+                )
     yield from _providers(config, worker)
 
 

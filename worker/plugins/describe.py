@@ -3,6 +3,7 @@
 The child (``python -m worker.plugins.isolation --environment FOLDER worker.plugins.describe --fd N``) imports one entry point
 after the other and says before each which. One that ends the process or does not end is left out by the next child.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -80,30 +81,50 @@ async def describe(environment: Environment, deadline_s: float = DEADLINE_S) -> 
         failures[begun[-1]] = why
         plugins = [plugin for plugin in plugins if plugin.location != begun[-1]]
         waiting = [entry for entry in waiting if entry[2] not in begun]
-    return Description([msgspec.structs.replace(plugin, environment=environment.key, location=environment.path)
-                        for plugin in plugins], failures)
+    return Description(
+        [msgspec.structs.replace(plugin, environment=environment.key, location=environment.path) for plugin in plugins],
+        failures,
+    )
 
 
-async def describe_all(environments: Iterable[Environment], deadline_s: float = DEADLINE_S) -> Mapping[str, Description]:
+async def describe_all(
+    environments: Iterable[Environment], deadline_s: float = DEADLINE_S
+) -> Mapping[str, Description]:
     """``describe`` for several, by their keys; two at a time."""
     room = asyncio.Semaphore(2)
 
     async def one(environment: Environment) -> tuple[str, Description]:
         async with room:
             return environment.key, await describe(environment, deadline_s)
+
     return dict(await asyncio.gather(*map(one, environments)))
 
 
-async def _ask(environment: Environment, entries: Sequence[tuple[str, str, str]], deadline_s: float,
-               ) -> tuple[list[_Line], str]:
+async def _ask(
+    environment: Environment,
+    entries: Sequence[tuple[str, str, str]],
+    deadline_s: float,
+) -> tuple[list[_Line], str]:
     """What a child told, and why it told no more."""
     reading, writing = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "worker.plugins.isolation", "--environment", environment.path, "worker.plugins.describe",
-            "--fd", str(writing), "--entries", msgspec.json.encode(entries).decode(), pass_fds=(writing,),
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True)
+            sys.executable,
+            "-m",
+            "worker.plugins.isolation",
+            "--environment",
+            environment.path,
+            "worker.plugins.describe",
+            "--fd",
+            str(writing),
+            "--entries",
+            msgspec.json.encode(entries).decode(),
+            pass_fds=(writing,),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
     except OSError as error:
         os.close(reading)
         return [], f"no process could be started to import it: {error}"
@@ -116,7 +137,8 @@ async def _ask(environment: Environment, entries: Sequence[tuple[str, str, str]]
     printed = asyncio.create_task(_end_of(process.stdout))
     reader = asyncio.StreamReader(limit=_LINE_LIMIT)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb"))
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb")
+    )
     try:
         decoder = msgspec.json.Decoder(_Line)
         while True:
@@ -128,8 +150,11 @@ async def _ask(environment: Environment, entries: Sequence[tuple[str, str, str]]
             told.append(decoder.decode(line))
         async with asyncio.timeout(deadline_s):
             code = await process.wait()
-        why = f"the process that imported it was killed by signal {-code}" if code < 0 else (
-            f"the process that imported it ended with exit code {code}")
+        why = (
+            f"the process that imported it was killed by signal {-code}"
+            if code < 0
+            else (f"the process that imported it ended with exit code {code}")
+        )
     except TimeoutError:
         why = f"its import did not end within {deadline_s:g} s"
     except (msgspec.DecodeError, ValueError) as error:
@@ -144,7 +169,9 @@ async def _ask(environment: Environment, entries: Sequence[tuple[str, str, str]]
         await asyncio.wait({printed}, timeout=_OUTPUT_S)
         printed.cancel()
     output = (await asyncio.gather(printed, return_exceptions=True))[0]
-    return told, why + (f". The end of what it printed: {output.strip()}" if isinstance(output, str) and output.strip() else "")
+    return told, why + (
+        f". The end of what it printed: {output.strip()}" if isinstance(output, str) and output.strip() else ""
+    )
 
 
 async def _end_of(stream: asyncio.StreamReader | None) -> str:
@@ -169,14 +196,19 @@ def told_by(entries: Iterable[tuple[str, str, str]]) -> Iterable[_Line]:
     for group, name, value in entries:
         yield _Begun(value)
         # With its package, whose version is that of a plugin that tells none.
-        entry = next((each for each in entry_points(group=group, name=name) if each.value == value),
-                     EntryPoint(name, value, group))
+        entry = next(
+            (each for each in entry_points(group=group, name=name) if each.value == value),
+            EntryPoint(name, value, group),
+        )
         try:
             found = load(entry, GROUPS[group], isolated=True)
             if found is None:
                 continue
-            info = (stage_info(found.kind, name, found.cls) if found.kind in ("transformation", "predicate")
-                    else found.info())
+            info = (
+                stage_info(found.kind, name, found.cls)
+                if found.kind in ("transformation", "predicate")
+                else found.info()
+            )
         except ConfigInvalid as error:
             yield _Failed(value, str(error))
             continue

@@ -3,6 +3,7 @@
 An environment is a folder with installed packages (``pip install --target``), a virtual environment, or a wheel or zip file.
 An item of ``plugin.path`` is one, or a folder of them.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -113,8 +114,10 @@ def scan(plugin_path: Iterable[str], own: Mapping[str, str], before: Scan | None
         except (Unusable, OSError, zipfile.BadZipFile) as error:
             failures[str(place)] = str(error)
         except Exception as error:  # noqa: BLE001 - half a file may raise anything in what reads metadata; others go on
-            failures[str(place)] = (f"its packages' metadata can't be read ({error!r}): it is broken, or not all there yet. "
-                                    "Install it again")
+            failures[str(place)] = (
+                f"its packages' metadata can't be read ({error!r}): it is broken, or not all there yet. "
+                "Install it again"
+            )
     for _, problems in seen.values():
         failures.update(problems)
     usable = {environment.key: environment for environment, _ in seen.values() if environment.path not in failures}
@@ -136,10 +139,12 @@ def clash(chosen: Sequence[Environment], own: Iterable[str]) -> str | None:
                 continue
             other = holders.setdefault(name, environment)
             if other.distributions[name] != version:
-                return (f"the environments {other.name} and {environment.name} hold different versions of the distribution "
-                        f"{name}: {other.distributions[name]} and {version}. A connector runs in one process with its "
-                        f"transforms and converters, which can have one of them. Install them into one folder with one version "
-                        f"of {name}, or use versions of these plugins that take the same")
+                return (
+                    f"the environments {other.name} and {environment.name} hold different versions of the distribution "
+                    f"{name}: {other.distributions[name]} and {version}. A connector runs in one process with its "
+                    f"transforms and converters, which can have one of them. Install them into one folder with one version "
+                    f"of {name}, or use versions of these plugins that take the same"
+                )
     return None
 
 
@@ -190,14 +195,18 @@ def _site(place: Path) -> Path:
         with zipfile.ZipFile(place) as archive:
             compiled = next((name for name in archive.namelist() if name.endswith(_COMPILED)), None)
         if compiled is not None:
-            raise Unusable(f"it holds the compiled module {compiled}, which Python can't load out of a file. Unpack it: pip "
-                           f"install --target {place.with_suffix('')} {place}, and remove the file")
+            raise Unusable(
+                f"it holds the compiled module {compiled}, which Python can't load out of a file. Unpack it: pip "
+                f"install --target {place.with_suffix('')} {place}, and remove the file"
+            )
         return place
     if _has_packages(place):
         return place
     sites = _sites(place)
     here = sys.version_info[:2]
-    fitting = [site for site in sites if (found := _SITE.search(site.parent.name)) and (int(found[1]), int(found[2])) == here]
+    fitting = [
+        site for site in sites if (found := _SITE.search(site.parent.name)) and (int(found[1]), int(found[2])) == here
+    ]
     if fitting:
         return fitting[0]
     made = ", ".join(site.parent.name for site in sites) or "no Python that is known"
@@ -208,20 +217,31 @@ def _read(name: str, site: Path, own: Mapping[str, str]) -> tuple[Environment, M
     """An environment and what is wrong with it: by its path what makes it unusable, by others what may."""
     packages = list(distributions(path=[str(site)]))
     versions: dict[str, str] = {canonicalize_name(metadata_field(each, "Name")): each.version for each in packages}
-    entries = tuple(sorted((entry.group, entry.name, entry.value) for each in packages for entry in each.entry_points
-                           if entry.group in GROUPS and canonicalize_name(metadata_field(each, "Name")) not in own))
+    entries = tuple(
+        sorted(
+            (entry.group, entry.name, entry.value)
+            for each in packages
+            for entry in each.entry_points
+            if entry.group in GROUPS and canonicalize_name(metadata_field(each, "Name")) not in own
+        )
+    )
     watched = _watched(packages) if site.is_dir() else ()
     environment = Environment(name, str(site), _fingerprint(site, watched), versions, entries, watched)
     if not packages:
         return environment, {str(site): "it holds no installed package. Make it with pip install --target"}
     if not entries:
-        return environment, {str(site): "none of its packages declares a plugin (an entry point of a group millrace.*): "
-                                        + ", ".join(sorted(versions))}
+        return environment, {
+            str(site): "none of its packages declares a plugin (an entry point of a group millrace.*): "
+            + ", ".join(sorted(versions))
+        }
     return environment, _requirement_problems(environment, packages, own)
 
 
-def _requirement_problems(environment: Environment, packages: Sequence[Distribution], own: Mapping[str, str],
-                          ) -> Mapping[str, str]:
+def _requirement_problems(
+    environment: Environment,
+    packages: Sequence[Distribution],
+    own: Mapping[str, str],
+) -> Mapping[str, str]:
     problems: dict[str, str] = {}
     for package in packages:
         name = metadata_field(package, "Name")
@@ -235,10 +255,13 @@ def _requirement_problems(environment: Environment, packages: Sequence[Distribut
             required, text = canonicalize_name(needed.name), f"{needed.name}{needed.specifier}"
             if required in own:
                 if not needed.specifier.contains(own[required], prereleases=True):
-                    return {environment.path: (
-                        f"{where} needs {text}, but Millrace itself runs on {needed.name} {own[required]}, and every task host "
-                        f"has that one. Use a version of {name} that takes it, or, if Millrace takes the other, upgrade it "
-                        "where Millrace is installed")}
+                    return {
+                        environment.path: (
+                            f"{where} needs {text}, but Millrace itself runs on {needed.name} {own[required]}, and "
+                            f"every task host has that one. Use a version of {name} that takes it, or, if Millrace "
+                            "takes the other, upgrade it where Millrace is installed"
+                        )
+                    }
                 continue
             have = environment.distributions.get(required)
             if have is not None and not needed.specifier.contains(have, prereleases=True):
@@ -259,7 +282,9 @@ def _fits(specifier: str, version: str) -> bool:
 def _watched(packages: Iterable[Distribution]) -> tuple[str, ...]:
     """Files of the packages that declare plugins."""
     declaring = [package for package in packages if any(entry.group in GROUPS for entry in package.entry_points)]
-    found = [str(package.locate_file(file)) for package in declaring for file in package.files or () if file.suffix != ".pyc"]
+    found = [
+        str(package.locate_file(file)) for package in declaring for file in package.files or () if file.suffix != ".pyc"
+    ]
     return tuple(sorted(found)[:_WATCHED])
 
 
@@ -274,5 +299,7 @@ def _fingerprint(site: Path, watched: Iterable[str]) -> str:
             continue
         directory = status.st_mode & 0o040000
         # Importing writes __pycache__ into folders: their times say nothing.
-        digest.update(f"{path} {0 if directory else status.st_mtime_ns} {0 if directory else status.st_size}\n".encode())
+        digest.update(
+            f"{path} {0 if directory else status.st_mtime_ns} {0 if directory else status.st_size}\n".encode()
+        )
     return digest.hexdigest()

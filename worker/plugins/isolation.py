@@ -6,6 +6,7 @@ taken from Millrace's installation: the standard library, Millrace, and the dist
 
 This module imports nothing but the standard library and ``packaging``, so that all else is imported under these rules.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -54,8 +55,10 @@ def own_distributions(root: str = _MILLRACE) -> dict[str, str]:
         found[canonicalize_name(name)] = package.version
         if name == root:
             extras = tuple(sorted(set(package.metadata.get_all("Provides-Extra") or ()) - _ELSEWHERE))
-        waiting += [(canonicalize_name(needed.name), tuple(sorted(needed.extras)))
-                    for needed in requirements(package.requires or (), extras)]
+        waiting += [
+            (canonicalize_name(needed.name), tuple(sorted(needed.extras)))
+            for needed in requirements(package.requires or (), extras)
+        ]
     return found
 
 
@@ -85,8 +88,9 @@ def modules_of(packages: Iterable[str]) -> frozenset[str]:
             if not parts[-1].endswith((".py", ".so", ".pyd")) or parts[0] in ("..", "/"):
                 continue
             depth = next((depth for depth in range(1, len(parts)) if parts[:depth] in real), None)
-            found.add(".".join(parts[:depth]) if depth is not None
-                      else ".".join((*parts[:-1], parts[-1].partition(".")[0])))
+            found.add(
+                ".".join(parts[:depth]) if depth is not None else ".".join((*parts[:-1], parts[-1].partition(".")[0]))
+            )
     return frozenset(found)
 
 
@@ -104,7 +108,9 @@ class OwnFirst(MetaPathFinder):
         self._modules = modules
         self._packages = packages
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """The module's specification; None for what is not Millrace's."""
         if fullname not in self._modules:
             return None
@@ -113,8 +119,13 @@ class OwnFirst(MetaPathFinder):
         for finder in sys.meta_path:
             if finder is self:
                 continue
-            spec = (PathFinder.find_spec(fullname, where, target) if finder is PathFinder
-                    else finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None)
+            spec = (
+                PathFinder.find_spec(fullname, where, target)
+                if finder is PathFinder
+                else finder.find_spec(fullname, path, target)
+                if hasattr(finder, "find_spec")
+                else None
+            )
             if spec is not None:
                 return spec
         return None
@@ -128,8 +139,11 @@ class OwnFirst(MetaPathFinder):
         if context_path is not None:
             return []  # someone looks into a certain folder
         arguments: Mapping[str, Any] = {"path": self._path} if wanted is None else {"path": self._path, "name": wanted}
-        return [found for found in MetadataPathFinder.find_distributions(DistributionFinder.Context(**arguments))
-                if canonicalize_name(metadata_field(found, "Name")) in self._packages]
+        return [
+            found
+            for found in MetadataPathFinder.find_distributions(DistributionFinder.Context(**arguments))
+            if canonicalize_name(metadata_field(found, "Name")) in self._packages
+        ]
 
 
 def activate(folders: Sequence[str]) -> None:

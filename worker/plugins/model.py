@@ -2,6 +2,7 @@
 
 Source of the version rules: KIP-891. The latest version is used where none is asked for; a range is one of Maven's.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -26,9 +27,15 @@ GROUPS: Final = {
 LISTED: Final = ("source", "sink", "transformation", "predicate", "converter", "header_converter")
 CONNECTORS: Final = ("source", "sink")
 #: What Kafka Connect drops at the end of a class name to make its short form.
-_SUFFIXES: Final = {"source": ("Connector",), "sink": ("Connector",), "converter": ("Converter",),
-                    "header_converter": ("HeaderConverter", "Converter"),
-                    "transformation": ("Transformation",), "predicate": ("Predicate",), "config_provider": ("ConfigProvider",)}
+_SUFFIXES: Final = {
+    "source": ("Connector",),
+    "sink": ("Connector",),
+    "converter": ("Converter",),
+    "header_converter": ("HeaderConverter", "Converter"),
+    "transformation": ("Transformation",),
+    "predicate": ("Predicate",),
+    "config_provider": ("ConfigProvider",),
+}
 
 
 class PluginInfo(msgspec.Struct, frozen=True):
@@ -86,17 +93,26 @@ def versions_of(plugins: Iterable[PluginInfo]) -> list[str]:
 
 def several_match(kind: str, name: str, classes: Iterable[str]) -> str:
     """Kafka Connect's complaint about a short name of several classes."""
-    return (f"More than one {kind} matches alias {name}. Please use full package and class name instead. "
-            f"Classes found: {', '.join(classes)}")
+    return (
+        f"More than one {kind} matches alias {name}. Please use full package and class name instead. "
+        f"Classes found: {', '.join(classes)}"
+    )
 
 
 def unknown_connector(name: str, plugins: Iterable[PluginInfo]) -> str:
     """Kafka Connect's complaint about a connector class that is not there."""
-    shown = [f"PluginDesc{{klass=class {each}, name='{each}', version='{plugin.version}', encodedVersion={plugin.version}, "
-             f"type={plugin.kind}, typeName='{plugin.kind}', location='{plugin.location}'}}"
-             for kind in CONNECTORS for plugin in plugins if plugin.kind == kind for each in plugin.listed]
-    return (f"Failed to find any class that implements Connector and which name matches {name}, available "
-            f"connectors are: {', '.join(shown)}")
+    shown = [
+        f"PluginDesc{{klass=class {each}, name='{each}', version='{plugin.version}', encodedVersion={plugin.version}, "
+        f"type={plugin.kind}, typeName='{plugin.kind}', location='{plugin.location}'}}"
+        for kind in CONNECTORS
+        for plugin in plugins
+        if plugin.kind == kind
+        for each in plugin.listed
+    ]
+    return (
+        f"Failed to find any class that implements Connector and which name matches {name}, available "
+        f"connectors are: {', '.join(shown)}"
+    )
 
 
 def listing(plugins: Iterable[PluginInfo], *, connectors_only: bool) -> list[dict[str, str]]:

@@ -3,6 +3,7 @@
 Hosts of connectors that refer to one have its environment (``worker.plugins.catalog``). Other processes, the control process
 among them, know that it is declared, and refuse references to it.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -23,16 +24,20 @@ def provider_finder(properties: Mapping[str, str]) -> Callable[[str], type[Confi
     Args:
         properties: the worker's; ``plugin.path`` is looked at when a provider is asked for that is not installed here. Blocks.
     """
+
     def find(name: str) -> type[ConfigProvider] | None:
         found = installed_provider(name)
         if found is not None:
             return found
         items = [item.strip() for item in properties.get("plugin.path", "").split(",") if item.strip()]
         for environment in scan(items, {}).environments.values():
-            if any(group == _GROUP and name in (label, value, value.replace(":", "."))
-                   for group, label, value in environment.entries):
+            if any(
+                group == _GROUP and name in (label, value, value.replace(":", "."))
+                for group, label, value in environment.entries
+            ):
                 return _stand_in(name, environment.name)
         return None
+
     return find
 
 
@@ -48,7 +53,10 @@ def _stand_in(name: str, environment: str) -> type[ConfigProvider]:
         def get(self, path: str, keys: Collection[str]) -> ConfigData:
             """Refuse."""
             del path, keys
-            raise ConfigInvalid(f"the config provider {name} is in the environment {environment} of plugin.path, which only "
-                                "task hosts of connectors that refer to it have. For references in the worker's own properties "
-                                "install it beside Millrace")
+            raise ConfigInvalid(
+                f"the config provider {name} is in the environment {environment} of plugin.path, which only "
+                "task hosts of connectors that refer to it have. For references in the worker's own properties "
+                "install it beside Millrace"
+            )
+
     return ProviderElsewhere

@@ -7,6 +7,7 @@ harm to others.
 A name in a configuration may be a Java class name that a plugin declares as its alias, a dotted Python path, ``module:Class``,
 the entry point's own name, or Kafka Connect's short form (``FileStreamSource`` for ``...FileStreamSourceConnector``).
 """
+
 from __future__ import annotations
 
 import copy
@@ -81,9 +82,15 @@ class Plugin:
     def info(self, environment: str = "", location: str = "") -> PluginInfo:
         """What other processes are told of it."""
         shown = self.names if self.kind in CONNECTORS else self.names[:1]
-        return PluginInfo(self.kind, (*self.names, f"{self.cls.__module__}:{self.cls.__qualname__}"),
-                          tuple(sorted(short_names(self.kind, self.label, self.names))), shown, self.version, environment,
-                          location or ("classpath" if self.builtin else self.cls.__module__))
+        return PluginInfo(
+            self.kind,
+            (*self.names, f"{self.cls.__module__}:{self.cls.__qualname__}"),
+            tuple(sorted(short_names(self.kind, self.label, self.names))),
+            shown,
+            self.version,
+            environment,
+            location or ("classpath" if self.builtin else self.cls.__module__),
+        )
 
 
 class PluginRegistry:
@@ -100,8 +107,9 @@ class PluginRegistry:
         failures: what couldn't be loaded -> why.
     """
 
-    def __init__(self, plugin_path: str | Sequence[str] = "", environments: Sequence[str] = (),
-                 skip: Collection[str] = ()) -> None:
+    def __init__(
+        self, plugin_path: str | Sequence[str] = "", environments: Sequence[str] = (), skip: Collection[str] = ()
+    ) -> None:
         self.failures: dict[str, str] = {}
         self._names: dict[tuple[str, str], list[Plugin]] = {}
         self._shorts: dict[tuple[str, str], list[Plugin]] = {}
@@ -190,12 +198,17 @@ class PluginRegistry:
         if len(classes) > 1:
             raise ConfigInvalid(several_match(kind, name, classes))
         # As the catalog chooses: among equals Millrace's own.
-        return max(found, key=lambda item: (in_range(wanted, item.version), version_key(item.version), not item.isolated),
-                   default=None)
+        return max(
+            found,
+            key=lambda item: (in_range(wanted, item.version), version_key(item.version), not item.isolated),
+            default=None,
+        )
 
     def versions(self, kind: str, name: str) -> list[str]:
         """The versions there are of a plugin, the latest last, those of other processes included."""
-        return versions_of(info for info in self.infos() if info.kind == kind and name.strip() in (*info.names, *info.shorts))
+        return versions_of(
+            info for info in self.infos() if info.kind == kind and name.strip() in (*info.names, *info.shorts)
+        )
 
     def check_version(self, plugin: Plugin, wanted: str | None) -> str | None:
         """The complaint if ``plugin`` isn't of the version range ``wanted`` (KIP-891), else None."""
@@ -224,10 +237,14 @@ class PluginRegistry:
                 found: Any = resolve(name, wanted)
             except ConfigInvalid:
                 continue
-            return Plugin(kind, found.kind, (found.class_name,), name, found.kind.version, builtin=True), found.kind.config_def
+            return Plugin(
+                kind, found.kind, (found.class_name,), name, found.kind.version, builtin=True
+            ), found.kind.config_def
         if self.find("config_provider", name) is not None:
-            raise ConfigInvalid(f"Invalid plugin class {name}. Valid types are sink, source, converter, header_converter, "
-                                "transformation, predicate.")
+            raise ConfigInvalid(
+                f"Invalid plugin class {name}. Valid types are sink, source, converter, header_converter, "
+                "transformation, predicate."
+            )
         raise LookupError(name)
 
     # Listings.
@@ -242,9 +259,11 @@ class PluginRegistry:
 
     def _own_infos(self) -> tuple[PluginInfo, ...]:
         if not self._own:
-            self._own = (*(plugin.info() for plugin in self._plugins),
-                         *(stage_info("transformation", label, kind) for label, kind in declared_transforms()),
-                         *(stage_info("predicate", label, kind) for label, kind in declared_predicates()))
+            self._own = (
+                *(plugin.info() for plugin in self._plugins),
+                *(stage_info("transformation", label, kind) for label, kind in declared_transforms()),
+                *(stage_info("predicate", label, kind) for label, kind in declared_predicates()),
+            )
         return self._own
 
     def plugins(self, kind: str) -> list[Plugin]:
@@ -274,7 +293,9 @@ class PluginRegistry:
             if ":" in item:
                 direct.append(EntryPoint(item.rpartition(":")[2], item, ""))
             elif not any(entry.name == item for group in GROUPS for entry in entries(group)):
-                self._failed(item, f"plugin.path names {item}, which is neither a folder nor an entry point nor module:Class")
+                self._failed(
+                    item, f"plugin.path names {item}, which is neither a folder nor an entry point nor module:Class"
+                )
         return direct
 
     def _load(self, entry: EntryPoint, kind: str, *, isolated: bool) -> None:
@@ -294,7 +315,9 @@ class PluginRegistry:
         kind, path = plugin.kind, f"{plugin.cls.__module__}:{plugin.cls.__qualname__}"
         for name in (*plugin.names, path):
             # Versions of one plugin come from several environments; within one a name has one meaning.
-            other = next((each for each in self._names.get((kind, name), ()) if not (each.isolated or plugin.isolated)), None)
+            other = next(
+                (each for each in self._names.get((kind, name), ()) if not (each.isolated or plugin.isolated)), None
+            )
             if other is not None:
                 self._failed(path, f"the name {name} is {other.class_name}'s already")
                 return
@@ -320,7 +343,12 @@ def declared_in(folders: Sequence[str]) -> list[EntryPoint]:
     """The entry points of Millrace's groups that packages in folders declare; reads their metadata only."""
     if not folders:
         return []
-    return [entry for package in distributions(path=list(folders)) for entry in package.entry_points if entry.group in GROUPS]
+    return [
+        entry
+        for package in distributions(path=list(folders))
+        for entry in package.entry_points
+        if entry.group in GROUPS
+    ]
 
 
 def load(entry: EntryPoint, kind: str, *, isolated: bool) -> Plugin | None:
@@ -346,14 +374,16 @@ def load(entry: EntryPoint, kind: str, *, isolated: bool) -> Plugin | None:
     path = f"{cls.__module__}.{cls.__qualname__}"
     aliases = tuple(alias for alias in getattr(cls, "aliases", ()) if alias != path and "." in alias)
     # What comes with no version of its own has its package's.
-    version = str(getattr(cls, "version", "") or (entry.dist.version if entry.dist is not None
-                                                  else installed_version(DISTRIBUTION)))
-    return Plugin(kind, cls, (*aliases, path), entry.name, version,
-                  builtin=is_own(entry), isolated=isolated)
+    version = str(
+        getattr(cls, "version", "")
+        or (entry.dist.version if entry.dist is not None else installed_version(DISTRIBUTION))
+    )
+    return Plugin(kind, cls, (*aliases, path), entry.name, version, builtin=is_own(entry), isolated=isolated)
 
 
-def stage_info(kind: str, label: str, cls: type[Transform | Predicate], environment: str = "",
-               location: str = "classpath") -> PluginInfo:
+def stage_info(
+    kind: str, label: str, cls: type[Transform | Predicate], environment: str = "", location: str = "classpath"
+) -> PluginInfo:
     """What other processes are told of a transform or a predicate; one with sides goes by ``...$Key`` and ``...$Value``."""
     path = f"{cls.__module__}.{cls.__qualname__}"
     full = tuple(dict.fromkeys((*cls.aliases, path, f"{cls.__module__}:{cls.__qualname__}")))
@@ -378,8 +408,13 @@ def _definitions(plugins: Iterable[Plugin]) -> dict[str, tuple[tuple[str, ...], 
 
 #: What a plugin of a kind must be: one of these.
 _BASES: Final[Mapping[str, tuple[type, ...]]] = {
-    "source": (SourceConnector, JobConnector), "transformation": (Transform,), "predicate": (Predicate,),
-    "converter": (Converter,), "header_converter": (HeaderConverter,), "config_provider": (ConfigProvider,)}
+    "source": (SourceConnector, JobConnector),
+    "transformation": (Transform,),
+    "predicate": (Predicate,),
+    "converter": (Converter,),
+    "header_converter": (HeaderConverter,),
+    "config_provider": (ConfigProvider,),
+}
 
 
 def _fits(cls: Any, kind: str) -> bool:
@@ -395,7 +430,12 @@ def _problem(cls: Any, kind: str) -> str | None:
         return f"it is no {' and no '.join(base.__name__ for base in bases)}"
     if isabstract(cls):
         return f"it does not implement {', '.join(sorted(getattr(cls, '__abstractmethods__', ())))}"
-    needed = {"source": ("version", "config_def", "task_class"), "transformation": ("version", "config_def"),
-              "predicate": ("version", "config_def"), "converter": ("config_def",), "header_converter": ("config_def",)}
+    needed = {
+        "source": ("version", "config_def", "task_class"),
+        "transformation": ("version", "config_def"),
+        "predicate": ("version", "config_def"),
+        "converter": ("config_def",),
+        "header_converter": ("config_def",),
+    }
     missing = [name for name in needed.get(kind, ()) if not hasattr(cls, name)]
     return f"it does not declare {', '.join(missing)}" if missing else None

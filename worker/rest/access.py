@@ -1,4 +1,5 @@
 """Who may do what: roles, which connectors they are for, and what each operation asks. Pure."""
+
 from __future__ import annotations
 
 import re
@@ -22,9 +23,16 @@ _BETWEEN: Final = re.compile(r",(?=\s*(?:read|operate|admin)\s*(?:[:,]|\Z))")
 _LONGEST: Final = 4096
 #: Operations that name no connector and show or change nothing of a certain one (the list of connectors is filtered, a new
 #: connector's name is checked): any connector's grant is enough. All others need a grant for every connector.
-_OF_NO_CONNECTOR: Final = frozenset((
-    "/", "/connectors", "/connector-plugins", "/connector-plugins/{plugin}/config",
-    "/connector-plugins/{plugin}/config/validate", "/openapi.json"))
+_OF_NO_CONNECTOR: Final = frozenset(
+    (
+        "/",
+        "/connectors",
+        "/connector-plugins",
+        "/connector-plugins/{plugin}/config",
+        "/connector-plugins/{plugin}/config/validate",
+        "/openapi.json",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +51,18 @@ class Grant:
         """
         match = _GRANT.match(text)
         if match is None or match["role"] not in {str(role) for role in _ORDER}:
-            raise ConfigInvalid(f"'{text.strip()}' is no role: write read, operate or admin, with a colon and a regular "
-                                "expression behind it if it is only for the connectors of certain names (operate:sales-.*)")
+            raise ConfigInvalid(
+                f"'{text.strip()}' is no role: write read, operate or admin, with a colon and a regular "
+                "expression behind it if it is only for the connectors of certain names (operate:sales-.*)"
+            )
         if match["pattern"] is None:
             return cls(Access(match["role"]))
         try:
             return cls(Access(match["role"]), re.compile(match["pattern"].strip()))
         except (re.error, OverflowError, RecursionError) as error:
-            raise ConfigInvalid(f"'{text.strip()}': the connectors' names are not a regular expression: {error}") from error
+            raise ConfigInvalid(
+                f"'{text.strip()}': the connectors' names are not a regular expression: {error}"
+            ) from error
 
     def __str__(self) -> str:
         return str(self.access) if self.pattern is None else f"{self.access}:{self.pattern.pattern}"
@@ -89,9 +101,11 @@ class Principal:
 
     def may(self, needed: Access, connector: str | None = None) -> bool:
         """Whether the role is there for a connector, or for the whole cluster (None)."""
-        return any(_ORDER[grant.access] >= _ORDER[needed] and (
-            grant.pattern is None or (connector is not None and grant.pattern.fullmatch(connector) is not None))
-            for grant in self.grants)
+        return any(
+            _ORDER[grant.access] >= _ORDER[needed]
+            and (grant.pattern is None or (connector is not None and grant.pattern.fullmatch(connector) is not None))
+            for grant in self.grants
+        )
 
     def may_for_some(self, needed: Access) -> bool:
         """Whether the role is there for some connector at least."""

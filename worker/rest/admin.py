@@ -1,4 +1,5 @@
 """``/admin/drain``: take a worker out of service without losing a second; ``/admin/plugins``. Not in Kafka Connect."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -30,14 +31,48 @@ async def refresh_plugins(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/admin/plugins", plugins, operation=Operation(
-        "listPluginEnvironments", "The plugin environments of this worker.", Tag.ADMIN,
-        {200: Reply("Environments, the task hosts that have them, and what can't be used.", PluginEnvironments)}, kafka=False)),
-    Route("PUT", "/admin/plugins/refresh", refresh_plugins, Access.ADMIN, operation=Operation(
-        "refreshPlugins", "Look at the folders of plugin.path of this worker now.", Tag.ADMIN,
-        {200: Reply("What there is then.", PluginEnvironments)}, kafka=False)),
-    Route("PUT", "/admin/drain", drain, Access.ADMIN, when_ready=False, operation=Operation(
-        "drainWorker", "Take this worker out of service: hand its connectors and tasks over.", Tag.ADMIN,
-        {202: Reply("What is still here. The worker stays a member without work; stopping it then loses no time.", Drained)},
-        kafka=False)),
+    Route(
+        "GET",
+        "/admin/plugins",
+        plugins,
+        operation=Operation(
+            "listPluginEnvironments",
+            "The plugin environments of this worker.",
+            Tag.ADMIN,
+            {200: Reply("Environments, the task hosts that have them, and what can't be used.", PluginEnvironments)},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "PUT",
+        "/admin/plugins/refresh",
+        refresh_plugins,
+        Access.ADMIN,
+        operation=Operation(
+            "refreshPlugins",
+            "Look at the folders of plugin.path of this worker now.",
+            Tag.ADMIN,
+            {200: Reply("What there is then.", PluginEnvironments)},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "PUT",
+        "/admin/drain",
+        drain,
+        Access.ADMIN,
+        when_ready=False,
+        operation=Operation(
+            "drainWorker",
+            "Take this worker out of service: hand its connectors and tasks over.",
+            Tag.ADMIN,
+            {
+                202: Reply(
+                    "What is still here. The worker stays a member without work; stopping it then loses no time.",
+                    Drained,
+                )
+            },
+            kafka=False,
+        ),
+    ),
 )

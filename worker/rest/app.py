@@ -1,4 +1,5 @@
 """The REST API as an aiohttp application: from a request to its handler, and from every outcome to an answer."""
+
 from __future__ import annotations
 
 import asyncio
@@ -38,8 +39,15 @@ _log = logging.getLogger("worker.rest")
 _access = logging.getLogger("worker.rest.access")
 
 
-def create_app(herder: Herder, settings: RestSettings, guard: Guard, *, workers: InternalHerder | None = None,
-               part: Part = "all", admin_ports: Callable[[], Sequence[int]] = tuple) -> web.Application:
+def create_app(
+    herder: Herder,
+    settings: RestSettings,
+    guard: Guard,
+    *,
+    workers: InternalHerder | None = None,
+    part: Part = "all",
+    admin_ports: Callable[[], Sequence[int]] = tuple,
+) -> web.Application:
     """The application for one kind of listener.
 
     Args:
@@ -104,8 +112,14 @@ class _Dispatcher:
         finally:
             self.guard.audit(request, found.route, status)
             # A status of 0: the worker stopped before there was an answer. Queries are left out: a client may put anything in.
-            _access.info("%s %s %d %.1f ms from %s", request.method, request.rel_url.raw_path, status,
-                         (time.perf_counter() - started) * 1000, request.remote)
+            _access.info(
+                "%s %s %d %.1f ms from %s",
+                request.method,
+                request.rel_url.raw_path,
+                status,
+                (time.perf_counter() - started) * 1000,
+                request.remote,
+            )
 
     async def finish(self, request: web.Request, response: web.StreamResponse) -> None:
         """Put the headers on that every answer has."""
@@ -134,7 +148,9 @@ class _Dispatcher:
             return _Found(resource, parameters, None)
 
     async def _limited(self, request: web.Request, found: _Found) -> web.Response:
-        counted = WORKER_HEADER not in request.headers and (found.route is None or found.route.access is not Access.PUBLIC)
+        counted = WORKER_HEADER not in request.headers and (
+            found.route is None or found.route.access is not Access.PUBLIC
+        )
         self.guard.enter(counted=counted)
         try:
             return await self._answer(request, found)
@@ -153,16 +169,21 @@ class _Dispatcher:
             return _options(resource, request.headers.get(hdrs.ACCEPT))
         if route is None:
             raise RestError(405, REASONS[405], {hdrs.ALLOW: ",".join(resource.allowed)})
-        check_media(route, request.headers.get(hdrs.ACCEPT), request.headers.get(hdrs.CONTENT_TYPE),
-                    has_body=request.body_exists)
+        check_media(
+            route,
+            request.headers.get(hdrs.ACCEPT),
+            request.headers.get(hdrs.CONTENT_TYPE),
+            has_body=request.body_exists,
+        )
         if route.when_ready and not self.herder.ready():
             raise RestError(503, _STARTING, {hdrs.RETRY_AFTER: "1"})
         # What nothing is done with is not kept: whoever may only look, or nobody knows, would fill the memory with it.
         if request.body_exists and route.operation.body is not None:
             await self.guard.body(request)
         try:
-            return await route.handler(Call(request, found.parameters, self.herder, self.workers, self.settings, principal,
-                                            self.admin_ports))
+            return await route.handler(
+                Call(request, found.parameters, self.herder, self.workers, self.settings, principal, self.admin_ports)
+            )
         except NotLeader as error:
             return await self.client.forward(request, error.leader_url, principal, self._session_key)
 
@@ -177,7 +198,9 @@ class _Dispatcher:
                 response.force_close()
             return response
         if isinstance(error, web.HTTPRequestEntityTooLarge):
-            return failure(413, f"The request body is larger than rest.request.max.bytes ({self.settings.max_body} bytes)")
+            return failure(
+                413, f"The request body is larger than rest.request.max.bytes ({self.settings.max_body} bytes)"
+            )
         if isinstance(error, TimeoutError):
             return failure(500, "Request timed out")
         if isinstance(error, ConfigInvalid):

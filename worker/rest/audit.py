@@ -1,4 +1,5 @@
 """The audit log: who did what, and who was not let in though a trusted authority vouches for them."""
+
 from __future__ import annotations
 
 import logging

@@ -1,4 +1,5 @@
 """Who a request comes from: users and passwords, bearer tokens, client certificates."""
+
 from __future__ import annotations
 
 import asyncio
@@ -81,8 +82,11 @@ class Authenticator:
         java_file = self._java_file
         if java_file:
             open_to_others = await asyncio.to_thread(readable_by_others, java_file)
-            _log.warning("%s holds passwords in plain text%s; rest.auth.users.file holds hashes", java_file,
-                         " and other users of this machine may read it (chmod 600)" if open_to_others else "")
+            _log.warning(
+                "%s holds passwords in plain text%s; rest.auth.users.file holds hashes",
+                java_file,
+                " and other users of this machine may read it (chmod 600)" if open_to_others else "",
+            )
 
     async def close(self) -> None:
         """Release what it holds."""
@@ -120,8 +124,10 @@ class Authenticator:
         if settings.tokens_file:
             tokens = await asyncio.to_thread(read_tokens, settings.tokens_file)
         if (settings.basic or settings.certificate) and not users:
-            raise ConfigInvalid(f"{settings.users_file or java_file} names no users: nobody could call (Kafka Connect lets "
-                                "everybody in then)")
+            raise ConfigInvalid(
+                f"{settings.users_file or java_file} names no users: nobody could call (Kafka Connect lets "
+                "everybody in then)"
+            )
         self._users, self._tokens, self._java_file = users, tokens, java_file
         self._right.clear()
 
@@ -189,7 +195,9 @@ class Authenticator:
         looking = self._looking.get(digest)
         if looking is None:
             if len(self._looking) >= _MOST_WAITING:
-                raise RestError(503, "Too many passwords are being looked at; try again in a moment", {"Retry-After": "1"})
+                raise RestError(
+                    503, "Too many passwords are being looked at; try again in a moment", {"Retry-After": "1"}
+                )
             # Counted before the hash: many attempts at once must not get by.
             self._count_failure(address)
             looking = self._looking[digest] = asyncio.create_task(self._look(name, password, digest, address))
@@ -209,8 +217,11 @@ class Authenticator:
             # The password of nobody, and of a user who comes by certificate, is looked at too: it takes as long as anybody's.
             own = user.hashed if user is not None else None
             hashed = own or next((each.hashed for each in users.values() if each.hashed), None)
-            right = hashed is not None and await asyncio.get_running_loop().run_in_executor(
-                self._hashers, verify_password, password, hashed) and hashed is own
+            right = (
+                hashed is not None
+                and await asyncio.get_running_loop().run_in_executor(self._hashers, verify_password, password, hashed)
+                and hashed is own
+            )
         if not right or user is None:
             _log.warning("Wrong password of %s from %s", "an unknown user" if user is None else f"user {name}", address)
             return None
@@ -250,22 +261,32 @@ class Authenticator:
             ways.append(f'Basic realm="{_REALM}", charset="UTF-8"')
         if self._settings.bearer:
             ways.append(f'Bearer realm="{_REALM}"' + (f', error="{error}"' if error else ""))
-        return RestError(401, f"User cannot access the resource: {why}.",
-                         {"WWW-Authenticate": ", ".join(ways)} if ways else None)
+        return RestError(
+            401, f"User cannot access the resource: {why}.", {"WWW-Authenticate": ", ".join(ways)} if ways else None
+        )
 
 
 def _why_refused(name: str | None, user: User | None) -> str:
     """Why a certificate whose subject gives ``name`` stands for nobody, and what to do about it."""
     if name is None:
-        return ("no rule of rest.auth.certificate.rules is for it; add a rule, or DEFAULT at the end to take the whole subject "
-                "as the user's name")
+        return (
+            "no rule of rest.auth.certificate.rules is for it; add a rule, or DEFAULT at the end to take the whole subject "
+            "as the user's name"
+        )
     if user is None:
-        return (f"it stands for {quoted(name)}, and there is no such user; if it may call, add {CERTIFICATE} and a role under "
-                "this name to rest.auth.users.file, or correct rest.auth.certificate.rules")
-    return (f"it stands for {quoted(name)}, who has a password and can't come by certificate; write {CERTIFICATE} in the place "
-            "of the password's hash, or let rest.auth.certificate.rules make another name of it")
+        return (
+            f"it stands for {quoted(name)}, and there is no such user; if it may call, add {CERTIFICATE} and a role under "
+            "this name to rest.auth.users.file, or correct rest.auth.certificate.rules"
+        )
+    return (
+        f"it stands for {quoted(name)}, who has a password and can't come by certificate; write {CERTIFICATE} in the place "
+        "of the password's hash, or let rest.auth.certificate.rules make another name of it"
+    )
 
 
 def _slow_down(wait_s: float) -> RestError:
-    return RestError(429, "Too many wrong passwords or tokens came from this address; try again later",
-                     {"Retry-After": str(int(wait_s) + 1)})
+    return RestError(
+        429,
+        "Too many wrong passwords or tokens came from this address; try again later",
+        {"Retry-After": str(int(wait_s) + 1)},
+    )

@@ -2,6 +2,7 @@
 
 Kafka Connect answers a body it can't read with 500 and its parser's text; here it is 400 and says what was expected.
 """
+
 from __future__ import annotations
 
 import json
@@ -172,8 +173,11 @@ def _plain(value: Any, kind: inspect.Type, where: str, extra: dict[str, Any]) ->
                 return value.upper()
             bad(f"{where} must be one of {', '.join(map(str, kind.values))}")
         case inspect.IntType(ge=least, le=most):
-            if isinstance(value, int) and not isinstance(value, bool) and (least is None or most is None
-                                                                          or least <= value <= most):
+            if (
+                isinstance(value, int)
+                and not isinstance(value, bool)
+                and (least is None or most is None or least <= value <= most)
+            ):
                 return value
             bad(f"{where} must be a whole number")
         case inspect.AnyType():

@@ -1,4 +1,5 @@
 """What a handler gets, and how it answers."""
+
 from __future__ import annotations
 
 import json
@@ -73,8 +74,11 @@ class Call:
         """
         name = config.get("connector.class")
         if name is not None and self.settings.classes and name not in self.settings.classes:
-            raise RestError(403, f"connector.class {name} is not among those that connector.class.allow of this cluster's "
-                                 f"workers names: {', '.join(self.settings.classes)}")
+            raise RestError(
+                403,
+                f"connector.class {name} is not among those that connector.class.allow of this cluster's "
+                f"workers names: {', '.join(self.settings.classes)}",
+            )
 
     def flag(self, name: str, *, default: bool) -> bool:
         """A boolean query parameter as Java reads it: everything but ``true`` is false."""

@@ -1,4 +1,5 @@
 """The user that a client certificate stands for: its subject, and rules that make a name of it (KIP-371's). Pure."""
+
 from __future__ import annotations
 
 import re
@@ -45,8 +46,10 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     while at < len(text):
         match = _RULE.match(text, at)
         if match is None:
-            raise ConfigInvalid(f"rest.auth.certificate.rules: '{text[at:]}' is no rule; write RULE:pattern/replacement/ "
-                                "(with L or U behind it for lower or upper case) or DEFAULT, separated by commas")
+            raise ConfigInvalid(
+                f"rest.auth.certificate.rules: '{text[at:]}' is no rule; write RULE:pattern/replacement/ "
+                "(with L or U behind it for lower or upper case) or DEFAULT, separated by commas"
+            )
         at = match.end()
         if match[1]:
             rules.append(Rule())
@@ -54,9 +57,13 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
         try:
             pattern = re.compile(match[2].replace("\\/", "/"))
         except re.error as error:
-            raise ConfigInvalid(f"rest.auth.certificate.rules: '{match[2]}' is not a regular expression: {error}") from error
+            raise ConfigInvalid(
+                f"rest.auth.certificate.rules: '{match[2]}' is not a regular expression: {error}"
+            ) from error
         if any(int(group) > pattern.groups for _, group in _GROUP.findall(match[3]) if group):
-            raise ConfigInvalid(f"rest.auth.certificate.rules: '{match[3]}' names a group that '{match[2]}' does not have")
+            raise ConfigInvalid(
+                f"rest.auth.certificate.rules: '{match[3]}' names a group that '{match[2]}' does not have"
+            )
         rules.append(Rule(pattern, match[3].replace("\\/", "/"), match[4]))
     return tuple(rules)
 

@@ -1,4 +1,5 @@
 """Checks that the REST layer makes before a configuration goes any further, and the texts of its refusals. Pure."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -50,8 +51,10 @@ def check_no_nulls(config: Mapping[str, str | None]) -> dict[str, str]:
 def invalid_text(errors: Sequence[str]) -> str:
     """Kafka Connect's text for a configuration that is refused."""
     listed = "".join(f"\n{error}" for error in errors)
-    return (f"Connector configuration is invalid and contains the following {len(errors)} error(s):{listed}\n"
-            "You can also find the above list of errors at the endpoint `/connector-plugins/{connectorType}/config/validate`")
+    return (
+        f"Connector configuration is invalid and contains the following {len(errors)} error(s):{listed}\n"
+        "You can also find the above list of errors at the endpoint `/connector-plugins/{connectorType}/config/validate`"
+    )
 
 
 def refusal(infos: Mapping[str, Any]) -> str | None:
@@ -67,8 +70,19 @@ def add_null_errors(infos: dict[str, Any], names: Sequence[str]) -> dict[str, An
     for name in names:
         value = by_name.get(name)
         if value is None:
-            infos["configs"].insert(0, {"definition": None, "value": {
-                "name": name, "value": None, "recommended_values": [], "errors": [_NULL], "visible": True}})
+            infos["configs"].insert(
+                0,
+                {
+                    "definition": None,
+                    "value": {
+                        "name": name,
+                        "value": None,
+                        "recommended_values": [],
+                        "errors": [_NULL],
+                        "visible": True,
+                    },
+                },
+            )
         else:
             others = [error for error in value["errors"] if not error.startswith("Missing required configuration ")]
             infos["error_count"] -= len(value["errors"]) - len(others)

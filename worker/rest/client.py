@@ -1,4 +1,5 @@
 """Calls of a worker's REST API by commands, with the caller's credentials. Blocks."""
+
 from __future__ import annotations
 
 import base64

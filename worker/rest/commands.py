@@ -1,4 +1,5 @@
 """``millrace hash-password`` and ``hash-token``: lines for the files that say who may call the REST API."""
+
 from __future__ import annotations
 
 import getpass
@@ -14,22 +15,28 @@ from worker.rest.passwords import hash_password
 if TYPE_CHECKING:
     import argparse
 
-_ROLE = ("read, operate or admin; with a colon and a regular expression behind it for the connectors of certain names "
-         "(operate:sales-.*). May be given several times (default read)")
+_ROLE = (
+    "read, operate or admin; with a colon and a regular expression behind it for the connectors of certain names "
+    "(operate:sales-.*). May be given several times (default read)"
+)
 
 
 def add_commands(commands: Any) -> None:
     """Add the commands to a parser's subparsers."""
     password = commands.add_parser(
-        "hash-password", help="make a line for rest.auth.users.file",
-        description="Asks for a password (or reads it from standard input) and prints the user's line; nothing is stored.")
+        "hash-password",
+        help="make a line for rest.auth.users.file",
+        description="Asks for a password (or reads it from standard input) and prints the user's line; nothing is stored.",
+    )
     password.add_argument("user", metavar="NAME", help="the user's name")
     password.add_argument("--role", action="append", metavar="ROLE", help=_ROLE)
     password.set_defaults(run=_password)
 
     token = commands.add_parser(
-        "hash-token", help="make a token and its line for rest.auth.tokens.file",
-        description="Prints a new random token on standard error, and the line that knows it on standard output.")
+        "hash-token",
+        help="make a token and its line for rest.auth.tokens.file",
+        description="Prints a new random token on standard error, and the line that knows it on standard output.",
+    )
     token.add_argument("owner", metavar="NAME", help="what the token is for")
     token.add_argument("--role", action="append", metavar="ROLE", help=_ROLE)
     token.add_argument("--expires", metavar="TIME", help="when it ends: 2027-01-31, or with a time behind a T")

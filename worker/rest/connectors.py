@@ -1,4 +1,5 @@
 """``/connectors``: create, read, change, delete and steer connectors."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
@@ -103,8 +104,12 @@ async def restart(call: Call) -> web.Response:
     if not include_tasks and not only_failed:
         await call.herder.restart_connector(call.connector)
         return empty(204)
-    return answer(await call.herder.restart_connector_and_tasks(
-        call.connector, include_tasks=include_tasks, only_failed=only_failed), 202)
+    return answer(
+        await call.herder.restart_connector_and_tasks(
+            call.connector, include_tasks=include_tasks, only_failed=only_failed
+        ),
+        202,
+    )
 
 
 async def pause(call: Call) -> web.Response:
@@ -158,61 +163,224 @@ def _target(name: str, summary: str, reply: int, doc: str) -> Operation:
 
 
 ROUTES = (
-    Route("GET", "/connectors", list_connectors, operation=Operation(
-        "listConnectors", "The names of all connectors, and what else is asked for.", Tag.CONNECTORS,
-        {200: Reply("A list of names; with `expand` an object by name.", ConnectorList,
-                    links=links({"connector": "$response.body#/0"}, "getConnector", "getStatus"))},
-        query=(Query("expand", "What to say of each connector.", list[Literal["status", "info"]]),))),
-    Route("POST", "/connectors", create, Access.ADMIN, operation=Operation(
-        "createConnector", "Create a connector.", Tag.CONNECTORS,
-        {201: Reply("It is created; its tasks start within a moment.", ConnectorInfo, location=True, links=NAMED)},
-        {400: _INVALID, 409: f"There is one of this name. {CONFLICT}"}, (FORWARD,), CreateConnector,
-        {"a file": {"name": "lines", "config": _LINES},
-         "stopped": {"name": "lines", "config": _LINES, "initial_state": "STOPPED"}})),
-    Route("GET", "/connectors/{connector}", get, operation=Operation(
-        "getConnector", "A connector's configuration and tasks.", Tag.CONNECTORS, {200: Reply(
-            "The connector.", ConnectorInfo, links=links({
-                "connector": "$response.body#/name", "task": "$response.body#/tasks/0/task"}, "getTaskStatus", "restartTask"))},
-        {404: UNKNOWN})),
-    Route("DELETE", "/connectors/{connector}", delete, Access.ADMIN, operation=Operation(
-        "deleteConnector", "Delete a connector. Its offsets stay.", Tag.CONNECTORS, {204: Reply("It is deleted.")},
-        {404: UNKNOWN, 409: CONFLICT}, (FORWARD,))),
-    Route("GET", "/connectors/{connector}/config", get_config, operation=Operation(
-        "getConfig", "A connector's configuration.", Tag.CONNECTORS, {200: Reply("The configuration.", Config)},
-        {404: UNKNOWN})),
-    Route("PUT", "/connectors/{connector}/config", put_config, Access.ADMIN, operation=Operation(
-        "putConfig", "Replace a connector's configuration, or create the connector.", Tag.CONNECTORS,
-        {200: Reply("It is replaced.", ConnectorInfo, links=NAMED),
-         201: Reply("It is created.", ConnectorInfo, location=True, links=NAMED)},
-        {400: _INVALID, 409: CONFLICT}, (FORWARD,), ConfigBody, {"a file": _LINES})),
-    Route("PATCH", "/connectors/{connector}/config", patch_config, Access.ADMIN, operation=Operation(
-        "patchConfig", "Change some of a connector's properties (KIP-477).", Tag.CONNECTORS,
-        {200: Reply("They are changed.", ConnectorInfo)}, {400: _INVALID, 404: UNKNOWN, 409: CONFLICT}, (FORWARD,), ConfigBody,
-        {"one less, one more": {"batch.size": None, "tasks.max": 2}}, note="Null takes a property away.")),
-    Route("GET", "/connectors/{connector}/status", status, operation=Operation(
-        "getStatus", "States of a connector and of its tasks.", Tag.CONNECTORS,
-        {200: Reply("The states, from the moment it is created.", ConnectorStatus, links=links(
-            {"connector": "$response.body#/name", "task": "$response.body#/tasks/0/id"}, "getTaskStatus", "restartTask"))},
-        {404: UNKNOWN})),
-    Route("POST", "/connectors/{connector}/restart", restart, Access.OPERATE, operation=Operation(
-        "restartConnector", "Restart a connector (KIP-745).", Tag.CONNECTORS,
-        {204: Reply("The connector's own instance is being restarted."),
-         202: Reply("With `includeTasks` or `onlyFailed`: the states, RESTARTING for what is going to be.", ConnectorStatus)},
-        {404: UNKNOWN, 409: CONFLICT},
-        (Query("includeTasks", "Whether its tasks are restarted too.", bool, default=False),
-         Query("onlyFailed", "Whether only what has FAILED is.", bool, default=False), FORWARD))),
-    Route("PUT", "/connectors/{connector}/pause", pause, Access.OPERATE, operation=_target(
-        "pauseConnector", "Pause a connector; its tasks stay where they are.", 202, "It is being paused.")),
-    Route("PUT", "/connectors/{connector}/resume", resume, Access.OPERATE, operation=_target(
-        "resumeConnector", "Let a paused or stopped connector run.", 202, "It is being resumed.")),
-    Route("PUT", "/connectors/{connector}/stop", stop, Access.OPERATE, operation=_target(
-        "stopConnector", "Stop a connector and end its tasks (KIP-875).", 204, "It is being stopped.")),
-    Route("GET", "/connectors/{connector}/explain", explain, operation=Operation(
-        "explainConnector", "Why each task is where it is, or why it isn't running.", Tag.CONNECTORS,
-        {200: Reply("What the leader knows.", Explanation)}, {404: UNKNOWN, 409: CONFLICT}, (FORWARD,), kafka=False)),
-    Route("GET", "/connectors/{connector}/progress", progress, operation=Operation(
-        "getProgress", "How far a connector that moves data itself is (a Spark job).", Tag.CONNECTORS,
-        {200: Reply("What its job has said last.", Progress)},
-        {400: "The connector is a source: its offsets say how far it is.", 404: UNKNOWN, 409: CONFLICT}, (FORWARD,),
-        kafka=False)),
+    Route(
+        "GET",
+        "/connectors",
+        list_connectors,
+        operation=Operation(
+            "listConnectors",
+            "The names of all connectors, and what else is asked for.",
+            Tag.CONNECTORS,
+            {
+                200: Reply(
+                    "A list of names; with `expand` an object by name.",
+                    ConnectorList,
+                    links=links({"connector": "$response.body#/0"}, "getConnector", "getStatus"),
+                )
+            },
+            query=(Query("expand", "What to say of each connector.", list[Literal["status", "info"]]),),
+        ),
+    ),
+    Route(
+        "POST",
+        "/connectors",
+        create,
+        Access.ADMIN,
+        operation=Operation(
+            "createConnector",
+            "Create a connector.",
+            Tag.CONNECTORS,
+            {201: Reply("It is created; its tasks start within a moment.", ConnectorInfo, location=True, links=NAMED)},
+            {400: _INVALID, 409: f"There is one of this name. {CONFLICT}"},
+            (FORWARD,),
+            CreateConnector,
+            {
+                "a file": {"name": "lines", "config": _LINES},
+                "stopped": {"name": "lines", "config": _LINES, "initial_state": "STOPPED"},
+            },
+        ),
+    ),
+    Route(
+        "GET",
+        "/connectors/{connector}",
+        get,
+        operation=Operation(
+            "getConnector",
+            "A connector's configuration and tasks.",
+            Tag.CONNECTORS,
+            {
+                200: Reply(
+                    "The connector.",
+                    ConnectorInfo,
+                    links=links(
+                        {"connector": "$response.body#/name", "task": "$response.body#/tasks/0/task"},
+                        "getTaskStatus",
+                        "restartTask",
+                    ),
+                )
+            },
+            {404: UNKNOWN},
+        ),
+    ),
+    Route(
+        "DELETE",
+        "/connectors/{connector}",
+        delete,
+        Access.ADMIN,
+        operation=Operation(
+            "deleteConnector",
+            "Delete a connector. Its offsets stay.",
+            Tag.CONNECTORS,
+            {204: Reply("It is deleted.")},
+            {404: UNKNOWN, 409: CONFLICT},
+            (FORWARD,),
+        ),
+    ),
+    Route(
+        "GET",
+        "/connectors/{connector}/config",
+        get_config,
+        operation=Operation(
+            "getConfig",
+            "A connector's configuration.",
+            Tag.CONNECTORS,
+            {200: Reply("The configuration.", Config)},
+            {404: UNKNOWN},
+        ),
+    ),
+    Route(
+        "PUT",
+        "/connectors/{connector}/config",
+        put_config,
+        Access.ADMIN,
+        operation=Operation(
+            "putConfig",
+            "Replace a connector's configuration, or create the connector.",
+            Tag.CONNECTORS,
+            {
+                200: Reply("It is replaced.", ConnectorInfo, links=NAMED),
+                201: Reply("It is created.", ConnectorInfo, location=True, links=NAMED),
+            },
+            {400: _INVALID, 409: CONFLICT},
+            (FORWARD,),
+            ConfigBody,
+            {"a file": _LINES},
+        ),
+    ),
+    Route(
+        "PATCH",
+        "/connectors/{connector}/config",
+        patch_config,
+        Access.ADMIN,
+        operation=Operation(
+            "patchConfig",
+            "Change some of a connector's properties (KIP-477).",
+            Tag.CONNECTORS,
+            {200: Reply("They are changed.", ConnectorInfo)},
+            {400: _INVALID, 404: UNKNOWN, 409: CONFLICT},
+            (FORWARD,),
+            ConfigBody,
+            {"one less, one more": {"batch.size": None, "tasks.max": 2}},
+            note="Null takes a property away.",
+        ),
+    ),
+    Route(
+        "GET",
+        "/connectors/{connector}/status",
+        status,
+        operation=Operation(
+            "getStatus",
+            "States of a connector and of its tasks.",
+            Tag.CONNECTORS,
+            {
+                200: Reply(
+                    "The states, from the moment it is created.",
+                    ConnectorStatus,
+                    links=links(
+                        {"connector": "$response.body#/name", "task": "$response.body#/tasks/0/id"},
+                        "getTaskStatus",
+                        "restartTask",
+                    ),
+                )
+            },
+            {404: UNKNOWN},
+        ),
+    ),
+    Route(
+        "POST",
+        "/connectors/{connector}/restart",
+        restart,
+        Access.OPERATE,
+        operation=Operation(
+            "restartConnector",
+            "Restart a connector (KIP-745).",
+            Tag.CONNECTORS,
+            {
+                204: Reply("The connector's own instance is being restarted."),
+                202: Reply(
+                    "With `includeTasks` or `onlyFailed`: the states, RESTARTING for what is going to be.",
+                    ConnectorStatus,
+                ),
+            },
+            {404: UNKNOWN, 409: CONFLICT},
+            (
+                Query("includeTasks", "Whether its tasks are restarted too.", bool, default=False),
+                Query("onlyFailed", "Whether only what has FAILED is.", bool, default=False),
+                FORWARD,
+            ),
+        ),
+    ),
+    Route(
+        "PUT",
+        "/connectors/{connector}/pause",
+        pause,
+        Access.OPERATE,
+        operation=_target(
+            "pauseConnector", "Pause a connector; its tasks stay where they are.", 202, "It is being paused."
+        ),
+    ),
+    Route(
+        "PUT",
+        "/connectors/{connector}/resume",
+        resume,
+        Access.OPERATE,
+        operation=_target("resumeConnector", "Let a paused or stopped connector run.", 202, "It is being resumed."),
+    ),
+    Route(
+        "PUT",
+        "/connectors/{connector}/stop",
+        stop,
+        Access.OPERATE,
+        operation=_target(
+            "stopConnector", "Stop a connector and end its tasks (KIP-875).", 204, "It is being stopped."
+        ),
+    ),
+    Route(
+        "GET",
+        "/connectors/{connector}/explain",
+        explain,
+        operation=Operation(
+            "explainConnector",
+            "Why each task is where it is, or why it isn't running.",
+            Tag.CONNECTORS,
+            {200: Reply("What the leader knows.", Explanation)},
+            {404: UNKNOWN, 409: CONFLICT},
+            (FORWARD,),
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        "/connectors/{connector}/progress",
+        progress,
+        operation=Operation(
+            "getProgress",
+            "How far a connector that moves data itself is (a Spark job).",
+            Tag.CONNECTORS,
+            {200: Reply("What its job has said last.", Progress)},
+            {400: "The connector is a source: its offsets say how far it is.", 404: UNKNOWN, 409: CONFLICT},
+            (FORWARD,),
+            kafka=False,
+        ),
+    ),
 )

@@ -1,4 +1,5 @@
 """Calls from browsers' pages of other origins: what Jetty's cross-origin filter answers. Pure."""
+
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
@@ -39,9 +40,15 @@ def cors_headers(settings: RestSettings, method: str, headers: Mapping[str, str]
     wanted = headers.get("Access-Control-Request-Method")
     if method != "OPTIONS" or wanted is None:
         return allowed
-    asked = [item.strip().lower() for item in headers.get("Access-Control-Request-Headers", "").split(",") if item.strip()]
+    asked = [
+        item.strip().lower() for item in headers.get("Access-Control-Request-Headers", "").split(",") if item.strip()
+    ]
     named = (*_HEADERS, "Authorization") if settings.auth.on else _HEADERS
     if wanted.upper() not in settings.methods or not set(asked) <= {item.lower() for item in named}:
         return vary
-    return {**allowed, "Access-Control-Max-Age": str(_MAX_AGE_S),
-            "Access-Control-Allow-Methods": ",".join(settings.methods), "Access-Control-Allow-Headers": ",".join(named)}
+    return {
+        **allowed,
+        "Access-Control-Max-Age": str(_MAX_AGE_S),
+        "Access-Control-Allow-Methods": ",".join(settings.methods),
+        "Access-Control-Allow-Headers": ",".join(named),
+    }

@@ -4,6 +4,7 @@ The control process implements ``Herder`` (``worker.control.herder``); the REST 
 change something work on the leader only: elsewhere they raise ``NotLeader`` and the REST layer forwards the request.
 Bodies are JSON-able values in exactly the shape Kafka Connect 4.1 answers with.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 #: Kafka Connect's text for a 409 while a rebalance is under way; clients retry on exactly these words.
 REBALANCE_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
 #: What Kafka Connect answers where a task is known and no worker runs it.
-NO_OWNER_TEXT = "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway."
+NO_OWNER_TEXT = (
+    "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway."
+)
 
 
 class RestError(MillraceError):
@@ -91,7 +94,8 @@ class Herder(Protocol):
         """``[{partition, offset}]``."""
 
     async def alter_connector_offsets(
-            self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> str:
+        self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
+    ) -> str:
         """KIP-875; the message of the answer. Needs STOPPED. Leader only."""
 
     async def reset_connector_offsets(self, name: str) -> str:

@@ -1,4 +1,5 @@
 """Files that are read again when they change: certificates, users, tokens, keys."""
+
 from __future__ import annotations
 
 import asyncio

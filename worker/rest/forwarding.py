@@ -1,4 +1,5 @@
 """Requests from one worker to another: those of clients that only the leader can answer, and the workers' own."""
+
 from __future__ import annotations
 
 import asyncio
@@ -38,8 +39,17 @@ if TYPE_CHECKING:
 
 #: Headers of a client's request that the leader needs; whatever else there is stays here, above all what describes this
 #: connection or would pass for a worker's signature.
-_FORWARDED: Final = frozenset({
-    "accept", "content-type", "x-request-id", "traceparent", "tracestate", SIGNATURE_HEADER.lower(), ALGORITHM_HEADER.lower()})
+_FORWARDED: Final = frozenset(
+    {
+        "accept",
+        "content-type",
+        "x-request-id",
+        "traceparent",
+        "tracestate",
+        SIGNATURE_HEADER.lower(),
+        ALGORITHM_HEADER.lower(),
+    }
+)
 #: A request whose signature did not fit is signed again so often: the session key may have changed on the way.
 _SIGNATURES: Final = 4
 _SIGN_AGAIN_S: Final = 0.25
@@ -90,8 +100,13 @@ class WorkerClient:
         if self._session is not None:
             await self._session.close()
 
-    async def forward(self, request: web.Request, leader_url: str | None, principal: Principal,
-                      session_key: Callable[[], SessionKey | None]) -> web.Response:
+    async def forward(
+        self,
+        request: web.Request,
+        leader_url: str | None,
+        principal: Principal,
+        session_key: Callable[[], SessionKey | None],
+    ) -> web.Response:
         """Ask the leader, and answer with its answer.
 
         The caller was authenticated here: the leader is told who it is, signed. Where nobody is authenticated, the leader gets
@@ -117,8 +132,14 @@ class WorkerClient:
             headers += [("Authorization", value) for value in request.headers.getall("Authorization", [])]
             status, answered, body = await self._call(request.method, url, headers, body)
         else:
-            status, answered, body = await self._call_for(principal, session_key, Asked(
-                request.method, url.raw_path_qs, leader_url.rstrip("/")), url, headers, body)
+            status, answered, body = await self._call_for(
+                principal,
+                session_key,
+                Asked(request.method, url.raw_path_qs, leader_url.rstrip("/")),
+                url,
+                headers,
+                body,
+            )
         if not body and status != 200:
             return empty(status)
         response = web.Response(body=body, status=status)
@@ -131,22 +152,36 @@ class WorkerClient:
             response.headers["Location"] = f"{request.scheme}://{request.host}{URL(answered['Location']).raw_path}"
         return response
 
-    async def _call_for(self, principal: Principal, session_key: Callable[[], SessionKey | None], asked: Asked, url: URL,
-                        headers: Sequence[tuple[str, str]], body: bytes) -> tuple[int, CIMultiDictProxy[str], bytes]:
+    async def _call_for(
+        self,
+        principal: Principal,
+        session_key: Callable[[], SessionKey | None],
+        asked: Asked,
+        url: URL,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+    ) -> tuple[int, CIMultiDictProxy[str], bytes]:
         """Call for somebody; where the other worker has another session key at the moment, some times."""
         for left in reversed(range(_SIGNATURES)):
             key = session_key()
             if key is None:
-                raise RestError(503, "This worker has not read the session key yet, with which it signs for the leader",
-                                {"Retry-After": "1"})
+                raise RestError(
+                    503,
+                    "This worker has not read the session key yet, with which it signs for the leader",
+                    {"Retry-After": "1"},
+                )
             signed = sign_request(key, asked, body, principal, time.time())
             status, answered, data = await self._call(asked.method, url, [*headers, (WORKER_HEADER, signed)], body)
             if status != 403 or STALE_HEADER not in answered:
                 return status, answered, data
             if left:
                 await asyncio.sleep(_SIGN_AGAIN_S)
-        raise RestError(503, "The leader does not accept this worker's signature: do both read the same config topic, and are "
-                             "their clocks right? " + data.decode(errors="replace"), {"Retry-After": "1"})
+        raise RestError(
+            503,
+            "The leader does not accept this worker's signature: do both read the same config topic, and are "
+            "their clocks right? " + data.decode(errors="replace"),
+            {"Retry-After": "1"},
+        )
 
     async def send_signed(self, method: str, leader_url: str, raw_path: str, body: bytes, session: SessionKey) -> None:
         """An internal request.
@@ -163,24 +198,30 @@ class WorkerClient:
         """
         url = URL(leader_url.rstrip("/") + raw_path, encoded=True)
         asked = Asked(method, url.raw_path_qs, leader_url.rstrip("/"))
-        headers = [("Content-Type", "application/json"), *signature_headers(session, body).items(),
-                   (WORKER_HEADER, sign_request(session, asked, body, _WORKER, time.time()))]
+        headers = [
+            ("Content-Type", "application/json"),
+            *signature_headers(session, body).items(),
+            (WORKER_HEADER, sign_request(session, asked, body, _WORKER, time.time())),
+        ]
         status, headers_answered, answered = await self._call(method, url, headers, body)
         if status == 403 and STALE_HEADER in headers_answered:
             raise RestError(503, answered.decode(errors="replace"))
         if status >= 300:
             raise RestError(status, answered.decode(errors="replace"))
 
-    async def _call(self, method: str, url: URL, headers: Sequence[tuple[str, str]],
-                    body: bytes) -> tuple[int, CIMultiDictProxy[str], bytes]:
+    async def _call(
+        self, method: str, url: URL, headers: Sequence[tuple[str, str]], body: bytes
+    ) -> tuple[int, CIMultiDictProxy[str], bytes]:
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout, auto_decompress=True,
-                                                  skip_auto_headers=("User-Agent", "Content-Type"))
+            self._session = aiohttp.ClientSession(
+                timeout=self._timeout, auto_decompress=True, skip_auto_headers=("User-Agent", "Content-Type")
+            )
         if url.scheme == "https":
             await self._prepare_tls()
         try:
-            async with self._session.request(method, url, headers=headers, data=body or None, ssl=self._tls or True,
-                                             allow_redirects=False) as response:
+            async with self._session.request(
+                method, url, headers=headers, data=body or None, ssl=self._tls or True, allow_redirects=False
+            ) as response:
                 return response.status, response.headers, await response.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise RestError(500, _IO_ERROR + (str(error) or type(error).__name__)) from error
@@ -199,5 +240,7 @@ class WorkerClient:
         except ConfigInvalid as error:
             if self._tls is None:
                 raise RestError(500, _IO_ERROR + str(error)) from error
-            _log.error("The certificates for requests to other workers can't be read again; the old ones stay: %s", error)
+            _log.error(
+                "The certificates for requests to other workers can't be read again; the old ones stay: %s", error
+            )
         self._tls_files = found

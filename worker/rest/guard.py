@@ -1,4 +1,5 @@
 """What stands before every handler: who asks, whether they may, and how much they have asked already."""
+
 from __future__ import annotations
 
 import asyncio
@@ -69,8 +70,12 @@ class Guard:
             RestError: 503: too many are worked on.
         """
         if counted and self._active >= self._settings.limits.concurrent:
-            raise RestError(503, "This worker is busy with as many requests as rest.max.concurrent.requests allows "
-                                 f"({self._settings.limits.concurrent})", {hdrs.RETRY_AFTER: "1"})
+            raise RestError(
+                503,
+                "This worker is busy with as many requests as rest.max.concurrent.requests allows "
+                f"({self._settings.limits.concurrent})",
+                {hdrs.RETRY_AFTER: "1"},
+            )
         self._active += counted
 
     def leave(self, *, counted: bool) -> None:
@@ -97,7 +102,9 @@ class Guard:
                 self._spend(f"address {caller_address(request.remote)}")
                 raise RestError(400, UNSIGNED)
             return ANYBODY  # refused by its handler, in Kafka Connect's words
-        needed = Access.READ if route is None else needed_access(route, metrics_public=self._settings.auth.metrics_public)
+        needed = (
+            Access.READ if route is None else needed_access(route, metrics_public=self._settings.auth.metrics_public)
+        )
         address = caller_address(request.remote)
         if needed is Access.PUBLIC:
             return ANYBODY
@@ -105,8 +112,9 @@ class Guard:
             self._spend(f"address {address}")
             return ANYBODY
         try:
-            principal = await self.authenticator.identify(request.headers.getall(hdrs.AUTHORIZATION, []),
-                                                          client_certificate(request), address)
+            principal = await self.authenticator.identify(
+                request.headers.getall(hdrs.AUTHORIZATION, []), client_certificate(request), address
+            )
         except RestError:
             self._spend(f"address {address}")
             raise
@@ -120,11 +128,16 @@ class Guard:
             raise RestError(403, f"{principal.name} has no role")
         return principal
 
-    async def _by_worker(self, request: web.Request, signed: list[str], route: Route | None,
-                         connector: str | None) -> Principal:
+    async def _by_worker(
+        self, request: web.Request, signed: list[str], route: Route | None, connector: str | None
+    ) -> Principal:
         if self._workers is None or len(signed) > 1:
-            raise RestError(403, "This worker takes no requests from other workers" if self._workers is None else
-                            "There is more than one signature of a worker")
+            raise RestError(
+                403,
+                "This worker takes no requests from other workers"
+                if self._workers is None
+                else "There is more than one signature of a worker",
+            )
         asked = Asked(request.method, request.rel_url.raw_path_qs, self._advertised())
         now = time.time()
         said = read_request(signed[0], asked, self._workers.session_key(), self._workers.signature_algorithms(), now)
@@ -134,8 +147,12 @@ class Guard:
             raise RestError(403, "The signature of the request between workers is for another body")
         request[_PRINCIPAL] = said.principal
         if route is not None and route.access not in {Access.INTERNAL, Access.PUBLIC}:
-            check_access(said.principal, route, needed_access(
-                route, metrics_public=self._settings.auth.metrics_public), connector)
+            check_access(
+                said.principal,
+                route,
+                needed_access(route, metrics_public=self._settings.auth.metrics_public),
+                connector,
+            )
         return said.principal
 
     async def body(self, request: web.Request) -> bytes:
@@ -155,8 +172,11 @@ class Guard:
     def _spend(self, caller: str) -> None:
         wait = self._rate.take(caller, time.monotonic())
         if wait:
-            raise RestError(429, "More requests came than rest.rate.limit.requests.per.second allows "
-                                 f"({self._settings.limits.rate:g})", {hdrs.RETRY_AFTER: str(int(wait) + 1)})
+            raise RestError(
+                429,
+                f"More requests came than rest.rate.limit.requests.per.second allows ({self._settings.limits.rate:g})",
+                {hdrs.RETRY_AFTER: str(int(wait) + 1)},
+            )
 
     def _check_origin(self, request: web.Request) -> None:
         """A page of another origin must not use what its visitor's browser sends by itself."""
@@ -165,8 +185,11 @@ class Guard:
             return
         allowed = any(fnmatchcase(origin or "", pattern) for pattern in self._settings.origins if pattern != "*")
         if not allowed and (origin is None or urlsplit(origin).netloc != request.host):
-            raise RestError(403, f"Pages of the origin {origin or 'of the request'} may not change anything here; "
-                                 "access.control.allow.origin names those that may")
+            raise RestError(
+                403,
+                f"Pages of the origin {origin or 'of the request'} may not change anything here; "
+                "access.control.allow.origin names those that may",
+            )
 
     def audit(self, request: web.Request, route: Route | None, status: int) -> None:
         """Write down who changed what, or might not."""
@@ -178,9 +201,16 @@ class Guard:
             return
         principal = principal or ANYBODY
         # Names and paths come from outside: quoted, they can't make a line of their own.
-        AUDIT.info("user=%s auth=%s address=%s worker=%s method=%s path=%s status=%d", quoted(principal.name),
-                   principal.method, request.remote, "yes" if WORKER_HEADER in request.headers else "no",
-                   quoted(request.method), quoted(request.rel_url.raw_path), status)
+        AUDIT.info(
+            "user=%s auth=%s address=%s worker=%s method=%s path=%s status=%d",
+            quoted(principal.name),
+            principal.method,
+            request.remote,
+            "yes" if WORKER_HEADER in request.headers else "no",
+            quoted(request.method),
+            quoted(request.rel_url.raw_path),
+            status,
+        )
 
 
 def client_certificate(request: web.Request) -> bytes | None:

@@ -1,4 +1,5 @@
 """``GET /health`` (KIP-1017)."""
+
 from __future__ import annotations
 
 import asyncio
@@ -39,8 +40,21 @@ def verdict(*, healthy: bool, ready: bool, detail: str) -> tuple[int, dict[str, 
 
 
 ROUTES = (
-    Route("GET", "/health", health, Access.PUBLIC, when_ready=False, operation=Operation(
-        "getHealth", "Whether this worker can do its work (KIP-1017).", Tag.WORKER,
-        {200: Reply("It can.", Health), 503: Reply("It is still starting.", Health),
-         500: Reply("It can't, or the check took too long.", Health)})),
+    Route(
+        "GET",
+        "/health",
+        health,
+        Access.PUBLIC,
+        when_ready=False,
+        operation=Operation(
+            "getHealth",
+            "Whether this worker can do its work (KIP-1017).",
+            Tag.WORKER,
+            {
+                200: Reply("It can.", Health),
+                503: Reply("It is still starting.", Health),
+                500: Reply("It can't, or the check took too long.", Health),
+            },
+        ),
+    ),
 )

@@ -1,4 +1,5 @@
 """Files that say who may call: users, tokens, and the JAAS files of Kafka Connect's basic authentication."""
+
 from __future__ import annotations
 
 import hashlib
@@ -28,7 +29,8 @@ _SECTION: Final = re.compile(r"KafkaConnect\s*\{(.*?)\}\s*;?", re.DOTALL)
 _COMMENT: Final = re.compile(r"/\*.*?\*/|^\s*(?://|#).*?$", re.DOTALL | re.MULTILINE)
 _LOGIN_MODULE: Final = re.compile(
     r"org\.apache\.kafka\.connect\.rest\.basic\.auth\.extension\.PropertyFileLoginModule\s+(?i:required|requisite)\s+"
-    r"file\s*=\s*\"([^\"]+)\"\s*;")
+    r"file\s*=\s*\"([^\"]+)\"\s*;"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,13 @@ def _token(name: str, value: str) -> tuple[bytes, Token]:
     match = _TOKEN.match(digest.strip())
     _check_name(name)
     if match is None:
-        raise ConfigInvalid("the first part must be sha256: and 64 hexadecimal digits: `millrace hash-token NAME --role ROLE` "
-                            "makes a token and the line")
+        raise ConfigInvalid(
+            "the first part must be sha256: and 64 hexadecimal digits: `millrace hash-token NAME --role ROLE` "
+            "makes a token and the line"
+        )
     until = _EXPIRES.search(comma + roles)
     if until is not None:
-        roles = roles[:max(0, until.start() - 1)]
+        roles = roles[: max(0, until.start() - 1)]
     return bytes.fromhex(match[1]), Token(name, parse_grants(roles), None if until is None else _moment(until[1]))
 
 
@@ -138,8 +142,10 @@ def jaas_credentials(text: str) -> str:
     section = _SECTION.search(_COMMENT.sub("", text))
     module = None if section is None else _LOGIN_MODULE.search(section[1])
     if module is None:
-        raise ConfigInvalid("a section KafkaConnect { org.apache.kafka.connect.rest.basic.auth.extension."
-                            'PropertyFileLoginModule required file="..."; }; is expected; other login modules can\'t run here')
+        raise ConfigInvalid(
+            "a section KafkaConnect { org.apache.kafka.connect.rest.basic.auth.extension."
+            'PropertyFileLoginModule required file="..."; }; is expected; other login modules can\'t run here'
+        )
     return module[1]
 
 

@@ -1,4 +1,5 @@
 """Signed requests between workers: a worker's task configurations, and fencing. Not part of the public API."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
@@ -61,14 +62,41 @@ async def _verified(call: Call) -> tuple[InternalHerder, bytes]:
     return call.workers, data
 
 
-_REFUSED = {400: "The request has no signature, or the body is not understood.", 403: "The signature is wrong.",
-            409: CONFLICT, 503: "This worker takes no such requests, or does not know the session key yet."}
+_REFUSED = {
+    400: "The request has no signature, or the body is not understood.",
+    403: "The signature is wrong.",
+    409: CONFLICT,
+    503: "This worker takes no such requests, or does not know the session key yet.",
+}
 
 ROUTES = (
-    Route("POST", "/connectors/{connector}/tasks", put_tasks, Access.INTERNAL, when_ready=False, operation=Operation(
-        "putTaskConfigs", "Between workers: write a connector's task configurations.", Tag.INTERNAL,
-        {204: Reply("They are written.")}, _REFUSED, body=list[ConfigBody])),
-    Route("PUT", "/connectors/{connector}/fence", fence, Access.INTERNAL, when_ready=False, operation=Operation(
-        "fenceZombies", "Between workers: fence the producers of earlier tasks (exactly once).", Tag.INTERNAL,
-        {204: Reply("They are fenced.")}, _REFUSED)),
+    Route(
+        "POST",
+        "/connectors/{connector}/tasks",
+        put_tasks,
+        Access.INTERNAL,
+        when_ready=False,
+        operation=Operation(
+            "putTaskConfigs",
+            "Between workers: write a connector's task configurations.",
+            Tag.INTERNAL,
+            {204: Reply("They are written.")},
+            _REFUSED,
+            body=list[ConfigBody],
+        ),
+    ),
+    Route(
+        "PUT",
+        "/connectors/{connector}/fence",
+        fence,
+        Access.INTERNAL,
+        when_ready=False,
+        operation=Operation(
+            "fenceZombies",
+            "Between workers: fence the producers of earlier tasks (exactly once).",
+            Tag.INTERNAL,
+            {204: Reply("They are fenced.")},
+            _REFUSED,
+        ),
+    ),
 )

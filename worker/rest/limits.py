@@ -1,4 +1,5 @@
 """Bounds on what callers may ask in a time: token buckets in a table that does not grow. Pure but for its own state."""
+
 from __future__ import annotations
 
 import ipaddress

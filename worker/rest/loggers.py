@@ -1,4 +1,5 @@
 """``/admin/loggers`` (KIP-495, KIP-976): levels of loggers, on this worker or on all."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -42,17 +43,49 @@ async def set_level(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/admin/loggers", list_loggers, when_ready=False, operation=Operation(
-        "listLoggers", "All loggers with a level of their own, but for those that are off.", Tag.ADMIN,
-        {200: Reply("Their levels by name.", dict[str, LoggerLevel])})),
-    Route("GET", "/admin/loggers/{logger}", get_logger, when_ready=False, operation=Operation(
-        "getLogger", "A logger's level.", Tag.ADMIN, {200: Reply("Its level.", LoggerLevel)},
-        {404: "There is no such logger."})),
-    Route("PUT", "/admin/loggers/{logger}", set_level, Access.ADMIN, when_ready=False, operation=Operation(
-        "setLogLevel", "Set the level of a logger and of its children.", Tag.ADMIN,
-        {200: Reply("The loggers that were changed on this worker.", list[str]),
-         204: Reply("All workers have been told (`scope=cluster`).")},
-        {400: "The body names no level, or is not understood.", 404: "There is no such level.", 409: CONFLICT},
-        (Query("scope", "Where (KIP-976): this worker or all.", Literal["worker", "cluster"], "worker"), FORWARD),
-        LevelRequest, {"more": {"level": "DEBUG"}})),
+    Route(
+        "GET",
+        "/admin/loggers",
+        list_loggers,
+        when_ready=False,
+        operation=Operation(
+            "listLoggers",
+            "All loggers with a level of their own, but for those that are off.",
+            Tag.ADMIN,
+            {200: Reply("Their levels by name.", dict[str, LoggerLevel])},
+        ),
+    ),
+    Route(
+        "GET",
+        "/admin/loggers/{logger}",
+        get_logger,
+        when_ready=False,
+        operation=Operation(
+            "getLogger",
+            "A logger's level.",
+            Tag.ADMIN,
+            {200: Reply("Its level.", LoggerLevel)},
+            {404: "There is no such logger."},
+        ),
+    ),
+    Route(
+        "PUT",
+        "/admin/loggers/{logger}",
+        set_level,
+        Access.ADMIN,
+        when_ready=False,
+        operation=Operation(
+            "setLogLevel",
+            "Set the level of a logger and of its children.",
+            Tag.ADMIN,
+            {
+                200: Reply("The loggers that were changed on this worker.", list[str]),
+                204: Reply("All workers have been told (`scope=cluster`)."),
+            },
+            {400: "The body names no level, or is not understood.", 404: "There is no such level.", 409: CONFLICT},
+            (Query("scope", "Where (KIP-976): this worker or all.", Literal["worker", "cluster"], "worker"), FORWARD),
+            LevelRequest,
+            {"more": {"level": "DEBUG"}},
+        ),
+    ),
 )

@@ -1,4 +1,5 @@
 """``GET /metrics``: the Prometheus exposition. Not in Kafka Connect."""
+
 from __future__ import annotations
 
 import asyncio
@@ -41,7 +42,18 @@ def accepts_gzip(values: list[str]) -> bool:
 
 
 ROUTES = (
-    Route("GET", "/metrics", metrics, when_ready=False, negotiate=False, operation=Operation(
-        "getMetrics", "This worker's numbers for Prometheus.", Tag.WORKER,
-        {200: Reply("Prometheus' text format, version 0.0.4.", str, media="text/plain")}, kafka=False)),
+    Route(
+        "GET",
+        "/metrics",
+        metrics,
+        when_ready=False,
+        negotiate=False,
+        operation=Operation(
+            "getMetrics",
+            "This worker's numbers for Prometheus.",
+            Tag.WORKER,
+            {200: Reply("Prometheus' text format, version 0.0.4.", str, media="text/plain")},
+            kafka=False,
+        ),
+    ),
 )

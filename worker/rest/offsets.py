@@ -1,4 +1,5 @@
 """``/connectors/{connector}/offsets`` (KIP-875)."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -34,19 +35,55 @@ async def reset(call: Call) -> web.Response:
 _RUNNING = "The connector is not STOPPED"
 
 ROUTES = (
-    Route("GET", "/connectors/{connector}/offsets", get, operation=Operation(
-        "getOffsets", "A connector's saved offsets (KIP-875).", Tag.OFFSETS, {200: Reply("All of them.", Offsets)},
-        {404: UNKNOWN})),
-    Route("PATCH", "/connectors/{connector}/offsets", alter, Access.ADMIN, operation=Operation(
-        "alterOffsets", "Overwrite or forget some of a connector's offsets.", Tag.OFFSETS,
-        {200: Reply("They are changed.", Message)},
-        {404: UNKNOWN, 409: CONFLICT, 400: f"{_RUNNING}, it can't resume from such an offset, or the body is not understood."},
-        (FORWARD,), OffsetsRequest,
-        {"a file": {"offsets": [{"partition": {"filename": "/data/lines.txt"}, "offset": {"position": 20}}]},
-         "forget": {"offsets": [{"partition": {"filename": "/data/lines.txt"}, "offset": None}]}},
-        note="The connector must be STOPPED.")),
-    Route("DELETE", "/connectors/{connector}/offsets", reset, Access.ADMIN, operation=Operation(
-        "resetOffsets", "Forget all of a connector's offsets.", Tag.OFFSETS, {200: Reply("They are forgotten.", Message)},
-        {404: UNKNOWN, 409: CONFLICT, 400: f"{_RUNNING}, or it can't start from the beginning."}, (FORWARD,),
-        note="The connector must be STOPPED.")),
+    Route(
+        "GET",
+        "/connectors/{connector}/offsets",
+        get,
+        operation=Operation(
+            "getOffsets",
+            "A connector's saved offsets (KIP-875).",
+            Tag.OFFSETS,
+            {200: Reply("All of them.", Offsets)},
+            {404: UNKNOWN},
+        ),
+    ),
+    Route(
+        "PATCH",
+        "/connectors/{connector}/offsets",
+        alter,
+        Access.ADMIN,
+        operation=Operation(
+            "alterOffsets",
+            "Overwrite or forget some of a connector's offsets.",
+            Tag.OFFSETS,
+            {200: Reply("They are changed.", Message)},
+            {
+                404: UNKNOWN,
+                409: CONFLICT,
+                400: f"{_RUNNING}, it can't resume from such an offset, or the body is not understood.",
+            },
+            (FORWARD,),
+            OffsetsRequest,
+            {
+                "a file": {"offsets": [{"partition": {"filename": "/data/lines.txt"}, "offset": {"position": 20}}]},
+                "forget": {"offsets": [{"partition": {"filename": "/data/lines.txt"}, "offset": None}]},
+            },
+            note="The connector must be STOPPED.",
+        ),
+    ),
+    Route(
+        "DELETE",
+        "/connectors/{connector}/offsets",
+        reset,
+        Access.ADMIN,
+        operation=Operation(
+            "resetOffsets",
+            "Forget all of a connector's offsets.",
+            Tag.OFFSETS,
+            {200: Reply("They are forgotten.", Message)},
+            {404: UNKNOWN, 409: CONFLICT, 400: f"{_RUNNING}, or it can't start from the beginning."},
+            (FORWARD,),
+            note="The connector must be STOPPED.",
+        ),
+    ),
 )

@@ -2,6 +2,7 @@
 
 Clients and checks can rely on it: ``tests/conformance/rest/test_openapi.py`` holds a running worker against it.
 """
+
 from __future__ import annotations
 
 import re
@@ -28,7 +29,8 @@ _INTRO: Final = (
     "The REST API of a Millrace worker: Kafka Connect's, and what Millrace has beside it (`x-kafka-connect` is false). Any "
     "worker answers for the whole cluster. A slash at the end of a path makes no difference; in a name every character but "
     "letters, digits and `-._~` is percent-encoded. `x-role` says what a caller must be allowed to do once access is "
-    "restricted; `x-internal` operations are for workers and signed with the cluster's session key.")
+    "restricted; `x-internal` operations are for workers and signed with the cluster's session key."
+)
 TAGS: Final[dict[Tag, str]] = {
     Tag.WORKER: "This worker.",
     Tag.CONNECTORS: "Connectors: create, read, change, steer, delete.",
@@ -61,8 +63,11 @@ class _Failure:
 
 _FAILURES: Final[dict[int, _Failure]] = {
     400: _Failure("BadRequest", "The request is not understood, or can't be carried out."),
-    401: _Failure("Unauthorized", "The caller has not said who it is, or not convincingly.", {
-        "WWW-Authenticate": {"description": "How to.", "schema": {"type": "string"}}}),
+    401: _Failure(
+        "Unauthorized",
+        "The caller has not said who it is, or not convincingly.",
+        {"WWW-Authenticate": {"description": "How to.", "schema": {"type": "string"}}},
+    ),
     403: _Failure("Forbidden", "The caller may not do this."),
     404: _Failure("NotFound", "There is no such thing."),
     406: _Failure("NotAcceptable", "`Accept` leaves out application/json."),
@@ -70,18 +75,34 @@ _FAILURES: Final[dict[int, _Failure]] = {
     409: _Failure("Conflict", "Not now, or not any more."),
     413: _Failure("TooLarge", "The body is larger than `rest.request.max.bytes`."),
     415: _Failure("UnsupportedMediaType", "`Content-Type` is not application/json."),
-    429: _Failure("TooManyRequests", "The caller asks too often.", {
-        "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}),
-    500: _Failure("ServerError", "The worker could not do it: it took too long, another worker or a task host did not answer, "
-                                 "or something unforeseen has happened, which its log tells."),
-    503: _Failure("Unavailable", "The worker is still reading the cluster's state or has too much to do, or what the answer "
-                                 "needs is away. Try again in a moment.", {
-        "Retry-After": {"description": "Seconds to wait, where that can be told.", "schema": {"type": "integer"}}}),
+    429: _Failure(
+        "TooManyRequests",
+        "The caller asks too often.",
+        {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}},
+    ),
+    500: _Failure(
+        "ServerError",
+        "The worker could not do it: it took too long, another worker or a task host did not answer, "
+        "or something unforeseen has happened, which its log tells.",
+    ),
+    503: _Failure(
+        "Unavailable",
+        "The worker is still reading the cluster's state or has too much to do, or what the answer "
+        "needs is away. Try again in a moment.",
+        {"Retry-After": {"description": "Seconds to wait, where that can be told.", "schema": {"type": "integer"}}},
+    ),
 }
 
 
-def document(routes: Sequence[Route], url: str, *, apart: Sequence[Route] = (), apart_urls: Sequence[str] = (),
-             schemes: Sequence[str] = ("basic", "bearer"), optional: bool = True) -> dict[str, Any]:
+def document(
+    routes: Sequence[Route],
+    url: str,
+    *,
+    apart: Sequence[Route] = (),
+    apart_urls: Sequence[str] = (),
+    schemes: Sequence[str] = ("basic", "bearer"),
+    optional: bool = True,
+) -> dict[str, Any]:
     """The document.
 
     Args:
@@ -107,15 +128,21 @@ def document(routes: Sequence[Route], url: str, *, apart: Sequence[Route] = (), 
     used = {route.operation.tag for route in everything}
     return {
         "openapi": "3.1.0",
-        "info": {"title": _TITLE, "description": _INTRO, "version": __version__,
-                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+        "info": {
+            "title": _TITLE,
+            "description": _INTRO,
+            "version": __version__,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
         "servers": [{"url": url}],
         "tags": [{"name": tag, "description": doc} for tag, doc in TAGS.items() if tag in used],
         "paths": paths,
         "components": {
             "schemas": {name: components[name] for name in sorted(components)},
             "responses": {each.name: _failure(each, schemas[_key(Error)]) for each in _FAILURES.values()},
-            "securitySchemes": {name: scheme for name, scheme in _SECURITY.items() if name in schemes or name == "session"},
+            "securitySchemes": {
+                name: scheme for name, scheme in _SECURITY.items() if name in schemes or name == "session"
+            },
         },
     }
 
@@ -124,8 +151,12 @@ _SECURITY: Final[dict[str, dict[str, Any]]] = {
     "basic": {"type": "http", "scheme": "basic", "description": "Name and password."},
     "bearer": {"type": "http", "scheme": "bearer", "description": "A token."},
     "mutualTLS": {"type": "mutualTLS", "description": "The client's certificate."},
-    "session": {"type": "apiKey", "in": "header", "name": SIGNATURE_HEADER,
-                "description": f"Of workers: the body signed with the session key, the algorithm in {ALGORITHM_HEADER}."},
+    "session": {
+        "type": "apiKey",
+        "in": "header",
+        "name": SIGNATURE_HEADER,
+        "description": f"Of workers: the body signed with the session key, the algorithm in {ALGORITHM_HEADER}.",
+    },
 }
 
 
@@ -160,8 +191,9 @@ def _key(kind: Any) -> str:
     return repr(kind)
 
 
-def _operation(route: Route, schemas: Mapping[str, Any], security: list[dict[str, list[str]]],
-               ids: Collection[str]) -> dict[str, Any]:
+def _operation(
+    route: Route, schemas: Mapping[str, Any], security: list[dict[str, list[str]]], ids: Collection[str]
+) -> dict[str, Any]:
     operation = route.operation
     result: dict[str, Any] = {"operationId": operation.id, "summary": operation.summary, "tags": [operation.tag]}
     if operation.note:
@@ -211,8 +243,11 @@ def _response(status: int, operation: Operation, schemas: Mapping[str, Any], ids
         result["headers"] = {"Location": {"description": "Its address.", "schema": {"type": "string", "format": "uri"}}}
     if reply.type is not None:
         result["content"] = {reply.media: {"schema": schemas[_key(reply.type)]}}
-    links = {link.operation: {"operationId": link.operation, "parameters": dict(link.parameters)} for link in reply.links
-             if link.operation in ids}
+    links = {
+        link.operation: {"operationId": link.operation, "parameters": dict(link.parameters)}
+        for link in reply.links
+        if link.operation in ids
+    }
     if links:
         result["links"] = links
     return result

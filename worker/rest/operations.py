@@ -2,6 +2,7 @@
 
 Shapes of bodies are the types of ``worker.rest.schemas``.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -112,12 +113,32 @@ def links(parameters: Mapping[str, str], *operations: str) -> tuple[Link, ...]:
 
 
 #: What can be asked of a connector whose name stands in the answer.
-NAMED: Final = links({"connector": "$response.body#/name"}, "getConnector", "getConfig", "putConfig", "patchConfig",
-                     "getStatus", "pauseConnector", "resumeConnector", "stopConnector", "restartConnector", "listTasks",
-                     "getOffsets", "getConnectorTopics", "explainConnector", "deleteConnector")
+NAMED: Final = links(
+    {"connector": "$response.body#/name"},
+    "getConnector",
+    "getConfig",
+    "putConfig",
+    "patchConfig",
+    "getStatus",
+    "pauseConnector",
+    "resumeConnector",
+    "stopConnector",
+    "restartConnector",
+    "listTasks",
+    "getOffsets",
+    "getConnectorTopics",
+    "explainConnector",
+    "deleteConnector",
+)
 #: Of operations that only the leader (or the worker that runs the connector) can answer.
-FORWARD: Final = Query("forward", "Whether another worker may be asked where this one can't answer itself: `false` answers 409 "
-                                  "instead. Workers set it; clients have no need to.", bool)
+FORWARD: Final = Query(
+    "forward",
+    "Whether another worker may be asked where this one can't answer itself: `false` answers 409 "
+    "instead. Workers set it; clients have no need to.",
+    bool,
+)
 UNKNOWN: Final = "There is no such connector."
-CONFLICT: Final = ("No leader is known, or the answer is another worker's and `forward` forbids to ask it. Try again: the "
-                   "message is the one that Kafka Connect's clients know as passing.")
+CONFLICT: Final = (
+    "No leader is known, or the answer is another worker's and `forward` forbids to ask it. Try again: the "
+    "message is the one that Kafka Connect's clients know as passing."
+)

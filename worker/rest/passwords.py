@@ -4,6 +4,7 @@ Forms: ``$scrypt$ln=15,r=8,p=1$salt$hash`` (what ``hash-password`` makes), ``$pb
 ``$pbkdf2-sha512$...`` (salt and hash in base64 without padding, as passlib writes them) and bcrypt's ``$2b$...`` (what
 ``htpasswd -B`` makes).
 """
+
 from __future__ import annotations
 
 import base64
@@ -60,8 +61,10 @@ def check_hash(text: str) -> None:
             raise ConfigInvalid(f"the pbkdf2 hash must have {_LEAST_ITERATIONS} to {_MOST_ITERATIONS} iterations")
         _bytes(pbkdf2[3]), _bytes(pbkdf2[4])
     elif _BCRYPT.match(text) is None:
-        raise ConfigInvalid("the first part must be a hash ($scrypt$..., $pbkdf2-sha256$..., $2b$...), not a password. "
-                            "`millrace hash-password NAME --role ROLE` makes the line")
+        raise ConfigInvalid(
+            "the first part must be a hash ($scrypt$..., $pbkdf2-sha256$..., $2b$...), not a password. "
+            "`millrace hash-password NAME --role ROLE` makes the line"
+        )
 
 
 def verify_password(password: str, text: str) -> bool:

@@ -1,4 +1,5 @@
 """``/connector-plugins``: what can be run, its options, and whether a configuration is valid."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -47,21 +48,68 @@ def _normal(name: str) -> str:
 
 
 ROUTES = (
-    Route("GET", "/connector-plugins", list_plugins, operation=Operation(
-        "listPlugins", "The plugins of this worker.", Tag.PLUGINS,
-        {200: Reply("A connector stands under each name that `connector.class` may have.", list[Plugin],
-                    links=links({"plugin": "$response.body#/0/class"}, "getPluginConfig"))},
-        query=(Query("connectorsOnly", "Whether converters, transforms and predicates are left out.", bool, default=True),))),
-    Route("GET", "/connector-plugins/{plugin}/config", plugin_config, operation=Operation(
-        "getPluginConfig", "The options of a plugin (KIP-769).", Tag.PLUGINS,
-        {200: Reply("Their declarations.", list[ConfigKeyInfo])},
-        {400: "There is no such version, or the plugin's options can't be shown.", 404: "There is no such plugin."},
-        (Query("version", "A version or a range of them (KIP-891)."),))),
+    Route(
+        "GET",
+        "/connector-plugins",
+        list_plugins,
+        operation=Operation(
+            "listPlugins",
+            "The plugins of this worker.",
+            Tag.PLUGINS,
+            {
+                200: Reply(
+                    "A connector stands under each name that `connector.class` may have.",
+                    list[Plugin],
+                    links=links({"plugin": "$response.body#/0/class"}, "getPluginConfig"),
+                )
+            },
+            query=(
+                Query(
+                    "connectorsOnly", "Whether converters, transforms and predicates are left out.", bool, default=True
+                ),
+            ),
+        ),
+    ),
+    Route(
+        "GET",
+        "/connector-plugins/{plugin}/config",
+        plugin_config,
+        operation=Operation(
+            "getPluginConfig",
+            "The options of a plugin (KIP-769).",
+            Tag.PLUGINS,
+            {200: Reply("Their declarations.", list[ConfigKeyInfo])},
+            {400: "There is no such version, or the plugin's options can't be shown.", 404: "There is no such plugin."},
+            (Query("version", "A version or a range of them (KIP-891)."),),
+        ),
+    ),
     # Connectors connect to check what they are given, with what config providers hold: no less than creating one.
-    Route("PUT", "/connector-plugins/{plugin}/config/validate", validate, Access.ADMIN, operation=Operation(
-        "validateConfig", "Check a configuration, without creating anything.", Tag.PLUGINS,
-        {200: Reply("Every option with its value and its errors; `error_count` is 0 for a valid one.", ConfigInfos)},
-        {400: "There is no such connector, `connector.class` is missing or another, or the body is not understood."},
-        body=ConfigBody, examples={"a file": {"connector.class": "FileStreamSource", "name": "lines", "topic": "lines",
-                                              "file": "/data/lines.txt"}})),
+    Route(
+        "PUT",
+        "/connector-plugins/{plugin}/config/validate",
+        validate,
+        Access.ADMIN,
+        operation=Operation(
+            "validateConfig",
+            "Check a configuration, without creating anything.",
+            Tag.PLUGINS,
+            {
+                200: Reply(
+                    "Every option with its value and its errors; `error_count` is 0 for a valid one.", ConfigInfos
+                )
+            },
+            {
+                400: "There is no such connector, `connector.class` is missing or another, or the body is not understood."
+            },
+            body=ConfigBody,
+            examples={
+                "a file": {
+                    "connector.class": "FileStreamSource",
+                    "name": "lines",
+                    "topic": "lines",
+                    "file": "/data/lines.txt",
+                }
+            },
+        ),
+    ),
 )

@@ -1,4 +1,5 @@
 """``GET /``: what this worker is."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -20,6 +21,15 @@ async def root(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/", root, operation=Operation(
-        "getWorker", "The worker's version and the id of its Kafka cluster.", Tag.WORKER, {200: Reply("What it is.", Root)})),
+    Route(
+        "GET",
+        "/",
+        root,
+        operation=Operation(
+            "getWorker",
+            "The worker's version and the id of its Kafka cluster.",
+            Tag.WORKER,
+            {200: Reply("What it is.", Root)},
+        ),
+    ),
 )

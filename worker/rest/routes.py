@@ -1,4 +1,5 @@
 """All operations of the REST API, and the one that describes them."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -45,17 +46,47 @@ async def description(call: Call) -> web.Response:
     schemes = [name for name, on in taken.items() if on] or ["basic", "bearer"]
     url = f"{call.request.scheme}://{call.request.host}"
     # A listener on all interfaces is reached as this one was.
-    apart_urls = [address(listener.scheme, listener.host if listener.host not in _ANY else call.request.url.host or "", port)
-                  for listener, port in zip(admin or (), call.admin_ports(), strict=True)]
-    return answer(document(ROUTES[part], url, apart=ROUTES["admin"] if admin else (), apart_urls=apart_urls, schemes=schemes,
-                           optional=not settings.auth.on))
+    apart_urls = [
+        address(listener.scheme, listener.host if listener.host not in _ANY else call.request.url.host or "", port)
+        for listener, port in zip(admin or (), call.admin_ports(), strict=True)
+    ]
+    return answer(
+        document(
+            ROUTES[part],
+            url,
+            apart=ROUTES["admin"] if admin else (),
+            apart_urls=apart_urls,
+            schemes=schemes,
+            optional=not settings.auth.on,
+        )
+    )
 
 
 _MAIN: Final = (
-    *root.ROUTES, *health.ROUTES, *metrics.ROUTES,
-    Route("GET", "/openapi.json", description, when_ready=False, negotiate=False, operation=Operation(
-        "getOpenapi", "The OpenAPI document of what this worker serves.", Tag.WORKER,
-        {200: Reply("An OpenAPI 3.1 document.", dict[str, Any])}, kafka=False)),
-    *connectors.ROUTES, *tasks.ROUTES, *offsets.ROUTES, *topics.ROUTES, *snapshots.ROUTES, *plugins.ROUTES, *internal.ROUTES)
+    *root.ROUTES,
+    *health.ROUTES,
+    *metrics.ROUTES,
+    Route(
+        "GET",
+        "/openapi.json",
+        description,
+        when_ready=False,
+        negotiate=False,
+        operation=Operation(
+            "getOpenapi",
+            "The OpenAPI document of what this worker serves.",
+            Tag.WORKER,
+            {200: Reply("An OpenAPI 3.1 document.", dict[str, Any])},
+            kafka=False,
+        ),
+    ),
+    *connectors.ROUTES,
+    *tasks.ROUTES,
+    *offsets.ROUTES,
+    *topics.ROUTES,
+    *snapshots.ROUTES,
+    *plugins.ROUTES,
+    *internal.ROUTES,
+)
 _ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)
 ROUTES: Final[dict[Part, tuple[Route, ...]]] = {"all": (*_MAIN, *_ADMIN), "main": _MAIN, "admin": _ADMIN}

@@ -3,6 +3,7 @@
 Paths are matched before they are decoded, so that a connector's name may hold ``/``, ``%`` and everything else. One slash at
 the end makes no difference.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     from worker.rest.operations import Operation
 
 #: Kafka Connect's texts for errors that no resource is asked for.
-REASONS: Final = {404: "HTTP 404 Not Found", 405: "HTTP 405 Method Not Allowed", 406: "HTTP 406 Not Acceptable",
-                  415: "HTTP 415 Unsupported Media Type"}
+REASONS: Final = {
+    404: "HTTP 404 Not Found",
+    405: "HTTP 405 Method Not Allowed",
+    406: "HTTP 406 Not Acceptable",
+    415: "HTTP 415 Unsupported Media Type",
+}
 _JSON: Final = "application/json"
 
 
@@ -151,7 +156,11 @@ def check_media(route: Route, accept: str | None, content_type: str | None, *, h
             raise RestError(415, REASONS[415])
     elif _media(content_type) != _JSON:
         raise RestError(415, REASONS[415])
-    if accept and accept.strip() and not any(_media(item) in {"*/*", "application/*", _JSON} for item in accept.split(",")):
+    if (
+        accept
+        and accept.strip()
+        and not any(_media(item) in {"*/*", "application/*", _JSON} for item in accept.split(","))
+    ):
         raise RestError(406, REASONS[406])
 
 

@@ -2,6 +2,7 @@
 
 Answers are Kafka Connect 4.1's. A field that may be absent is ``UNSET``; null is said where it can be.
 """
+
 from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
@@ -32,14 +33,33 @@ WorkerId = Annotated[str, Meta(description="The worker's host and port; empty wh
 class CreateConnector(Struct, frozen=True, forbid_unknown_fields=True):
     """A connector to create."""
 
-    name: Annotated[str, Meta(description="The connector's name; blanks around it are taken away.", min_length=1,
-                              extra={"absent": "", "text": True})]
-    config: Annotated[dict[str, ConfigValue], Meta(
-        description="Its configuration; `connector.class` is the one that no connector can do without.",
-        extra={"missing": "The field 'config' is missing: an object with the connector's configuration is expected"})]
-    initial_state: Annotated[Literal["RUNNING", "PAUSED", "STOPPED"], Meta(
-        extra={"refusal": "Invalid initial_state '{value}'; it must be one of RUNNING, PAUSED, STOPPED"},
-        description="The state it begins in (KIP-980), in any case; without it RUNNING.")] | None = None
+    name: Annotated[
+        str,
+        Meta(
+            description="The connector's name; blanks around it are taken away.",
+            min_length=1,
+            extra={"absent": "", "text": True},
+        ),
+    ]
+    config: Annotated[
+        dict[str, ConfigValue],
+        Meta(
+            description="Its configuration; `connector.class` is the one that no connector can do without.",
+            extra={
+                "missing": "The field 'config' is missing: an object with the connector's configuration is expected"
+            },
+        ),
+    ]
+    initial_state: (
+        Annotated[
+            Literal["RUNNING", "PAUSED", "STOPPED"],
+            Meta(
+                extra={"refusal": "Invalid initial_state '{value}'; it must be one of RUNNING, PAUSED, STOPPED"},
+                description="The state it begins in (KIP-980), in any case; without it RUNNING.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class OffsetEntry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,8 +72,16 @@ class OffsetEntry(Struct, frozen=True, forbid_unknown_fields=True):
 class OffsetsRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Offsets to overwrite or to forget."""
 
-    offsets: Annotated[list[OffsetEntry], Meta(min_length=1, extra={
-        "missing": NO_OFFSETS, "shape": 'The field \'offsets\' must be a list of {"partition": {...}, "offset": {...}}'})]
+    offsets: Annotated[
+        list[OffsetEntry],
+        Meta(
+            min_length=1,
+            extra={
+                "missing": NO_OFFSETS,
+                "shape": 'The field \'offsets\' must be a list of {"partition": {...}, "offset": {...}}',
+            },
+        ),
+    ]
 
 
 _SOME_TEXT = Meta(pattern=r"\S")
@@ -62,25 +90,71 @@ _SOME_TEXT = Meta(pattern=r"\S")
 class SnapshotRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """A snapshot to make. What is not given is the connector's choice."""
 
-    tables: Annotated[list[Annotated[str, _SOME_TEXT]], Meta(
-        description="Names or patterns of tables.",
-        extra={"refusal": "The field 'tables' must be a list of names or patterns of tables, each a text that is not empty"},
-        )] | None = None
-    conditions: Annotated[dict[str, Annotated[str, Meta(pattern=r"\S", extra={
-        "refusal": "The condition of '{key}' must be a text that is not empty"})]], Meta(
-            description="Table to condition: only rows that meet it are read.")] | None = None
-    priority: Annotated[int, Meta(
-        ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="The highest goes first.", extra={
-            "refusal": f"The field 'priority' must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}; the highest "
-                       "goes first"})] | None = None
-    start_at: Annotated[str, Meta(
-        description="When it begins: a time of day, such as 02:30, which is the next one; or a date and time. Without it: at "
-                    "once.")] | None = None
-    time_zone: Annotated[str, Meta(
-        description="The time zone of `start_at`, such as Europe/Berlin. Without it: UTC.")] | None = None
-    id: Annotated[str, Meta(pattern=r"^(?!\.+$)[A-Za-z0-9._-]{1,64}$", extra={
-        "refusal": "The field 'id' must be 1 to 64 letters, digits, '.', '_' or '-'; without it an id is chosen"},
-        )] | None = None
+    tables: (
+        Annotated[
+            list[Annotated[str, _SOME_TEXT]],
+            Meta(
+                description="Names or patterns of tables.",
+                extra={
+                    "refusal": "The field 'tables' must be a list of names or patterns of tables, each a text that is not empty"
+                },
+            ),
+        ]
+        | None
+    ) = None
+    conditions: (
+        Annotated[
+            dict[
+                str,
+                Annotated[
+                    str,
+                    Meta(pattern=r"\S", extra={"refusal": "The condition of '{key}' must be a text that is not empty"}),
+                ],
+            ],
+            Meta(description="Table to condition: only rows that meet it are read."),
+        ]
+        | None
+    ) = None
+    priority: (
+        Annotated[
+            int,
+            Meta(
+                ge=-MOST_PRIORITY,
+                le=MOST_PRIORITY,
+                description="The highest goes first.",
+                extra={
+                    "refusal": f"The field 'priority' must be a whole number from -{MOST_PRIORITY} to "
+                    f"{MOST_PRIORITY}; the highest goes first"
+                },
+            ),
+        ]
+        | None
+    ) = None
+    start_at: (
+        Annotated[
+            str,
+            Meta(
+                description="When it begins: a time of day, such as 02:30, which is the next one; or a date and "
+                "time. Without it: at once."
+            ),
+        ]
+        | None
+    ) = None
+    time_zone: (
+        Annotated[str, Meta(description="The time zone of `start_at`, such as Europe/Berlin. Without it: UTC.")] | None
+    ) = None
+    id: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^(?!\.+$)[A-Za-z0-9._-]{1,64}$",
+                extra={
+                    "refusal": "The field 'id' must be 1 to 64 letters, digits, '.', '_' or '-'; without it an id is chosen"
+                },
+            ),
+        ]
+        | None
+    ) = None
 
 
 class LevelRequest(Struct, frozen=True):
@@ -242,8 +316,10 @@ class Progress(Struct):
 
     name: str
     type: Kind
-    tasks: Annotated[list[dict[str, Any]], Meta(
-        description="Each with id, worker_id and phase, and the job's numbers where they are known.")]
+    tasks: Annotated[
+        list[dict[str, Any]],
+        Meta(description="Each with id, worker_id and phase, and the job's numbers where they are known."),
+    ]
 
 
 class PluginEnvironment(Struct):
@@ -294,8 +370,10 @@ class Snapshot(Struct):
     state: Literal["scheduled", "waiting", "running", "paused", "cancelled", "completed", "failed"]
     origin: Annotated[str, Meta(description="`rest`: it was asked for here.")] | UnsetType = UNSET
     start_ms: Annotated[int, Meta(description="When it begins, milliseconds since 1970.")] | UnsetType | None = UNSET
-    tables: Annotated[list[str | dict[str, Any]], Meta(
-        description="Names of tables, or each with its progress.")] | UnsetType = UNSET
+    tables: (
+        Annotated[list[str | dict[str, Any]], Meta(description="Names of tables, or each with its progress.")]
+        | UnsetType
+    ) = UNSET
 
 
 class TableLag(Struct):

@@ -1,4 +1,5 @@
 """The REST server: listeners, their TLS, and the address other workers are told."""
+
 from __future__ import annotations
 
 import asyncio
@@ -106,7 +107,9 @@ class RestServer:
             # First, so that the other listeners can tell from their first request where they are.
             if admin:
                 await self._serve("admin", admin, self._settings.admin_tls, self._admin_bound)
-            await self._serve("all" if admin is None else "main", self._settings.listeners, self._settings.tls, self._bound)
+            await self._serve(
+                "all" if admin is None else "main", self._settings.listeners, self._settings.tls, self._bound
+            )
         except BaseException:
             await self.stop()
             raise
@@ -130,12 +133,27 @@ class RestServer:
             await runner.cleanup()
         await self._guard.close()
 
-    async def _serve(self, part: Part, listeners: tuple[Listener, ...], tls: Mapping[str, str], bound: list[_Bound]) -> None:
-        app = create_app(self._herder, self._settings, self._guard, workers=self._workers, part=part,
-                         admin_ports=lambda: [each.port for each in self._admin_bound])
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S,
-                               keepalive_timeout=self._settings.limits.idle_s, max_line_size=_LONGEST_LINE,
-                               max_field_size=_LONGEST_LINE, max_headers=_MOST_FIELDS)
+    async def _serve(
+        self, part: Part, listeners: tuple[Listener, ...], tls: Mapping[str, str], bound: list[_Bound]
+    ) -> None:
+        app = create_app(
+            self._herder,
+            self._settings,
+            self._guard,
+            workers=self._workers,
+            part=part,
+            admin_ports=lambda: [each.port for each in self._admin_bound],
+        )
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=_SHUTDOWN_S,
+            keepalive_timeout=self._settings.limits.idle_s,
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_LINE,
+            max_headers=_MOST_FIELDS,
+        )
         await runner.setup()
         self._runners.append(runner)
         server = runner.server
@@ -164,8 +182,14 @@ class RestServer:
         try:
             for each in bound.sockets:
                 copy = each.dup()
-                opened.append(await loop.create_server(
-                    connection, sock=copy, ssl=context, ssl_handshake_timeout=limits.idle_s if context is not None else None))
+                opened.append(
+                    await loop.create_server(
+                        connection,
+                        sock=copy,
+                        ssl=context,
+                        ssl_handshake_timeout=limits.idle_s if context is not None else None,
+                    )
+                )
         except OSError:
             for server in opened:
                 server.close()
@@ -186,8 +210,11 @@ class RestServer:
             Watch("users and tokens of REST", lambda: authenticator.identity_files, authenticator.reload_identities),
             Watch("keys of JSON web tokens", lambda: authenticator.key_files, authenticator.reload_keys),
             Watch("certificates of listeners", lambda: tls_files(self._settings.tls), lambda: reopen(self._bound)),
-            Watch("certificates of admin.listeners", lambda: tls_files(self._settings.admin_tls),
-                  lambda: reopen(self._admin_bound)),
+            Watch(
+                "certificates of admin.listeners",
+                lambda: tls_files(self._settings.admin_tls),
+                lambda: reopen(self._admin_bound),
+            ),
         ]
 
 
@@ -213,9 +240,12 @@ def exposed(settings: RestSettings) -> list[str]:
     names = ", ".join(map(str, outside))
     if not settings.auth.on:
         asks = settings.tls.get("ssl.client.auth", "none") == "required" and all(
-            listener.scheme == "https" for listener in outside)
-        warning = (f"Whoever can reach {names} may create connectors, which run with this worker's rights: set "
-                   "rest.authentication, or listen on 127.0.0.1 only")
+            listener.scheme == "https" for listener in outside
+        )
+        warning = (
+            f"Whoever can reach {names} may create connectors, which run with this worker's rights: set "
+            "rest.authentication, or listen on 127.0.0.1 only"
+        )
         return [] if asks else [warning]
     plain = [str(listener) for listener in outside if listener.scheme == "http"]
     return [f"Passwords and tokens for {', '.join(plain)} go over the network as they are: use https"] if plain else []
@@ -228,7 +258,9 @@ def _loopback(host: str) -> bool:
 async def _bind(listener: Listener) -> list[socket.socket]:
     """Sockets for all addresses of a listener's host, on one port."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = await loop.getaddrinfo(
+        listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     sockets: list[socket.socket] = []
     port = listener.port
     try:

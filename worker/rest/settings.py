@@ -1,4 +1,5 @@
 """Options of the REST layer, and what follows from their values."""
+
 from __future__ import annotations
 
 import csv
@@ -72,14 +73,20 @@ class HeaderRule:
         """
         action, _, header = text.strip().partition(" ")
         if not header.strip():
-            raise ConfigInvalid(f"Invalid format of header config '{text}'. Expected: '[action] [header name]:[header value]'")
+            raise ConfigInvalid(
+                f"Invalid format of header config '{text}'. Expected: '[action] [header name]:[header value]'"
+            )
         known = {item.lower(): item for item in _HEADER_ACTIONS}
         if action.lower() not in known:
-            raise ConfigInvalid(f"Invalid header config action: '{action}'. Expected one of [{', '.join(_HEADER_ACTIONS)}]")
+            raise ConfigInvalid(
+                f"Invalid header config action: '{action}'. Expected one of [{', '.join(_HEADER_ACTIONS)}]"
+            )
         parts = header.strip().split(":")
         if len(parts) != 2:
-            raise ConfigInvalid(f"Invalid format of header name and header value pair '{header.strip()}'. "
-                                "Expected: '[header name]:[header value]'")
+            raise ConfigInvalid(
+                f"Invalid format of header name and header value pair '{header.strip()}'. "
+                "Expected: '[header name]:[header value]'"
+            )
         name, value = parts[0].strip(), parts[1].strip()
         if not name or re.search(r"\s", name):
             raise ConfigInvalid(f"Invalid header name '{name}'. The '[header name]' cannot contain whitespace")
@@ -101,7 +108,7 @@ def header_rules(text: str) -> tuple[HeaderRule, ...]:
 
 def _listeners(name: str, value: Any) -> str | None:
     if not value and name == "listeners":
-        return ("Invalid value for listeners, at least one URL is expected, ex: http://localhost:8080,https://localhost:8443.")
+        return "Invalid value for listeners, at least one URL is expected, ex: http://localhost:8080,https://localhost:8443."
     for item in value or ():
         if not item.strip():
             return f"Empty URL found when parsing {name} list."
@@ -129,47 +136,136 @@ def _advertised(name: str, value: Any) -> str | None:
 
 #: The options of the REST layer; the worker's own definition takes them in.
 REST_KEYS: Final = (
-    ConfigKey(name="listeners", type=ConfigType.LIST, default=["http://:8083"], validator=_listeners, importance=Importance.LOW,
-              doc="Addresses the REST API listens on. Without a host: all interfaces; port 0 takes a free one.",
-              example="http://0.0.0.0:8083,https://0.0.0.0:8443"),
-    ConfigKey(name="admin.listeners", type=ConfigType.LIST, default=None, validator=_listeners, importance=Importance.LOW,
-              doc="Addresses of their own for /admin. Not set, /admin is served by `listeners`; empty, it is switched off.",
-              example="http://127.0.0.1:8084"),
-    ConfigKey(name="rest.advertised.host.name", type=ConfigType.STRING, default=None, importance=Importance.LOW,
-              doc="The host under which other workers reach this one; by default the listener's."),
-    ConfigKey(name="rest.advertised.port", type=ConfigType.INT, default=None, importance=Importance.LOW,
-              validator=lambda name, value: None if value is None else between(1, 65535)(name, value),
-              doc="The port under which other workers reach this one; by default the listener's."),
-    ConfigKey(name="rest.advertised.listener", type=ConfigType.STRING, default=None, validator=_advertised,
-              importance=Importance.LOW, doc="Which kind of listener other workers use: http or https."),
-    ConfigKey(name="access.control.allow.origin", type=ConfigType.STRING, default="", importance=Importance.LOW,
-              doc="Origins whose pages may call the API from a browser: a comma-separated list, `*` for all. "
-                  "By default none but the API's own.", example="https://console.example.com"),
-    ConfigKey(name="access.control.allow.methods", type=ConfigType.STRING, default="", importance=Importance.LOW,
-              doc="Methods that such pages may use; by default GET, POST and HEAD.", example="GET,POST,PUT,DELETE"),
-    ConfigKey(name="response.http.headers.config", type=ConfigType.STRING, default="", validator=_headers,
-              importance=Importance.LOW,
-              doc="Headers to put on every answer: `action name:value` rules, separated by commas. "
-                  "Actions are set, add, setDate and addDate (the value is then milliseconds from now).",
-              example='set X-Frame-Options: DENY,"add Cache-Control: no-cache, no-store"'),
-    ConfigKey(name="rest.request.timeout.ms", type=ConfigType.LONG, default=90_000, validator=at_least(1), unit="ms",
-              importance=Importance.LOW, doc="How long a request may take before it is answered with 500 (Request timed out)."),
-    ConfigKey(name="rest.health.check.timeout.ms", type=ConfigType.LONG, default=10_000, validator=at_least(1), unit="ms",
-              importance=Importance.LOW, doc="How long /health may take before the worker counts as unhealthy."),
-    ConfigKey(name="rest.request.max.bytes", type=ConfigType.LONG, default=32 << 20, validator=at_least(1024), unit="bytes",
-              importance=Importance.LOW, doc="The largest request body that is read; a larger one is answered with 413."),
-    ConfigKey(name="topic.tracking.enable", type=ConfigType.BOOLEAN, default=True, importance=Importance.LOW,
-              doc="Whether the topics a connector has written to are kept and can be asked for."),
-    ConfigKey(name="topic.tracking.allow.reset", type=ConfigType.BOOLEAN, default=True, importance=Importance.LOW,
-              doc="Whether that list may be cleared through the API."),
-    ConfigKey(name="ssl.client.auth", type=ConfigType.STRING, default="none", importance=Importance.LOW,
-              doc="Whether an https listener asks its clients for a certificate: none, requested or required.",
-              validator=lambda name, value: None if value in {"none", "requested", "required"} else invalid(
-                  name, value, "String must be one of: required, requested, none")),
-    ConfigKey(name="connector.class.allow", type=ConfigType.LIST, default=[], importance=Importance.LOW,
-              doc="Values of connector.class that may be created, changed or validated through REST, just as configurations "
-                  "write them; by default every installed connector. Connectors that are there already are not touched.",
-              example="mysql,io.debezium.connector.mysql.MySqlConnector"),
+    ConfigKey(
+        name="listeners",
+        type=ConfigType.LIST,
+        default=["http://:8083"],
+        validator=_listeners,
+        importance=Importance.LOW,
+        doc="Addresses the REST API listens on. Without a host: all interfaces; port 0 takes a free one.",
+        example="http://0.0.0.0:8083,https://0.0.0.0:8443",
+    ),
+    ConfigKey(
+        name="admin.listeners",
+        type=ConfigType.LIST,
+        default=None,
+        validator=_listeners,
+        importance=Importance.LOW,
+        doc="Addresses of their own for /admin. Not set, /admin is served by `listeners`; empty, it is switched off.",
+        example="http://127.0.0.1:8084",
+    ),
+    ConfigKey(
+        name="rest.advertised.host.name",
+        type=ConfigType.STRING,
+        default=None,
+        importance=Importance.LOW,
+        doc="The host under which other workers reach this one; by default the listener's.",
+    ),
+    ConfigKey(
+        name="rest.advertised.port",
+        type=ConfigType.INT,
+        default=None,
+        importance=Importance.LOW,
+        validator=lambda name, value: None if value is None else between(1, 65535)(name, value),
+        doc="The port under which other workers reach this one; by default the listener's.",
+    ),
+    ConfigKey(
+        name="rest.advertised.listener",
+        type=ConfigType.STRING,
+        default=None,
+        validator=_advertised,
+        importance=Importance.LOW,
+        doc="Which kind of listener other workers use: http or https.",
+    ),
+    ConfigKey(
+        name="access.control.allow.origin",
+        type=ConfigType.STRING,
+        default="",
+        importance=Importance.LOW,
+        doc="Origins whose pages may call the API from a browser: a comma-separated list, `*` for all. "
+        "By default none but the API's own.",
+        example="https://console.example.com",
+    ),
+    ConfigKey(
+        name="access.control.allow.methods",
+        type=ConfigType.STRING,
+        default="",
+        importance=Importance.LOW,
+        doc="Methods that such pages may use; by default GET, POST and HEAD.",
+        example="GET,POST,PUT,DELETE",
+    ),
+    ConfigKey(
+        name="response.http.headers.config",
+        type=ConfigType.STRING,
+        default="",
+        validator=_headers,
+        importance=Importance.LOW,
+        doc="Headers to put on every answer: `action name:value` rules, separated by commas. "
+        "Actions are set, add, setDate and addDate (the value is then milliseconds from now).",
+        example='set X-Frame-Options: DENY,"add Cache-Control: no-cache, no-store"',
+    ),
+    ConfigKey(
+        name="rest.request.timeout.ms",
+        type=ConfigType.LONG,
+        default=90_000,
+        validator=at_least(1),
+        unit="ms",
+        importance=Importance.LOW,
+        doc="How long a request may take before it is answered with 500 (Request timed out).",
+    ),
+    ConfigKey(
+        name="rest.health.check.timeout.ms",
+        type=ConfigType.LONG,
+        default=10_000,
+        validator=at_least(1),
+        unit="ms",
+        importance=Importance.LOW,
+        doc="How long /health may take before the worker counts as unhealthy.",
+    ),
+    ConfigKey(
+        name="rest.request.max.bytes",
+        type=ConfigType.LONG,
+        default=32 << 20,
+        validator=at_least(1024),
+        unit="bytes",
+        importance=Importance.LOW,
+        doc="The largest request body that is read; a larger one is answered with 413.",
+    ),
+    ConfigKey(
+        name="topic.tracking.enable",
+        type=ConfigType.BOOLEAN,
+        default=True,
+        importance=Importance.LOW,
+        doc="Whether the topics a connector has written to are kept and can be asked for.",
+    ),
+    ConfigKey(
+        name="topic.tracking.allow.reset",
+        type=ConfigType.BOOLEAN,
+        default=True,
+        importance=Importance.LOW,
+        doc="Whether that list may be cleared through the API.",
+    ),
+    ConfigKey(
+        name="ssl.client.auth",
+        type=ConfigType.STRING,
+        default="none",
+        importance=Importance.LOW,
+        doc="Whether an https listener asks its clients for a certificate: none, requested or required.",
+        validator=lambda name, value: (
+            None
+            if value in {"none", "requested", "required"}
+            else invalid(name, value, "String must be one of: required, requested, none")
+        ),
+    ),
+    ConfigKey(
+        name="connector.class.allow",
+        type=ConfigType.LIST,
+        default=[],
+        importance=Importance.LOW,
+        doc="Values of connector.class that may be created, changed or validated through REST, just as configurations "
+        "write them; by default every installed connector. Connectors that are there already are not touched.",
+        example="mysql,io.debezium.connector.mysql.MySqlConnector",
+    ),
     *AUTH_KEYS,
     *LIMIT_KEYS,
 )
@@ -250,16 +346,20 @@ class RestSettings:
             limits=LimitSettings.from_properties(properties),
         )
         if made.auth.certificate and not made.asks_for_certificates:
-            raise ConfigInvalid("rest.authentication: certificate needs an https listener that asks clients for theirs: set "
-                                "ssl.client.auth=requested or required, or leave certificate out")
+            raise ConfigInvalid(
+                "rest.authentication: certificate needs an https listener that asks clients for theirs: set "
+                "ssl.client.auth=requested or required, or leave certificate out"
+            )
         return made
 
     @property
     def asks_for_certificates(self) -> bool:
         """Whether a client can show a certificate to some listener."""
-        return any(listener.scheme == "https" and tls.get("ssl.client.auth", "none") != "none"
-                   for listeners, tls in ((self.listeners, self.tls), (self.admin_listeners or (), self.admin_tls))
-                   for listener in listeners)
+        return any(
+            listener.scheme == "https" and tls.get("ssl.client.auth", "none") != "none"
+            for listeners, tls in ((self.listeners, self.tls), (self.admin_listeners or (), self.admin_tls))
+            for listener in listeners
+        )
 
 
 def _comma_list(text: str) -> tuple[str, ...]:
@@ -273,8 +373,6 @@ def tls_files(tls: Mapping[str, str]) -> list[str]:
 
 def _tls(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
     """``ssl.*`` properties: those with the prefix if there is any, else the plain ones, as Kafka Connect does."""
-    prefixed = {name[len(prefix):]: value for name, value in properties.items() if name.startswith(prefix)}
+    prefixed = {name[len(prefix) :]: value for name, value in properties.items() if name.startswith(prefix)}
     source = prefixed or properties
     return {name: value for name, value in source.items() if name.startswith("ssl.")}
-
-

@@ -4,6 +4,7 @@ Internal requests carry KIP-507's, an HMAC of the body. It says nothing of the p
 requests between workers carry a second one, which is for one request to one worker and is taken once; it also says for whom
 a worker that is not the leader asks.
 """
+
 from __future__ import annotations
 
 import base64
@@ -37,8 +38,14 @@ MOST_AGE_S: Final = 60.0
 #: Requests of other workers that can be told apart within that time.
 MOST_NONCES: Final = 100_000
 _DOMAIN: Final = b"millrace worker request 1\0"
-_DIGESTS: Final = {"HmacSHA256": hashlib.sha256, "HmacSHA384": hashlib.sha384, "HmacSHA512": hashlib.sha512,
-                   "HmacSHA224": hashlib.sha224, "HmacSHA1": hashlib.sha1, "HmacMD5": hashlib.md5}
+_DIGESTS: Final = {
+    "HmacSHA256": hashlib.sha256,
+    "HmacSHA384": hashlib.sha384,
+    "HmacSHA512": hashlib.sha512,
+    "HmacSHA224": hashlib.sha224,
+    "HmacSHA1": hashlib.sha1,
+    "HmacMD5": hashlib.md5,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,10 @@ class SessionKey:
 
 def signature_headers(session: SessionKey, body: bytes) -> dict[str, str]:
     """The headers that sign ``body``."""
-    return {SIGNATURE_HEADER: base64.b64encode(_sign(session.algorithm, session.key, body)).decode(),
-            ALGORITHM_HEADER: session.algorithm}
+    return {
+        SIGNATURE_HEADER: base64.b64encode(_sign(session.algorithm, session.key, body)).decode(),
+        ALGORITHM_HEADER: session.algorithm,
+    }
 
 
 def verify(headers: Mapping[str, str], body: bytes, session: SessionKey | None, algorithms: Sequence[str]) -> None:
@@ -77,13 +86,18 @@ def verify(headers: Mapping[str, str], body: bytes, session: SessionKey | None, 
     except (binascii.Error, ValueError):
         raise RestError(400, f"The header {SIGNATURE_HEADER} is not valid base64") from None
     if algorithm not in algorithms:
-        raise RestError(400, f"This worker does not support the '{algorithm}' key signing algorithm used by other workers. "
-                             f"This worker is currently configured to use: [{', '.join(algorithms)}]. "
-                             "Check that all workers' configuration files permit the same set of signature algorithms, "
-                             "and correct any misconfigured worker and restart it.")
+        raise RestError(
+            400,
+            f"This worker does not support the '{algorithm}' key signing algorithm used by other workers. "
+            f"This worker is currently configured to use: [{', '.join(algorithms)}]. "
+            "Check that all workers' configuration files permit the same set of signature algorithms, "
+            "and correct any misconfigured worker and restart it.",
+        )
     if session is None:
-        raise RestError(503, "This worker is still starting up and has not been able to read a session key "
-                             "from the config topic yet")
+        raise RestError(
+            503,
+            "This worker is still starting up and has not been able to read a session key from the config topic yet",
+        )
     if not hmac.compare_digest(_sign(algorithm, session.key, body), signature):
         raise RestError(403, "Internal request contained invalid signature.")
 
@@ -127,15 +141,29 @@ def sign_request(session: SessionKey, asked: Asked, body: bytes, principal: Prin
         principal: for whom it is made.
         now: seconds since the epoch.
     """
-    payload = base64.urlsafe_b64encode(orjson.dumps({
-        "alg": session.algorithm, "method": asked.method, "target": asked.target, "receiver": asked.receiver,
-        "body": hashlib.sha256(body).hexdigest(), "at": now, "nonce": secrets.token_hex(16), "user": principal.name,
-        "auth": principal.method, "grants": [str(grant) for grant in principal.grants]}))
+    payload = base64.urlsafe_b64encode(
+        orjson.dumps(
+            {
+                "alg": session.algorithm,
+                "method": asked.method,
+                "target": asked.target,
+                "receiver": asked.receiver,
+                "body": hashlib.sha256(body).hexdigest(),
+                "at": now,
+                "nonce": secrets.token_hex(16),
+                "user": principal.name,
+                "auth": principal.method,
+                "grants": [str(grant) for grant in principal.grants],
+            }
+        )
+    )
     signature = base64.urlsafe_b64encode(_sign(session.algorithm, session.key, _DOMAIN + payload))
     return f"{payload.decode()}.{signature.decode()}"
 
 
-def read_request(header: str, asked: Asked, session: SessionKey | None, algorithms: Sequence[str], now: float) -> WorkerRequest:
+def read_request(
+    header: str, asked: Asked, session: SessionKey | None, algorithms: Sequence[str], now: float
+) -> WorkerRequest:
     """What a signed request says; the caller compares the body's digest and whether the nonce is new.
 
     Args:
@@ -149,8 +177,10 @@ def read_request(header: str, asked: Asked, session: SessionKey | None, algorith
         RestError: 403 for what was not signed with this key, for this request, or a moment ago; 503 while the key isn't known.
     """
     if session is None:
-        raise RestError(503, "This worker is still starting up and has not been able to read a session key "
-                             "from the config topic yet")
+        raise RestError(
+            503,
+            "This worker is still starting up and has not been able to read a session key from the config topic yet",
+        )
     payload, _, encoded = header.partition(".")
     try:
         signature = base64.b64decode(encoded, altchars=b"-_", validate=True)
@@ -159,21 +189,33 @@ def read_request(header: str, asked: Asked, session: SessionKey | None, algorith
     except (binascii.Error, ValueError, KeyError, TypeError):
         raise _refused("it can't be read") from None
     if algorithm not in algorithms or algorithm not in _DIGESTS:
-        raise _refused(f"inter.worker.verification.algorithms does not list its algorithm; it lists {', '.join(algorithms)}")
+        raise _refused(
+            f"inter.worker.verification.algorithms does not list its algorithm; it lists {', '.join(algorithms)}"
+        )
     if not hmac.compare_digest(_sign(algorithm, session.key, _DOMAIN + payload.encode()), signature):
         # The sender may have an older or a newer key for a moment: it may try again.
-        raise RestError(403, "The signature of the request between workers is invalid: it can't have been made with the "
-                             "cluster's current session key", {STALE_HEADER: "invalid"})
+        raise RestError(
+            403,
+            "The signature of the request between workers is invalid: it can't have been made with the "
+            "cluster's current session key",
+            {STALE_HEADER: "invalid"},
+        )
     if (said["method"], said["target"], said["receiver"]) != (asked.method, asked.target, asked.receiver):
         raise _refused(f"it is for {said['method']} {said['target']} at {said['receiver']}")
     if not abs(now - said["at"]) <= MOST_AGE_S:
-        raise RestError(403, f"The request between workers was signed {now - said['at']:.0f} s ago by this worker's clock, "
-                             f"{MOST_AGE_S:g} s are allowed: compare the workers' clocks", {STALE_HEADER: "clock"})
+        raise RestError(
+            403,
+            f"The request between workers was signed {now - said['at']:.0f} s ago by this worker's clock, "
+            f"{MOST_AGE_S:g} s are allowed: compare the workers' clocks",
+            {STALE_HEADER: "clock"},
+        )
     try:
         grants = checked_grants(said["grants"]) if said["grants"] else ()
     except ConfigInvalid as error:
         raise _refused(str(error)) from None
-    return WorkerRequest(Principal(said["user"], said["auth"], grants), bytes.fromhex(said["body"]), said["nonce"], said["at"])
+    return WorkerRequest(
+        Principal(said["user"], said["auth"], grants), bytes.fromhex(said["body"]), said["nonce"], said["at"]
+    )
 
 
 def _refused(why: str) -> RestError:
@@ -201,7 +243,9 @@ class Nonces:
         """
         # From before the start: an hour's difference of clocks is refused above, what remains is a moment.
         if at < self._started:
-            raise RestError(403, "The request between workers was signed before this worker started", {STALE_HEADER: "old"})
+            raise RestError(
+                403, "The request between workers was signed before this worker started", {STALE_HEADER: "old"}
+            )
         while self._seen and next(iter(self._seen.values())) < now:
             self._seen.popitem(last=False)
         if nonce in self._seen:

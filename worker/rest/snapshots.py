@@ -1,4 +1,5 @@
 """``/connectors/{connector}/snapshots``, ``.../lag`` and ``.../tables``. Not in Kafka Connect."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -77,38 +78,123 @@ _PATH = "/connectors/{connector}/snapshots"
 
 
 def _steer(action: str, doc: str) -> Operation:
-    return Operation(f"{action}Snapshot", doc, Tag.SNAPSHOTS, {202: Reply("The tasks get the request.")}, _STEERED, (FORWARD,),
-                     kafka=False)
+    return Operation(
+        f"{action}Snapshot",
+        doc,
+        Tag.SNAPSHOTS,
+        {202: Reply("The tasks get the request.")},
+        _STEERED,
+        (FORWARD,),
+        kafka=False,
+    )
 
 
 ROUTES = (
-    Route("POST", _PATH, create, Access.OPERATE, operation=Operation(
-        "createSnapshot", "Ask for a snapshot of some tables, beside the stream.", Tag.SNAPSHOTS,
-        {201: Reply("The request as it is kept.", Snapshot, location=True)},
-        {400: f"{_NONE}, or not of these tables, or the body is not understood.", 404: "There is no such connector.",
-         409: f"There is one of this id. {CONFLICT}"}, (FORWARD,), SnapshotRequest,
-        {"a table": {"tables": ["shop.orders"], "priority": 3},
-         "some rows": {"tables": ["shop.orders"], "conditions": {"shop.orders": "id > 1000"}, "id": "again-1"},
-         "at night": {"tables": ["shop.orders"], "start_at": "02:30", "time_zone": "Europe/Berlin"}}, kafka=False)),
-    Route("GET", _PATH, list_all, operation=Operation(
-        "listSnapshots", "A connector's snapshots with their progress.", Tag.SNAPSHOTS,
-        {200: Reply("Those that were asked for, and those that it began itself.", list[Snapshot])},
-        {400: f"{_NONE}.", 404: "There is no such connector."}, kafka=False)),
-    Route("GET", f"{_PATH}/{{snapshot}}", get, operation=Operation(
-        "getSnapshot", "A snapshot and its progress.", Tag.SNAPSHOTS, {200: Reply("The snapshot.", Snapshot)},
-        {400: f"{_NONE}.", **_UNKNOWN}, kafka=False)),
-    Route("DELETE", f"{_PATH}/{{snapshot}}", delete, Access.OPERATE, operation=Operation(
-        "deleteSnapshot", "End a snapshot and forget the request.", Tag.SNAPSHOTS, {204: Reply("It is forgotten.")},
-        {400: f"{_NONE}, or this one was not asked for here.", **_UNKNOWN, 409: CONFLICT}, (FORWARD,), kafka=False)),
+    Route(
+        "POST",
+        _PATH,
+        create,
+        Access.OPERATE,
+        operation=Operation(
+            "createSnapshot",
+            "Ask for a snapshot of some tables, beside the stream.",
+            Tag.SNAPSHOTS,
+            {201: Reply("The request as it is kept.", Snapshot, location=True)},
+            {
+                400: f"{_NONE}, or not of these tables, or the body is not understood.",
+                404: "There is no such connector.",
+                409: f"There is one of this id. {CONFLICT}",
+            },
+            (FORWARD,),
+            SnapshotRequest,
+            {
+                "a table": {"tables": ["shop.orders"], "priority": 3},
+                "some rows": {"tables": ["shop.orders"], "conditions": {"shop.orders": "id > 1000"}, "id": "again-1"},
+                "at night": {"tables": ["shop.orders"], "start_at": "02:30", "time_zone": "Europe/Berlin"},
+            },
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        _PATH,
+        list_all,
+        operation=Operation(
+            "listSnapshots",
+            "A connector's snapshots with their progress.",
+            Tag.SNAPSHOTS,
+            {200: Reply("Those that were asked for, and those that it began itself.", list[Snapshot])},
+            {400: f"{_NONE}.", 404: "There is no such connector."},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        f"{_PATH}/{{snapshot}}",
+        get,
+        operation=Operation(
+            "getSnapshot",
+            "A snapshot and its progress.",
+            Tag.SNAPSHOTS,
+            {200: Reply("The snapshot.", Snapshot)},
+            {400: f"{_NONE}.", **_UNKNOWN},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "DELETE",
+        f"{_PATH}/{{snapshot}}",
+        delete,
+        Access.OPERATE,
+        operation=Operation(
+            "deleteSnapshot",
+            "End a snapshot and forget the request.",
+            Tag.SNAPSHOTS,
+            {204: Reply("It is forgotten.")},
+            {400: f"{_NONE}, or this one was not asked for here.", **_UNKNOWN, 409: CONFLICT},
+            (FORWARD,),
+            kafka=False,
+        ),
+    ),
     Route("PUT", f"{_PATH}/{{snapshot}}/pause", pause, Access.OPERATE, operation=_steer("pause", "Pause a snapshot.")),
-    Route("PUT", f"{_PATH}/{{snapshot}}/resume", resume, Access.OPERATE, operation=_steer("resume", "Let a snapshot go on.")),
-    Route("PUT", f"{_PATH}/{{snapshot}}/cancel", cancel, Access.OPERATE, operation=_steer(
-        "cancel", "End a snapshot for good.")),
-    Route("GET", "/connectors/{connector}/lag", lag, operation=Operation(
-        "getLag", "How far a connector is behind its source.", Tag.SNAPSHOTS, {200: Reply("As far as it can tell.", Lag)},
-        {400: "The connector can't tell.", 404: "There is no such connector."}, kafka=False)),
-    Route("GET", "/connectors/{connector}/tables", tables, operation=Operation(
-        "listTables", "The tables that a connector captures, with their versions.", Tag.SNAPSHOTS,
-        {200: Reply("All of them.", list[Table])},
-        {400: "The connector keeps no versions of tables.", 404: "There is no such connector."}, kafka=False)),
+    Route(
+        "PUT",
+        f"{_PATH}/{{snapshot}}/resume",
+        resume,
+        Access.OPERATE,
+        operation=_steer("resume", "Let a snapshot go on."),
+    ),
+    Route(
+        "PUT",
+        f"{_PATH}/{{snapshot}}/cancel",
+        cancel,
+        Access.OPERATE,
+        operation=_steer("cancel", "End a snapshot for good."),
+    ),
+    Route(
+        "GET",
+        "/connectors/{connector}/lag",
+        lag,
+        operation=Operation(
+            "getLag",
+            "How far a connector is behind its source.",
+            Tag.SNAPSHOTS,
+            {200: Reply("As far as it can tell.", Lag)},
+            {400: "The connector can't tell.", 404: "There is no such connector."},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        "/connectors/{connector}/tables",
+        tables,
+        operation=Operation(
+            "listTables",
+            "The tables that a connector captures, with their versions.",
+            Tag.SNAPSHOTS,
+            {200: Reply("All of them.", list[Table])},
+            {400: "The connector keeps no versions of tables.", 404: "There is no such connector."},
+            kafka=False,
+        ),
+    ),
 )

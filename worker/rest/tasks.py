@@ -1,4 +1,5 @@
 """``/connectors/{connector}/tasks``."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -38,17 +39,56 @@ async def restart_task(call: Call) -> web.Response:
 _NOT_RUN = f"{CONFLICT} Or the task was one of the connector's before it was stopped, or before it had fewer tasks."
 
 ROUTES = (
-    Route("GET", "/connectors/{connector}/tasks", list_tasks, operation=Operation(
-        "listTasks", "A connector's tasks with their configurations.", Tag.TASKS,
-        {200: Reply("All of them.", list[TaskInfo])}, {404: UNKNOWN})),
-    Route("GET", "/connectors/{connector}/tasks-config", tasks_config, operation=Operation(
-        "getTaskConfigs", "The configurations of a connector's tasks.", Tag.TASKS,
-        {200: Reply("By `CONNECTOR-TASK`.", dict[str, Config])}, {404: UNKNOWN}, kafka=False,
-        note="Gone from Kafka Connect 4, kept for clients of 3.x; `GET /connectors/{connector}/tasks` says the same.")),
-    Route("GET", "/connectors/{connector}/tasks/{task}/status", task_status, operation=Operation(
-        "getTaskStatus", "A task's state.", Tag.TASKS, {200: Reply("Its state.", TaskState)},
-        {404: "There is no such connector, or no such task of it."})),
-    Route("POST", "/connectors/{connector}/tasks/{task}/restart", restart_task, Access.OPERATE, operation=Operation(
-        "restartTask", "Restart one task.", Tag.TASKS, {204: Reply("It is being restarted.")},
-        {404: "There is no such connector, or no such task of it.", 409: _NOT_RUN}, (FORWARD,))),
+    Route(
+        "GET",
+        "/connectors/{connector}/tasks",
+        list_tasks,
+        operation=Operation(
+            "listTasks",
+            "A connector's tasks with their configurations.",
+            Tag.TASKS,
+            {200: Reply("All of them.", list[TaskInfo])},
+            {404: UNKNOWN},
+        ),
+    ),
+    Route(
+        "GET",
+        "/connectors/{connector}/tasks-config",
+        tasks_config,
+        operation=Operation(
+            "getTaskConfigs",
+            "The configurations of a connector's tasks.",
+            Tag.TASKS,
+            {200: Reply("By `CONNECTOR-TASK`.", dict[str, Config])},
+            {404: UNKNOWN},
+            kafka=False,
+            note="Gone from Kafka Connect 4, kept for clients of 3.x; `GET /connectors/{connector}/tasks` says the same.",
+        ),
+    ),
+    Route(
+        "GET",
+        "/connectors/{connector}/tasks/{task}/status",
+        task_status,
+        operation=Operation(
+            "getTaskStatus",
+            "A task's state.",
+            Tag.TASKS,
+            {200: Reply("Its state.", TaskState)},
+            {404: "There is no such connector, or no such task of it."},
+        ),
+    ),
+    Route(
+        "POST",
+        "/connectors/{connector}/tasks/{task}/restart",
+        restart_task,
+        Access.OPERATE,
+        operation=Operation(
+            "restartTask",
+            "Restart one task.",
+            Tag.TASKS,
+            {204: Reply("It is being restarted.")},
+            {404: "There is no such connector, or no such task of it.", 409: _NOT_RUN},
+            (FORWARD,),
+        ),
+    ),
 )

@@ -1,4 +1,5 @@
 """``/connectors/{connector}/topics`` (KIP-558): the topics a connector has written to."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -38,11 +39,29 @@ def _check(call: Call) -> None:
 _OFF = "`topic.tracking.enable` is false."
 
 ROUTES = (
-    Route("GET", "/connectors/{connector}/topics", get, operation=Operation(
-        "getConnectorTopics", "The topics that a connector has written to (KIP-558).", Tag.TOPICS,
-        {200: Reply("By the connector's name; none for a connector that does not exist.", dict[str, Topics])}, {403: _OFF})),
-    Route("PUT", "/connectors/{connector}/topics/reset", reset, Access.OPERATE, operation=Operation(
-        "resetConnectorTopics", "Forget the topics that a connector has written to.", Tag.TOPICS,
-        {202: Reply("They are being forgotten, whether or not there is such a connector.")},
-        {403: f"{_OFF[:-1]}, or `topic.tracking.allow.reset` is."})),
+    Route(
+        "GET",
+        "/connectors/{connector}/topics",
+        get,
+        operation=Operation(
+            "getConnectorTopics",
+            "The topics that a connector has written to (KIP-558).",
+            Tag.TOPICS,
+            {200: Reply("By the connector's name; none for a connector that does not exist.", dict[str, Topics])},
+            {403: _OFF},
+        ),
+    ),
+    Route(
+        "PUT",
+        "/connectors/{connector}/topics/reset",
+        reset,
+        Access.OPERATE,
+        operation=Operation(
+            "resetConnectorTopics",
+            "Forget the topics that a connector has written to.",
+            Tag.TOPICS,
+            {202: Reply("They are being forgotten, whether or not there is such a connector.")},
+            {403: f"{_OFF[:-1]}, or `topic.tracking.allow.reset` is."},
+        ),
+    ),
 )

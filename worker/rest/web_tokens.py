@@ -1,4 +1,5 @@
 """JSON web tokens (RFC 7519): who a token's signature and claims say the caller is."""
+
 from __future__ import annotations
 
 import asyncio
@@ -104,11 +105,21 @@ class JwtVerifier:
             if algorithm not in settings.algorithms:
                 raise NotAccepted("its signature's algorithm is not accepted")
             # The kind of key follows from the algorithm, never from the token: a public key must not become a secret.
-            for key in ([settings.secret] if algorithm.startswith("HS")
-                        else await self._candidates(header.get("kid"), algorithm)):
+            for key in (
+                [settings.secret]
+                if algorithm.startswith("HS")
+                else await self._candidates(header.get("kid"), algorithm)
+            ):
                 try:
-                    claims = jwt.decode(token, key, algorithms=[algorithm], audience=list(settings.audience),
-                                        issuer=settings.issuer, leeway=settings.leeway_s, options={"require": ["exp"]})
+                    claims = jwt.decode(
+                        token,
+                        key,
+                        algorithms=[algorithm],
+                        audience=list(settings.audience),
+                        issuer=settings.issuer,
+                        leeway=settings.leeway_s,
+                        options={"require": ["exp"]},
+                    )
                 except jwt.InvalidSignatureError:
                     continue
                 return self._principal(claims)
@@ -124,8 +135,9 @@ class JwtVerifier:
 
     async def _candidates(self, kid: object, algorithm: str) -> list[jwt.PyJWK]:
         now = time.monotonic()
-        if self._remote and (now - self._fetched > self._settings.keys_ttl_s
-                             or (isinstance(kid, str) and kid not in self._keys)):
+        if self._remote and (
+            now - self._fetched > self._settings.keys_ttl_s or (isinstance(kid, str) and kid not in self._keys)
+        ):
             await self._refresh()
             if time.monotonic() - self._fetched > self._settings.keys_ttl_s + _STALE_S:
                 raise NotAccepted("the keys could not be fetched for a day")
@@ -146,8 +158,11 @@ class JwtVerifier:
                 self._take(data)
                 self._fetched = time.monotonic()
             except (TimeoutError, OSError, aiohttp.ClientError, ConfigInvalid) as error:
-                _log.warning("The keys of JSON web tokens could not be fetched from %s (rest.auth.jwt.keys): %s",
-                             self._settings.keys, error or type(error).__name__)
+                _log.warning(
+                    "The keys of JSON web tokens could not be fetched from %s (rest.auth.jwt.keys): %s",
+                    self._settings.keys,
+                    error or type(error).__name__,
+                )
 
     async def _fetch(self, session: aiohttp.ClientSession) -> bytes:
         data = b""
@@ -172,7 +187,9 @@ def parse_keys(data: bytes) -> Keys:
     """
     try:
         rows = orjson.loads(data)["keys"]
-        usable = [row for row in rows if row.get("kty") in {"RSA", "EC", "OKP"} and row.get("use", "sig") == "sig"][:_MOST_KEYS]
+        usable = [row for row in rows if row.get("kty") in {"RSA", "EC", "OKP"} and row.get("use", "sig") == "sig"][
+            :_MOST_KEYS
+        ]
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         raise ConfigInvalid('rest.auth.jwt.keys: a JSON web key set is expected: {"keys": [...]}') from None
     keys: Keys = {}

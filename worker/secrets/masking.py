@@ -7,6 +7,7 @@ A known secret that is a common word is looked for only where a secret would sta
 the name of its option, between a colon and an ``@``. A common word is short, made of letters, and either well known or a word
 of the configurations that is no secret (a group, a database, a topic): hidden everywhere, it would make those unreadable.
 """
+
 from __future__ import annotations
 
 import json
@@ -38,7 +39,9 @@ _HARMLESS_NAME: Final = re.compile(
     r"(?:primary|partition|message|record|row|foreign|unique|sort|cluster|routing|route|document|dedup|group|public|from)"
     r"[._-]?key\Z|^key\Z"
     r"|[._-](?:url|uri|endpoint|file|path|location|class|provider|name|type|format|enabled?|required|ms|seconds|interval|timeout"
-    r"|ttl|audience|issuer|scope|algorithm)\Z", re.IGNORECASE)
+    r"|ttl|audience|issuer|scope|algorithm)\Z",
+    re.IGNORECASE,
+)
 _HARMLESS_VALUES: Final = frozenset(("true", "false", "null", "none", "default", MASK))
 
 #: From the slashes on: to look for the scheme's begin would go through a long word once for each of its letters.
@@ -46,28 +49,109 @@ _URL: Final = re.compile(r"(://)([^\s/?#:@\"']*):([^\s/?#\"']+)@")
 _ASSIGNED: Final = re.compile(
     r"((?:passw(?:or)?d|passphrase|secret|token|credentials?|(?:api|access|account|private|shared|secret)[._-]?key)[\"']?\s*[=:]\s*)"
     # A quote without an end: the text was cut.
-    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[\"'][^\r\n]+|[^\s,;&}\])\"']+)", re.IGNORECASE | re.DOTALL)
+    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[\"'][^\r\n]+|[^\s,;&}\])\"']+)",
+    re.IGNORECASE | re.DOTALL,
+)
 #: The header, as HTTP and representations of requests have it.
-_AUTHORIZATION: Final = re.compile(r"(authorization[\"']?\s*[:=,]\s*[\"']?[a-z0-9-]+\s+)([a-z0-9+/=._~-]{4,})", re.IGNORECASE)
+_AUTHORIZATION: Final = re.compile(
+    r"(authorization[\"']?\s*[:=,]\s*[\"']?[a-z0-9-]+\s+)([a-z0-9+/=._~-]{4,})", re.IGNORECASE
+)
 # One of these stands in every name that _ASSIGNED looks for; to look for them first is twenty times as fast.
 _HINTS: Final = ("pass", "secret", "token", "credential", "key")
-_JAAS_VALUE: Final = re.compile(r"(?:password|secret|token|keyPassword|storePassword|clientSecret)\s*=\s*"
-                                r"(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))", re.IGNORECASE)
+_JAAS_VALUE: Final = re.compile(
+    r"(?:password|secret|token|keyPassword|storePassword|clientSecret)\s*=\s*"
+    r"(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))",
+    re.IGNORECASE,
+)
 
 #: What may be a common word: letters, perhaps joined by signs and with a number behind; or a small number. Case does not mix.
 _WORD_FORM: Final = re.compile(r"(?:(?:[a-z]+|[A-Z][a-z]+)(?:[._-][a-z]+)*|[A-Z]+(?:[._-][A-Z]+)*)\d{0,4}|\d{1,5}")
 _LONGEST_WORD: Final = 16
 _WORD_BREAK: Final = re.compile(r"[^A-Za-z0-9]+")
 #: Passwords of examples and test systems, and what such systems hold.
-_WELL_KNOWN: Final = frozenset((
-    "admin", "administrator", "cassandra", "changeit", "changeme", "connect", "connector", "connectors", "consumer",
-    "customer", "customers", "data", "database", "default", "demo", "development", "event", "events", "example",
-    "guest", "inventory", "kafka", "letmein", "local", "localhost", "mariadb", "master", "message", "messages",
-    "millrace", "mysql", "order", "orders", "password", "payment", "payments", "postgres", "postgresql", "prod",
-    "producer", "product", "production", "products", "public", "qwerty", "replica", "replication", "root", "sample",
-    "scylla", "secret", "server", "service", "shop", "source", "spark", "staging", "store", "stream", "system", "table",
-    "tables", "test", "test1", "test123", "tester", "testing", "tests", "token", "topic", "topics", "user", "username",
-    "users", "welcome", "worker", "workers", "1234", "12345"))
+_WELL_KNOWN: Final = frozenset(
+    (
+        "admin",
+        "administrator",
+        "cassandra",
+        "changeit",
+        "changeme",
+        "connect",
+        "connector",
+        "connectors",
+        "consumer",
+        "customer",
+        "customers",
+        "data",
+        "database",
+        "default",
+        "demo",
+        "development",
+        "event",
+        "events",
+        "example",
+        "guest",
+        "inventory",
+        "kafka",
+        "letmein",
+        "local",
+        "localhost",
+        "mariadb",
+        "master",
+        "message",
+        "messages",
+        "millrace",
+        "mysql",
+        "order",
+        "orders",
+        "password",
+        "payment",
+        "payments",
+        "postgres",
+        "postgresql",
+        "prod",
+        "producer",
+        "product",
+        "production",
+        "products",
+        "public",
+        "qwerty",
+        "replica",
+        "replication",
+        "root",
+        "sample",
+        "scylla",
+        "secret",
+        "server",
+        "service",
+        "shop",
+        "source",
+        "spark",
+        "staging",
+        "store",
+        "stream",
+        "system",
+        "table",
+        "tables",
+        "test",
+        "test1",
+        "test123",
+        "tester",
+        "testing",
+        "tests",
+        "token",
+        "topic",
+        "topics",
+        "user",
+        "username",
+        "users",
+        "welcome",
+        "worker",
+        "workers",
+        "1234",
+        "12345",
+    )
+)
 #: Words of configurations that are kept; the oldest are forgotten beyond it.
 _MOST_WORDS: Final = 8192
 _MOST_NAMES: Final = 512
@@ -99,8 +183,14 @@ def mask_config(config: Mapping[str, str], keys: Iterable[ConfigKey]) -> dict[st
         keys: the declarations of the connector's or worker's options; names not among them are judged by what they are.
     """
     secret = _secret_names(config, keys)
-    return {name: value if value is None or only_references(value) else
-            MASK if name in secret and value else mask_patterns(value) for name, value in config.items()}
+    return {
+        name: value
+        if value is None or only_references(value)
+        else MASK
+        if name in secret and value
+        else mask_patterns(value)
+        for name, value in config.items()
+    }
 
 
 def mask_patterns(text: str) -> str:
@@ -232,7 +322,7 @@ class SecretMasker:
         if len(ordered) <= _FEW:
             return [secret for secret in ordered if secret in text]
         by_start = self._by_start
-        starts = {text[at:at + SHORTEST] for at in range(len(text) - SHORTEST + 1)} & by_start.keys()
+        starts = {text[at : at + SHORTEST] for at in range(len(text) - SHORTEST + 1)} & by_start.keys()
         found = [secret for start in starts for secret in by_start[start] if secret in text]
         return sorted(found, key=len, reverse=True)
 
@@ -245,8 +335,11 @@ def _shorten(kept: dict[str, None], most: int) -> None:
 def _is_common(value: str, public: Mapping[str, None]) -> bool:
     """Whether a secret is a common word (see the module)."""
     folded = value.lower()
-    return (len(value) <= _LONGEST_WORD and _WORD_FORM.fullmatch(value) is not None
-            and (folded in _WELL_KNOWN or folded in public))
+    return (
+        len(value) <= _LONGEST_WORD
+        and _WORD_FORM.fullmatch(value) is not None
+        and (folded in _WELL_KNOWN or folded in public)
+    )
 
 
 def _words_of(value: str) -> set[str]:
@@ -254,15 +347,28 @@ def _words_of(value: str) -> set[str]:
     if len(value) > 4096:
         return set()
     shown = mask_patterns(value)
-    return {word.lower() for word in (shown, *_WORD_BREAK.split(shown))
-            if SHORTEST <= len(word) <= _LONGEST_WORD and _WORD_FORM.fullmatch(word)}
+    return {
+        word.lower()
+        for word in (shown, *_WORD_BREAK.split(shown))
+        if SHORTEST <= len(word) <= _LONGEST_WORD and _WORD_FORM.fullmatch(word)
+    }
 
 
 def _in_place(words: Iterable[str], names: Iterable[str]) -> re.Pattern[str]:
     """Finds words where a secret stands; the group ``before`` is what stays before it."""
     word = f"(?:{'|'.join(map(re.escape, words))})"
-    hints = "|".join(("passw(?:or)?d", "passphrase", "pwd", "secret", "token", "credentials?",
-                      "(?:api|access|account|private|shared)[._-]?key", *map(re.escape, names)))
+    hints = "|".join(
+        (
+            "passw(?:or)?d",
+            "passphrase",
+            "pwd",
+            "secret",
+            "token",
+            "credentials?",
+            "(?:api|access|account|private|shared)[._-]?key",
+            *map(re.escape, names),
+        )
+    )
     # password=test, password 'test', ('password', 'test'), the password is test
     between = r"""["'`)\]]{0,2}(?:\s{0,3}(?:[=:,]|=>|->)|\s(?:is|was))?\s{0,3}["'`(\[]{0,2}"""
     after_a_hint = rf"(?P<before>(?i:(?:{hints}){between})){word}(?![A-Za-z0-9])"
@@ -275,9 +381,15 @@ def _in_place(words: Iterable[str], names: Iterable[str]) -> re.Pattern[str]:
 def _written(text: str) -> tuple[str, ...]:
     """``text`` within a Python literal, in JSON with and without other letters than ASCII's, and in a URL."""
     # The second is how a secret with an apostrophe stands in the literal of a text that has double quotes too.
-    return (repr(text)[1:-1], repr(text + "\"'")[1:-4], repr(text.encode("utf-8", "surrogatepass"))[2:-1],
-            json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], quote(text, safe="", errors="replace"),
-            quote_plus(text, errors="replace"))
+    return (
+        repr(text)[1:-1],
+        repr(text + "\"'")[1:-4],
+        repr(text.encode("utf-8", "surrogatepass"))[2:-1],
+        json.dumps(text)[1:-1],
+        json.dumps(text, ensure_ascii=False)[1:-1],
+        quote(text, safe="", errors="replace"),
+        quote_plus(text, errors="replace"),
+    )
 
 
 def _forms(value: str) -> list[str]:
@@ -288,8 +400,11 @@ def _forms(value: str) -> list[str]:
         forms += [line.strip() for line in stripped.splitlines()]
     if not _PLAIN.fullmatch(value):
         forms += [written for form in forms for written in _written(form)]
-    return [form for form in dict.fromkeys(forms)
-            if len(form.strip()) >= SHORTEST and form.lower() not in _HARMLESS_VALUES and not _PEM_BORDER.match(form)]
+    return [
+        form
+        for form in dict.fromkeys(forms)
+        if len(form.strip()) >= SHORTEST and form.lower() not in _HARMLESS_VALUES and not _PEM_BORDER.match(form)
+    ]
 
 
 class SecretFilter(logging.Filter):

@@ -3,6 +3,7 @@
 Source: Kafka's ``ConfigTransformer``, ``FileConfigProvider``, ``DirectoryConfigProvider`` (KIP-297, KIP-421) and
 ``EnvVarConfigProvider`` (KIP-887), with the same properties and the same treatment of what can't be resolved.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -94,7 +95,9 @@ class _AllowedPaths:
         roots = [Path(os.path.normpath(item)) for item in text.split(",")]
         for root in roots:
             if not root.is_absolute():
-                raise ConfigInvalid(f"Path {root} is not absolute: allowed.paths takes absolute paths, separated by commas")
+                raise ConfigInvalid(
+                    f"Path {root} is not absolute: allowed.paths takes absolute paths, separated by commas"
+                )
             if not root.exists():
                 raise ConfigInvalid(f"Path {root} does not exist: correct allowed.paths or make it")
         self._roots = tuple(roots)
@@ -169,8 +172,11 @@ class EnvVarConfigProvider(ConfigProvider):
 
     def __init__(self, parameters: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
         names = compile_java(parameters["allowlist.pattern"]) if "allowlist.pattern" in parameters else None
-        self._variables = {name: value for name, value in (os.environ if environment is None else environment).items()
-                           if names is None or names.fullmatch(name)}
+        self._variables = {
+            name: value
+            for name, value in (os.environ if environment is None else environment).items()
+            if names is None or names.fullmatch(name)
+        }
 
     def get(self, path: str, keys: Collection[str]) -> ConfigData:
         """See ``ConfigProvider.get``.
@@ -201,12 +207,16 @@ def installed_provider(name: str) -> type[ConfigProvider] | None:
             kind = entry.load()
         except Exception as error:
             if name in names:
-                raise ConfigInvalid(f"the config provider {name} ({entry.value}) can't be imported: {error!r}") from error
+                raise ConfigInvalid(
+                    f"the config provider {name} ({entry.value}) can't be imported: {error!r}"
+                ) from error
             broken.append(entry.value)
             continue
         if name in names and not (isinstance(kind, type) and issubclass(kind, ConfigProvider)):
-            raise ConfigInvalid(f"{entry.value}, which is installed as config provider {entry.name}, is no ConfigProvider of "
-                                "worker.secrets.providers")
+            raise ConfigInvalid(
+                f"{entry.value}, which is installed as config provider {entry.name}, is no ConfigProvider of "
+                "worker.secrets.providers"
+            )
         if name in (*names, *getattr(kind, "aliases", ())):
             return cast("type[ConfigProvider]", kind)
     if broken:
@@ -218,8 +228,9 @@ def installed_provider(name: str) -> type[ConfigProvider] | None:
 CONTRACT: Final = 1
 
 
-def build_providers(worker_config: Mapping[str, str],
-                    find: Callable[[str], type[ConfigProvider] | None] = installed_provider) -> dict[str, ConfigProvider]:
+def build_providers(
+    worker_config: Mapping[str, str], find: Callable[[str], type[ConfigProvider] | None] = installed_provider
+) -> dict[str, ConfigProvider]:
     """The providers a worker's properties declare: ``config.providers``, ``config.providers.X.class`` and ``.param.*``.
 
     Looks at the file system.
@@ -239,18 +250,27 @@ def build_providers(worker_config: Mapping[str, str],
         prefix = f"config.providers.{alias}."
         class_name = worker_config.get(f"{prefix}class", "").strip()
         if not class_name:
-            raise ConfigInvalid(f'Missing required configuration "{prefix}class": name the class of config provider {alias!r}; '
-                                f"there are {available}")
+            raise ConfigInvalid(
+                f'Missing required configuration "{prefix}class": name the class of config provider {alias!r}; '
+                f"there are {available}"
+            )
         kind = find(class_name)
         if kind is None:
-            raise ConfigInvalid(f"Invalid value {class_name} for configuration {prefix}class: Class {class_name} could not be "
-                                f"found. Available config providers: {available}, and those of installed plugins")
+            raise ConfigInvalid(
+                f"Invalid value {class_name} for configuration {prefix}class: Class {class_name} could not be "
+                f"found. Available config providers: {available}, and those of installed plugins"
+            )
         if kind.contract > CONTRACT:
-            raise ConfigInvalid(f"Invalid value {class_name} for configuration {prefix}class: it is written for version "
-                                f"{kind.contract} of the contract, and this worker knows version {CONTRACT}: take an older "
-                                "version of the plugin, or a newer Millrace")
-        parameters = {name.removeprefix(f"{prefix}param."): value for name, value in worker_config.items()
-                      if name.startswith(f"{prefix}param.")}
+            raise ConfigInvalid(
+                f"Invalid value {class_name} for configuration {prefix}class: it is written for version "
+                f"{kind.contract} of the contract, and this worker knows version {CONTRACT}: take an older "
+                "version of the plugin, or a newer Millrace"
+            )
+        parameters = {
+            name.removeprefix(f"{prefix}param."): value
+            for name, value in worker_config.items()
+            if name.startswith(f"{prefix}param.")
+        }
         try:
             providers[alias] = kind(parameters)
         except ConfigInvalid as error:
@@ -308,10 +328,12 @@ class ConfigTransformer:
 
 def put(value: str, found: Mapping[tuple[str, str], Mapping[str, str]]) -> str:
     """``value`` with what was found by (provider, path) and key in the place of references; others stay. Pure."""
+
     def one(match: re.Match[str]) -> str:
         reference = _reference(match)
         there = None if reference is None else found.get(reference[:2], {}).get(reference[2])
         return match[0] if there is None else there
+
     return _BRACES.sub(one, value)
 
 
@@ -339,4 +361,7 @@ def _reference(match: re.Match[str]) -> tuple[str, str, str] | None:
 
 def only_references(value: str) -> bool:
     """Whether ``value`` consists of references, so that it shows no secret itself."""
-    return has_references(value) and not _BRACES.sub(lambda match: match[0] if _reference(match) is None else "", value).strip()
+    return (
+        has_references(value)
+        and not _BRACES.sub(lambda match: match[0] if _reference(match) is None else "", value).strip()
+    )

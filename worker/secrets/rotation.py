@@ -4,6 +4,7 @@ One ``SecretKeeper`` per process. Whoever resolves a configuration may watch it:
 have changed. A value is looked at again when most of its time to live is over, when its provider says so, and else at a fixed
 interval.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -36,15 +37,31 @@ _RETRY_S: Final = 5.0
 _MOST_PLACES: Final = 1000
 
 #: Options of the worker.
-OPTIONS: Final = ConfigDef([
-    ConfigKey(name="config.providers.refresh.interval.ms", type=ConfigType.LONG, default=10_000, unit="ms",
-              validator=at_least(0), importance=Importance.LOW, group="Converters and plugins",
-              doc="How often values of config providers that come without a time to live (files) are looked at, to take over "
-                  "new ones while connectors run. 0 for never: then they are read at each start."),
-    ConfigKey(name="config.providers.timeout.ms", type=ConfigType.LONG, default=15_000, unit="ms", validator=at_least(100),
-              importance=Importance.LOW, group="Converters and plugins",
-              doc="How long a config provider may take to answer. Then the values that it gave before are used on."),
-])
+OPTIONS: Final = ConfigDef(
+    [
+        ConfigKey(
+            name="config.providers.refresh.interval.ms",
+            type=ConfigType.LONG,
+            default=10_000,
+            unit="ms",
+            validator=at_least(0),
+            importance=Importance.LOW,
+            group="Converters and plugins",
+            doc="How often values of config providers that come without a time to live (files) are looked at, to take over "
+            "new ones while connectors run. 0 for never: then they are read at each start.",
+        ),
+        ConfigKey(
+            name="config.providers.timeout.ms",
+            type=ConfigType.LONG,
+            default=15_000,
+            unit="ms",
+            validator=at_least(100),
+            importance=Importance.LOW,
+            group="Converters and plugins",
+            doc="How long a config provider may take to answer. Then the values that it gave before are used on.",
+        ),
+    ]
+)
 
 Place = tuple[str, str]
 
@@ -95,8 +112,13 @@ class SecretKeeper:
         failures: how often asking a provider failed, by its name.
     """
 
-    def __init__(self, providers: Mapping[str, ConfigProvider], on_value: Callable[[str], None],
-                 interval_s: float = 10.0, deadline_s: float = 15.0) -> None:
+    def __init__(
+        self,
+        providers: Mapping[str, ConfigProvider],
+        on_value: Callable[[str], None],
+        interval_s: float = 10.0,
+        deadline_s: float = 15.0,
+    ) -> None:
         self._providers = dict(providers)
         self._on_value = on_value
         self._interval_s = interval_s
@@ -154,8 +176,13 @@ class SecretKeeper:
             self._forget(wanted)
         return resolved
 
-    def watch(self, owner: object, config: Mapping[str, str], resolved: Mapping[str, str],
-              changed: Callable[[dict[str, str], frozenset[str]], Awaitable[None]]) -> bool:
+    def watch(
+        self,
+        owner: object,
+        config: Mapping[str, str],
+        resolved: Mapping[str, str],
+        changed: Callable[[dict[str, str], frozenset[str]], Awaitable[None]],
+    ) -> bool:
         """Follow a configuration on behalf of ``owner``, in place of what it followed before; True if there is anything to.
 
         Args:
@@ -233,7 +260,9 @@ class SecretKeeper:
             if first or not known.values:
                 raise
             if not known.failing:
-                _log.warning("Config provider %s gives no values of %r now, the last ones are used on: %s", name, path, error)
+                _log.warning(
+                    "Config provider %s gives no values of %r now, the last ones are used on: %s", name, path, error
+                )
             known.failing = True
             return
         if known.failing:
@@ -274,7 +303,9 @@ class SecretKeeper:
         while before is not None and not before.done():
             await asyncio.wait({before}, timeout=max(0.0, deadline - time.monotonic()))
             if not before.done() and time.monotonic() >= deadline:
-                raise Unanswered(f"config provider {name} has not answered an earlier question for {self._deadline_s:g} s")
+                raise Unanswered(
+                    f"config provider {name} has not answered an earlier question for {self._deadline_s:g} s"
+                )
             before = self._busy.get(name)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
@@ -300,8 +331,9 @@ class SecretKeeper:
         done, _ = await asyncio.wait({answer}, timeout=self._deadline_s)
         if not done:
             answer.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
-            raise Unanswered(f"config provider {name} did not answer within {self._deadline_s:g} s "
-                             "(config.providers.timeout.ms)")
+            raise Unanswered(
+                f"config provider {name} did not answer within {self._deadline_s:g} s (config.providers.timeout.ms)"
+            )
         return answer.result()
 
     # Following.
@@ -319,7 +351,11 @@ class SecretKeeper:
                     except Exception as error:  # noqa: BLE001 - whatever a plugin does, the others are followed on
                         _log.warning("Config provider %s gives no values of %r: %s", *place, error)
             await self._tell()
-            dues = [known.due for place in followed if (known := self._known.get(place)) is not None and known.due is not None]
+            dues = [
+                known.due
+                for place in followed
+                if (known := self._known.get(place)) is not None and known.due is not None
+            ]
             wait_s = max(0.05, min(dues) - time.monotonic()) if dues else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -345,13 +381,18 @@ def _demand(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         raise ConfigInvalid(f"there is no {', '.join(sorted(missing))} any more")
 
 
-def keeper(providers: Mapping[str, ConfigProvider], on_value: Callable[[str], None],
-           worker: Mapping[str, str]) -> SecretKeeper:
+def keeper(
+    providers: Mapping[str, ConfigProvider], on_value: Callable[[str], None], worker: Mapping[str, str]
+) -> SecretKeeper:
     """A keeper as the worker's properties set it up.
 
     Raises:
         ConfigInvalid: one of them is wrong.
     """
     options = OPTIONS.parse(worker)
-    return SecretKeeper(providers, on_value, options["config.providers.refresh.interval.ms"] / 1000,
-                        options["config.providers.timeout.ms"] / 1000)
+    return SecretKeeper(
+        providers,
+        on_value,
+        options["config.providers.refresh.interval.ms"] / 1000,
+        options["config.providers.timeout.ms"] / 1000,
+    )

@@ -4,6 +4,7 @@ A transform is declared by a class and compiled once per task: ``compile`` retur
 the changed one, the same one, or None to drop it. A record that comes in is never changed, and neither are its values: they
 may be shared with other records. Only the parts that differ are copied (``copy_record``).
 """
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -40,8 +41,11 @@ copy_record: Final = cast("Callable[[SourceRecord], SourceRecord]", SourceRecord
 
 #: An option of many of Kafka Connect's transforms.
 REPLACE_NULL_KEY: Final = ConfigKey(
-    name="replace.null.with.default", type=ConfigType.BOOLEAN, default=True,
-    doc="Whether a field that is null gets its schema's default, if it has one.")
+    name="replace.null.with.default",
+    type=ConfigType.BOOLEAN,
+    default=True,
+    doc="Whether a field that is null gets its schema's default, if it has one.",
+)
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -209,9 +213,11 @@ def not_a_struct(value: Any, schema: Schema | None, purpose: str) -> Skippable:
 
 def struct_only(schema: Schema, purpose: str) -> ValueFunction:
     """What to do with values of a schema that is no STRUCT: refuse them."""
+
     def refuse(value: Any, record: SourceRecord) -> Any:
         del record
         raise not_a_struct(value, schema, purpose)
+
     return refuse
 
 
@@ -222,6 +228,7 @@ def refusing(error: Skippable) -> ValueFunction:
     def refuse(value: Any, record: SourceRecord) -> Any:
         del value, record
         raise Skippable(text)
+
     return refuse
 
 
@@ -232,7 +239,9 @@ def is_struct(schema: Schema) -> bool:
 
 def null_refused(field: Field) -> Skippable:
     """Connect's complaint about a null in a field that is not optional."""
-    return Skippable(f'Invalid value: null used for required field: "{field.name}", schema type: {field.schema.type.name}')
+    return Skippable(
+        f'Invalid value: null used for required field: "{field.name}", schema type: {field.schema.type.name}'
+    )
 
 
 def struct_copier(schema: Schema, *, replace_null: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -257,6 +266,7 @@ def struct_copier(schema: Schema, *, replace_null: bool) -> Callable[[dict[str, 
                 if result.get(name) is None:
                     result[name] = default
             return result
+
         return fill
     required = [(field.name, field) for field in with_default]
 
@@ -265,6 +275,7 @@ def struct_copier(schema: Schema, *, replace_null: bool) -> Callable[[dict[str, 
             if value.get(name) is None:
                 raise null_refused(field)
         return dict(value)
+
     return check
 
 

@@ -4,6 +4,7 @@ Source: io.debezium.transforms.ByLogicalTableRouter of Debezium 3.5. Two differe
 of each record (Debezium keeps the name of the first topic that it met for a schema), and an envelope without ``before`` is
 taken by its ``after`` (Debezium fails on it).
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -43,8 +44,15 @@ _IMAGES: Final = ("before", "after")
 
 
 def _key(name: str, doc: str, display: str, **more: Any) -> ConfigKey:
-    return ConfigKey(name=name, type=more.pop("type", ConfigType.STRING), doc=doc, importance=Importance.LOW,
-                     width=more.pop("width", Width.LONG), display_name=display, **more)
+    return ConfigKey(
+        name=name,
+        type=more.pop("type", ConfigType.STRING),
+        doc=doc,
+        importance=Importance.LOW,
+        width=more.pop("width", Width.LONG),
+        display_name=display,
+        **more,
+    )
 
 
 class ByLogicalTableRouter(Transform):
@@ -52,23 +60,61 @@ class ByLogicalTableRouter(Transform):
 
     version: ClassVar[str] = DEBEZIUM_VERSION
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.ByLogicalTableRouter",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        _key("topic.regex", "A regular expression in Java's syntax. Records whose topic it doesn't match as a whole stay as "
-             "they are.", "Topic regex", validator=java_expression, example=r"(.*)_shard\d+\.(.*)"),
-        _key("topic.replacement", "The new topic: $1 is the first group, ${name} a named one. Where it comes out empty the "
-             "record stays as it is.", "Topic replacement", validator=non_empty, example="$1.$2"),
-        _key("key.enforce.uniqueness", "Whether the key gets a field with the table that the record comes from.",
-             "Add source topic name into key", type=ConfigType.BOOLEAN, default=True, width=Width.SHORT),
-        _key("key.field.regex", "A regular expression for the topic from which that field's value is made. Without it, and for "
-             "topics that it doesn't match, the value is the old topic.", "Key field regex", default=None,
-             validator=java_expression),
-        _key("key.field.name", "The name of that field.", "Key field name", default="__dbz__physicalTableIdentifier"),
-        _key("key.field.replacement", "The value of that field; needed with key.field.regex.", "Key field replacement",
-             default=None),
-        adjustment_key("schema.name.adjustment.mode", "the names of the new schemas", "Schema Name Adjustment"),
-        _key("logical.table.cache.size", "How many schemas and how many topics are kept in memory.",
-             "Logical table cache size", type=ConfigType.INT, default=16, validator=at_least(1), unit="entries"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            _key(
+                "topic.regex",
+                "A regular expression in Java's syntax. Records whose topic it doesn't match as a whole stay as "
+                "they are.",
+                "Topic regex",
+                validator=java_expression,
+                example=r"(.*)_shard\d+\.(.*)",
+            ),
+            _key(
+                "topic.replacement",
+                "The new topic: $1 is the first group, ${name} a named one. Where it comes out empty the "
+                "record stays as it is.",
+                "Topic replacement",
+                validator=non_empty,
+                example="$1.$2",
+            ),
+            _key(
+                "key.enforce.uniqueness",
+                "Whether the key gets a field with the table that the record comes from.",
+                "Add source topic name into key",
+                type=ConfigType.BOOLEAN,
+                default=True,
+                width=Width.SHORT,
+            ),
+            _key(
+                "key.field.regex",
+                "A regular expression for the topic from which that field's value is made. Without it, and for "
+                "topics that it doesn't match, the value is the old topic.",
+                "Key field regex",
+                default=None,
+                validator=java_expression,
+            ),
+            _key(
+                "key.field.name", "The name of that field.", "Key field name", default="__dbz__physicalTableIdentifier"
+            ),
+            _key(
+                "key.field.replacement",
+                "The value of that field; needed with key.field.regex.",
+                "Key field replacement",
+                default=None,
+            ),
+            adjustment_key("schema.name.adjustment.mode", "the names of the new schemas", "Schema Name Adjustment"),
+            _key(
+                "logical.table.cache.size",
+                "How many schemas and how many topics are kept in memory.",
+                "Logical table cache size",
+                type=ConfigType.INT,
+                default=16,
+                validator=at_least(1),
+                unit="entries",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -106,6 +152,7 @@ class ByLogicalTableRouter(Transform):
                 result.value_schema = self._envelope(schema, topic)
                 result.value = copiers.get(schema)(record.value)
             return result
+
         return apply
 
     def _target(self, topic: str) -> tuple[str | None, str]:
@@ -183,4 +230,5 @@ def _copier(schema: Schema | None) -> Callable[[dict[str, Any]], dict[str, Any]]
             if row is not None:
                 result[name] = copy_row(row)
         return result
+
     return convert

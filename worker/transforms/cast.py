@@ -4,6 +4,7 @@ Source: org.apache.kafka.connect.transforms.Cast of Kafka 4.1. Two differences: 
 its logical type when it is cast, as fields do (Connect keeps the name, which its converters refuse then); and dates before
 1970-01-02 are written as dates, where Connect writes the time of day.
 """
+
 from __future__ import annotations
 
 from base64 import b64encode
@@ -53,8 +54,15 @@ _PURPOSE: Final = "cast types"
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _TARGETS: Final = (*_BITS, Type.FLOAT32, Type.FLOAT64, Type.BOOLEAN, Type.STRING)
 _SOURCES: Final = (*_TARGETS, Type.BYTES)
-_PYTHON_TYPES: Final = {bool: Type.BOOLEAN, int: Type.INT64, float: Type.FLOAT64, str: Type.STRING, bytes: Type.BYTES,
-                        list: Type.ARRAY, dict: Type.MAP}
+_PYTHON_TYPES: Final = {
+    bool: Type.BOOLEAN,
+    int: Type.INT64,
+    float: Type.FLOAT64,
+    str: Type.STRING,
+    bytes: Type.BYTES,
+    list: Type.ARRAY,
+    dict: Type.MAP,
+}
 _DAY_MS: Final = 86_400_000
 _DAY: Final = JavaDateFormat("yyyy-MM-dd")
 _OF_DAY: Final = JavaDateFormat("HH:mm:ss.SSS'Z'")
@@ -68,10 +76,14 @@ def _listed(kinds: Sequence[Type]) -> str:
 def _target(text: str) -> Type:
     name = text.strip().upper()
     if name not in Type.__members__:
-        raise ConfigInvalid(f"Invalid type found in casting spec: {text.strip()}; supported types are {_listed(_TARGETS)}")
+        raise ConfigInvalid(
+            f"Invalid type found in casting spec: {text.strip()}; supported types are {_listed(_TARGETS)}"
+        )
     kind = Type[name]
     if kind not in _TARGETS:
-        raise ConfigInvalid(f"Cast transformation does not support casting to {name}; supported types are {_listed(_TARGETS)}")
+        raise ConfigInvalid(
+            f"Cast transformation does not support casting to {name}; supported types are {_listed(_TARGETS)}"
+        )
     return kind
 
 
@@ -91,8 +103,10 @@ def _parse(spec: Sequence[str]) -> dict[str | None, Type]:
         else:
             casts[parts[0].strip()] = _target(parts[1])
     if None in casts and len(spec) > 1:
-        raise ConfigInvalid("Cast transformations that specify a type to cast the entire value to may only specify a single "
-                            "cast in their spec")
+        raise ConfigInvalid(
+            "Cast transformations that specify a type to cast the entire value to may only specify a single "
+            "cast in their spec"
+        )
     return casts
 
 
@@ -113,12 +127,20 @@ class Cast(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.Cast",)
     sided: ClassVar[bool] = True
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="spec", type=ConfigType.LIST, validator=_check_spec, importance=Importance.HIGH,
-                  doc="Pairs field:type; or one type for the whole key or value. Types are int8, int16, int32, int64, float32, "
-                      "float64, boolean and string. Bytes can become a string only (base64).", example="id:int64,price:string"),
-        REPLACE_NULL_KEY,
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="spec",
+                type=ConfigType.LIST,
+                validator=_check_spec,
+                importance=Importance.HIGH,
+                doc="Pairs field:type; or one type for the whole key or value. Types are int8, int16, int32, int64, float32, "
+                "float64, boolean and string. Bytes can become a string only (base64).",
+                example="id:int64,price:string",
+            ),
+            REPLACE_NULL_KEY,
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -151,8 +173,12 @@ class Cast(Transform):
                 continue
             default = field.schema.default
             convert = _conversion(field.schema, kind)
-            fields.append(Field(field.name, Schema(kind, optional=field.schema.optional,
-                                                   default=None if default is None else convert(default))))
+            fields.append(
+                Field(
+                    field.name,
+                    Schema(kind, optional=field.schema.optional, default=None if default is None else convert(default)),
+                )
+            )
             conversions.append((field.name, convert))
         if schema.default is not None:
             raise _unsupported(Type.STRUCT)
@@ -166,6 +192,7 @@ class Cast(Transform):
                 if found is not None:
                     result[name] = convert(found)
             return result
+
         return replace(with_fields(schema, fields), optional=schema.optional), cast
 
     def _schemaless(self) -> ValueFunction:
@@ -181,6 +208,7 @@ class Cast(Transform):
                 found = get(name)
                 result[name] = None if found is None else (by_type.get(type(found)) or other)(found)
             return result
+
         return cast
 
 
@@ -190,14 +218,22 @@ def _whole_of(schema: Schema | None, kind: Type) -> tuple[Schema | None, ValueFu
         return None, lambda value, _record: cast(value)
     convert = _conversion(schema, kind)
     logical = schema.name in (DECIMAL, DATE, TIME, TIMESTAMP)
-    changed = Schema(kind, optional=schema.optional, default=None if schema.default is None else convert(schema.default),
-                     name=None if logical else schema.name, version=None if logical else schema.version, doc=schema.doc,
-                     parameters=() if logical else schema.parameters)
+    changed = Schema(
+        kind,
+        optional=schema.optional,
+        default=None if schema.default is None else convert(schema.default),
+        name=None if logical else schema.name,
+        version=None if logical else schema.version,
+        doc=schema.doc,
+        parameters=() if logical else schema.parameters,
+    )
     return changed, lambda value, _record: convert(value)
 
 
 def _unsupported(kind: Type) -> Skippable:
-    return Skippable(f"Cast transformation does not support casting from {kind.name}; supported types are {_listed(_SOURCES)}")
+    return Skippable(
+        f"Cast transformation does not support casting from {kind.name}; supported types are {_listed(_SOURCES)}"
+    )
 
 
 def _by_python_type(kind: Type) -> dict[type, _Conversion]:
@@ -211,6 +247,7 @@ def _short_single(convert: _Conversion) -> _Conversion:
 
     So 0.1 stays 0.1, as in Java, where the value's class tells it.
     """
+
     def short(value: Any) -> float:
         single: float = convert(value)
         # No two decimals of six digits are the same float, but for the smallest: if one is this float, there is no shorter one.
@@ -233,8 +270,11 @@ def _schemaless_conversion(kind: Type) -> _Conversion:
         source = _PYTHON_TYPES.get(type(value))
         if source is not None:
             raise _unsupported(source)
-        raise Skippable(f"Cast transformation was passed a value of type class {class_name(value)} which is not supported by "
-                        "Connect's data API")
+        raise Skippable(
+            f"Cast transformation was passed a value of type class {class_name(value)} which is not supported by "
+            "Connect's data API"
+        )
+
     return cast
 
 
@@ -242,6 +282,7 @@ def _refusing(kind: Type) -> _Conversion:
     def refuse(value: Any) -> Any:
         del value
         raise _unsupported(kind)
+
     return refuse
 
 
@@ -292,14 +333,18 @@ def _to_string(source: Type) -> _Conversion:
 def _from_string(kind: Type) -> _Conversion:
     if kind is Type.BOOLEAN:
         return lambda value: value.lower() == "true"
-    parse: _Conversion = partial(parse_integer, bits=_BITS[kind]) if kind in _BITS else partial(
-        parse_floating, single=kind is Type.FLOAT32)
+    parse: _Conversion = (
+        partial(parse_integer, bits=_BITS[kind])
+        if kind in _BITS
+        else partial(parse_floating, single=kind is Type.FLOAT32)
+    )
 
     def cast(value: Any) -> Any:
         try:
             return parse(value)
         except ValueError:
             raise Skippable(f"Value ({value}) was out of range for requested data type") from None
+
     return cast
 
 
@@ -325,4 +370,7 @@ def _instant_text(millis: int) -> str:
 
 #: How values of logical types are written as texts.
 _TEXTS: Final[dict[str | None, _Conversion]] = {
-    DATE: lambda days: _DAY.format(days * _DAY_MS), TIME: _OF_DAY.format, TIMESTAMP: _instant_text}
+    DATE: lambda days: _DAY.format(days * _DAY_MS),
+    TIME: _OF_DAY.format,
+    TIMESTAMP: _instant_text,
+}

@@ -2,6 +2,7 @@
 
 Most of what a stream has to write or read are times of a few days: what such a text has of the day is made once per day.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -19,8 +20,15 @@ _OF_DAY: Final = frozenset("HkKhmsSa")
 _TWO: Final = tuple(f"{number:02d}" for number in range(60))
 _THREE: Final = tuple(f"{number:03d}" for number in range(1000))
 #: What a letter of the time of day stands for, in terms of the variables of the generated function.
-_VALUES: Final = {"H": "hour", "k": "(hour or 24)", "K": "hour % 12", "h": "(hour % 12 or 12)", "m": "minute", "s": "second",
-                  "S": "milli"}
+_VALUES: Final = {
+    "H": "hour",
+    "k": "(hour or 24)",
+    "K": "hour % 12",
+    "h": "(hour % 12 or 12)",
+    "m": "minute",
+    "s": "second",
+    "S": "milli",
+}
 #: Letter -> width that a text must have to be read at once, and milliseconds per unit.
 _WIDTHS: Final = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
 _UNITS: Final = {"H": 3_600_000, "m": 60_000, "s": 1000, "S": 1}
@@ -58,11 +66,19 @@ def writer(parts: Sequence[Part], day_text: Callable[[Sequence[Part], int], str]
     code.names["texts"] = lambda days: tuple([day_text(run, days) for run in runs])
     lines = [f"days, of_day = divmod(millis, {_DAY_MS})"]
     if runs:
-        lines += ["day = known.get(days)", "if day is None:", f"    if len(known) >= {_DAYS}:", "        known.clear()",
-                  "    day = known[days] = texts(days)"]
+        lines += [
+            "day = known.get(days)",
+            "if day is None:",
+            f"    if len(known) >= {_DAYS}:",
+            "        known.clear()",
+            "    day = known[days] = texts(days)",
+        ]
     if used:
-        lines += ["seconds, milli = divmod(of_day, 1000)", "minutes, second = divmod(seconds, 60)",
-                  "hour, minute = divmod(minutes, 60)"]
+        lines += [
+            "seconds, milli = divmod(of_day, 1000)",
+            "minutes, second = divmod(seconds, 60)",
+            "hour, minute = divmod(minutes, 60)",
+        ]
     code.define("made(millis)", [*lines, f"return f{''.join(pieces)!r}" if pieces else "return ''"])
     return code.function("made", "writing of a time")
 
@@ -80,7 +96,9 @@ def _time_piece(letter: str, count: int) -> str:
     return f"{{{value}:0{count}d}}"
 
 
-def reader(parts: Sequence[Part], slow: Callable[[str], int], day_of: Callable[[int, int, int], int]) -> Callable[[str], int]:
+def reader(
+    parts: Sequence[Part], slow: Callable[[str], int], day_of: Callable[[int, int, int], int]
+) -> Callable[[str], int]:
     """A function that reads texts; ``slow`` if the pattern is none whose texts can be read at once.
 
     Args:
@@ -91,8 +109,11 @@ def reader(parts: Sequence[Part], slow: Callable[[str], int], day_of: Callable[[
     merged = _merged(parts)
     places = [number for number, (letter, _, _) in enumerate(merged) if letter in _DATE]
     fixed = all(_is_fixed(part, before) for part, before in zip(merged, [("", 0, ""), *merged[:-1]], strict=True))
-    if not fixed or len(places) != len(_DATE) or any(
-            letter and letter not in _DATE for letter, _, _ in merged[places[0]:places[-1]]):
+    if (
+        not fixed
+        or len(places) != len(_DATE)
+        or any(letter and letter not in _DATE for letter, _, _ in merged[places[0] : places[-1]])
+    ):
         return slow
     code = CodeBuilder(slow=slow, known={})
     checks, values, date_parts = [], [], []
@@ -106,28 +127,33 @@ def reader(parts: Sequence[Part], slow: Callable[[str], int], day_of: Callable[[
             date_parts.append((letter, at - start, width, literal))
         elif letter:
             code.names[letter] = {
-                f"{value:0{count}d}": value * _UNITS[letter] for value in range(1000 if letter == "S" else 60)}
+                f"{value:0{count}d}": value * _UNITS[letter] for value in range(1000 if letter == "S" else 60)
+            }
             values.append(f"{letter}[{text}]")
         else:
             checks.append(f"{text} == {code.bind('literal', literal)}")
         at += width
     code.names["day_ms"] = _date_reader(date_parts, day_of)
-    code.define("made(text)", [
-        f"if {' and '.join([f'len(text) == {at}', *checks])}:",
-        f"    date = text[{start}:{end}]",
-        "    day = known.get(date)",
-        "    if day is None:",
-        "        day = day_ms(date)",
-        "        if day is None:",
-        "            return slow(text)",
-        f"        if len(known) >= {_DAYS}:",
-        "            known.clear()",
-        "        known[date] = day",
-        "    try:",
-        f"        return {' + '.join(['day', *values])}",
-        "    except KeyError:",
-        "        return slow(text)",
-        "return slow(text)"])
+    code.define(
+        "made(text)",
+        [
+            f"if {' and '.join([f'len(text) == {at}', *checks])}:",
+            f"    date = text[{start}:{end}]",
+            "    day = known.get(date)",
+            "    if day is None:",
+            "        day = day_ms(date)",
+            "        if day is None:",
+            "            return slow(text)",
+            f"        if len(known) >= {_DAYS}:",
+            "            known.clear()",
+            "        known[date] = day",
+            "    try:",
+            f"        return {' + '.join(['day', *values])}",
+            "    except KeyError:",
+            "        return slow(text)",
+            "return slow(text)",
+        ],
+    )
     return code.function("made", "reading of a time")
 
 
@@ -148,13 +174,15 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
     return merged
 
 
-def _date_reader(parts: Sequence[tuple[str, int, int, str]],
-                 day_of: Callable[[int, int, int], int]) -> Callable[[str], int | None]:
+def _date_reader(
+    parts: Sequence[tuple[str, int, int, str]], day_of: Callable[[int, int, int], int]
+) -> Callable[[str], int | None]:
     """A function that gives the milliseconds from 1970 to a date; None for what is not digits and literals in their places."""
+
     def read(text: str) -> int | None:
         numbers: dict[str, int] = {}
         for letter, at, width, literal in parts:
-            part = text[at:at + width]
+            part = text[at : at + width]
             if not letter:
                 if part != literal:
                     return None
@@ -163,6 +191,7 @@ def _date_reader(parts: Sequence[tuple[str, int, int, str]],
             else:
                 return None
         return _day_ms(numbers, day_of)
+
     return read
 
 

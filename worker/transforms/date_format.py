@@ -7,6 +7,7 @@ before another number takes at most as many characters as its pattern has letter
 The letters ``Y``, ``w`` and ``W`` are refused: Java counts weeks by the rules of the machine's locale. Of time zones in texts,
 numbers, ``GMT``, ``UTC`` and ``Z`` are understood, other names are not.
 """
+
 from __future__ import annotations
 
 import re
@@ -25,8 +26,20 @@ _DAY_MS: Final = 86_400_000
 #: Days since 1970-01-01 of the first day of the Gregorian calendar.
 _CUTOVER: Final = -141_427
 _CUTOVER_YEAR: Final = 1582
-_MONTHS: Final = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-                  "December")
+_MONTHS: Final = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _LETTERS: Final = "GyMLDdFEuaHkKhmsSzZX"
 _BY_LOCALE: Final = "YwW"
@@ -46,8 +59,16 @@ _UNSET: Final = (1970, 1, 1, 0, 0, 0, 0)
 _SHORT: Final = 9
 
 #: What of a moment changes a text: milliseconds from one text to the next at least.
-_UNITS: Final = {"S": 1, "s": 1000, "m": 60_000, "H": 3_600_000, "k": 3_600_000, "K": 3_600_000, "h": 3_600_000,
-                 "a": 43_200_000}
+_UNITS: Final = {
+    "S": 1,
+    "s": 1000,
+    "m": 60_000,
+    "H": 3_600_000,
+    "k": 3_600_000,
+    "K": 3_600_000,
+    "h": 3_600_000,
+    "a": 43_200_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +164,10 @@ def _quoted(pattern: str, at: int) -> tuple[str, int]:
 
 def _check(letter: str, count: int, pattern: str) -> None:
     if letter in _BY_LOCALE:
-        raise ConfigInvalid(f"the pattern letter {letter!r} in {pattern} is not supported: which week a day belongs to depends "
-                            "on the machine's locale in Java. Use y, M, d or D")
+        raise ConfigInvalid(
+            f"the pattern letter {letter!r} in {pattern} is not supported: which week a day belongs to depends "
+            "on the machine's locale in Java. Use y, M, d or D"
+        )
     if letter not in _LETTERS:
         raise ConfigInvalid(f"Illegal pattern character {letter!r} in {pattern}")
     if letter == "X" and count not in _ISO_ZONES:
@@ -160,6 +183,7 @@ def _number(count: int, value: Callable[[_Date], int]) -> Callable[[_Date], str]
 def _year(count: int) -> Callable[[_Date], str]:
     def of_era(date: _Date) -> int:
         return date.year if date.year > 0 else 1 - date.year
+
     if count == 2:
         return lambda date: str(of_era(date) % 100).zfill(2)
     return _number(count, of_era)
@@ -204,7 +228,9 @@ def _day_text(parts: Sequence[Part], days: int) -> str:
 
 
 def _is_number(item: _Item) -> bool:
-    return item.letter in _NUMBERS or item.letter in tuple("yHkKhmsS") or (item.letter in ("M", "L") and item.count <= 2)
+    return (
+        item.letter in _NUMBERS or item.letter in tuple("yHkKhmsS") or (item.letter in ("M", "L") and item.count <= 2)
+    )
 
 
 def _integer(limit: int | None) -> str:
@@ -226,10 +252,15 @@ def _names(names: Sequence[str]) -> str:
 
 
 _HOURS: Final = "(?:[01][0-9]|2[0-3])"
-_ZONE: Final = (rf"[ \t]*+((?>[+-]{_HOURS}[0-5][0-9]|GMT[+-](?:{_HOURS}|[0-9](?![0-9])):[0-5][0-9]|GMT(?![+-])|UTC|"
-                "Coordinated Universal Time))")
-_ISO: Final = {1: rf"[ \t]*+((?>(?-i:Z)|[+-]{_HOURS}))", 2: rf"[ \t]*+((?>(?-i:Z)|[+-]{_HOURS}[0-5][0-9]))",
-               3: rf"[ \t]*+((?>(?-i:Z)|[+-]{_HOURS}:[0-5][0-9]))"}
+_ZONE: Final = (
+    rf"[ \t]*+((?>[+-]{_HOURS}[0-5][0-9]|GMT[+-](?:{_HOURS}|[0-9](?![0-9])):[0-5][0-9]|GMT(?![+-])|UTC|"
+    "Coordinated Universal Time))"
+)
+_ISO: Final = {
+    1: rf"[ \t]*+((?>(?-i:Z)|[+-]{_HOURS}))",
+    2: rf"[ \t]*+((?>(?-i:Z)|[+-]{_HOURS}[0-5][0-9]))",
+    3: rf"[ \t]*+((?>(?-i:Z)|[+-]{_HOURS}:[0-5][0-9]))",
+}
 
 
 def _reader(item: _Item, *, abuts: bool) -> str:
@@ -255,7 +286,7 @@ def _reader(item: _Item, *, abuts: bool) -> str:
 def _as_int(text: str) -> int:
     text = text.strip(" \t")
     if len(text) > _LONG_DIGITS:
-        value = int(text[:_LONG_DIGITS * 2])
+        value = int(text[: _LONG_DIGITS * 2])
         if abs(value) >= 1 << 63:
             return (1 << 31) - 1 if value > 0 else -(1 << 31)
     else:
@@ -269,7 +300,7 @@ def _offset(text: str) -> int:
     sign = max(text.find("+"), text.find("-"))
     if sign < 0:
         return 0
-    digits = text[sign + 1:].replace(":", "")
+    digits = text[sign + 1 :].replace(":", "")
     hours, minutes = (digits, "0") if len(digits) <= 2 else (digits[:-2], digits[-2:])
     offset = (int(hours) * 60 + int(minutes)) * 60_000
     return offset if text[sign] == "+" else -offset
@@ -285,7 +316,9 @@ def _places(fields: Sequence[_Item]) -> list[int] | None:
         return None
     if any((item.letter == "y" and item.count <= 2) or (item.letter in "ML" and item.count > 2) for item in fields):
         return None
-    return [letters.index(letter) if letter in letters else len(letters) + number for number, letter in enumerate(_PLAIN)]
+    return [
+        letters.index(letter) if letter in letters else len(letters) + number for number, letter in enumerate(_PLAIN)
+    ]
 
 
 class JavaDateFormat:
@@ -305,13 +338,20 @@ class JavaDateFormat:
         #: Texts of instants in one such span of milliseconds are equal.
         self.unit: int = min((_UNITS.get(letter, _DAY_MS) for letter in letters), default=_DAY_MS)
         #: The letters that make texts of this pattern unreadable: they ask for rules of weeks.
-        self.unreadable = "".join(dict.fromkeys(
-            letter for letter in letters if letter == "F" or (letter in "Eu" and not {"d", "D"} & set(letters))))
+        self.unreadable = "".join(
+            dict.fromkeys(
+                letter for letter in letters if letter == "F" or (letter in "Eu" and not {"d", "D"} & set(letters))
+            )
+        )
         #: The text of an instant that is given in milliseconds since the epoch.
-        self.format: Callable[[int], str] = writer([(item.letter, item.count, item.literal) for item in items], _day_text)
+        self.format: Callable[[int], str] = writer(
+            [(item.letter, item.count, item.literal) for item in items], _day_text
+        )
         self._fields = [item for item in items if item.letter]
-        expression = "".join(_reader(item, abuts=after is not None and _is_number(after))
-                             for item, after in zip_longest(items, items[1:]))
+        expression = "".join(
+            _reader(item, abuts=after is not None and _is_number(after))
+            for item, after in zip_longest(items, items[1:])
+        )
         self._read = re.compile(expression, re.IGNORECASE).match
         self._places = _places(self._fields)
         self._oldest_ms = int(time.time() * 1000 - _CENTURY_BACK * _YEAR_MS)
@@ -328,8 +368,10 @@ class JavaDateFormat:
             Skippable: Connect's text if it doesn't match; or the pattern can't be read back.
         """
         if self.unreadable:
-            raise Skippable(f"Could not parse timestamp: value ({text}) can't be read by pattern ({self.pattern}): "
-                            f"{self.unreadable} asks for rules of weeks, which depend on the machine's locale in Java")
+            raise Skippable(
+                f"Could not parse timestamp: value ({text}) can't be read by pattern ({self.pattern}): "
+                f"{self.unreadable} asks for rules of weeks, which depend on the machine's locale in Java"
+            )
         found = self._read(text)
         if found is None:
             raise Skippable(f"Could not parse timestamp: value ({text}) does not match pattern ({self.pattern})")

@@ -2,6 +2,7 @@
 
 Source: io.debezium.transforms.SmtManager and io.debezium.config of Debezium 3.5.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -68,6 +69,7 @@ def enumerated(*allowed: str) -> Callable[[str, str | None], str | None]:
 
     def validate(name: str, value: str | None) -> str | None:
         return check(name, None if value is None else value.strip().lower())
+
     return validate
 
 
@@ -97,10 +99,18 @@ def adjustment_key(name: str, what: str, display: str, *, group: str | None = No
         display: its label.
         group: its heading.
     """
-    return ConfigKey(name=name, type=ConfigType.STRING, default="none", validator=enumerated("none", "avro", "avro_unicode"),
-                     importance=Importance.LOW, width=Width.MEDIUM, display_name=display, group=group,
-                     doc=f"How {what} are fitted to what Avro takes: none (as they are), avro (an underscore for what it does "
-                         "not take) or avro_unicode (_uXXXX for it).")
+    return ConfigKey(
+        name=name,
+        type=ConfigType.STRING,
+        default="none",
+        validator=enumerated("none", "avro", "avro_unicode"),
+        importance=Importance.LOW,
+        width=Width.MEDIUM,
+        display_name=display,
+        group=group,
+        doc=f"How {what} are fitted to what Avro takes: none (as they are), avro (an underscore for what it does "
+        "not take) or avro_unicode (_uXXXX for it).",
+    )
 
 
 def adjustment(value: str) -> Adjustment:

@@ -2,6 +2,7 @@
 
 Source: org.apache.kafka.connect.transforms.DropHeaders of Kafka 4.1 (KIP-145).
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
@@ -18,10 +19,18 @@ class DropHeaders(Transform):
 
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.DropHeaders",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="headers", type=ConfigType.LIST, validator=non_empty_list, importance=Importance.HIGH,
-                  doc="Names of the headers to leave out; all of that name go.", example="trace-id,user"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="headers",
+                type=ConfigType.LIST,
+                validator=non_empty_list,
+                importance=Importance.HIGH,
+                doc="Names of the headers to leave out; all of that name go.",
+                example="trace-id,user",
+            ),
+        ]
+    )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -38,4 +47,5 @@ class DropHeaders(Transform):
             result = copy_record(record)
             result.headers = tuple(kept)
             return result
+
         return apply

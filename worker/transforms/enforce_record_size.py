@@ -3,6 +3,7 @@
 Source: io.debezium.transforms.EnforceRecordSize of Debezium 3.6, which is the first that has it. Three differences: a text is
 never cut inside a character, a Decimal is left alone (Debezium fails on it), and so is a key that is no struct.
 """
+
 from __future__ import annotations
 
 import math
@@ -45,6 +46,7 @@ class _Long(NamedTuple):
 def _above(low: float) -> Validator:
     def check(name: str, value: Any) -> str | None:
         return None if value is not None and value > low else invalid(name, value, "Must be a positive number")
+
     return check
 
 
@@ -53,18 +55,40 @@ class EnforceRecordSize(Transform):
 
     version: ClassVar[str] = "3.6.1.Final"
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.EnforceRecordSize",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="max.bytes", type=ConfigType.INT, importance=Importance.HIGH, display_name="Maximum record size",
-                  validator=at_least(1), unit="bytes", example="1000000",
-                  doc="The size that records should not exceed. It is compared with an estimate of the record's size in a JVM "
-                      "(24 bytes for a number, 56 and the UTF-8 for a text ...), not with the bytes a converter writes."),
-        ConfigKey(name="compression.ratio", type=ConfigType.DOUBLE, default=1.0, importance=Importance.MEDIUM,
-                  display_name="Compression ratio", validator=_above(0),
-                  doc="What the estimate is multiplied by: 0.5 if records take half of it where they go."),
-        ConfigKey(name="min.field.size", type=ConfigType.INT, default=25_000, importance=Importance.MEDIUM,
-                  display_name="Minimum field size", validator=at_least(0), unit="bytes",
-                  doc="Fields that are not longer than this are never cut."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="max.bytes",
+                type=ConfigType.INT,
+                importance=Importance.HIGH,
+                display_name="Maximum record size",
+                validator=at_least(1),
+                unit="bytes",
+                example="1000000",
+                doc="The size that records should not exceed. It is compared with an estimate of the record's size in a JVM "
+                "(24 bytes for a number, 56 and the UTF-8 for a text ...), not with the bytes a converter writes.",
+            ),
+            ConfigKey(
+                name="compression.ratio",
+                type=ConfigType.DOUBLE,
+                default=1.0,
+                importance=Importance.MEDIUM,
+                display_name="Compression ratio",
+                validator=_above(0),
+                doc="What the estimate is multiplied by: 0.5 if records take half of it where they go.",
+            ),
+            ConfigKey(
+                name="min.field.size",
+                type=ConfigType.INT,
+                default=25_000,
+                importance=Importance.MEDIUM,
+                display_name="Minimum field size",
+                validator=at_least(0),
+                unit="bytes",
+                doc="Fields that are not longer than this are never cut.",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -87,10 +111,16 @@ class EnforceRecordSize(Transform):
                 return record
             key_schema = record.key_schema
             of_key = (find(id(key_schema)) or add(key_schema))[1]
-            size = _TIMESTAMP + _encoded(record.topic) + of_value(record.value) + (0 if of_key is None else of_key(record.key))
+            size = (
+                _TIMESTAMP
+                + _encoded(record.topic)
+                + of_value(record.value)
+                + (0 if of_key is None else of_key(record.key))
+            )
             size += _ENTRY * (len(record.source_partition) + len(record.source_offset) + len(record.headers))
             excess = math.ceil(size * ratio) - most
             return self._cut(record, schema, excess) if excess > 0 else record
+
         return apply
 
     def _cut(self, record: SourceRecord, schema: Schema, excess: int) -> SourceRecord:
@@ -142,7 +172,7 @@ def _prefix(text: str, units: int) -> str:
     """The first UTF-16 units of a text; one less where the last would be half a character."""
     if text.isascii():
         return text[:units]
-    return text.encode("utf-16-le", "surrogatepass")[:2 * units].decode("utf-16-le", "ignore")
+    return text.encode("utf-16-le", "surrogatepass")[: 2 * units].decode("utf-16-le", "ignore")
 
 
 def _sizer(schema: Schema | None) -> _Sizer | None:
@@ -164,8 +194,11 @@ def _size_of(schema: Schema) -> _Sizer:
             return lambda value: 0 if value is None else _ARRAY + _REFERENCE * len(value) + sum(map(of, value))
         case Type.MAP if schema.key_schema is not None and schema.value_schema is not None:
             keys, values = _size_of(schema.key_schema), _size_of(schema.value_schema)
-            return lambda value: 0 if value is None else (
-                _MAP + 2 * _REFERENCE * len(value) + sum(map(keys, value)) + sum(map(values, value.values())))
+            return lambda value: (
+                0
+                if value is None
+                else (_MAP + 2 * _REFERENCE * len(value) + sum(map(keys, value)) + sum(map(values, value.values())))
+            )
     return _primitive_size
 
 
@@ -191,6 +224,7 @@ def _struct_size(schema: Schema) -> _Sizer:
         for name, size in others:
             total += size(get(name))
         return total
+
     return size_of_struct
 
 

@@ -4,6 +4,7 @@ Source: io.debezium.transforms.outbox.EventRouter of Debezium 3.5. Differences: 
 the topic that the row goes to (Debezium keeps the name of the first topic it met for a payload's schema), spans are not
 traced, and what ``json_expansion`` says.
 """
+
 from __future__ import annotations
 
 import logging
@@ -27,8 +28,11 @@ _log = logging.getLogger("worker.transforms.event_router")
 
 _PLACEMENTS: Final = ("header", "envelope", "partition")
 #: Schema name of a timestamp -> how many of its units make a millisecond.
-_PER_MS: Final = {"io.debezium.time.Timestamp": 1, "io.debezium.time.MicroTimestamp": 1_000,
-                  "io.debezium.time.NanoTimestamp": 1_000_000}
+_PER_MS: Final = {
+    "io.debezium.time.Timestamp": 1,
+    "io.debezium.time.MicroTimestamp": 1_000,
+    "io.debezium.time.NanoTimestamp": 1_000_000,
+}
 
 
 class _Additional(NamedTuple):
@@ -43,15 +47,36 @@ def _check_placement(name: str, value: Sequence[str] | None) -> str | None:
     for item in value or ():
         parts = item.rstrip(":").split(":")
         if len(parts) not in (2, 3) or parts[1].strip().lower() not in _PLACEMENTS:
-            return invalid(name, value, f"{item!r} is not FIELD:PLACEMENT or FIELD:PLACEMENT:ALIAS with the placement header, "
-                                        "envelope or partition")
+            return invalid(
+                name,
+                value,
+                f"{item!r} is not FIELD:PLACEMENT or FIELD:PLACEMENT:ALIAS with the placement header, "
+                "envelope or partition",
+            )
     return None
 
 
-def _key(name: str, default: str | None, doc: str, *, importance: Importance = Importance.LOW, group: str = "Table",
-         display: str = "", **more: Any) -> ConfigKey:
-    return ConfigKey(name=name, type=more.pop("type", ConfigType.STRING), default=more.pop("value", default), doc=doc,
-                     importance=importance, group=group, width=Width.MEDIUM, display_name=display, **more)
+def _key(
+    name: str,
+    default: str | None,
+    doc: str,
+    *,
+    importance: Importance = Importance.LOW,
+    group: str = "Table",
+    display: str = "",
+    **more: Any,
+) -> ConfigKey:
+    return ConfigKey(
+        name=name,
+        type=more.pop("type", ConfigType.STRING),
+        default=more.pop("value", default),
+        doc=doc,
+        importance=importance,
+        group=group,
+        width=Width.MEDIUM,
+        display_name=display,
+        **more,
+    )
 
 
 class _Row(NamedTuple):
@@ -67,56 +92,162 @@ class EventRouter(Transform):
 
     version: ClassVar[str] = "3.5.0.Final"
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.outbox.EventRouter",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        _key("table.field.event.id", "id", "The column with the event's id; it becomes the header id.",
-             display="Event ID Field"),
-        _key("table.field.event.key", "aggregateid", "The column whose value becomes the message's key.",
-             display="Event Key Field"),
-        _key("table.field.event.type", "type", "The column with the event's type. Nothing reads it; place it with "
-             "table.fields.additional.placement.", display="Event Type Field"),
-        _key("table.field.event.payload", "payload", "The column whose value becomes the message's value.",
-             display="Event Payload Field"),
-        _key("table.field.event.timestamp", None, "The column whose value becomes the message's timestamp: a timestamp in "
-             "milliseconds, microseconds or nanoseconds. Without it, or where it is null: when the change was processed.",
-             importance=Importance.MEDIUM, display="Event Timestamp Field"),
-        _key("table.fields.additional.placement", None, "Further columns, each as FIELD:PLACEMENT or FIELD:PLACEMENT:ALIAS: "
-             "header adds a message header, envelope makes the value a struct of payload and this field, partition takes the "
-             "number of the Kafka partition from it.", importance=Importance.HIGH, type=ConfigType.LIST, value=[],
-             validator=_check_placement, example="type:header:eventType,tenant:envelope",
-             display="Settings for each additional column in the outbox table"),
-        _key("table.fields.additional.error.on.missing", None, "Whether a row without one of those columns is an error; else "
-             "the column is left out.", importance=Importance.MEDIUM, type=ConfigType.BOOLEAN, value=True,
-             display="Should the transform error if an additional field is missing in the change data"),
-        _key("table.field.event.schema.version", None, "The column with the version of the value's schema. It has an effect "
-             "only where a field is placed in the envelope.", display="Event Schema Version Field"),
-        _key("table.op.invalid.behavior", "warn", "What an update of an outbox row does: warn and error skip it with a log "
-             "entry, fatal is an error of the record.", importance=Importance.MEDIUM,
-             validator=enumerated("warn", "error", "fatal"), display="Behavior when capturing an unexpected outbox event"),
-        _key("table.expand.json.payload", None, "Whether a payload that is the text of a JSON object becomes a struct whose "
-             "schema is worked out from it. What can't be expanded stays as it is, with a warning.",
-             importance=Importance.MEDIUM, type=ConfigType.BOOLEAN, value=False,
-             display="Expand Payload escaped string as real JSON"),
-        _key("table.json.payload.null.behavior", "ignore", "What a null in an expanded payload becomes: nothing (ignore), or a "
-             "null of type BYTES (optional_bytes).", importance=Importance.MEDIUM,
-             validator=enumerated("ignore", "optional_bytes"), display="Behavior when json payload including null value"),
-        adjustment_key("field.name.adjustment.mode", "the names of fields of an expanded payload", "Field Name Adjustment",
-                       group="Table"),
-        _key("route.by.field", "aggregatetype", "The column whose value tells the topic.", importance=Importance.HIGH,
-             group="Router", display="Field to route events by"),
-        _key("route.topic.regex", "(?<routedByValue>.*)", "A regular expression in Java's syntax, matched with that value.",
-             group="Router", validator=java_expression, display="The name of the routed topic"),
-        _key("route.topic.replacement", "outbox.event.${routedByValue}", "The topic: ${name} and $1 stand for the expression's "
-             "groups.", importance=Importance.HIGH, group="Router", display="The name of the routed topic"),
-        _key("route.tombstone.on.empty.payload", None, "Whether an empty payload makes a tombstone.",
-             importance=Importance.HIGH, group="Router", type=ConfigType.BOOLEAN, value=False,
-             display="Empty payloads cause a tombstone message"),
-        _key("tracing.span.context.field", "tracingspancontext", "Accepted; spans are not traced.", group="Tracing",
-             display="Serialized tracing span context field"),
-        _key("tracing.operation.name", "debezium-read", "Accepted; spans are not traced.", group="Tracing",
-             display="Tracing operation name"),
-        _key("tracing.with.context.field.only", None, "Accepted; spans are not traced.", group="Tracing",
-             type=ConfigType.BOOLEAN, value=False, display="Trace only events with context field present"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            _key(
+                "table.field.event.id",
+                "id",
+                "The column with the event's id; it becomes the header id.",
+                display="Event ID Field",
+            ),
+            _key(
+                "table.field.event.key",
+                "aggregateid",
+                "The column whose value becomes the message's key.",
+                display="Event Key Field",
+            ),
+            _key(
+                "table.field.event.type",
+                "type",
+                "The column with the event's type. Nothing reads it; place it with table.fields.additional.placement.",
+                display="Event Type Field",
+            ),
+            _key(
+                "table.field.event.payload",
+                "payload",
+                "The column whose value becomes the message's value.",
+                display="Event Payload Field",
+            ),
+            _key(
+                "table.field.event.timestamp",
+                None,
+                "The column whose value becomes the message's timestamp: a timestamp in "
+                "milliseconds, microseconds or nanoseconds. Without it, or where it is null: when the change was processed.",
+                importance=Importance.MEDIUM,
+                display="Event Timestamp Field",
+            ),
+            _key(
+                "table.fields.additional.placement",
+                None,
+                "Further columns, each as FIELD:PLACEMENT or FIELD:PLACEMENT:ALIAS: header adds a message header, "
+                "envelope makes the value a struct of payload and this field, partition takes the number of the "
+                "Kafka partition from it.",
+                importance=Importance.HIGH,
+                type=ConfigType.LIST,
+                value=[],
+                validator=_check_placement,
+                example="type:header:eventType,tenant:envelope",
+                display="Settings for each additional column in the outbox table",
+            ),
+            _key(
+                "table.fields.additional.error.on.missing",
+                None,
+                "Whether a row without one of those columns is an error; else the column is left out.",
+                importance=Importance.MEDIUM,
+                type=ConfigType.BOOLEAN,
+                value=True,
+                display="Should the transform error if an additional field is missing in the change data",
+            ),
+            _key(
+                "table.field.event.schema.version",
+                None,
+                "The column with the version of the value's schema. It has an effect "
+                "only where a field is placed in the envelope.",
+                display="Event Schema Version Field",
+            ),
+            _key(
+                "table.op.invalid.behavior",
+                "warn",
+                "What an update of an outbox row does: warn and error skip it with a log "
+                "entry, fatal is an error of the record.",
+                importance=Importance.MEDIUM,
+                validator=enumerated("warn", "error", "fatal"),
+                display="Behavior when capturing an unexpected outbox event",
+            ),
+            _key(
+                "table.expand.json.payload",
+                None,
+                "Whether a payload that is the text of a JSON object becomes a struct whose "
+                "schema is worked out from it. What can't be expanded stays as it is, with a warning.",
+                importance=Importance.MEDIUM,
+                type=ConfigType.BOOLEAN,
+                value=False,
+                display="Expand Payload escaped string as real JSON",
+            ),
+            _key(
+                "table.json.payload.null.behavior",
+                "ignore",
+                "What a null in an expanded payload becomes: nothing (ignore), or a "
+                "null of type BYTES (optional_bytes).",
+                importance=Importance.MEDIUM,
+                validator=enumerated("ignore", "optional_bytes"),
+                display="Behavior when json payload including null value",
+            ),
+            adjustment_key(
+                "field.name.adjustment.mode",
+                "the names of fields of an expanded payload",
+                "Field Name Adjustment",
+                group="Table",
+            ),
+            _key(
+                "route.by.field",
+                "aggregatetype",
+                "The column whose value tells the topic.",
+                importance=Importance.HIGH,
+                group="Router",
+                display="Field to route events by",
+            ),
+            _key(
+                "route.topic.regex",
+                "(?<routedByValue>.*)",
+                "A regular expression in Java's syntax, matched with that value.",
+                group="Router",
+                validator=java_expression,
+                display="The name of the routed topic",
+            ),
+            _key(
+                "route.topic.replacement",
+                "outbox.event.${routedByValue}",
+                "The topic: ${name} and $1 stand for the expression's groups.",
+                importance=Importance.HIGH,
+                group="Router",
+                display="The name of the routed topic",
+            ),
+            _key(
+                "route.tombstone.on.empty.payload",
+                None,
+                "Whether an empty payload makes a tombstone.",
+                importance=Importance.HIGH,
+                group="Router",
+                type=ConfigType.BOOLEAN,
+                value=False,
+                display="Empty payloads cause a tombstone message",
+            ),
+            _key(
+                "tracing.span.context.field",
+                "tracingspancontext",
+                "Accepted; spans are not traced.",
+                group="Tracing",
+                display="Serialized tracing span context field",
+            ),
+            _key(
+                "tracing.operation.name",
+                "debezium-read",
+                "Accepted; spans are not traced.",
+                group="Tracing",
+                display="Tracing operation name",
+            ),
+            _key(
+                "tracing.with.context.field.only",
+                None,
+                "Accepted; spans are not traced.",
+                group="Tracing",
+                type=ConfigType.BOOLEAN,
+                value=False,
+                display="Trace only events with context field present",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -165,12 +296,15 @@ class EventRouter(Transform):
             if after is None:
                 raise Skippable("Only Struct objects supported for [Read Outbox Event], found: null")
             return self._routed(record, event, after, row)
+
         return apply
 
     def _updated(self) -> None:
         if self._invalid == "fatal":
-            raise Skippable("Unexpected update message received, fail: rows of an outbox table are only inserted and deleted; "
-                            "see table.op.invalid.behavior")
+            raise Skippable(
+                "Unexpected update message received, fail: rows of an outbox table are only inserted and deleted; "
+                "see table.op.invalid.behavior"
+            )
         level = logging.WARNING if self._invalid == "warn" else logging.ERROR
         _log.log(level, "an update of an outbox row was ignored: rows of an outbox table are only inserted and deleted")
 
@@ -184,7 +318,9 @@ class EventRouter(Transform):
         if self._expand:
             payload, payload_schema = self._expansion(payload, payload_schema)
         if self._in_envelope:
-            _of_type(after, row, self._route_by, Type.STRING)  # is complained of before anything that follows, as in Debezium
+            _of_type(
+                after, row, self._route_by, Type.STRING
+            )  # is complained of before anything that follows, as in Debezium
         headers = [Header("id", event_id, id_schema)]
         partition: int | None = None
         extra: dict[str, Any] = {}

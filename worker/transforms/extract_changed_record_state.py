@@ -2,6 +2,7 @@
 
 Source: io.debezium.transforms.ExtractChangedRecordState of Debezium 3.5.
 """
+
 from __future__ import annotations
 
 import struct
@@ -30,8 +31,15 @@ _PLAIN: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN, Ty
 
 
 def _header_key(name: str, display: str, doc: str) -> ConfigKey:
-    return ConfigKey(name=name, type=ConfigType.STRING, default=None, importance=Importance.LOW, width=Width.LONG,
-                     display_name=display, doc=doc)
+    return ConfigKey(
+        name=name,
+        type=ConfigType.STRING,
+        default=None,
+        importance=Importance.LOW,
+        width=Width.LONG,
+        display_name=display,
+        doc=doc,
+    )
 
 
 class ExtractChangedRecordState(Transform):
@@ -39,18 +47,29 @@ class ExtractChangedRecordState(Transform):
 
     version: ClassVar[str] = DEBEZIUM_VERSION
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.ExtractChangedRecordState",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        _header_key("header.changed.name", "Header change name.",
-                    "The header that lists the columns which an update changed. Without it there is none."),
-        _header_key("header.unchanged.name", "Header unchanged name.",
-                    "The header that lists the columns which an update left as they were. Without it there is none."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            _header_key(
+                "header.changed.name",
+                "Header change name.",
+                "The header that lists the columns which an update changed. Without it there is none.",
+            ),
+            _header_key(
+                "header.unchanged.name",
+                "Header unchanged name.",
+                "The header that lists the columns which an update left as they were. Without it there is none.",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
         names = (config["header.changed.name"], config["header.unchanged.name"])
-        self._headers = [(index, name, array(OPTIONAL_STRING, optional=True, name=name))
-                         for index, name in enumerate(names) if name is not None and name.strip()]
+        self._headers = [
+            (index, name, array(OPTIONAL_STRING, optional=True, name=name))
+            for index, name in enumerate(names)
+            if name is not None and name.strip()
+        ]
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -76,6 +95,7 @@ class ExtractChangedRecordState(Transform):
             result = copy_record(record)
             result.headers = record.headers + tuple([Header(name, lists[index], kind) for index, name, kind in wanted])
             return result
+
         return apply
 
 
@@ -118,6 +138,7 @@ def _comparison(columns: Sequence[tuple[str, Schema | None]], wanted: AbstractSe
         columns: their names and schemas.
         wanted: which of the two lists that it gives are used: 0 and 1, or one of them.
     """
+
     def slow(after: dict[str, Any], before: dict[str, Any]) -> tuple[list[str], list[str]]:
         changed: list[str] = []
         unchanged: list[str] = []
@@ -142,9 +163,17 @@ def _comparison(columns: Sequence[tuple[str, Schema | None]], wanted: AbstractSe
             lines.append("else:")
         if 0 in wanted:
             lines.append(f"    changed.append({name!r})")
-    code.define("made(after, before)", [
-        "changed, unchanged = [], []", "try:", *indent(lines), "except KeyError:", "    return slow(after, before)",
-        "return changed, unchanged"])
+    code.define(
+        "made(after, before)",
+        [
+            "changed, unchanged = [], []",
+            "try:",
+            *indent(lines),
+            "except KeyError:",
+            "    return slow(after, before)",
+            "return changed, unchanged",
+        ],
+    )
     return code.function("made", "comparison of rows")
 
 

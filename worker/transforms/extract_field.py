@@ -2,6 +2,7 @@
 
 Source: org.apache.kafka.connect.transforms.ExtractField of Kafka 4.1 (KIP-821 for nested fields).
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,11 +35,13 @@ class ExtractField(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.ExtractField",)
     sided: ClassVar[bool] = True
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="field", type=ConfigType.STRING, doc="The field to take.", example="id"),
-        SYNTAX_KEY,
-        REPLACE_NULL_KEY,
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(name="field", type=ConfigType.STRING, doc="The field to take.", example="id"),
+            SYNTAX_KEY,
+            REPLACE_NULL_KEY,
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -62,12 +65,14 @@ class ExtractField(Transform):
         default = field.schema.default if self.config["replace.null.with.default"] else None
         path, last = self._steps[:-1], self._steps[-1]
         if not path:
+
             def take_own(value: Any, record: SourceRecord) -> Any:
                 del record
                 if value is None:
                     return None
                 found = value.get(last)
                 return default if found is None else found
+
             return take_own
 
         def take(value: Any, record: SourceRecord) -> Any:
@@ -80,6 +85,7 @@ class ExtractField(Transform):
                 return None
             found = value.get(last)
             return default if found is None else found
+
         return take
 
     def _unknown(self) -> ValueFunction:
@@ -88,6 +94,7 @@ class ExtractField(Transform):
         def refuse(value: Any, record: SourceRecord) -> Any:
             del value, record
             raise Skippable(text)
+
         return refuse
 
     def _schemaless(self) -> ValueFunction:
@@ -101,6 +108,7 @@ class ExtractField(Transform):
             if not isinstance(value, dict):
                 raise not_a_map(value, _PURPOSE)
             return value.get(single) if single is not None else map_value(value, steps)
+
         return take
 
 
@@ -110,4 +118,5 @@ def _refusing(schema: Schema) -> ValueFunction:
         if value is not None:
             raise not_a_struct(value, schema, _PURPOSE)
         raise Skippable("Cannot look up fields on non-struct type")
+
     return refuse

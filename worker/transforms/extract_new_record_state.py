@@ -4,6 +4,7 @@ Source: io.debezium.transforms.ExtractNewRecordState of Debezium 3.5. ``drop.tom
 Debezium 3.2 removed, still work as they did while ``delete.tombstone.handling.mode`` is not set. Two differences: a block of
 the event may be added as a field (Debezium fails), and fields are dropped from the key of a deletion's tombstone too.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -78,8 +79,10 @@ class _Reference:
             return None if top is None else (_optional(top.schema), _get(self.name))
         block = envelope.field(self.block)
         if block is None:
-            raise Skippable(f"the event {envelope.name} has no block {self.block!r} to take {self.name!r} from: correct "
-                            "add.fields or add.headers")
+            raise Skippable(
+                f"the event {envelope.name} has no block {self.block!r} to take {self.name!r} from: correct "
+                "add.fields or add.headers"
+            )
         if not is_struct(block.schema):
             raise Skippable("Cannot look up fields on non-struct type")
         field = block.schema.field(self.name)
@@ -106,6 +109,7 @@ def _optional(schema: Schema) -> Schema:
 def _get(name: str) -> _Getter:
     def get(event: dict[str, Any]) -> Any:
         return event.get(name)
+
     return get
 
 
@@ -113,13 +117,16 @@ def _get_in(block: str, name: str) -> _Getter:
     def get(event: dict[str, Any]) -> Any:
         inner = event.get(block)
         return None if inner is None else inner.get(name)
+
     return get
 
 
 def _get_beside(block: str, name: str) -> _Getter:
     """A field another transform put into the event itself: it counts only where its block is there, as in Debezium."""
+
     def get(event: dict[str, Any]) -> Any:
         return None if event.get(block) is None else event.get(name)
+
     return get
 
 
@@ -139,7 +146,9 @@ class _Policy:
             deletes = (legacy[0] or "drop").strip().lower()
             return cls(legacy[1] is False, "null" if deletes == "none" else deletes)
         mode = (mode or "tombstone").strip().lower()
-        deletes = {"tombstone": "null", "delete-to-tombstone": "tombstone", "rewrite-with-tombstone": "rewrite"}.get(mode, mode)
+        deletes = {"tombstone": "null", "delete-to-tombstone": "tombstone", "rewrite-with-tombstone": "rewrite"}.get(
+            mode, mode
+        )
         return cls(mode == "rewrite-with-tombstone", deletes)
 
 
@@ -204,49 +213,127 @@ class ExtractNewRecordState(Transform):
 
     version: ClassVar[str] = "3.5.0.Final"
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.ExtractNewRecordState",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="delete.tombstone.handling.mode", type=ConfigType.STRING, default=None, width=Width.MEDIUM,
-                  validator=enumerated(*_MODES), display_name="Handle delete and tombstone records",
-                  doc="What becomes of deletions and of the tombstones after them: drop (both go), tombstone (the default: the "
-                      "deletion's value becomes null, its tombstone goes), rewrite (the deleted row with __deleted=true, the "
-                      "tombstone goes), rewrite-with-tombstone (the same, the tombstone stays), delete-to-tombstone (as "
-                      "tombstone, without a schema).", example="rewrite"),
-        ConfigKey(name="route.by.field", type=ConfigType.STRING, default="", importance=Importance.LOW, width=Width.LONG,
-                  display_name="Route by field name", doc="A field of the row whose value becomes the record's topic."),
-        ConfigKey(name="add.fields.prefix", type=ConfigType.STRING, default="__", importance=Importance.LOW, width=Width.SHORT,
-                  display_name="Field prefix to be added to each field.", doc="What the names of added fields begin with."),
-        ConfigKey(name="add.fields", type=ConfigType.LIST, default=[], importance=Importance.LOW, width=Width.LONG,
-                  display_name="Adds the specified field(s) to the message if they exist.",
-                  doc="Parts of the event to add to the row: name (of op, ts_ms, ts_us, ts_ns, the source block, or id and "
-                      "orders of the transaction), block.name, each with :new_name if wanted.",
-                  example="op,table,source.ts_ms:changed_at"),
-        ConfigKey(name="add.headers.prefix", type=ConfigType.STRING, default="__", importance=Importance.LOW, width=Width.SHORT,
-                  display_name="Header prefix to be added to each header.", doc="What the names of added headers begin with."),
-        ConfigKey(name="add.headers", type=ConfigType.LIST, default=[], importance=Importance.LOW, width=Width.LONG,
-                  display_name="Adds the specified fields to the header if they exist.",
-                  doc="Parts of the event to add as headers; written like add.fields.", example="op,source.ts_ms"),
-        ConfigKey(name="drop.fields.header.name", type=ConfigType.STRING, default=None, importance=Importance.LOW,
-                  width=Width.SHORT, display_name="Specifies a header that contains a list of field names to be removed",
-                  doc="A header that names fields to remove from the row."),
-        ConfigKey(name="drop.fields.from.key", type=ConfigType.BOOLEAN, default=False, importance=Importance.LOW,
-                  width=Width.SHORT,
-                  display_name="Specifies whether the fields to be dropped should also be omitted from the key",
-                  doc="Whether those fields are removed from the key too."),
-        ConfigKey(name="drop.fields.keep.schema.compatible", type=ConfigType.BOOLEAN, default=True, importance=Importance.LOW,
-                  width=Width.SHORT, display_name="Specifies if fields are dropped, will the event's schemas be compatible",
-                  doc="Whether only optional fields are removed, so that readers of the older schema can go on."),
-        ConfigKey(name="replace.null.with.default", type=ConfigType.BOOLEAN, default=True, importance=Importance.LOW,
-                  width=Width.SHORT, display_name="replace null field value with default",
-                  doc="Whether a null gets its field's default when a row is rewritten."),
-        ConfigKey(name="drop.tombstones", type=ConfigType.BOOLEAN, default=None, importance=Importance.LOW, width=Width.SHORT,
-                  display_name="Drop tombstones",
-                  doc="Deprecated: use delete.tombstone.handling.mode. Whether tombstones go (true if only "
-                      "delete.handling.mode is set)."),
-        ConfigKey(name="delete.handling.mode", type=ConfigType.STRING, default=None, width=Width.MEDIUM,
-                  validator=enumerated("drop", "rewrite", "none"), display_name="Handle delete records",
-                  doc="Deprecated: use delete.tombstone.handling.mode. drop (the default if only drop.tombstones is set), "
-                      "rewrite or none (the value becomes null)."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="delete.tombstone.handling.mode",
+                type=ConfigType.STRING,
+                default=None,
+                width=Width.MEDIUM,
+                validator=enumerated(*_MODES),
+                display_name="Handle delete and tombstone records",
+                doc="What becomes of deletions and of the tombstones after them: drop (both go), tombstone (the default: the "
+                "deletion's value becomes null, its tombstone goes), rewrite (the deleted row with __deleted=true, the "
+                "tombstone goes), rewrite-with-tombstone (the same, the tombstone stays), delete-to-tombstone (as "
+                "tombstone, without a schema).",
+                example="rewrite",
+            ),
+            ConfigKey(
+                name="route.by.field",
+                type=ConfigType.STRING,
+                default="",
+                importance=Importance.LOW,
+                width=Width.LONG,
+                display_name="Route by field name",
+                doc="A field of the row whose value becomes the record's topic.",
+            ),
+            ConfigKey(
+                name="add.fields.prefix",
+                type=ConfigType.STRING,
+                default="__",
+                importance=Importance.LOW,
+                width=Width.SHORT,
+                display_name="Field prefix to be added to each field.",
+                doc="What the names of added fields begin with.",
+            ),
+            ConfigKey(
+                name="add.fields",
+                type=ConfigType.LIST,
+                default=[],
+                importance=Importance.LOW,
+                width=Width.LONG,
+                display_name="Adds the specified field(s) to the message if they exist.",
+                doc="Parts of the event to add to the row: name (of op, ts_ms, ts_us, ts_ns, the source block, or id and "
+                "orders of the transaction), block.name, each with :new_name if wanted.",
+                example="op,table,source.ts_ms:changed_at",
+            ),
+            ConfigKey(
+                name="add.headers.prefix",
+                type=ConfigType.STRING,
+                default="__",
+                importance=Importance.LOW,
+                width=Width.SHORT,
+                display_name="Header prefix to be added to each header.",
+                doc="What the names of added headers begin with.",
+            ),
+            ConfigKey(
+                name="add.headers",
+                type=ConfigType.LIST,
+                default=[],
+                importance=Importance.LOW,
+                width=Width.LONG,
+                display_name="Adds the specified fields to the header if they exist.",
+                doc="Parts of the event to add as headers; written like add.fields.",
+                example="op,source.ts_ms",
+            ),
+            ConfigKey(
+                name="drop.fields.header.name",
+                type=ConfigType.STRING,
+                default=None,
+                importance=Importance.LOW,
+                width=Width.SHORT,
+                display_name="Specifies a header that contains a list of field names to be removed",
+                doc="A header that names fields to remove from the row.",
+            ),
+            ConfigKey(
+                name="drop.fields.from.key",
+                type=ConfigType.BOOLEAN,
+                default=False,
+                importance=Importance.LOW,
+                width=Width.SHORT,
+                display_name="Specifies whether the fields to be dropped should also be omitted from the key",
+                doc="Whether those fields are removed from the key too.",
+            ),
+            ConfigKey(
+                name="drop.fields.keep.schema.compatible",
+                type=ConfigType.BOOLEAN,
+                default=True,
+                importance=Importance.LOW,
+                width=Width.SHORT,
+                display_name="Specifies if fields are dropped, will the event's schemas be compatible",
+                doc="Whether only optional fields are removed, so that readers of the older schema can go on.",
+            ),
+            ConfigKey(
+                name="replace.null.with.default",
+                type=ConfigType.BOOLEAN,
+                default=True,
+                importance=Importance.LOW,
+                width=Width.SHORT,
+                display_name="replace null field value with default",
+                doc="Whether a null gets its field's default when a row is rewritten.",
+            ),
+            ConfigKey(
+                name="drop.tombstones",
+                type=ConfigType.BOOLEAN,
+                default=None,
+                importance=Importance.LOW,
+                width=Width.SHORT,
+                display_name="Drop tombstones",
+                doc="Deprecated: use delete.tombstone.handling.mode. Whether tombstones go (true if only "
+                "delete.handling.mode is set).",
+            ),
+            ConfigKey(
+                name="delete.handling.mode",
+                type=ConfigType.STRING,
+                default=None,
+                width=Width.MEDIUM,
+                validator=enumerated("drop", "rewrite", "none"),
+                display_name="Handle delete records",
+                doc="Deprecated: use delete.tombstone.handling.mode. drop (the default if only drop.tombstones is set), "
+                "rewrite or none (the value becomes null).",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -255,8 +342,13 @@ class ExtractNewRecordState(Transform):
         self._headers = [_Reference.parse(config["add.headers.prefix"], item) for item in config["add.headers"]]
         self._route_by = config["route.by.field"] or None
         name = config["drop.fields.header.name"]
-        self._dropper = _Dropper(name, from_key=config["drop.fields.from.key"],
-                                 compatible=config["drop.fields.keep.schema.compatible"]) if name and name.strip() else None
+        self._dropper = (
+            _Dropper(
+                name, from_key=config["drop.fields.from.key"], compatible=config["drop.fields.keep.schema.compatible"]
+            )
+            if name and name.strip()
+            else None
+        )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -290,6 +382,7 @@ class ExtractNewRecordState(Transform):
             result.value = row.convert(after, event)
             result.value_schema = row.schema
             return result if plain else self._finish(result, event, "after", result.value, plan, frozenset())
+
         return apply
 
     def _deleted(self, record: SourceRecord, event: dict[str, Any], plan: _Plan) -> SourceRecord | None:
@@ -308,14 +401,24 @@ class ExtractNewRecordState(Transform):
             result.value_schema = after if self._policy.deletes == "null" else None
         return self._finish(result, event, "before", before, plan, kept)
 
-    def _finish(self, result: SourceRecord, event: dict[str, Any], image: str, row: dict[str, Any], plan: _Plan,
-                kept: frozenset[str]) -> SourceRecord:
+    def _finish(
+        self,
+        result: SourceRecord,
+        event: dict[str, Any],
+        image: str,
+        row: dict[str, Any],
+        plan: _Plan,
+        kept: frozenset[str],
+    ) -> SourceRecord:
         """Headers, route and dropped fields, for configurations that have them; changes ``result``, which is ours."""
         if self._headers:
             if plan.headers is None:
                 found = [(item.new_name, item.resolve(plan.envelope)) for item in self._headers]
                 plan.headers = tuple((name, *source) for name, source in found if source is not None)
-            result.headers = (*result.headers, *(Header(name, get(event), schema) for name, schema, get in plan.headers))
+            result.headers = (
+                *result.headers,
+                *(Header(name, get(event), schema) for name, schema, get in plan.headers),
+            )
         if self._route_by is not None:
             topic = _routing_value(_block(plan.envelope, image), row, self._route_by)
             if topic is not None and topic.strip():
@@ -357,6 +460,7 @@ class ExtractNewRecordState(Transform):
             for name, get in getters:
                 value[name] = get(event)
             return value
+
         return _Row(new_schema, convert, frozenset(name for name, _ in getters))
 
 

@@ -1,4 +1,5 @@
 """Names of nested fields: KIP-821's syntax, version 2. Version 1 knows names of the outermost fields only."""
+
 from __future__ import annotations
 
 from typing import Any, Final
@@ -9,10 +10,15 @@ from connectors.schema import Field, Schema, Type
 from worker.transforms.java import class_name
 
 SYNTAX_KEY: Final = ConfigKey(
-    name="field.syntax.version", type=ConfigType.STRING, default="V1", validator=one_of("V1", "V2", ignore_case=True),
-    importance=Importance.HIGH, example="V2",
+    name="field.syntax.version",
+    type=ConfigType.STRING,
+    default="V1",
+    validator=one_of("V1", "V2", ignore_case=True),
+    importance=Importance.HIGH,
+    example="V2",
     doc="How field names are read. V1: as they are, fields of the outermost level. V2: dots lead into nested fields; a name "
-        "that has a dot itself stands in backticks (`a.b`.c), and a backtick in such a name has a backslash before it.")
+    "that has a dot itself stands in backticks (`a.b`.c), and a backtick in such a name has a backslash before it.",
+)
 _PURPOSE: Final = "nested field access"
 
 
@@ -62,11 +68,13 @@ def _quoted(text: str, opened: int) -> tuple[str, int]:
         if text[at + 1] == ".":
             if not escaped:
                 return step + text[start:at], at + 2
-            step += text[start:at - 1] + "`"
+            step += text[start : at - 1] + "`"
             start = at + 1
         at += 1
-    raise ConfigInvalid(f"Incomplete backtick pair in path: [{text}], consider adding a backslash before backtick at position "
-                        f"{opened} to escape it")
+    raise ConfigInvalid(
+        f"Incomplete backtick pair in path: [{text}], consider adding a backslash before backtick at position "
+        f"{opened} to escape it"
+    )
 
 
 def field_at(schema: Schema, steps: tuple[str, ...]) -> Field | None:
@@ -99,5 +107,7 @@ def map_value(value: dict[str, Any], steps: tuple[str, ...]) -> Any:
         if current is None:
             return None
         if not isinstance(current, dict):
-            raise Skippable(f"Only Map objects supported in absence of schema for [{_PURPOSE}], found: {class_name(current)}")
+            raise Skippable(
+                f"Only Map objects supported in absence of schema for [{_PURPOSE}], found: {class_name(current)}"
+            )
     return current.get(steps[-1])

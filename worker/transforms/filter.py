@@ -2,6 +2,7 @@
 
 Source: org.apache.kafka.connect.transforms.Filter of Kafka 4.1 (KIP-585).
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
@@ -22,6 +23,8 @@ class Filter(Transform):
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
+
         def drop(record: SourceRecord) -> None:
             del record
+
         return drop

@@ -2,6 +2,7 @@
 
 Source: org.apache.kafka.connect.transforms.Flatten of Kafka 4.1.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -41,10 +42,17 @@ class Flatten(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.Flatten",)
     sided: ClassVar[bool] = True
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="delimiter", type=ConfigType.STRING, default=".",
-                  doc="What stands between the names of nested fields.", example="_"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="delimiter",
+                type=ConfigType.STRING,
+                default=".",
+                doc="What stands between the names of nested fields.",
+                example="_",
+            ),
+        ]
+    )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -83,14 +91,16 @@ class Flatten(Transform):
                         found = default
                 result[name] = found
             return result
+
         leaves = {leaf[0]: leaf for _, leaf in made}
         return flat, struct_taker([Taken(*leaves[name]) for name in order], convert, "value, record")
 
     def _name(self, prefix: str, name: str) -> str:
         return f"{prefix}{self.config['delimiter']}{name}" if prefix else name
 
-    def _fields(self, schema: Schema, prefix: str, path: tuple[str, ...], default: Any, *,
-                optional: bool) -> list[tuple[Field, _Leaf]]:
+    def _fields(
+        self, schema: Schema, prefix: str, path: tuple[str, ...], default: Any, *, optional: bool
+    ) -> list[tuple[Field, _Leaf]]:
         """The fields that those of ``schema`` become.
 
         Args:
@@ -112,7 +122,9 @@ class Flatten(Transform):
             if field.schema.type is Type.STRUCT:
                 made += self._fields(field.schema, name, here, inherited, optional=may_miss)
             elif field.schema.type is Type.MAP:
-                raise Skippable(f"Flatten transformation does not support MAP for record with schemas (for field {name}).")
+                raise Skippable(
+                    f"Flatten transformation does not support MAP for record with schemas (for field {name})."
+                )
             else:
                 flat = replace(field.schema, optional=may_miss, default=inherited)
                 made.append((Field(name, flat), (name, here, own)))
@@ -147,6 +159,8 @@ def _flatten(value: dict[str, Any], prefix: str, join: str, result: dict[str, An
 
 def _checked(item: Any) -> Any:
     if isinstance(item, Decimal):
-        raise Skippable(f"Flatten transformation was passed a value of type class {class_name(item)} which is not supported by "
-                        "Connect's data API")
+        raise Skippable(
+            f"Flatten transformation was passed a value of type class {class_name(item)} which is not supported by "
+            "Connect's data API"
+        )
     return item

@@ -3,6 +3,7 @@
 They serve values as they nearly always are: a dict with all fields of its schema. Whatever else comes is left to a function
 that goes through the fields one by one, which is also the one that refuses.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -71,9 +72,15 @@ def struct_taker(fields: Sequence[Taken], slow: Callable[..., Any], parameters: 
         elif of != "value":
             found = f"None if {of} is None else {found}"
         items.append(f"{field.name!r}: {found}")
-    code.define(f"made({parameters})", [
-        "try:", *indent([*lines, f"return {{{', '.join(items)}}}"]),
-        "except (KeyError, TypeError):", f"    return slow({parameters})"])
+    code.define(
+        f"made({parameters})",
+        [
+            "try:",
+            *indent([*lines, f"return {{{', '.join(items)}}}"]),
+            "except (KeyError, TypeError):",
+            f"    return slow({parameters})",
+        ],
+    )
     return code.function("made", "fields of a struct")
 
 
@@ -103,8 +110,9 @@ class FrequentMaps:
 
     __slots__ = ("_counts", "known", "make", "slow")
 
-    def __init__(self, make: Callable[[tuple[str, ...]], Callable[[dict[str, Any]], Any]],
-                 slow: Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(
+        self, make: Callable[[tuple[str, ...]], Callable[[dict[str, Any]], Any]], slow: Callable[[dict[str, Any]], Any]
+    ) -> None:
         self.make = make
         self.slow = slow
         #: What was generated, by names; public so that a caller on the hot path can look there without a call.
@@ -121,7 +129,9 @@ class FrequentMaps:
                 del self._counts[next(iter(self._counts))]
             self._counts[names] = count
             return self.slow
-        if not all(type(name) is str for name in names):  # others can be equal and still not the same, as 1 and True are
+        if not all(
+            type(name) is str for name in names
+        ):  # others can be equal and still not the same, as 1 and True are
             return self.slow
         made = self.known[names] = self.make(names)
         return made

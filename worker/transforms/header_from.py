@@ -3,6 +3,7 @@
 Source: org.apache.kafka.connect.transforms.HeaderFrom of Kafka 4.1 (KIP-145). A field that a struct doesn't have is an error
 with its name, where Connect's is a null pointer.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -41,15 +42,35 @@ class HeaderFrom(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.HeaderFrom",)
     sided: ClassVar[bool] = True
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="fields", type=ConfigType.LIST, validator=non_empty_list, importance=Importance.HIGH,
-                  doc="Fields whose values become headers.", example="tenant,trace"),
-        ConfigKey(name="headers", type=ConfigType.LIST, validator=non_empty_list, importance=Importance.HIGH,
-                  doc="The headers' names, in the order of fields.", example="tenant-id,trace-id"),
-        ConfigKey(name="operation", type=ConfigType.STRING, validator=one_of("move", "copy"), importance=Importance.HIGH,
-                  doc="Whether the fields are moved or copied.", example="move"),
-        REPLACE_NULL_KEY,
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="fields",
+                type=ConfigType.LIST,
+                validator=non_empty_list,
+                importance=Importance.HIGH,
+                doc="Fields whose values become headers.",
+                example="tenant,trace",
+            ),
+            ConfigKey(
+                name="headers",
+                type=ConfigType.LIST,
+                validator=non_empty_list,
+                importance=Importance.HIGH,
+                doc="The headers' names, in the order of fields.",
+                example="tenant-id,trace-id",
+            ),
+            ConfigKey(
+                name="operation",
+                type=ConfigType.STRING,
+                validator=one_of("move", "copy"),
+                importance=Importance.HIGH,
+                doc="Whether the fields are moved or copied.",
+                example="move",
+            ),
+            REPLACE_NULL_KEY,
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -91,6 +112,7 @@ class HeaderFrom(Transform):
             result.key, result.key_schema = rest, new_schema
             result.headers = record.headers + headers
             return result
+
         return from_value if self.side is Side.VALUE else from_key
 
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, _Split]:
@@ -106,8 +128,10 @@ class HeaderFrom(Transform):
             made.append((header, field))
         replace_null = self.config["replace.null.with.default"]
         defaults = [field.schema.default if replace_null else None for _, field in made]
-        parts = [(header, field.name, field.schema, field, default)
-                 for (header, field), default in zip(made, defaults, strict=True)]
+        parts = [
+            (header, field.name, field.schema, field, default)
+            for (header, field), default in zip(made, defaults, strict=True)
+        ]
         purpose, move = self._purpose, self._move
         gone = set(self._fields)
         kept = with_fields(schema, [field for field in schema.fields if field.name not in gone]) if move else schema
@@ -133,6 +157,7 @@ class HeaderFrom(Transform):
                 if name in rest:
                     del rest[name]
             return rest, tuple(headers)
+
         return kept, split
 
     def _refusing(self, schema: Schema, text: str = "") -> _Split:
@@ -140,12 +165,15 @@ class HeaderFrom(Transform):
             if value is None or not text:
                 raise not_a_struct(value, schema, self._purpose)
             raise Skippable(text)
+
         return refuse
 
     def _schemaless(self, value: Any) -> tuple[Any, tuple[Header, ...]]:
         if not isinstance(value, dict):
             raise not_a_map(value, self._purpose)
-        headers = tuple([Header(header, value.get(name)) for name, header in zip(self._fields, self._headers, strict=True)])
+        headers = tuple(
+            [Header(header, value.get(name)) for name, header in zip(self._fields, self._headers, strict=True)]
+        )
         if not self._move:
             return value, headers
         gone = self._fields

@@ -4,6 +4,7 @@ Source: io.debezium.transforms.HeaderToValue of Debezium 3.5. Two differences. T
 has: Debezium keeps the first that it worked out for a value's schema, and then fails on records with other headers. And a
 nested name is taken for the path that it is: Debezium also descends into fields whose name ends like a part of it.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -39,24 +40,50 @@ class HeaderToValue(Transform):
 
     version: ClassVar[str] = DEBEZIUM_VERSION
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.HeaderToValue",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="headers", type=ConfigType.LIST, importance=Importance.HIGH, display_name="Header names list",
-                  validator=plain_items, doc="The headers that become fields.", example="event_timestamp,key_id"),
-        ConfigKey(name="fields", type=ConfigType.LIST, importance=Importance.HIGH, display_name="Field names list",
-                  validator=plain_items, doc="The fields, one for each header, in the same order. With dots between the parts "
-                  "a field stands inside a struct that is there already.", example="timestamp,source.id"),
-        ConfigKey(name="operation", type=ConfigType.STRING, importance=Importance.HIGH, validator=enumerated("move", "copy"),
-                  display_name="Operation: mover or copy",
-                  doc="move (the headers are removed) or copy (they stay).", example="copy"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="headers",
+                type=ConfigType.LIST,
+                importance=Importance.HIGH,
+                display_name="Header names list",
+                validator=plain_items,
+                doc="The headers that become fields.",
+                example="event_timestamp,key_id",
+            ),
+            ConfigKey(
+                name="fields",
+                type=ConfigType.LIST,
+                importance=Importance.HIGH,
+                display_name="Field names list",
+                validator=plain_items,
+                doc="The fields, one for each header, in the same order. With dots between the parts "
+                "a field stands inside a struct that is there already.",
+                example="timestamp,source.id",
+            ),
+            ConfigKey(
+                name="operation",
+                type=ConfigType.STRING,
+                importance=Importance.HIGH,
+                validator=enumerated("move", "copy"),
+                display_name="Operation: mover or copy",
+                doc="move (the headers are removed) or copy (they stay).",
+                example="copy",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
         headers, fields = config["headers"], config["fields"]
         if len(headers) != len(fields):
-            raise ConfigInvalid(f"'fields' config must have the same number of elements as 'headers' config: there are "
-                                f"{len(fields)} and {len(headers)}")
-        self._fields = dict(reversed(list(zip(headers, fields, strict=True))))  # of a header named twice, the first counts
+            raise ConfigInvalid(
+                f"'fields' config must have the same number of elements as 'headers' config: there are "
+                f"{len(fields)} and {len(headers)}"
+            )
+        self._fields = dict(
+            reversed(list(zip(headers, fields, strict=True)))
+        )  # of a header named twice, the first counts
         self._moves = config["operation"].strip().lower() == "move"
         self._levels: dict[tuple[str, ...], _Level] = {}
         self._schemas: dict[tuple[Schema, tuple[tuple[str, Schema | None], ...]], Schema] = {}
@@ -82,6 +109,7 @@ class HeaderToValue(Transform):
             if self._moves:
                 result.headers = tuple(header for header in record.headers if header.key not in fields)
             return result
+
         return apply
 
     def _level(self, names: tuple[str, ...]) -> _Level:
@@ -127,8 +155,12 @@ def _check_paths(schema: Schema, names: Sequence[str]) -> None:
 
 
 def _extended(schema: Schema, level: _Level, kinds: Sequence[Schema | None]) -> Schema:
-    fields = [Field(field.name, _extended(field.schema, level.below[field.name], kinds)) if field.name in level.below else field
-              for field in schema.fields]
+    fields = [
+        Field(field.name, _extended(field.schema, level.below[field.name], kinds))
+        if field.name in level.below
+        else field
+        for field in schema.fields
+    ]
     for name, index in level.own:
         kind = kinds[index]
         if kind is None:

@@ -2,6 +2,7 @@
 
 Source: org.apache.kafka.connect.transforms.HoistField of Kafka 4.1.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,9 +22,11 @@ class HoistField(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.HoistField",)
     sided: ClassVar[bool] = True
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="field", type=ConfigType.STRING, doc="Name of the one field.", example="line"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(name="field", type=ConfigType.STRING, doc="Name of the one field.", example="line"),
+        ]
+    )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -35,6 +38,7 @@ class HoistField(Transform):
         def wrap(value: Any, record: SourceRecord) -> Any:
             del record
             return {name: value}
+
         if schema is None:
             return None, wrap
         if not name:
@@ -46,4 +50,5 @@ class HoistField(Transform):
             if value is None:
                 raise null_refused(field)
             return {name: value}
+
         return Schema(Type.STRUCT, fields=(field,)), wrap if schema.optional else wrap_required

@@ -2,6 +2,7 @@
 
 Source: org.apache.kafka.connect.transforms.InsertField of Kafka 4.1.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -58,22 +59,57 @@ class InsertField(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.InsertField",)
     sided: ClassVar[bool] = True
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="topic.field", type=ConfigType.STRING, default=None,
-                  doc=f"Name of the field for the record's topic. {_MARKS}", example="topic"),
-        ConfigKey(name="partition.field", type=ConfigType.STRING, default=None,
-                  doc=f"Name of the field for the Kafka partition, if the source chose one. {_MARKS}", example="partition"),
-        ConfigKey(name="offset.field", type=ConfigType.STRING, default=None,
-                  doc=f"Name of the field for the Kafka offset. Only a sink knows it: each record of a source fails. {_MARKS}"),
-        ConfigKey(name="timestamp.field", type=ConfigType.STRING, default=None,
-                  doc=f"Name of the field for the record's timestamp. {_MARKS}", example="ts"),
-        ConfigKey(name="static.field", type=ConfigType.STRING, default=None,
-                  doc=f"Name of a field with a fixed value. {_MARKS}", example="site"),
-        ConfigKey(name="static.value", type=ConfigType.STRING, default=None,
-                  doc="The value of static.field, which it is required with.", example="eu-1"),
-        ConfigKey(name="replace.null.with.default", type=ConfigType.BOOLEAN, default=True,
-                  doc="Whether a field that is null gets its schema's default, if it has one."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="topic.field",
+                type=ConfigType.STRING,
+                default=None,
+                doc=f"Name of the field for the record's topic. {_MARKS}",
+                example="topic",
+            ),
+            ConfigKey(
+                name="partition.field",
+                type=ConfigType.STRING,
+                default=None,
+                doc=f"Name of the field for the Kafka partition, if the source chose one. {_MARKS}",
+                example="partition",
+            ),
+            ConfigKey(
+                name="offset.field",
+                type=ConfigType.STRING,
+                default=None,
+                doc=f"Name of the field for the Kafka offset. Only a sink knows it: each record of a source fails. {_MARKS}",
+            ),
+            ConfigKey(
+                name="timestamp.field",
+                type=ConfigType.STRING,
+                default=None,
+                doc=f"Name of the field for the record's timestamp. {_MARKS}",
+                example="ts",
+            ),
+            ConfigKey(
+                name="static.field",
+                type=ConfigType.STRING,
+                default=None,
+                doc=f"Name of a field with a fixed value. {_MARKS}",
+                example="site",
+            ),
+            ConfigKey(
+                name="static.value",
+                type=ConfigType.STRING,
+                default=None,
+                doc="The value of static.field, which it is required with.",
+                example="eu-1",
+            ),
+            ConfigKey(
+                name="replace.null.with.default",
+                type=ConfigType.BOOLEAN,
+                default=True,
+                doc="Whether a field that is null gets its schema's default, if it has one.",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -83,10 +119,14 @@ class InsertField(Transform):
         self._timestamp = _Target.parse(config["timestamp.field"])
         self._static = _Target.parse(config["static.field"])
         if not any((self._topic, self._partition, self._offset, self._timestamp, self._static)):
-            raise ConfigInvalid("No field insertion configured: set one of topic.field, partition.field, timestamp.field or "
-                                "static.field")
+            raise ConfigInvalid(
+                "No field insertion configured: set one of topic.field, partition.field, timestamp.field or "
+                "static.field"
+            )
         if self._static is not None and config["static.value"] is None:
-            raise ConfigInvalid(invalid("static.value", None, f"No value specified for static field: {self._static.name}"))
+            raise ConfigInvalid(
+                invalid("static.value", None, f"No value specified for static field: {self._static.name}")
+            )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -116,6 +156,7 @@ class InsertField(Transform):
             result = copy(value)
             insert(result, record)
             return result
+
         return new_schema, convert
 
     def _schemaless(self) -> ValueFunction:
@@ -127,15 +168,20 @@ class InsertField(Transform):
             result = dict(value)
             insert(result, record)
             return result
+
         return convert
 
     def _insert(self) -> Any:
         """A function that puts this record's values into a fresh dict; a null partition or timestamp stays absent."""
         if self._offset is not None:
+
             def refuse(result: dict[str, Any], record: SourceRecord) -> None:
                 del result, record
-                raise Skippable(f"Only SinkRecord supported for [{_PURPOSE}], found: "
-                                "org.apache.kafka.connect.source.SourceRecord; offset.field can't be used with a source")
+                raise Skippable(
+                    f"Only SinkRecord supported for [{_PURPOSE}], found: "
+                    "org.apache.kafka.connect.source.SourceRecord; offset.field can't be used with a source"
+                )
+
             return refuse
         topic = self._topic.name if self._topic is not None else None
         partition = self._partition.name if self._partition is not None else None
@@ -156,4 +202,5 @@ class InsertField(Transform):
                     result[timestamp] = number
             if fixed is not None:
                 result[fixed] = text
+
         return insert

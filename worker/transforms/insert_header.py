@@ -2,6 +2,7 @@
 
 Source: org.apache.kafka.connect.transforms.InsertHeader of Kafka 4.1 (KIP-145): the value's type is read from its text.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
@@ -20,11 +21,24 @@ class InsertHeader(Transform):
 
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.InsertHeader",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="header", type=ConfigType.STRING, importance=Importance.HIGH, doc="The header's name.", example="site"),
-        ConfigKey(name="value.literal", type=ConfigType.STRING, importance=Importance.HIGH, example="eu-1",
-                  doc="The header's value. What spells a number, true, false, null, a date, a list or a map becomes one."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="header",
+                type=ConfigType.STRING,
+                importance=Importance.HIGH,
+                doc="The header's name.",
+                example="site",
+            ),
+            ConfigKey(
+                name="value.literal",
+                type=ConfigType.STRING,
+                importance=Importance.HIGH,
+                example="eu-1",
+                doc="The header's value. What spells a number, true, false, null, a date, a list or a map becomes one.",
+            ),
+        ]
+    )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -35,4 +49,5 @@ class InsertHeader(Transform):
             result = copy_record(record)
             result.headers = record.headers + added
             return result
+
         return apply

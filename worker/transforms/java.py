@@ -1,4 +1,5 @@
 """Names of Java classes and conversions of Java's, for error texts and results that equal Connect's."""
+
 from __future__ import annotations
 
 import math
@@ -9,15 +10,36 @@ from typing import Any, Final
 from connectors.errors import Skippable
 from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 
-_BY_LOGICAL_NAME: Final = {DECIMAL: "java.math.BigDecimal", DATE: "java.util.Date", TIME: "java.util.Date",
-                           TIMESTAMP: "java.util.Date"}
-_BY_TYPE: Final = {Type.INT8: "java.lang.Byte", Type.INT16: "java.lang.Short", Type.INT32: "java.lang.Integer",
-                   Type.INT64: "java.lang.Long", Type.FLOAT32: "java.lang.Float", Type.FLOAT64: "java.lang.Double",
-                   Type.BOOLEAN: "java.lang.Boolean", Type.STRING: "java.lang.String", Type.BYTES: "[B",
-                   Type.ARRAY: "java.util.ArrayList", Type.MAP: "java.util.HashMap",
-                   Type.STRUCT: "org.apache.kafka.connect.data.Struct"}
-_BY_PYTHON: Final = {bool: "java.lang.Boolean", int: "java.lang.Long", float: "java.lang.Double", str: "java.lang.String",
-                     bytes: "[B", Decimal: "java.math.BigDecimal", list: "java.util.ArrayList", dict: "java.util.HashMap"}
+_BY_LOGICAL_NAME: Final = {
+    DECIMAL: "java.math.BigDecimal",
+    DATE: "java.util.Date",
+    TIME: "java.util.Date",
+    TIMESTAMP: "java.util.Date",
+}
+_BY_TYPE: Final = {
+    Type.INT8: "java.lang.Byte",
+    Type.INT16: "java.lang.Short",
+    Type.INT32: "java.lang.Integer",
+    Type.INT64: "java.lang.Long",
+    Type.FLOAT32: "java.lang.Float",
+    Type.FLOAT64: "java.lang.Double",
+    Type.BOOLEAN: "java.lang.Boolean",
+    Type.STRING: "java.lang.String",
+    Type.BYTES: "[B",
+    Type.ARRAY: "java.util.ArrayList",
+    Type.MAP: "java.util.HashMap",
+    Type.STRUCT: "org.apache.kafka.connect.data.Struct",
+}
+_BY_PYTHON: Final = {
+    bool: "java.lang.Boolean",
+    int: "java.lang.Long",
+    float: "java.lang.Double",
+    str: "java.lang.String",
+    bytes: "[B",
+    Decimal: "java.math.BigDecimal",
+    list: "java.util.ArrayList",
+    dict: "java.util.HashMap",
+}
 
 _SINGLE: Final = struct.Struct("<f")
 # Further than this a long is shifted to nothing: it keeps an absurd exponent from making an absurd integer.

@@ -3,6 +3,7 @@
 Source: the documentation of ``hashCode`` of Java's classes, io.debezium.util.MurmurHash3 of Debezium 3.5. A value without a
 hash that is the same in each JVM has none here.
 """
+
 from __future__ import annotations
 
 import struct
@@ -31,11 +32,14 @@ _H2_TURNED: Final = _H2 << 41 | _H2 >> 23
 #: What the signs of an integer's four bytes do to the places above them, by those signs.
 _SIGNS: Final = {
     sum(0x80 << 8 * place for place in places): reduce(xor, (-1 << 8 * (place + 1) for place in places), 0) & _MASK64
-    for count in range(5) for places in combinations(range(4), count)}
+    for count in range(5)
+    for places in combinations(range(4), count)
+}
 #: Up to this length the powers of 31 are known that a text's characters are multiplied with.
 _POWERS_KNOWN: Final = 64
-_POWERS: Final = tuple(tuple(pow(31, place, 1 << 32) for place in reversed(range(length)))
-                       for length in range(_POWERS_KNOWN + 1))
+_POWERS: Final = tuple(
+    tuple(pow(31, place, 1 << 32) for place in reversed(range(length))) for length in range(_POWERS_KNOWN + 1)
+)
 _REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED: Final = 256
 _NAN32: Final = 0x7FC00000
@@ -96,11 +100,13 @@ def murmur_hasher(schema: Schema) -> Callable[[Any], int]:
             return murmur3(value.encode("utf-8", "replace"))
         number = hashed(value)
         return _murmur3_of_word(number ^ _SIGNS[number & 0x80808080], 4)
+
     return murmur
 
 
 def remembering(function: Callable[[Any], int], known: dict[Any, int]) -> Callable[[Any], int]:
     """``function``, which keeps its results in ``known``: of 4096 values at most, and of none that is a long text."""
+
     def remembered(value: Any) -> int:
         result = function(value)
         if len(known) >= _REMEMBERED:
@@ -108,6 +114,7 @@ def remembering(function: Callable[[Any], int], known: dict[Any, int]) -> Callab
         if not isinstance(value, str) or len(value) <= _LONGEST_REMEMBERED:
             known[value] = result
         return result
+
     return remembered
 
 
@@ -124,8 +131,13 @@ def _hash_of(kind: Type, value: Any, schema: Schema) -> int:
         case Type.ARRAY if schema.value_schema is not None:
             return _rolling(map(partial(java_hash, schema=schema.value_schema), value), 1)
         case Type.MAP if schema.key_schema is not None and schema.value_schema is not None:
-            return sum(java_hash(key, schema.key_schema) ^ java_hash(each, schema.value_schema)
-                       for key, each in value.items()) & _MASK32
+            return (
+                sum(
+                    java_hash(key, schema.key_schema) ^ java_hash(each, schema.value_schema)
+                    for key, each in value.items()
+                )
+                & _MASK32
+            )
     raise Skippable("a struct has no hash that is the same everywhere: name the fields inside it")
 
 
@@ -185,11 +197,11 @@ def murmur3(data: bytes) -> int:
         h1 = h1 * 3 + 0x52DCE729 & mask
         h2 = h2 * 3 + 0x38495AB5 & mask
     if at != length:
-        k1 = _tail(data[at:at + 8]) * c1 & mask
+        k1 = _tail(data[at : at + 8]) * c1 & mask
         h1 = (h1 ^ (k1 << 23 | k1 >> 41) * c2) + h2
         h2 = h2 << 41 | h2 >> 23
         if length - at > 8:
-            k2 = _tail(data[at + 8:]) * c2 & mask
+            k2 = _tail(data[at + 8 :]) * c2 & mask
             h2 ^= (k2 << 23 | k2 >> 41) * c1
         h2 = (h2 + h1) * 3 + 0x38495AB5 & mask
         h1 = h1 * 3 + 0x52DCE729

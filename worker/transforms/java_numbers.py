@@ -1,4 +1,5 @@
 """Numbers as Java's casts and parsers make them: what Cast needs."""
+
 from __future__ import annotations
 
 import math
@@ -12,7 +13,8 @@ _SINGLE: Final = struct.Struct("<f")
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _FLOATING: Final = re.compile(
     r"[\x00-\x20]*([+-]?(?:(NaN|Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?|"
-    r"(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?))[\x00-\x20]*")
+    r"(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?))[\x00-\x20]*"
+)
 _SUFFIX: Final = "fFdD"
 #: Beyond it a power of ten is a multiple of two to the power of 64, so that nothing of the number is left.
 _LONGEST_EXPONENT: Final = 400
@@ -105,8 +107,11 @@ def parse_floating(text: str, *, single: bool) -> float:
             double = math.copysign(math.inf, -1 if number[0] == "-" else 1)
         return _packed(double) if single else double
     plain = number.rstrip(_SUFFIX)
-    return to_single(Decimal(plain)) if single and abs(Decimal(plain).adjusted()) < _LONGEST_EXPONENT else _single_or_double(
-        float(plain), single=single)
+    return (
+        to_single(Decimal(plain))
+        if single and abs(Decimal(plain).adjusted()) < _LONGEST_EXPONENT
+        else _single_or_double(float(plain), single=single)
+    )
 
 
 def _single_or_double(value: float, *, single: bool) -> float:

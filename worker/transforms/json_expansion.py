@@ -4,6 +4,7 @@ Source: io.debezium.transforms.outbox.JsonSchemaData of Debezium 3.5. Three diff
 too (Debezium accepts it and then fails), integers beyond 64 bits become doubles (there they prevent the expansion), and with
 ``field.name.adjustment.mode`` fields whose name changes keep their values (Debezium loses them).
 """
+
 from __future__ import annotations
 
 import math
@@ -72,7 +73,9 @@ def _renamed(node: Any, names: Adjustment) -> Any:
     for key, value in node.items():
         name = field_name(key, names)
         if name in result:
-            raise NotExpandable(f"two fields of an object come out as {name}: set field.name.adjustment.mode=avro_unicode")
+            raise NotExpandable(
+                f"two fields of an object come out as {name}: set field.name.adjustment.mode=avro_unicode"
+            )
         result[name] = _renamed(value, names)
     return result
 
@@ -145,8 +148,11 @@ def _value(node: Any, schema: Schema, name: str) -> Any:
     if schema.type is Type.ARRAY and isinstance(node, list) and schema.value_schema is not None:
         return [_value(each, schema.value_schema, name) for each in node]
     if schema.type is Type.STRUCT and isinstance(node, dict):
-        return {field.name: _value(node[field.name], field.schema, f"{name}.{field.name}")
-                for field in schema.fields if field.name in node}
+        return {
+            field.name: _value(node[field.name], field.schema, f"{name}.{field.name}")
+            for field in schema.fields
+            if field.name in node
+        }
     kind = _kind(node)
     if kind is OPTIONAL_FLOAT64 and schema.type is Type.FLOAT64:
         return _double(node)

@@ -3,6 +3,7 @@
 The rules are those of connectors' own ``mask.rules`` (``connectors.formats.masking``), one per transform.
 ``connectors.formats.record_masks`` applies them to each form.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -26,9 +27,12 @@ class MaskColumns(Transform):
     aliases: ClassVar[tuple[str, ...]] = ("io.millrace.transforms.MaskColumns",)
     sided: ClassVar[bool] = True
     # "type" is taken: it names the transform's class.
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        replace(key, name="mask" if key.name == "type" else key.name, doc=key.doc.replace("type=", "mask="))
-        for key in RULE_KEYS])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            replace(key, name="mask" if key.name == "type" else key.name, doc=key.doc.replace("type=", "mask="))
+            for key in RULE_KEYS
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -46,4 +50,5 @@ class MaskColumns(Transform):
                 return mask(record)
             except ConfigInvalid as error:
                 raise Fatal(str(error)) from error
+
         return change

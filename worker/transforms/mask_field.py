@@ -3,6 +3,7 @@
 Source: org.apache.kafka.connect.transforms.MaskField of Kafka 4.1. One difference: a masked Decimal gets its schema's scale,
 where Connect writes one of scale 0 that its converters then refuse.
 """
+
 from __future__ import annotations
 
 from decimal import Decimal, Inexact, InvalidOperation, localcontext
@@ -32,8 +33,14 @@ if TYPE_CHECKING:
 
 _PURPOSE = "mask fields"
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
-_PYTHON_TYPES: Final = {bool: Type.BOOLEAN, int: Type.INT64, float: Type.FLOAT64, str: Type.STRING, list: Type.ARRAY,
-                        dict: Type.MAP}
+_PYTHON_TYPES: Final = {
+    bool: Type.BOOLEAN,
+    int: Type.INT64,
+    float: Type.FLOAT64,
+    str: Type.STRING,
+    list: Type.ARRAY,
+    dict: Type.MAP,
+}
 _DATES: Final = (DATE, TIME, TIMESTAMP)
 
 
@@ -45,7 +52,9 @@ def _scaled(number: Decimal, schema: Schema) -> Decimal:
         try:
             return number.quantize(Decimal(1).scaleb(-scale))
         except (Inexact, InvalidOperation):
-            raise Skippable(f"replacement {number} has more digits after the point than the field's scale of {scale}") from None
+            raise Skippable(
+                f"replacement {number} has more digits after the point than the field's scale of {scale}"
+            ) from None
 
 
 def _empty(kind: Type | None, shown: str) -> Callable[[], Any]:
@@ -83,16 +92,34 @@ class MaskField(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.MaskField",)
     sided: ClassVar[bool] = True
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="fields", type=ConfigType.LIST, validator=non_empty_list, importance=Importance.HIGH,
-                  doc="Fields to hide.", example="password,iban"),
-        ConfigKey(name="replacement", type=ConfigType.STRING, default=None, validator=non_empty,
-                  importance=Importance.LOW,
-                  doc="What to write instead, for fields that are numbers or strings. Without it they get 0, false, an empty "
-                      "string, list or map.", example="***"),
-        ConfigKey(name="replace.null.with.default", type=ConfigType.BOOLEAN, default=True,
-                  doc="Whether a field that is null gets its schema's default, if it has one, before it is masked."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="fields",
+                type=ConfigType.LIST,
+                validator=non_empty_list,
+                importance=Importance.HIGH,
+                doc="Fields to hide.",
+                example="password,iban",
+            ),
+            ConfigKey(
+                name="replacement",
+                type=ConfigType.STRING,
+                default=None,
+                validator=non_empty,
+                importance=Importance.LOW,
+                doc="What to write instead, for fields that are numbers or strings. Without it they get 0, false, an empty "
+                "string, list or map.",
+                example="***",
+            ),
+            ConfigKey(
+                name="replace.null.with.default",
+                type=ConfigType.BOOLEAN,
+                default=True,
+                doc="Whether a field that is null gets its schema's default, if it has one, before it is masked.",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -146,6 +173,7 @@ class MaskField(Transform):
                 if result.get(name) is not None:
                     result[name] = mask()
             return result
+
         return schema, convert
 
     def _schemaless(self) -> ValueFunction:
@@ -171,10 +199,12 @@ class MaskField(Transform):
                 found = value.get(name)
                 result[name] = None if found is None else (makers.get(type(found)) or maker(found))()
             return result
+
         return convert
 
 
 def _raising(message: str) -> Callable[[], Any]:
     def refuse() -> Any:
         raise Skippable(message)
+
     return refuse

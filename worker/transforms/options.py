@@ -2,6 +2,7 @@
 
 Names, groups, order and texts are those of Kafka Connect 4.1's ``validate`` answers.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -54,12 +55,32 @@ def _unique(name: str, value: Sequence[str] | None) -> str | None:
 
 #: The two options that every connector has; the worker puts them among its common ones.
 PIPELINE_KEYS: Final = (
-    ConfigKey(name=TRANSFORMS, type=ConfigType.LIST, default=[], validator=_unique, importance=Importance.LOW,
-              group="Transforms", order=12, width=Width.LONG, display_name="Transforms", example="unwrap,route",
-              doc="Aliases for the transformations to be applied to records."),
-    ConfigKey(name=PREDICATES, type=ConfigType.LIST, default=[], validator=_unique, importance=Importance.LOW,
-              group="Predicates", order=13, width=Width.LONG, display_name="Predicates", example="isTombstone",
-              doc="Aliases for the predicates used by transformations."),
+    ConfigKey(
+        name=TRANSFORMS,
+        type=ConfigType.LIST,
+        default=[],
+        validator=_unique,
+        importance=Importance.LOW,
+        group="Transforms",
+        order=12,
+        width=Width.LONG,
+        display_name="Transforms",
+        example="unwrap,route",
+        doc="Aliases for the transformations to be applied to records.",
+    ),
+    ConfigKey(
+        name=PREDICATES,
+        type=ConfigType.LIST,
+        default=[],
+        validator=_unique,
+        importance=Importance.LOW,
+        group="Predicates",
+        order=13,
+        width=Width.LONG,
+        display_name="Predicates",
+        example="isTombstone",
+        doc="Aliases for the predicates used by transformations.",
+    ),
 )
 
 
@@ -86,10 +107,19 @@ _PREDICATE: Final = _Part(PREDICATES, "predicate", resolve_predicate, predicate_
 def _type_key(part: _Part, alias: str, group: str, validator: Validator, known: Known | None) -> ConfigKey:
     def names() -> Sequence[str]:
         return [each.class_name for each in part.types()] if known is None else known.class_names(part.noun)
-    return ConfigKey(name=f"{part.option}.{alias}.type", type=ConfigType.CLASS, doc=f"Class for the '{alias}' {part.noun}.",
-                     importance=Importance.HIGH, group=group, order=0, width=Width.LONG,
-                     display_name=f"{part.noun.capitalize()} type for {alias}", validator=validator,
-                     recommender=lambda _name, _raw: (names(), True))
+
+    return ConfigKey(
+        name=f"{part.option}.{alias}.type",
+        type=ConfigType.CLASS,
+        doc=f"Class for the '{alias}' {part.noun}.",
+        importance=Importance.HIGH,
+        group=group,
+        order=0,
+        width=Width.LONG,
+        display_name=f"{part.noun.capitalize()} type for {alias}",
+        validator=validator,
+        recommender=lambda _name, _raw: (names(), True),
+    )
 
 
 def _version_complaint(found: tuple[str, str] | None, wanted: str | None, versions: Sequence[str]) -> str | None:
@@ -99,14 +129,22 @@ def _version_complaint(found: tuple[str, str] | None, wanted: str | None, versio
     return None if in_range(wanted, found[1]) else not_found(found[0], wanted, versions)
 
 
-def _version_key(part: _Part, alias: str, group: str, default: str | None, versions: Sequence[str],
-                 misversioned: str | None) -> ConfigKey:
-    return ConfigKey(name=f"{part.option}.{alias}.plugin.version", type=ConfigType.STRING, default=default,
-                     validator=lambda _name, _value: misversioned,
-                     doc=f"Version of the '{alias}' {part.noun}.",
-                     importance=Importance.HIGH, group=group, order=1, width=Width.LONG,
-                     display_name=f"{part.noun.capitalize()} version for {alias}",
-                     recommender=lambda _name, _raw: (versions, True))
+def _version_key(
+    part: _Part, alias: str, group: str, default: str | None, versions: Sequence[str], misversioned: str | None
+) -> ConfigKey:
+    return ConfigKey(
+        name=f"{part.option}.{alias}.plugin.version",
+        type=ConfigType.STRING,
+        default=default,
+        validator=lambda _name, _value: misversioned,
+        doc=f"Version of the '{alias}' {part.noun}.",
+        importance=Importance.HIGH,
+        group=group,
+        order=1,
+        width=Width.LONG,
+        display_name=f"{part.noun.capitalize()} version for {alias}",
+        recommender=lambda _name, _raw: (versions, True),
+    )
 
 
 def _versions(known: Known | None, noun: str, found: tuple[str, str] | None) -> Sequence[str]:
@@ -117,10 +155,18 @@ def _versions(known: Known | None, noun: str, found: tuple[str, str] | None) -> 
 
 def _stage_keys() -> list[ConfigKey]:
     return [
-        ConfigKey(name="predicate", type=ConfigType.STRING, default=None,
-                  doc="The alias of a predicate used to determine whether to apply this transformation."),
-        ConfigKey(name="negate", type=ConfigType.BOOLEAN, default=False,
-                  doc="Whether the configured predicate should be negated."),
+        ConfigKey(
+            name="predicate",
+            type=ConfigType.STRING,
+            default=None,
+            doc="The alias of a predicate used to determine whether to apply this transformation.",
+        ),
+        ConfigKey(
+            name="negate",
+            type=ConfigType.BOOLEAN,
+            default=False,
+            doc="Whether the configured predicate should be negated.",
+        ),
     ]
 
 
@@ -130,10 +176,18 @@ def _embedded(keys: Sequence[ConfigKey], prefix: str, group: str) -> list[Config
     Validators are called with the name without the prefix, as Kafka does, so that the texts are equal.
     """
     in_order = sorted(keys, key=lambda key: (not key.required, _IMPORTANCE.index(key.importance), key.name))
-    return [replace(key, name=prefix + key.name, group=group, order=number, display_name=key.display_name or key.name,
-                    aliases=tuple(prefix + alias for alias in key.aliases),
-                    validator=None if key.validator is None else _named(key.validator, key.name))
-            for number, key in enumerate(in_order, start=2)]
+    return [
+        replace(
+            key,
+            name=prefix + key.name,
+            group=group,
+            order=number,
+            display_name=key.display_name or key.name,
+            aliases=tuple(prefix + alias for alias in key.aliases),
+            validator=None if key.validator is None else _named(key.validator, key.name),
+        )
+        for number, key in enumerate(in_order, start=2)
+    ]
 
 
 def _named(validator: Validator, name: str) -> Validator:
@@ -158,13 +212,18 @@ def _part_keys(part: _Part, raw: Mapping[str, str], alias: str, known: Known | N
 
     def check(name: str, value: str | None) -> str | None:
         if negates_nothing:
-            return (f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' defining a predicate "
-                    "to be negated.")
+            return (
+                f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' defining a predicate "
+                "to be negated."
+            )
         return _type_complaint(name, value, part.resolve, wanted) or (misversioned if found is not None else None)
+
     # Unless one is asked for, the latest is used that fits the others; where one is, the default is just the latest.
     default = None if found is None else found[1] if wanted is None else versions[-1]
-    keys = [_type_key(part, alias, group, check, known),
-            _version_key(part, alias, group, default, versions, misversioned)]
+    keys = [
+        _type_key(part, alias, group, check, known),
+        _version_key(part, alias, group, default, versions, misversioned),
+    ]
     if found is None or misversioned is not None:
         return keys
     if part is _TRANSFORM:
@@ -199,13 +258,17 @@ def transform_config_keys(raw: Mapping[str, str], known: Known | None = None) ->
         raw: the connector's configuration. May block for some milliseconds if it names a class that is not built in.
         known: what to recommend; by default what this process has.
     """
-    return [key for part in (_TRANSFORM, _PREDICATE) for alias in aliases(raw, part.option)
-            for key in _part_keys(part, raw, alias, known)]
+    return [
+        key
+        for part in (_TRANSFORM, _PREDICATE)
+        for alias in aliases(raw, part.option)
+        for key in _part_keys(part, raw, alias, known)
+    ]
 
 
 def stage_properties(raw: Mapping[str, str], prefix: str) -> dict[str, str]:
     """A transform's or predicate's own properties, without the prefix and without those of its place in the chain."""
-    own = {name[len(prefix):]: value for name, value in raw.items() if name.startswith(prefix)}
+    own = {name[len(prefix) :]: value for name, value in raw.items() if name.startswith(prefix)}
     for name in ("type", "plugin.version", *(("predicate", "negate") if prefix.startswith(f"{TRANSFORMS}.") else ())):
         own.pop(name, None)
     return own
@@ -223,8 +286,16 @@ def transform_problems(raw: Mapping[str, str]) -> list[ConfigProblem]:
         predicate = raw.get(f"{prefix}predicate")
         if predicate is not None and predicate.strip() not in declared:
             known = ", ".join(declared) or "none"
-            problems.append(ConfigProblem(f"{prefix}predicate", invalid(
-                f"{prefix}predicate", predicate, f"Unknown predicate '{predicate.strip()}'; predicates declares: {known}")))
+            problems.append(
+                ConfigProblem(
+                    f"{prefix}predicate",
+                    invalid(
+                        f"{prefix}predicate",
+                        predicate,
+                        f"Unknown predicate '{predicate.strip()}'; predicates declares: {known}",
+                    ),
+                )
+            )
         try:
             kind, side, _ = resolve_transform(raw.get(f"{prefix}type", "").strip(), raw.get(f"{prefix}plugin.version"))
             config = kind.config_def.parse(stage_properties(raw, prefix))

@@ -3,6 +3,7 @@
 Source: io.debezium.transforms.partitions.PartitionRouting of Debezium 3.5. Two differences: an unknown hash function is refused
 (Debezium takes ``java``), and so are structs, whose hash in Java differs from one start to the next.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ _MOST: Final = 0x7FFFFFFF
 #: Types whose hashes cost more than to look one up; their equal values have equal hashes.
 _REMEMBERED: Final[dict[_Hasher, frozenset[Type]]] = {
     java_hasher: frozenset((Type.STRING,)),
-    murmur_hasher: frozenset((Type.STRING, Type.INT8, Type.INT16, Type.INT32, Type.INT64))}
+    murmur_hasher: frozenset((Type.STRING, Type.INT8, Type.INT16, Type.INT32, Type.INT64)),
+}
 #: Instead of ``before`` or ``after``: whichever holds the row.
 _CHANGE: Final = "change"
 
@@ -62,8 +64,10 @@ class _Path:
         for step, schema in self.steps:
             current = or_default(current.get(step), schema)
             if current is None:
-                raise Skippable(f"Unprocessable message: {step} is null, so there is no {self.name}; "
-                                f"{_CHANGE} stands for before or after, whichever holds the row")
+                raise Skippable(
+                    f"Unprocessable message: {step} is null, so there is no {self.name}; "
+                    f"{_CHANGE} stands for before or after, whichever holds the row"
+                )
         return None if self.last is None else or_default(current.get(self.last), self.schema)
 
 
@@ -81,26 +85,51 @@ class PartitionRouting(Transform):
 
     version: ClassVar[str] = DEBEZIUM_VERSION
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.partitions.PartitionRouting",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="partition.payload.fields", type=ConfigType.LIST, importance=Importance.HIGH, group="partitions",
-                  display_name="List of payload fields to use for compute partition.", validator=no_empty_items,
-                  doc="The fields of the event, with dots between the parts: after.name, source.table. change stands for "
-                      "after, in deletions for before. Fields that an event doesn't have don't count; an event with none of "
-                      "them stays as it is.", example="change.customer_id"),
-        ConfigKey(name="partition.topic.num", type=ConfigType.INT, importance=Importance.HIGH, group="partitions",
-                  display_name="Number of partition configured for topic", validator=at_least(1), unit="partitions",
-                  doc="How many partitions the topic has. Use a predicate such as TopicNameMatches if topics differ.",
-                  example="12"),
-        ConfigKey(name="partition.hash.function", type=ConfigType.STRING, default="java", importance=Importance.LOW,
-                  group="partitions", display_name="Hash function", validator=enumerated("java", "murmur"),
-                  doc="java (hashCode of Java's classes) or murmur (MurmurHash3, which spreads better)."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="partition.payload.fields",
+                type=ConfigType.LIST,
+                importance=Importance.HIGH,
+                group="partitions",
+                display_name="List of payload fields to use for compute partition.",
+                validator=no_empty_items,
+                doc="The fields of the event, with dots between the parts: after.name, source.table. change stands for "
+                "after, in deletions for before. Fields that an event doesn't have don't count; an event with none of "
+                "them stays as it is.",
+                example="change.customer_id",
+            ),
+            ConfigKey(
+                name="partition.topic.num",
+                type=ConfigType.INT,
+                importance=Importance.HIGH,
+                group="partitions",
+                display_name="Number of partition configured for topic",
+                validator=at_least(1),
+                unit="partitions",
+                doc="How many partitions the topic has. Use a predicate such as TopicNameMatches if topics differ.",
+                example="12",
+            ),
+            ConfigKey(
+                name="partition.hash.function",
+                type=ConfigType.STRING,
+                default="java",
+                importance=Importance.LOW,
+                group="partitions",
+                display_name="Hash function",
+                validator=enumerated("java", "murmur"),
+                doc="java (hashCode of Java's classes) or murmur (MurmurHash3, which spreads better).",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
         self._fields: list[str] = config["partition.payload.fields"]
         self._count: int = config["partition.topic.num"]
-        self._hash: _Hasher = murmur_hasher if config["partition.hash.function"].strip().lower() == "murmur" else java_hasher
+        self._hash: _Hasher = (
+            murmur_hasher if config["partition.hash.function"].strip().lower() == "murmur" else java_hasher
+        )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -131,6 +160,7 @@ class PartitionRouting(Transform):
             result = copy_record(record)
             result.partition = 0 if total == _MOST else total % count
             return result
+
         return apply
 
     def _plan(self, schema: Schema | None) -> _Plan | None:
@@ -146,6 +176,7 @@ class PartitionRouting(Transform):
 
 def _sum(paths: Sequence[_Path], remembered: frozenset[Type]) -> Callable[[dict[str, Any]], int | None]:
     """The sum of the hashes of those values that are not null: a generated function, which remembers those of some types."""
+
     def slow(event: dict[str, Any]) -> int | None:
         values = [(path, path.value(event)) for path in paths]
         hashes = [path.hash(value) for path, value in values if value is not None]
@@ -176,10 +207,18 @@ def _sum(paths: Sequence[_Path], remembered: frozenset[Type]) -> Callable[[dict[
         else:
             term = f"{code.bind('hash', path.hash)}({value})"
         terms.append(term)
-    code.define("made(event)", [
-        "try:", *indent(lines), "except (KeyError, TypeError):", "    return slow(event)",
-        f"if {' or '.join(f'{name} is None' for name in dict.fromkeys(present))}:", "    return slow(event)",
-        f"return {' + '.join(terms)}"])
+    code.define(
+        "made(event)",
+        [
+            "try:",
+            *indent(lines),
+            "except (KeyError, TypeError):",
+            "    return slow(event)",
+            f"if {' or '.join(f'{name} is None' for name in dict.fromkeys(present))}:",
+            "    return slow(event)",
+            f"return {' + '.join(terms)}",
+        ],
+    )
     return code.function("made", "hashes of fields")
 
 

@@ -2,6 +2,7 @@
 
 Source: ``transforms`` and ``predicates`` of Kafka Connect (KIP-66, KIP-585).
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from connectors.api import SourceRecord
     from worker.transforms.base import RecordFunction, RecordTest
 
-_NEGATE: Final = ConfigKey(name="negate", type=ConfigType.BOOLEAN, doc="Whether the predicate's answer is turned round.")
+_NEGATE: Final = ConfigKey(
+    name="negate", type=ConfigType.BOOLEAN, doc="Whether the predicate's answer is turned round."
+)
 
 
 class TransformError(Skippable):
@@ -86,7 +89,9 @@ class Pipeline:
             raise TransformError(stage.alias, stage.class_name, error) from error
         return current
 
-    def apply_many(self, records: Iterable[SourceRecord]) -> tuple[list[SourceRecord | None], list[tuple[int, TransformError]]]:
+    def apply_many(
+        self, records: Iterable[SourceRecord]
+    ) -> tuple[list[SourceRecord | None], list[tuple[int, TransformError]]]:
         """All records at once: what became of each, in order, None where one was dropped or refused, and the refusals.
 
         Each transform gets all of them before the next one does, which costs less than one record after the other.
@@ -117,8 +122,9 @@ class Pipeline:
         return results, errors
 
 
-def _through(stage: Stage, records: Sequence[SourceRecord], places: Sequence[int],
-             errors: list[tuple[int, TransformError]]) -> list[SourceRecord | None]:
+def _through(
+    stage: Stage, records: Sequence[SourceRecord], places: Sequence[int], errors: list[tuple[int, TransformError]]
+) -> list[SourceRecord | None]:
     """What one stage makes of records, None where it drops or refuses one; ``places`` in the batch are for ``errors``."""
     done: list[SourceRecord | None] = []
     rest = iter(records)

@@ -1,4 +1,5 @@
 """The predicates of Kafka Connect 4.1: TopicNameMatches, HasHeaderKey, RecordIsTombstone (KIP-585)."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -19,11 +20,17 @@ class TopicNameMatches(Predicate):
 
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.predicates.TopicNameMatches",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="pattern", type=ConfigType.STRING, validator=all_of(non_empty, java_expression),
-                  doc="A regular expression in Java's syntax that the whole name of the topic must match.",
-                  example=r"inventory\..*"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="pattern",
+                type=ConfigType.STRING,
+                validator=all_of(non_empty, java_expression),
+                doc="A regular expression in Java's syntax that the whole name of the topic must match.",
+                example=r"inventory\..*",
+            ),
+        ]
+    )
 
     def compile(self) -> RecordTest:
         """See ``Predicate.compile``."""
@@ -38,6 +45,7 @@ class TopicNameMatches(Predicate):
                     known.clear()
                 answer = known[topic] = matches(topic) is not None
             return answer
+
         return test
 
 
@@ -46,9 +54,13 @@ class HasHeaderKey(Predicate):
 
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.predicates.HasHeaderKey",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="name", type=ConfigType.STRING, validator=non_empty, doc="The header's name.", example="trace-id"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="name", type=ConfigType.STRING, validator=non_empty, doc="The header's name.", example="trace-id"
+            ),
+        ]
+    )
 
     def compile(self) -> RecordTest:
         """See ``Predicate.compile``."""
@@ -59,6 +71,7 @@ class HasHeaderKey(Predicate):
                 if header.key == name:
                     return True
             return False
+
         return test
 
 
@@ -71,6 +84,8 @@ class RecordIsTombstone(Predicate):
 
     def compile(self) -> RecordTest:
         """See ``Predicate.compile``."""
+
         def test(record: SourceRecord) -> bool:
             return record.value is None
+
         return test

@@ -2,6 +2,7 @@
 
 Source: io.debezium.connector.mysql.transforms.ReadToInsertEvent of Debezium 3.5.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
@@ -23,6 +24,7 @@ class ReadToInsertEvent(Transform):
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
+
         def apply(record: SourceRecord) -> SourceRecord:
             event = record.value
             schema = record.value_schema
@@ -34,4 +36,5 @@ class ReadToInsertEvent(Transform):
             result = copy_record(record)
             result.value = {**event, "op": "c"}
             return result
+
         return apply

@@ -3,6 +3,7 @@
 Source: org.apache.kafka.connect.transforms.RegexRouter of Kafka 4.1: the expression must match the whole topic, then its
 first match, which may be shorter, is replaced.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
@@ -21,13 +22,25 @@ class RegexRouter(Transform):
 
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.RegexRouter",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="regex", type=ConfigType.STRING, validator=java_expression, importance=Importance.HIGH,
-                  doc="A regular expression in Java's syntax. Topics that it doesn't match as a whole stay as they are.",
-                  example=r"server\.(.*)"),
-        ConfigKey(name="replacement", type=ConfigType.STRING, importance=Importance.HIGH,
-                  doc="The new name: $1 is the first group, ${name} a named one.", example="lake.$1"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="regex",
+                type=ConfigType.STRING,
+                validator=java_expression,
+                importance=Importance.HIGH,
+                doc="A regular expression in Java's syntax. Topics that it doesn't match as a whole stay as they are.",
+                example=r"server\.(.*)",
+            ),
+            ConfigKey(
+                name="replacement",
+                type=ConfigType.STRING,
+                importance=Importance.HIGH,
+                doc="The new name: $1 is the first group, ${name} a named one.",
+                example="lake.$1",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -55,4 +68,5 @@ class RegexRouter(Transform):
             result = copy_record(record)
             result.topic = target
             return result
+
         return apply

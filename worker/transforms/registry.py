@@ -1,4 +1,5 @@
 """Which transforms and predicates there are, and how a name in a configuration finds one."""
+
 from __future__ import annotations
 
 import logging
@@ -74,8 +75,11 @@ def _loaded(group: str, path: tuple[str, ...]) -> tuple[tuple[str, type], ...]:
 
 def builtin_stages() -> dict[str, type[Transform | Predicate]]:
     """Millrace's own transforms and predicates by their short names. Blocks for some milliseconds the first time."""
-    return {name: entry.load() for group in (TRANSFORM_ENTRY_POINTS, PREDICATE_ENTRY_POINTS)
-            for name, entry in own_entries(group).items()}
+    return {
+        name: entry.load()
+        for group in (TRANSFORM_ENTRY_POINTS, PREDICATE_ENTRY_POINTS)
+        for name, entry in own_entries(group).items()
+    }
 
 
 def declared_transforms() -> Iterator[tuple[str, type[Transform]]]:
@@ -102,13 +106,16 @@ def _variants(kind: type[Transform]) -> list[TransformType]:
 
 def transform_types() -> list[TransformType]:
     """Every transform there is, each side of a sided one, by class name. Blocks for some milliseconds."""
-    return sorted((found for _, kind in declared_transforms() for found in _variants(kind)), key=lambda found: found.class_name)
+    return sorted(
+        (found for _, kind in declared_transforms() for found in _variants(kind)), key=lambda found: found.class_name
+    )
 
 
 def predicate_types() -> list[PredicateType]:
     """Every predicate there is, by class name. Blocks for some milliseconds."""
-    return sorted((PredicateType(kind, _canonical(kind)) for _, kind in declared_predicates()),
-                  key=lambda found: found.class_name)
+    return sorted(
+        (PredicateType(kind, _canonical(kind)) for _, kind in declared_predicates()), key=lambda found: found.class_name
+    )
 
 
 def resolve_transform(name: str, wanted: str | None = None) -> TransformType:
@@ -152,11 +159,15 @@ def resolve_predicate(name: str, wanted: str | None = None) -> PredicateType:
         NotAPredicate: it is a transform.
         ConfigInvalid: there is none.
     """
-    matches = [PredicateType(kind, _canonical(kind)) for short, kind in declared_predicates() if name in _names(short, kind)]
+    matches = [
+        PredicateType(kind, _canonical(kind)) for short, kind in declared_predicates() if name in _names(short, kind)
+    ]
     if matches:
         return max(matches, key=lambda found: _rank(found.kind, wanted))
-    if any(name.rpartition("$")[0] in _names(short, kind) or name in _names(short, kind)
-           for short, kind in declared_transforms()):
+    if any(
+        name.rpartition("$")[0] in _names(short, kind) or name in _names(short, kind)
+        for short, kind in declared_transforms()
+    ):
         raise NotAPredicate(f"Class class {name} does not implement the Predicate interface")
     available = ", ".join(found.class_name for found in predicate_types())
     raise ConfigInvalid(f"Class {name} could not be found. Available predicates: {available}")

@@ -4,6 +4,7 @@ Source: org.apache.kafka.connect.transforms.ReplaceField of Kafka 4.1; ``whiteli
 still understood. One difference: a rename of a field that a struct doesn't have, or that is excluded, has no effect. Connect
 would look for it all the same where a field of the new name is there, and fail or take the excluded one's value.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -51,16 +52,40 @@ class ReplaceField(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.ReplaceField",)
     sided: ClassVar[bool] = True
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="exclude", type=ConfigType.LIST, default=[], aliases=("blacklist",),
-                  doc="Fields to leave out. It wins over include.", example="internal_id,password"),
-        ConfigKey(name="include", type=ConfigType.LIST, default=[], aliases=("whitelist",),
-                  doc="Fields to keep; all if empty.", example="id,name"),
-        ConfigKey(name="renames", type=ConfigType.LIST, default=[], validator=_check_renames,
-                  doc="Fields to rename, as pairs old:new.", example="id:user_id,name:user_name"),
-        ConfigKey(name="replace.null.with.default", type=ConfigType.BOOLEAN, default=True,
-                  doc="Whether a field that is null gets its schema's default, if it has one."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="exclude",
+                type=ConfigType.LIST,
+                default=[],
+                aliases=("blacklist",),
+                doc="Fields to leave out. It wins over include.",
+                example="internal_id,password",
+            ),
+            ConfigKey(
+                name="include",
+                type=ConfigType.LIST,
+                default=[],
+                aliases=("whitelist",),
+                doc="Fields to keep; all if empty.",
+                example="id,name",
+            ),
+            ConfigKey(
+                name="renames",
+                type=ConfigType.LIST,
+                default=[],
+                validator=_check_renames,
+                doc="Fields to rename, as pairs old:new.",
+                example="id:user_id,name:user_name",
+            ),
+            ConfigKey(
+                name="replace.null.with.default",
+                type=ConfigType.BOOLEAN,
+                default=True,
+                doc="Whether a field that is null gets its schema's default, if it has one.",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -82,13 +107,29 @@ class ReplaceField(Transform):
             return schema, struct_only(schema, _PURPOSE)
         names = set(self._kept(field.name for field in schema.fields))
         kept = [field for field in schema.fields if field.name in names]
-        new_schema = with_fields(schema, [Field(self._renames.get(field.name, field.name), field.schema) for field in kept])
+        new_schema = with_fields(
+            schema, [Field(self._renames.get(field.name, field.name), field.schema) for field in kept]
+        )
         replace_null = self.config["replace.null.with.default"]
         moves = [(field.name, self._renames.get(field.name, field.name)) for field in kept]
-        defaults = [(new, field.schema.default) for field, (_, new) in zip(kept, moves, strict=True)
-                    if field.schema.default is not None] if replace_null else []
-        required = [(new, field) for field, (_, new) in zip(kept, moves, strict=True)
-                    if field.schema.default is not None and not field.schema.optional] if not replace_null else []
+        defaults = (
+            [
+                (new, field.schema.default)
+                for field, (_, new) in zip(kept, moves, strict=True)
+                if field.schema.default is not None
+            ]
+            if replace_null
+            else []
+        )
+        required = (
+            [
+                (new, field)
+                for field, (_, new) in zip(kept, moves, strict=True)
+                if field.schema.default is not None and not field.schema.optional
+            ]
+            if not replace_null
+            else []
+        )
 
         def slow(value: Any, record: SourceRecord) -> Any:
             del record
@@ -101,6 +142,7 @@ class ReplaceField(Transform):
                 if result[name] is None:
                     raise null_refused(field)
             return result
+
         filled, checked = dict(defaults), {name for name, _ in required}
         taken = [Taken(new, (old,), filled.get(new), required=new in checked) for old, new in moves]
         return new_schema, struct_taker(taken, slow, "value, record")
@@ -116,6 +158,7 @@ class ReplaceField(Transform):
 
         def make(names: tuple[str, ...]) -> Callable[[dict[str, Any]], dict[str, Any]]:
             return map_taker(names, {name: rename(name, name) for name in kept(names)})
+
         frequent = FrequentMaps(make, slow)
         find, seldom = frequent.known.get, frequent.seldom
         last: tuple[str, ...] = ()
@@ -133,6 +176,7 @@ class ReplaceField(Transform):
                     return seldom(names)(value)
                 last, last_made = names, made
             return last_made(value)
+
         return convert
 
     def _leaving_out(self) -> ValueFunction:
@@ -146,4 +190,5 @@ class ReplaceField(Transform):
             for name in exclude:
                 result.pop(name, None)
             return result
+
         return convert

@@ -2,6 +2,7 @@
 
 Source: io.debezium.transforms.SchemaChangeEventFilter of Debezium 3.5.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -30,12 +31,21 @@ class SchemaChangeEventFilter(Transform):
 
     version: ClassVar[str] = DEBEZIUM_VERSION
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.SchemaChangeEventFilter",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="schema.change.event.exclude.list", type=ConfigType.STRING, importance=Importance.HIGH,
-                  width=Width.SHORT, display_name="Schema change event exclude list", validator=_check_kinds,
-                  doc="The kinds of events that are dropped: CREATE, ALTER, DROP, TRUNCATE, DATABASE, with commas between "
-                      "them.", example="DROP,TRUNCATE"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="schema.change.event.exclude.list",
+                type=ConfigType.STRING,
+                importance=Importance.HIGH,
+                width=Width.SHORT,
+                display_name="Schema change event exclude list",
+                validator=_check_kinds,
+                doc="The kinds of events that are dropped: CREATE, ALTER, DROP, TRUNCATE, DATABASE, with commas between "
+                "them.",
+                example="DROP,TRUNCATE",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -51,6 +61,7 @@ class SchemaChangeEventFilter(Transform):
                 return record
             kind = _kind(record.value, schema)
             return None if kind is None or kind in excluded else record
+
         return apply
 
 

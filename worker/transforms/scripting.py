@@ -4,6 +4,7 @@ Source: io.debezium.transforms.Filter and ContentBasedRouter of Debezium 3.5. Ex
 (``language=cel``); of Groovy (``jsr223.groovy``) that part is taken which means the same here. Everything else is refused at
 validation.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -33,20 +34,42 @@ _GROOVY: Final = "jsr223.groovy"
 
 
 def _keys(expression: ConfigKey) -> ConfigDef:
-    return ConfigDef([
-        ConfigKey(name="topic.regex", type=ConfigType.STRING, default=None, importance=Importance.LOW, width=Width.LONG,
-                  display_name="Topic regex", validator=java_expression,
-                  doc="A regular expression in Java's syntax. Records whose topic it doesn't match as a whole pass unchanged.",
-                  example=r"inventory\..*"),
-        ConfigKey(name="language", type=ConfigType.STRING, importance=Importance.HIGH, width=Width.MEDIUM,
-                  display_name="Expression language", example=_CEL,
-                  doc=f"{_CEL}, or {_GROOVY} for expressions that mean the same here as in Groovy; see "
-                      "docs/expressions.md."),
-        expression,
-        ConfigKey(name="null.handling.mode", type=ConfigType.STRING, default="keep", importance=Importance.LOW,
-                  width=Width.SHORT, display_name="Handle null records", validator=enumerated("keep", "drop", "evaluate"),
-                  doc="What becomes of records whose value is null: they are kept, dropped, or evaluated like the others."),
-    ])
+    return ConfigDef(
+        [
+            ConfigKey(
+                name="topic.regex",
+                type=ConfigType.STRING,
+                default=None,
+                importance=Importance.LOW,
+                width=Width.LONG,
+                display_name="Topic regex",
+                validator=java_expression,
+                doc="A regular expression in Java's syntax. Records whose topic it doesn't match as a whole pass unchanged.",
+                example=r"inventory\..*",
+            ),
+            ConfigKey(
+                name="language",
+                type=ConfigType.STRING,
+                importance=Importance.HIGH,
+                width=Width.MEDIUM,
+                display_name="Expression language",
+                example=_CEL,
+                doc=f"{_CEL}, or {_GROOVY} for expressions that mean the same here as in Groovy; see "
+                "docs/expressions.md.",
+            ),
+            expression,
+            ConfigKey(
+                name="null.handling.mode",
+                type=ConfigType.STRING,
+                default="keep",
+                importance=Importance.LOW,
+                width=Width.SHORT,
+                display_name="Handle null records",
+                validator=enumerated("keep", "drop", "evaluate"),
+                doc="What becomes of records whose value is null: they are kept, dropped, or evaluated like the others.",
+            ),
+        ]
+    )
 
 
 def _compiled(option: str, language: str, text: str, allowed: tuple[str, ...], wanted: str) -> _Evaluate:
@@ -98,12 +121,15 @@ def _guarded(config: Config, decide: _Outcome) -> RecordFunction:
         if record.value is None and mode != "evaluate":
             return record if mode == "keep" else None
         return decide(record)
+
     return apply
 
 
 def _wrong_kind(text: str, value: Any, noun: str) -> Skippable:
-    return Skippable(f"Error while evaluating expression '{text}': the value returned by the expression is not a {noun} but "
-                     f"{'null' if value is None else f'a {type(value).__name__}'}")
+    return Skippable(
+        f"Error while evaluating expression '{text}': the value returned by the expression is not a {noun} but "
+        f"{'null' if value is None else f'a {type(value).__name__}'}"
+    )
 
 
 class ExpressionFilter(Transform):
@@ -112,9 +138,16 @@ class ExpressionFilter(Transform):
     version: ClassVar[str] = DEBEZIUM_VERSION
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.Filter",)
     config_def: ClassVar[ConfigDef] = _keys(
-        ConfigKey(name="condition", type=ConfigType.STRING, importance=Importance.HIGH, width=Width.MEDIUM,
-                  display_name="Filtering condition", doc="Records for which it is true are kept, the others dropped.",
-                  example="value.op == 'u' && value.before.id == 2"))
+        ConfigKey(
+            name="condition",
+            type=ConfigType.STRING,
+            importance=Importance.HIGH,
+            width=Width.MEDIUM,
+            display_name="Filtering condition",
+            doc="Records for which it is true are kept, the others dropped.",
+            example="value.op == 'u' && value.before.id == 2",
+        )
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -132,6 +165,7 @@ class ExpressionFilter(Transform):
             if result is False:
                 return None
             raise _wrong_kind(text, result, "Boolean")
+
         return _guarded(self.config, decide)
 
 
@@ -141,15 +175,23 @@ class ContentBasedRouter(Transform):
     version: ClassVar[str] = DEBEZIUM_VERSION
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.ContentBasedRouter",)
     config_def: ClassVar[ConfigDef] = _keys(
-        ConfigKey(name="topic.expression", type=ConfigType.STRING, importance=Importance.HIGH, width=Width.MEDIUM,
-                  display_name="Topic name expression", doc="The new topic; with null the record keeps the topic that it has.",
-                  example="value.op == 'u' ? 'updates' : null"))
+        ConfigKey(
+            name="topic.expression",
+            type=ConfigType.STRING,
+            importance=Importance.HIGH,
+            width=Width.MEDIUM,
+            display_name="Topic name expression",
+            doc="The new topic; with null the record keeps the topic that it has.",
+            example="value.op == 'u' ? 'updates' : null",
+        )
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
         self._expression: str = config["topic.expression"]
-        self._evaluate = _compiled("topic.expression", config["language"], self._expression, ("text", "null"),
-                                   "a text, or null")
+        self._evaluate = _compiled(
+            "topic.expression", config["language"], self._expression, ("text", "null"), "a text, or null"
+        )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -164,4 +206,5 @@ class ContentBasedRouter(Transform):
             result = copy_record(record)
             result.topic = topic
             return result
+
         return _guarded(self.config, decide)

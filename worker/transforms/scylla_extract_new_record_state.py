@@ -3,6 +3,7 @@
 Source: com.scylladb.cdc.debezium.connector.transforms.ScyllaExtractNewRecordState of the Java connector 2.0, over Debezium's
 transform of 3.5. A cell is a struct named ``....Cell`` with one field, ``value``.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -30,11 +31,19 @@ class ScyllaExtractNewRecordState(Transform):
 
     version: ClassVar[str] = "2.0.4"
     aliases: ClassVar[tuple[str, ...]] = ("com.scylladb.cdc.debezium.connector.transforms.ScyllaExtractNewRecordState",)
-    config_def: ClassVar[ConfigDef] = ExtractNewRecordState.config_def.extended([
-        ConfigKey(name=_FORMAT, type=ConfigType.STRING, default="legacy", display_name="Format of the events",
-                  doc='legacy (the default): cells {"value": ...} are replaced by what they hold; unset and null become one. '
-                      "advanced: rows are left as they are.", example="advanced"),
-    ])
+    config_def: ClassVar[ConfigDef] = ExtractNewRecordState.config_def.extended(
+        [
+            ConfigKey(
+                name=_FORMAT,
+                type=ConfigType.STRING,
+                default="legacy",
+                display_name="Format of the events",
+                doc='legacy (the default): cells {"value": ...} are replaced by what they hold; unset and null become one. '
+                "advanced: rows are left as they are.",
+                example="advanced",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -61,13 +70,19 @@ class ScyllaExtractNewRecordState(Transform):
             result.value_schema = plan[0]
             result.value = plan[1](found.value)
             return result
+
         return apply
 
 
 def is_cell(schema: Schema) -> bool:
     """Whether it is the struct that the legacy format wraps a column's value in."""
-    return (schema.type is Type.STRUCT and schema.name is not None and schema.name.endswith(".Cell")
-            and len(schema.fields) == 1 and schema.fields[0].name == _VALUE)
+    return (
+        schema.type is Type.STRUCT
+        and schema.name is not None
+        and schema.name.endswith(".Cell")
+        and len(schema.fields) == 1
+        and schema.fields[0].name == _VALUE
+    )
 
 
 def _plan(schema: Schema | None) -> _Plan | None:
@@ -83,6 +98,7 @@ def _plan(schema: Schema | None) -> _Plan | None:
             if cell is not None:
                 result[name] = cell.get(_VALUE)
         return result
+
     return new, convert
 
 

@@ -3,6 +3,7 @@
 Source: com.scylladb.cdc.debezium.connector.transforms.ScyllaFlattenColumns of the Java connector 2.0. Whatever struct has
 ``value`` as its only field is taken for a cell, whatever its name.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -47,6 +48,7 @@ class ScyllaFlattenColumns(Transform):
             result.value_schema = plan[0]
             result.value = plan[1](value)
             return result
+
         return apply
 
 
@@ -57,10 +59,20 @@ def _is_wrapped(schema: Schema) -> bool:
 def _plan(schema: Schema | None) -> _Plan | None:
     if schema is None or not is_struct(schema):
         return None
-    images = [(field.name, [member.name for member in field.schema.fields if _is_wrapped(member.schema)])
-              for field in schema.fields if field.name in _IMAGES and is_struct(field.schema)]
-    new = with_fields(schema, [Field(field.name, _flat(field.schema) if field.name in _IMAGES and is_struct(field.schema)
-                                     else field.schema) for field in schema.fields])
+    images = [
+        (field.name, [member.name for member in field.schema.fields if _is_wrapped(member.schema)])
+        for field in schema.fields
+        if field.name in _IMAGES and is_struct(field.schema)
+    ]
+    new = with_fields(
+        schema,
+        [
+            Field(
+                field.name, _flat(field.schema) if field.name in _IMAGES and is_struct(field.schema) else field.schema
+            )
+            for field in schema.fields
+        ],
+    )
 
     def convert(value: dict[str, Any]) -> dict[str, Any]:
         result = dict(value)
@@ -74,11 +86,14 @@ def _plan(schema: Schema | None) -> _Plan | None:
                         flat[cell] = held.get(_VALUE)
                 result[name] = flat
         return result
+
     return new, convert
 
 
 def _flat(schema: Schema) -> Schema:
     """An image's schema without cells; it stays optional if it was, and has no default."""
-    fields = [Field(member.name, member.schema.fields[0].schema if _is_wrapped(member.schema) else member.schema)
-              for member in schema.fields]
+    fields = [
+        Field(member.name, member.schema.fields[0].schema if _is_wrapped(member.schema) else member.schema)
+        for member in schema.fields
+    ]
     return replace(with_fields(schema, fields), optional=schema.optional)

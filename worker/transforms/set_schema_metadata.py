@@ -2,6 +2,7 @@
 
 Source: org.apache.kafka.connect.transforms.SetSchemaMetadata of Kafka 4.1, which can name the schemas of structs only.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -32,13 +33,27 @@ class SetSchemaMetadata(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.SetSchemaMetadata",)
     sided: ClassVar[bool] = True
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="schema.name", type=ConfigType.STRING, default=None, importance=Importance.HIGH,
-                  doc="The schema's new name.", example="inventory.User"),
-        ConfigKey(name="schema.version", type=ConfigType.INT, default=None, importance=Importance.HIGH,
-                  doc="The schema's new version.", example="2"),
-        REPLACE_NULL_KEY,
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="schema.name",
+                type=ConfigType.STRING,
+                default=None,
+                importance=Importance.HIGH,
+                doc="The schema's new name.",
+                example="inventory.User",
+            ),
+            ConfigKey(
+                name="schema.version",
+                type=ConfigType.INT,
+                default=None,
+                importance=Importance.HIGH,
+                doc="The schema's new version.",
+                example="2",
+            ),
+            REPLACE_NULL_KEY,
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -56,8 +71,11 @@ class SetSchemaMetadata(Transform):
             return None, _null_only
         if not is_struct(schema):
             return schema, refusing(Skippable("Cannot list fields on non-struct type"))
-        changed = replace(schema, name=schema.name if self._name is None else self._name,
-                          version=schema.version if self._version is None else self._version)
+        changed = replace(
+            schema,
+            name=schema.name if self._name is None else self._name,
+            version=schema.version if self._version is None else self._version,
+        )
         copy = struct_copier(schema, replace_null=self.config["replace.null.with.default"])
         if copy is dict:
             return changed, _same  # nothing to fill in or to check
@@ -65,6 +83,7 @@ class SetSchemaMetadata(Transform):
         def convert(value: Any, record: SourceRecord) -> Any:
             del record
             return None if value is None else copy(value)
+
         return changed, convert
 
 

@@ -2,6 +2,7 @@
 
 Source: org.apache.kafka.connect.transforms.TimestampConverter of Kafka 4.1; see ``date_format`` for patterns.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -63,20 +64,44 @@ class TimestampConverter(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.TimestampConverter",)
     sided: ClassVar[bool] = True
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="field", type=ConfigType.STRING, default="", importance=Importance.HIGH, example="created_at",
-                  doc="The field to convert; empty if the whole key or value is a timestamp."),
-        ConfigKey(name="target.type", type=ConfigType.STRING, importance=Importance.HIGH, example="Timestamp",
-                  validator=one_of("string", "unix", "Date", "Time", "Timestamp"),
-                  doc="What it becomes: a text (string), a number since 1970 (unix), or one of Connect's logical types."),
-        ConfigKey(name="format", type=ConfigType.STRING, default="", example="yyyy-MM-dd'T'HH:mm:ss.SSS'Z'",
-                  doc="The pattern of texts, as java.text.SimpleDateFormat takes it; in UTC and English. Needed where texts "
-                      "are written or read."),
-        ConfigKey(name="unix.precision", type=ConfigType.STRING, default="milliseconds", importance=Importance.LOW,
-                  validator=one_of("nanoseconds", "microseconds", "milliseconds", "seconds"), example="seconds",
-                  doc="The unit of numbers, written or read. What is finer than a millisecond is lost on the way."),
-        REPLACE_NULL_KEY,
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="field",
+                type=ConfigType.STRING,
+                default="",
+                importance=Importance.HIGH,
+                example="created_at",
+                doc="The field to convert; empty if the whole key or value is a timestamp.",
+            ),
+            ConfigKey(
+                name="target.type",
+                type=ConfigType.STRING,
+                importance=Importance.HIGH,
+                example="Timestamp",
+                validator=one_of("string", "unix", "Date", "Time", "Timestamp"),
+                doc="What it becomes: a text (string), a number since 1970 (unix), or one of Connect's logical types.",
+            ),
+            ConfigKey(
+                name="format",
+                type=ConfigType.STRING,
+                default="",
+                example="yyyy-MM-dd'T'HH:mm:ss.SSS'Z'",
+                doc="The pattern of texts, as java.text.SimpleDateFormat takes it; in UTC and English. Needed where texts "
+                "are written or read.",
+            ),
+            ConfigKey(
+                name="unix.precision",
+                type=ConfigType.STRING,
+                default="milliseconds",
+                importance=Importance.LOW,
+                validator=one_of("nanoseconds", "microseconds", "milliseconds", "seconds"),
+                example="seconds",
+                doc="The unit of numbers, written or read. What is finer than a millisecond is lost on the way.",
+            ),
+            REPLACE_NULL_KEY,
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -85,18 +110,24 @@ class TimestampConverter(Transform):
         self._per_second = _PRECISIONS[config["unix.precision"]]
         pattern: str = config["format"]
         if self._target == "string" and not pattern.strip():
-            raise ConfigInvalid("TimestampConverter requires format option to be specified when using string timestamps")
+            raise ConfigInvalid(
+                "TimestampConverter requires format option to be specified when using string timestamps"
+            )
         self._format = self._compiled(pattern) if pattern.strip() else None
 
     def _compiled(self, pattern: str) -> JavaDateFormat:
         try:
             made = JavaDateFormat(pattern)
         except ConfigInvalid as error:
-            raise ConfigInvalid("TimestampConverter requires a SimpleDateFormat-compatible pattern for string timestamps: "
-                                f"{pattern}: {error}") from error
+            raise ConfigInvalid(
+                "TimestampConverter requires a SimpleDateFormat-compatible pattern for string timestamps: "
+                f"{pattern}: {error}"
+            ) from error
         if made.unreadable and self._target != "string":
-            raise ConfigInvalid(f"the pattern {pattern} can't be used to read texts: {made.unreadable} asks for rules of "
-                                "weeks, which depend on the machine's locale in Java")
+            raise ConfigInvalid(
+                f"the pattern {pattern} can't be used to read texts: {made.unreadable} asks for rules of "
+                "weeks, which depend on the machine's locale in Java"
+            )
         return made
 
     def compile(self) -> RecordFunction:
@@ -126,8 +157,10 @@ class TimestampConverter(Transform):
 
     def _for_struct(self, schema: Schema) -> tuple[Schema, ValueFunction]:
         name = self._field
-        fields = [Field(name, self._schema(optional=field.schema.optional)) if field.name == name else field
-                  for field in schema.fields]
+        fields = [
+            Field(name, self._schema(optional=field.schema.optional)) if field.name == name else field
+            for field in schema.fields
+        ]
         copy = struct_copier(schema, replace_null=self.config["replace.null.with.default"])
         convert: _Number | None = None
         old = schema.field(name)
@@ -149,6 +182,7 @@ class TimestampConverter(Transform):
                 if found is not None:
                     result[name] = convert(found)
             return result
+
         if schema.default is not None:
             changed = replace(changed, default=convert_struct(schema.default, None))  # type: ignore[arg-type]  # it is not used
         return changed, convert_struct
@@ -157,6 +191,7 @@ class TimestampConverter(Transform):
         def convert_whole(value: Any, record: SourceRecord) -> Any:
             del record
             return None if value is None else convert(value)
+
         return convert_whole
 
     def _schemaless(self) -> ValueFunction:
@@ -172,6 +207,7 @@ class TimestampConverter(Transform):
             found = value.get(name)
             result[name] = None if found is None else convert(found)
             return result
+
         return convert_map
 
     def _by_value(self) -> _Number:
@@ -187,6 +223,7 @@ class TimestampConverter(Transform):
             if logical:
                 raise Skippable("Java class class java.util.Date does not have corresponding schema type.")
             return result
+
         return convert
 
     def _between(self, kind: str) -> _Number:
@@ -202,9 +239,13 @@ class TimestampConverter(Transform):
         """From a kind of timestamp to milliseconds since the epoch."""
         if kind == "string":
             if self._format is None:
+
                 def refuse(value: Any) -> Any:
                     del value
-                    raise Skippable("TimestampConverter requires format option to be specified when using string timestamps")
+                    raise Skippable(
+                        "TimestampConverter requires format option to be specified when using string timestamps"
+                    )
+
                 return refuse
             return self._format.parse
         if kind == "Date":

@@ -3,6 +3,7 @@
 Source: org.apache.kafka.connect.transforms.TimestampRouter of Kafka 4.1. One difference: a wrong pattern is an error of the
 configuration, where Connect refuses each record.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
@@ -30,13 +31,25 @@ class TimestampRouter(Transform):
 
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.TimestampRouter",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="topic.format", type=ConfigType.STRING, default="${topic}-${timestamp}", importance=Importance.HIGH,
-                  doc="The new name; ${topic} stands for the old one and ${timestamp} for the timestamp's text."),
-        ConfigKey(name="timestamp.format", type=ConfigType.STRING, default="yyyyMMdd", validator=_check_pattern,
-                  importance=Importance.HIGH,
-                  doc="The timestamp's pattern, as java.text.SimpleDateFormat takes it; in UTC."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="topic.format",
+                type=ConfigType.STRING,
+                default="${topic}-${timestamp}",
+                importance=Importance.HIGH,
+                doc="The new name; ${topic} stands for the old one and ${timestamp} for the timestamp's text.",
+            ),
+            ConfigKey(
+                name="timestamp.format",
+                type=ConfigType.STRING,
+                default="yyyyMMdd",
+                validator=_check_pattern,
+                importance=Importance.HIGH,
+                doc="The timestamp's pattern, as java.text.SimpleDateFormat takes it; in UTC.",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -58,10 +71,13 @@ class TimestampRouter(Transform):
         def apply(record: SourceRecord) -> SourceRecord:
             timestamp = record.timestamp
             if timestamp is None:
-                raise Skippable(f"Timestamp missing on record: SourceRecord{{topic='{record.topic}', "
-                                f"sourcePartition={record.source_partition}, sourceOffset={record.source_offset}}}")
+                raise Skippable(
+                    f"Timestamp missing on record: SourceRecord{{topic='{record.topic}', "
+                    f"sourcePartition={record.source_partition}, sourceOffset={record.source_offset}}}"
+                )
             topic = record.topic
             result = copy_record(record)
             result.topic = known.get((topic, timestamp // unit)) or route(topic, timestamp)
             return result
+
         return apply

@@ -5,6 +5,7 @@ zone's offset and means the same instant. The other types have no zone: their UT
 so that the instant moves by the zone's offset. Two differences: an offset beyond 18 hours and Java's old names of three letters
 are refused at validation (Debezium fails at the first record), and the value that comes in is not changed.
 """
+
 from __future__ import annotations
 
 import logging
@@ -35,9 +36,16 @@ _ZONED_TIME: Final = "io.debezium.time.ZonedTime"
 _UNITS: Final = {_MILLI: 1_000, TIMESTAMP: 1_000, _MICRO: 1_000_000, _NANO: 1_000_000_000}
 _LONG: Final = 1 << 63
 _EPOCHS: Final = {"ts_ms": 1_000, "ts_us": 1_000_000, "ts_ns": 1_000_000_000}
-_WITHOUT_ZONE: Final = frozenset((
-    "io.debezium.time.Date", "io.debezium.time.MicroTime", "io.debezium.time.NanoTime", "io.debezium.time.Time",
-    "org.apache.kafka.connect.data.Date", "org.apache.kafka.connect.data.Time"))
+_WITHOUT_ZONE: Final = frozenset(
+    (
+        "io.debezium.time.Date",
+        "io.debezium.time.MicroTime",
+        "io.debezium.time.NanoTime",
+        "io.debezium.time.Time",
+        "org.apache.kafka.connect.data.Date",
+        "org.apache.kafka.connect.data.Time",
+    )
+)
 _IMAGES: Final = ("before", "after")
 _BLOCKS: Final = (*_IMAGES, "source")
 _RULES: Final = re.compile(r'\[(source|topic|[".\w\s_]+):([".\w\s_]+(?::[".\w\s_]+)?(?:,|\]\Z))+\Z', re.ASCII)
@@ -59,8 +67,15 @@ class _Rules(NamedTuple):
 
 
 def _list_key(name: str, display: str, doc: str) -> ConfigKey:
-    return ConfigKey(name=name, type=ConfigType.LIST, default=[], importance=Importance.HIGH, width=Width.MEDIUM,
-                     display_name=display, doc=doc)
+    return ConfigKey(
+        name=name,
+        type=ConfigType.LIST,
+        default=[],
+        importance=Importance.HIGH,
+        width=Width.MEDIUM,
+        display_name=display,
+        doc=doc,
+    )
 
 
 class TimezoneConverter(Transform):
@@ -68,17 +83,31 @@ class TimezoneConverter(Transform):
 
     version: ClassVar[str] = DEBEZIUM_VERSION
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.TimezoneConverter",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="converted.timezone", type=ConfigType.STRING, importance=Importance.HIGH, width=Width.MEDIUM,
-                  display_name="Converted Timezone",
-                  doc="The time zone: a name (America/Los_Angeles) or an offset from UTC (+08:00).", example="Europe/Paris"),
-        _list_key("include.list", "Include List",
-                  "What is converted; without a list all rows are: source:TABLE, source:TABLE:FIELD, topic:TOPIC, "
-                  "topic:TOPIC:FIELD or NAME:FIELD (NAME is a topic or a table). FIELD may begin with before., after. or "
-                  "source. to mean the field of that block alone; ts_ms, ts_us and ts_ns of source are converted if named."),
-        _list_key("exclude.list", "Exclude List",
-                  "What is not converted, written like include.list; only one of the two may be set."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="converted.timezone",
+                type=ConfigType.STRING,
+                importance=Importance.HIGH,
+                width=Width.MEDIUM,
+                display_name="Converted Timezone",
+                doc="The time zone: a name (America/Los_Angeles) or an offset from UTC (+08:00).",
+                example="Europe/Paris",
+            ),
+            _list_key(
+                "include.list",
+                "Include List",
+                "What is converted; without a list all rows are: source:TABLE, source:TABLE:FIELD, topic:TOPIC, "
+                "topic:TOPIC:FIELD or NAME:FIELD (NAME is a topic or a table). FIELD may begin with before., after. or "
+                "source. to mean the field of that block alone; ts_ms, ts_us and ts_ns of source are converted if named.",
+            ),
+            _list_key(
+                "exclude.list",
+                "Exclude List",
+                "What is not converted, written like include.list; only one of the two may be set.",
+            ),
+        ]
+    )
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
@@ -88,9 +117,11 @@ class TimezoneConverter(Transform):
             raise ConfigInvalid("Both include and exclude lists are specified. Please specify only one.")
         for name, items in (("include", include), ("exclude", exclude)):
             if items and not _RULES.match(f"[{', '.join(items)}]"):
-                raise ConfigInvalid(f"Invalid {name} list format. Please specify a list of rules in the format of "
-                                    '"source:<tablename>:<fieldnames>", "topic:<topicname>:<fieldnames>", '
-                                    '"<matchname>:<fieldnames>"')
+                raise ConfigInvalid(
+                    f"Invalid {name} list format. Please specify a list of rules in the format of "
+                    '"source:<tablename>:<fieldnames>", "topic:<topicname>:<fieldnames>", '
+                    '"<matchname>:<fieldnames>"'
+                )
         self._rules = _rules(exclude or include)
         self._mode = "include" if include else "exclude" if exclude else "all"
 
@@ -125,6 +156,7 @@ class TimezoneConverter(Transform):
             result = copy_record(record)
             result.value = value
             return result
+
         return apply
 
     def _plan(self, schema: Schema, table: str | None, topic: str) -> Sequence[tuple[str, tuple[_Step, ...]]]:
@@ -142,8 +174,12 @@ class TimezoneConverter(Transform):
             field = schema.field(block)
             if field is None or field.schema.type is not Type.STRUCT or (block == "source" and not own):
                 continue
-            steps = tuple(step for each in field.schema.fields if mode == "all" or (each.name in own) is (mode == "include")
-                          if (step := self._step(block, each.name, each.schema)) is not None)
+            steps = tuple(
+                step
+                for each in field.schema.fields
+                if mode == "all" or (each.name in own) is (mode == "include")
+                if (step := self._step(block, each.name, each.schema)) is not None
+            )
             if steps:
                 result.append((block, steps))
         return result
@@ -158,8 +194,12 @@ class TimezoneConverter(Transform):
         if schema.name == _ZONED_TIME:
             return _Step(name, schema.default, lambda value: zoned_time(value, zone))
         if schema.name in _WITHOUT_ZONE:
-            _log.warning("%s.%s is not converted: %s is a date or a time of day, which is no point in time", block, name,
-                         schema.name)
+            _log.warning(
+                "%s.%s is not converted: %s is a date or a time of day, which is no point in time",
+                block,
+                name,
+                schema.name,
+            )
             return None
         if schema.name is None and block == "source" and name in _EPOCHS:
             return _Step(name, schema.default, _epoch(schema, _EPOCHS[name], zone))
@@ -198,8 +238,10 @@ def _plans(schema: Schema | None) -> _Plans | None:
 def _zone(text: str) -> Zone:
     zone = find_zone(text)
     if zone is None:
-        raise ConfigInvalid(f"Invalid timezone format: {text}. Please specify either a geographic timezone (e.g. "
-                            "America/Los_Angeles) or a UTC offset in the format of +/-hh:mm, (e.g. +08:00).")
+        raise ConfigInvalid(
+            f"Invalid timezone format: {text}. Please specify either a geographic timezone (e.g. "
+            "America/Los_Angeles) or a UTC offset in the format of +/-hh:mm, (e.g. +08:00)."
+        )
     return zone
 
 
@@ -274,15 +316,18 @@ def _local(units: int, zone: Zone) -> Callable[[int], int]:
     def convert(value: int) -> int:
         result = value - offset_of_local(value // units) * units
         return result if -_LONG <= result < _LONG else _wrapped(result)
+
     return convert
 
 
 def _epoch(schema: Schema, units: int, zone: Zone) -> Callable[[Any], Any]:
     """Times of the source block go the other way: they become what the zone's clocks show, read as UTC."""
+
     def convert(value: Any) -> int:
         if schema.type is not Type.INT64:
             raise Skippable("Epoch field value should be a java.lang.Long")
         return _wrapped(value + zone.offset_of_instant(value // units) * units)
+
     return convert
 
 

@@ -2,6 +2,7 @@
 
 Source: org.apache.kafka.connect.transforms.ValueToKey of Kafka 4.1.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -38,11 +39,19 @@ class ValueToKey(Transform):
 
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.ValueToKey",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="fields", type=ConfigType.LIST, validator=non_empty_list, importance=Importance.HIGH,
-                  doc="Fields of the value that make the key, in order.", example="id"),
-        REPLACE_NULL_KEY,
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="fields",
+                type=ConfigType.LIST,
+                validator=non_empty_list,
+                importance=Importance.HIGH,
+                doc="Fields of the value that make the key, in order.",
+                example="id",
+            ),
+            REPLACE_NULL_KEY,
+        ]
+    )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -62,6 +71,7 @@ class ValueToKey(Transform):
             result = copy_record(record)
             result.key, result.key_schema = key, key_schema
             return result
+
         return apply
 
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, Callable[[Any], Any]]:
@@ -95,8 +105,14 @@ class ValueToKey(Transform):
                         raise null_refused(field)
                 key[name] = found
             return key
-        return struct_taker([Taken(field.name, (field.name,), default, required=not field.schema.optional)
-                             for field, default in ((field, defaults.get(field.name)) for field in fields)], slow)
+
+        return struct_taker(
+            [
+                Taken(field.name, (field.name,), default, required=not field.schema.optional)
+                for field, default in ((field, defaults.get(field.name)) for field in fields)
+            ],
+            slow,
+        )
 
 
 def _schemaless(names: list[str]) -> Callable[[Any], Any]:
@@ -104,12 +120,14 @@ def _schemaless(names: list[str]) -> Callable[[Any], Any]:
         if not isinstance(value, dict):
             raise not_a_map(value, _PURPOSE)
         return {name: value.get(name) for name in names}
+
     return take
 
 
 def _refusing(schema: Schema) -> Callable[[Any], Any]:
     def refuse(value: Any) -> Any:
         raise not_a_struct(value, schema, _PURPOSE)
+
     return refuse
 
 
@@ -118,4 +136,5 @@ def _unknown(schema: Schema, name: str) -> Callable[[Any], Any]:
         if value is None:
             raise not_a_struct(value, schema, _PURPOSE)
         raise Skippable(f"Field does not exist: {name}")
+
     return refuse

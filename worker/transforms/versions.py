@@ -2,6 +2,7 @@
 
 A version without brackets must be met exactly, as in Kafka Connect.
 """
+
 from __future__ import annotations
 
 import re
@@ -14,8 +15,22 @@ if TYPE_CHECKING:
 
 _PART: Final = re.compile(r"\d+|[a-zA-Z]+")
 # Maven's order of qualifiers; the release itself is the empty one, and words it doesn't know come after.
-_QUALIFIERS: Final = {"alpha": -5, "a": -5, "beta": -4, "b": -4, "milestone": -3, "m": -3, "rc": -2, "cr": -2, "snapshot": -1,
-                      "": 0, "ga": 0, "final": 0, "release": 0, "sp": 1}
+_QUALIFIERS: Final = {
+    "alpha": -5,
+    "a": -5,
+    "beta": -4,
+    "b": -4,
+    "milestone": -3,
+    "m": -3,
+    "rc": -2,
+    "cr": -2,
+    "snapshot": -1,
+    "": 0,
+    "ga": 0,
+    "final": 0,
+    "release": 0,
+    "sp": 1,
+}
 
 
 def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
@@ -50,7 +65,9 @@ class _Interval(NamedTuple):
         if self.single:
             return key == version_key(self.low)
         above = not self.low or (key >= version_key(self.low) if self.opening == "[" else key > version_key(self.low))
-        below = not self.high or (key <= version_key(self.high) if self.closing == "]" else key < version_key(self.high))
+        below = not self.high or (
+            key <= version_key(self.high) if self.closing == "]" else key < version_key(self.high)
+        )
         return above and below
 
     def __str__(self) -> str:
@@ -81,11 +98,11 @@ def _parse(wanted: str) -> list[_Interval]:
         ends = [at for at in (rest.find(")"), rest.find("]")) if at >= 0]
         if not ends:
             raise ConfigInvalid(f"Unbounded range: {whole}")
-        part = _interval(rest[:min(ends) + 1])
+        part = _interval(rest[: min(ends) + 1])
         if found and found[-1].high and (not part.low or version_key(part.low) < version_key(found[-1].high)):
             raise ConfigInvalid(f"Ranges overlap: {whole}")
         found.append(part)
-        rest = rest[min(ends) + 1:].strip().removeprefix(",").strip()
+        rest = rest[min(ends) + 1 :].strip().removeprefix(",").strip()
     if rest:
         raise ConfigInvalid(f"Only fully-qualified sets allowed in multiple set scenario: {whole}")
     return found
@@ -132,5 +149,7 @@ def not_found(class_name: str, wanted: str | None, versions: Iterable[str]) -> s
     there = list(versions)
     if any(version in part for version in there for part in parts):
         return None
-    return (f"Plugin {class_name} not found that matches the version range {','.join(map(str, parts))}, available versions: "
-            f"[{', '.join(there)}]")
+    return (
+        f"Plugin {class_name} not found that matches the version range {','.join(map(str, parts))}, available versions: "
+        f"[{', '.join(there)}]"
+    )

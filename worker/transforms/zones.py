@@ -1,4 +1,5 @@
 """Offsets of time zones for any instant, and texts with an offset, as Java's ``java.time`` has them."""
+
 from __future__ import annotations
 
 import re

@@ -55,7 +55,9 @@ def _maker(column: Column, size: int) -> Callable[[int], bytes | None]:
     if kind == "boolean":
         return lambda number: b"\x01" if number & 1 else b"\x00"
     if kind in {"uuid", "timeuuid"}:
-        return lambda number: struct.pack(">QQ", number * 0x9E3779B97F4A7C15 % (1 << 48) << 16 | 0x1000, 1 << 63 | number)
+        return lambda number: struct.pack(
+            ">QQ", number * 0x9E3779B97F4A7C15 % (1 << 48) << 16 | 0x1000, 1 << 63 | number
+        )
     if kind == "varint":
         return varint
     if kind == "decimal":
@@ -85,7 +87,9 @@ def fill(
     """
     table = emulation.table(full)
     if not emulation.emulated or not table.enabled:
-        raise StackError(f"the log of {full} cannot be filled: only the emulation's logs can, of tables with CDC enabled")
+        raise StackError(
+            f"the log of {full} cannot be filled: only the emulation's logs can, of tables with CDC enabled"
+        )
     end = now_us() if end_us is None else end_us
     start = end - 60_000_000 if start_us is None else start_us
     ring = emulation.ring(full, start // 1000)

@@ -41,9 +41,12 @@ from connectors.cql.values import decoder
 #: Names a real Scylla that is used in place of the emulation.
 REAL = "MILLRACE_SCYLLA"
 _NAME = r'("(?:[^"]|"")+"|\w+)'
-_OF_TABLE = re.compile(rf"^\s*(CREATE|ALTER)\s+TABLE\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?{_NAME}\s*\.\s*{_NAME}", re.IGNORECASE)
+_OF_TABLE = re.compile(
+    rf"^\s*(CREATE|ALTER)\s+TABLE\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?{_NAME}\s*\.\s*{_NAME}", re.IGNORECASE
+)
 _RENAME = re.compile(rf"\bRENAME\s+{_NAME}\s+TO\s+{_NAME}((?:\s+AND\s+{_NAME}\s+TO\s+{_NAME})*)", re.IGNORECASE)
 _PAIR = re.compile(rf"{_NAME}\s+TO\s+{_NAME}", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Logged:
@@ -107,7 +110,9 @@ class Emulation:
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)  # noqa: S311  # not a secret
         self.connection = Connection(self.address, self.user)
-        found = self.connection.query(f"SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = '{EMULATION}'")
+        found = self.connection.query(
+            f"SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = '{EMULATION}'"
+        )
         self.emulated = bool(found)
         if self.emulated:
             # Straight to the Cassandra: nothing that is written needs the proxy.
@@ -153,7 +158,9 @@ class Emulation:
             del self._tables[full]
         if self.emulated and self._initial_tablets(keyspace) is not None:
             self._generations.forget_keyspace(keyspace)
-            self.connection.execute(f"DELETE FROM {EMULATION}.scylla_keyspaces WHERE keyspace_name = ?", [keyspace.encode()])
+            self.connection.execute(
+                f"DELETE FROM {EMULATION}.scylla_keyspaces WHERE keyspace_name = ?", [keyspace.encode()]
+            )
         self.connection.query(f"DROP KEYSPACE IF EXISTS {name(keyspace)}")
 
     def create_type(self, cql: str) -> None:
@@ -318,7 +325,9 @@ class Emulation:
         Raises:
             StackError: It is a real Scylla.
         """
-        made = list(streams) if streams is not None else vnode_streams(vnodes, shards, nodes, self._chance.getrandbits(62))
+        made = (
+            list(streams) if streams is not None else vnode_streams(vnodes, shards, nodes, self._chance.getrandbits(62))
+        )
         generations = self._streams("new_generation")
         with self._lock:  # no change is on its way to the streams that were
             return generations.create(made, self._next_ms() if start_ms is None else start_ms)
@@ -347,7 +356,9 @@ class Emulation:
 
     def _streams(self, what: str = "streams") -> Generations:
         if not self.emulated:
-            raise StackError(f"{what} is not for a real Scylla, whose topology is its own; unset {REAL} to use the emulation")
+            raise StackError(
+                f"{what} is not for a real Scylla, whose topology is its own; unset {REAL} to use the emulation"
+            )
         return self._generations
 
     # ------------------------------------------------------------------ writes

@@ -21,7 +21,15 @@ _MILLISECOND = dt.timedelta(milliseconds=1)
 _DURATION = re.compile(r"(\d+)(mo|ms|us|µs|ns|y|w|d|h|m|s)", re.IGNORECASE)
 _MONTHS = {"y": 12, "mo": 1}
 _DAYS = {"w": 7, "d": 1}
-_NANOS = {"h": 3_600_000_000_000, "m": 60_000_000_000, "s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "µs": 1000, "ns": 1}
+_NANOS = {
+    "h": 3_600_000_000_000,
+    "m": 60_000_000_000,
+    "s": 1_000_000_000,
+    "ms": 1_000_000,
+    "us": 1000,
+    "µs": 1000,
+    "ns": 1,
+}
 #: Bytes of a value, for types whose values all have the same number.
 FIXED = {
     "bigint": 8, "boolean": 1, "counter": 8, "double": 8, "float": 4, "int": 4, "timestamp": 8, "timeuuid": 16, "uuid": 16,
@@ -156,7 +164,9 @@ def encode(kind: CqlType, value: Any) -> bytes | None:
             return join([part for k, v in pairs(value) for part in (_present(key, k), _present(content, v))], 2)
         if kind.name == "vector":
             return _vector(kind, value)
-        return join_fields([encode(each, part) for each, part in zip(kind.arguments, members(kind, value), strict=False)])
+        return join_fields(
+            [encode(each, part) for each, part in zip(kind.arguments, members(kind, value), strict=False)]
+        )
     except (struct.error, TypeError, ValueError, AttributeError, OverflowError, ArithmeticError) as error:
         raise ValueError(f"{value!r} is no value of the CQL type {kind.name}: {error}") from error
 
@@ -235,7 +245,9 @@ def sort_key(kind: CqlType) -> Callable[[bytes], Any]:
     if kind.name in {"float", "double"}:
         return lambda cell: struct.unpack(">f" if len(cell) == 4 else ">d", cell)[0]
     if kind.name == "decimal":
-        return lambda cell: Decimal(int.from_bytes(cell[4:], "big", signed=True)).scaleb(-struct.unpack(">i", cell[:4])[0])
+        return lambda cell: Decimal(int.from_bytes(cell[4:], "big", signed=True)).scaleb(
+            -struct.unpack(">i", cell[:4])[0]
+        )
     if kind.name in {"timeuuid", "uuid"}:
         return _uuid_order
     return lambda cell: cell

@@ -70,7 +70,9 @@ class _Reader:
             position = match.end()
 
     def error(self, why: str) -> StackError:
-        return StackError(f"this CQL is not one of the simple forms that are understood here ({why}): {self.text[:300]}")
+        return StackError(
+            f"this CQL is not one of the simple forms that are understood here ({why}): {self.text[:300]}"
+        )
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
         place = self.at + ahead

@@ -61,7 +61,8 @@ class Generations:
                     [*cells, join(sorted(vnode.streams))],
                 )
             self.connection.execute(
-                f"INSERT INTO {EMULATION}.shards (time, range_end, streams) VALUES (?, ?, ?)", [*cells, join(vnode.streams)]
+                f"INSERT INTO {EMULATION}.shards (time, range_end, streams) VALUES (?, ?, ?)",
+                [*cells, join(vnode.streams)],
             )
         self.connection.execute(f"INSERT INTO {EMULATION}.generations (key, time) VALUES (?, ?)", [_KEY, when])
         every = join(sorted({stream for vnode in vnodes for stream in vnode.streams}))
@@ -102,7 +103,10 @@ class Generations:
         for at in range(0, len(states), 100):
             part = states[at : at + 100]
             self.connection.batch(
-                [Statement(f"{into} VALUES (?, ?, ?, ?, ?)", [*key, when, bytes((state,)), stream]) for state, stream in part]
+                [
+                    Statement(f"{into} VALUES (?, ?, ?, ?, ?)", [*key, when, bytes((state,)), stream])
+                    for state, stream in part
+                ]
             )
         self.connection.execute(
             f"INSERT INTO {EMULATION}.tablets (keyspace_name, table_name, timestamp, last_tokens, streams)"
@@ -110,14 +114,17 @@ class Generations:
             [*key, when, join([struct.pack(">q", token) for token, _ in made]), join([stream for _, stream in made])],
         )
         self.connection.execute(
-            f"INSERT INTO {EMULATION}.cdc_timestamps (keyspace_name, table_name, timestamp) VALUES (?, ?, ?)", [*key, when]
+            f"INSERT INTO {EMULATION}.cdc_timestamps (keyspace_name, table_name, timestamp) VALUES (?, ?, ?)",
+            [*key, when],
         )
 
     def forget_tablets(self, keyspace: str, table_name: str) -> None:
         """Remove all generations of a table of tablets."""
         for each in ("cdc_timestamps", "cdc_streams", "tablets"):
             where = "keyspace_name = ? AND table_name = ?"
-            self.connection.execute(f"DELETE FROM {EMULATION}.{each} WHERE {where}", [keyspace.encode(), table_name.encode()])
+            self.connection.execute(
+                f"DELETE FROM {EMULATION}.{each} WHERE {where}", [keyspace.encode(), table_name.encode()]
+            )
         for known in [each for each in self._rings if each[0] == f"{keyspace}.{table_name}"]:
             del self._rings[known]
 
@@ -145,7 +152,9 @@ class Generations:
             tokens = [int.from_bytes(each, "big", signed=True) for each in split(row["last_tokens"] or b"")]
             return Ring(start, tuple(tokens), tuple((each,) for each in split(row["streams"] or b"")))
         rows = self.connection.execute(f"SELECT range_end, streams FROM {EMULATION}.shards WHERE time = ?", [when])
-        found = sorted((int.from_bytes(row["range_end"] or b"", "big", signed=True), row["streams"] or b"") for row in rows)
+        found = sorted(
+            (int.from_bytes(row["range_end"] or b"", "big", signed=True), row["streams"] or b"") for row in rows
+        )
         return Ring(start, tuple(end for end, _ in found), tuple(tuple(split(streams)) for _, streams in found))
 
     def _tables(self) -> set[str]:

@@ -46,7 +46,9 @@ def read_row(connection: Connection, table: Table, partition: Key, key: Key | No
     """What is in a row (`key` None: the static row); None when it is not there. Blocks."""
     kind = "static" if key is None else "regular"
     columns = [each for each in table.columns if each.kind == kind]
-    where = " AND ".join(f"{name(each.name)} = ?" for each in (*table.partition_key, *table.clustering[: len(key or ())]))
+    where = " AND ".join(
+        f"{name(each.name)} = ?" for each in (*table.partition_key, *table.clustering[: len(key or ())])
+    )
     wanted = [*table.partition_key, *columns]
 
     def select(source: str, names: Sequence[str]) -> dict[str, bytes | None] | None:

@@ -97,7 +97,9 @@ def log_rows(
     if table.postimage:
         if static and after.static:
             rows.append(_image(table, base, None, after.static, POSTIMAGE, None))
-        rows += [_image(table, base, key, row, POSTIMAGE, None) for key in keys if (row := after.rows.get(key)) is not None]
+        rows += [
+            _image(table, base, key, row, POSTIMAGE, None) for key in keys if (row := after.rows.get(key)) is not None
+        ]
     for number, row in enumerate(rows):
         row["cdc$batch_seq_no"] = struct.pack(">i", number)
     if rows:
@@ -170,7 +172,9 @@ def _deltas(table: Table, base: LogRow, change: Change) -> list[LogRow]:
     return [row]
 
 
-def _image(table: Table, base: LogRow, key: Key | None, state: RowState, operation: int, wanted: set[str] | None) -> LogRow:
+def _image(
+    table: Table, base: LogRow, key: Key | None, state: RowState, operation: int, wanted: set[str] | None
+) -> LogRow:
     row = _start(table, base, key, operation)
     for name, value in state.items():
         if wanted is None or name in wanted:

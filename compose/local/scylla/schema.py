@@ -126,7 +126,9 @@ class Table:
         """The statement that adds one log row: the first six columns, then `log_columns`, then timestamp and TTL."""
         names = [name for name, _ in META] + list(self.log_columns)
         markers = ", ".join("?" * len(names))
-        return f"INSERT INTO {self.log} ({', '.join(map(_quoted, names))}) VALUES ({markers}) USING TIMESTAMP ? AND TTL ?"
+        return (
+            f"INSERT INTO {self.log} ({', '.join(map(_quoted, names))}) VALUES ({markers}) USING TIMESTAMP ? AND TTL ?"
+        )
 
     def order(self, keys: Iterable[tuple[bytes, ...]]) -> list[tuple[bytes, ...]]:
         """Clustering keys in the order of the table."""

@@ -44,7 +44,9 @@ async def run(host: str, port: int, inner: int, command: Sequence[str]) -> int:
     if not ended.done() and not stop.done():
         await asyncio.to_thread(first_generation, f"{host}:{inner}")
         server = await serve(host, port, (host, inner))
-        say(f"Scylla emulation (a dressed Cassandra, not Scylla) at {host}:{port}; the Cassandra itself at {host}:{inner}")
+        say(
+            f"Scylla emulation (a dressed Cassandra, not Scylla) at {host}:{port}; the Cassandra itself at {host}:{inner}"
+        )
         await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
         server.close()
     if ended.done():

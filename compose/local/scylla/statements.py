@@ -66,7 +66,9 @@ def base_statement(table: Table, write: Write, timestamp_us: int | None) -> Stat
     condition, expected = _condition(table, write.condition)
     if isinstance(write, Delete):
         columns = ", ".join(map(name, write.columns))
-        return Statement(f"DELETE {columns} FROM {table.full}{clause} WHERE {where}{condition}", [*times, *key, *expected])
+        return Statement(
+            f"DELETE {columns} FROM {table.full}{clause} WHERE {where}{condition}", [*times, *key, *expected]
+        )
     parts: list[str] = []
     cells = []
     for column_name, value in write.set.items():

@@ -50,7 +50,9 @@ def stream_id(token: int, index: int, chance: random.Random, version: int = 1) -
     return struct.pack(">qQ", token, low)
 
 
-def vnode_streams(vnodes: int, shards: int | Sequence[int], nodes: int = 1, seed: int | None = None) -> list[VnodeStreams]:
+def vnode_streams(
+    vnodes: int, shards: int | Sequence[int], nodes: int = 1, seed: int | None = None
+) -> list[VnodeStreams]:
     """A generation: `nodes` nodes with `vnodes` vnodes each, and `shards` shards each (one number, or one per node).
 
     >>> sum(len(each.streams) for each in vnode_streams(256, 72, 4))

@@ -36,7 +36,9 @@ class CqlError(StackError):
     """
 
     def __init__(self, code: int, message: str, request: str) -> None:
-        super().__init__(f"the CQL server answered with error 0x{code:04x}: {message}; the request was: {request[:500]}")
+        super().__init__(
+            f"the CQL server answered with error 0x{code:04x}: {message}; the request was: {request[:500]}"
+        )
         self.code = code
 
 

@@ -250,7 +250,9 @@ class Compiler:
         return [RangeChange(key, key, start_inclusive=True, end_inclusive=True)]
 
     def _insert(self, write: Insert) -> list[Change]:
-        values = {name: value for name, value in write.values.items() if self._column(name).kind in {"static", "regular"}}
+        values = {
+            name: value for name, value in write.values.items() if self._column(name).kind in {"static", "regular"}
+        }
         if not self.table.clustering:
             return [self._row((), values, write.ttl, insert=True)]
         statics, regulars = self._by_kind(values)

@@ -1,4 +1,5 @@
 """What a backfill has to know of the cluster: its versions, its ring, a table's default TTL."""
+
 from __future__ import annotations
 
 import re
@@ -53,8 +54,10 @@ def cluster_of(local: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str, 
     """
     partitioner = next((str(row["partitioner"]) for row in local), "")
     if partitioner != _PARTITIONER:
-        raise Fatal(f"the cluster's partitioner is {partitioner or 'not known'}: tables can be read by token ranges only with "
-                    "Murmur3Partitioner; set snapshot.mode=never to capture changes without what the tables hold")
+        raise Fatal(
+            f"the cluster's partitioner is {partitioner or 'not known'}: tables can be read by token ranges only with "
+            "Murmur3Partitioner; set snapshot.mode=never to capture changes without what the tables hold"
+        )
     nodes = [*local, *peers]
     tokens = {int(token) for row in nodes for token in row["tokens"] or ()}
     return Cluster(tuple(sorted(tokens)), all(_version(row["release_version"]) >= _ELEMENTS_SINCE for row in nodes))

@@ -1,4 +1,5 @@
 """What backfills are made of: requests, settings, chunks."""
+
 from __future__ import annotations
 
 import re
@@ -57,8 +58,12 @@ def new_request(table_id: str, name: str, again_us: int = 0) -> SnapshotRequest:
         name: ``keyspace.table``.
         again_us: when its cdc was on again after it had been off (``Capture.again_us``); 0: it was not.
     """
-    return SnapshotRequest(id=f"{NEW}{table_id}" + (f"~{again_us}" if again_us else ""), tables=[name.replace(".", r"\.")],
-                           origin="new", table_id=table_id)
+    return SnapshotRequest(
+        id=f"{NEW}{table_id}" + (f"~{again_us}" if again_us else ""),
+        tables=[name.replace(".", r"\.")],
+        origin="new",
+        table_id=table_id,
+    )
 
 
 def reads_again(request: str) -> bool:

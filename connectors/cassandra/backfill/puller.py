@@ -1,4 +1,5 @@
 """Backfills of a task: reads its share of tables in the background, and hands the rows over in chunks."""
+
 from __future__ import annotations
 
 import asyncio
@@ -59,10 +60,18 @@ class Backfiller:
         refresh: reads the definitions of tables anew; may raise Retriable.
     """
 
-    def __init__(self, settings: BackfillSettings, session: CqlSession,
-                 tables: Callable[[Sequence[str]], Sequence[TableDefinition]],
-                 shard: tuple[int, int], saved: Iterable[tuple[Position, Position]], metrics: TaskMetrics,
-                 log: logging.LoggerAdapter[logging.Logger], *, refresh: Callable[[], Awaitable[object]] = _nothing) -> None:
+    def __init__(
+        self,
+        settings: BackfillSettings,
+        session: CqlSession,
+        tables: Callable[[Sequence[str]], Sequence[TableDefinition]],
+        shard: tuple[int, int],
+        saved: Iterable[tuple[Position, Position]],
+        metrics: TaskMetrics,
+        log: logging.LoggerAdapter[logging.Logger],
+        *,
+        refresh: Callable[[], Awaitable[object]] = _nothing,
+    ) -> None:
         self._settings = settings
         self._session = session
         self._tables = tables
@@ -188,7 +197,9 @@ class Backfiller:
             except Retriable as error:  # the cluster can't be asked for its tables
                 attempt += 1
                 self._log.warning("a backfill waits: %s", error)
-                await asyncio.sleep(pause_s(attempt, _RETRY_MS, int(self._settings.retry_s * 1000), 20, random.random()))  # noqa: S311
+                await asyncio.sleep(
+                    pause_s(attempt, _RETRY_MS, int(self._settings.retry_s * 1000), 20, random.random())  # noqa: S311
+                )
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # noqa: BLE001 - the task shall see it
@@ -222,7 +233,9 @@ class Backfiller:
             self._pulls.failed(job, str(error))
             return
         self._pulls.resolved(job, found)
-        self._log.info("the backfill %s has %d tables: %s", job.pull.request.id, len(found), ", ".join(map(str, found))[:500])
+        self._log.info(
+            "the backfill %s has %d tables: %s", job.pull.request.id, len(found), ", ".join(map(str, found))[:500]
+        )
 
     async def _read(self, job: Job) -> None:
         """All pages of a piece; failures that may pass are waited out here."""
@@ -250,14 +263,18 @@ class Backfiller:
                 if attempt >= _NARROW_AFTER:
                     self._pulls.narrow(job)
                 if attempt == 1 or attempt % 10 == 0:
-                    self._log.warning("%s can't be read now, it is tried again: %s", job.table and job.table.note.name, error)
+                    self._log.warning(
+                        "%s can't be read now, it is tried again: %s", job.table and job.table.note.name, error
+                    )
                 self._pulls.tell(job, str(error))
                 await self._pause(attempt)
             except LoginRefused:
                 raise  # no fault of this table: the run ends, and another one goes on here
             except MillraceError as error:
                 if isinstance(error, Fatal) and self._pulls.lost(job):
-                    self._log.info("%s is read on from the start of a partition: %s", job.table and job.table.note.name, error)
+                    self._log.info(
+                        "%s is read on from the start of a partition: %s", job.table and job.table.note.name, error
+                    )
                     continue
                 self._fail(job, error)
                 return
@@ -272,7 +289,9 @@ class Backfiller:
         await asyncio.sleep(pause_s(attempt, _RETRY_MS, int(self._settings.retry_s * 1000), 20, random.random()))  # noqa: S311
 
     def _fail(self, job: Job, error: Exception) -> None:
-        self._log.error("%s is left out of the backfill %s: %s", job.table and job.table.note.name, job.pull.request.id, error)
+        self._log.error(
+            "%s is left out of the backfill %s: %s", job.table and job.table.note.name, job.pull.request.id, error
+        )
         self._pulls.failed(job, str(error))
 
     async def _page(self, job: Job) -> None:
@@ -292,9 +311,16 @@ class Backfiller:
         totals.in_flight += 1
         try:
             page = await self._session.page(
-                reader.select.text, (after, upto), fetch_size=asked, state=bytes.fromhex(state_hex) if state_hex else None,
-                consistency=self._settings.consistency, timeout_s=self._settings.timeout_s, types=reader.select.types,
-                token=after + 1, stats=stats)
+                reader.select.text,
+                (after, upto),
+                fetch_size=asked,
+                state=bytes.fromhex(state_hex) if state_hex else None,
+                consistency=self._settings.consistency,
+                timeout_s=self._settings.timeout_s,
+                types=reader.select.types,
+                token=after + 1,
+                stats=stats,
+            )
         finally:
             totals.in_flight -= 1
             totals.queries += stats.queries
@@ -316,8 +342,15 @@ class Backfiller:
         found = reader.read(page.rows, Moment(settled_us, read_ms, self._ttls.get(reader.table.table_id, 0)))
         for text in found.bad:
             self._log.warning("%s", text)
-        chunk = self._pulls.page(job, reader.table, found.updates, rows=len(page.rows), last_token=reader.last_token(page.rows),
-                                 paging=page.state, bad=found.bad)
+        chunk = self._pulls.page(
+            job,
+            reader.table,
+            found.updates,
+            rows=len(page.rows),
+            last_token=reader.last_token(page.rows),
+            paging=page.state,
+            bad=found.bad,
+        )
         if chunk is not None:
             self._queue.append(chunk)
         self._news.set()
@@ -333,8 +366,14 @@ class Backfiller:
             self._pulls.bounds = cluster.bounds
         note = table.note
         request = job.pull.request
-        found = next((each for each in request.chosen(self._tables(request.tables))
-                      if (each.keyspace, each.table) == (note.keyspace, note.table)), None)
+        found = next(
+            (
+                each
+                for each in request.chosen(self._tables(request.tables))
+                if (each.keyspace, each.table) == (note.keyspace, note.table)
+            ),
+            None,
+        )
         if found is None:
             self._pulls.vanished(job)
             return None
@@ -371,9 +410,11 @@ class Backfiller:
 
     def _report(self) -> None:
         metrics, stats, before = self._metrics, self._stats, self._reported
-        for name, now, last in ((names.SNAPSHOT_QUERIES, stats.queries + stats.errors, before.queries + before.errors),
-                                (names.SNAPSHOT_QUERY_ERRORS, stats.errors, before.errors),
-                                (names.SNAPSHOT_QUERY_SECONDS, stats.latency_s, before.latency_s)):
+        for name, now, last in (
+            (names.SNAPSHOT_QUERIES, stats.queries + stats.errors, before.queries + before.errors),
+            (names.SNAPSHOT_QUERY_ERRORS, stats.errors, before.errors),
+            (names.SNAPSHOT_QUERY_SECONDS, stats.latency_s, before.latency_s),
+        ):
             if now > last:
                 metrics.add(name, now - last)
         self._reported = QueryStats(queries=stats.queries, errors=stats.errors, latency_s=stats.latency_s)

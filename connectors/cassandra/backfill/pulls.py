@@ -2,6 +2,7 @@
 
 Tables are read in a request's order, requests by priority; pieces of a table in any order, the pages of a piece in theirs.
 """
+
 from __future__ import annotations
 
 import time
@@ -115,8 +116,13 @@ class Pulls:
         clock: seconds since 1970.
     """
 
-    def __init__(self, settings: BackfillSettings, shard: tuple[int, int], saved: Iterable[tuple[Position, Position]],
-                 clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        settings: BackfillSettings,
+        shard: tuple[int, int],
+        saved: Iterable[tuple[Position, Position]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._settings = settings
         self._shard = shard
         self._whole = share(*shard)
@@ -198,12 +204,16 @@ class Pulls:
         tables = list(tables)
         if not initial.note.resolved and not any(note.resolved for _, note in _shares(self._saved.get(INITIAL, {}))):
             # Somebody has saved that it is over, and nobody which tables it had: they are those that are there now.
-            initial.note.tables = [TableNote(keyspace=each.keyspace, table=each.table, table_id=each.table_id, stage="done")
-                                   for each in tables]
+            initial.note.tables = [
+                TableNote(keyspace=each.keyspace, table=each.table, table_id=each.table_id, stage="done")
+                for each in tables
+            ]
             initial.note.resolved = True
             self._dirty.add(INITIAL)
         known = {each.table_id for each in initial.note.tables} if initial.note.resolved else set()
-        return [each for each in tables if each.table_id not in known and self._open(new_request(each.table_id, str(each)))]
+        return [
+            each for each in tables if each.table_id not in known and self._open(new_request(each.table_id, str(each)))
+        ]
 
     def reopened(self, tables: Iterable[tuple[TableDefinition, int]]) -> list[SnapshotRequest]:
         """The backfills of tables whose cdc was off for a while: what was written meanwhile is not in the log.
@@ -216,10 +226,18 @@ class Pulls:
         found = []
         for table, again_us in tables:
             request = new_request(table.table_id, str(table), again_us)
-            live = [pull.note for name in (INITIAL, f"{NEW}{table.table_id}") if (pull := self._pulls.get(name)) is not None]
-            saved = [note for name in (INITIAL, f"{NEW}{table.table_id}") for _, note in _shares(self._saved.get(name, {}))]
-            begun = [each.started_ms for note in (*live, *saved) for each in note.tables
-                     if each.table_id == table.table_id and each.stage != "waiting"]
+            live = [
+                pull.note for name in (INITIAL, f"{NEW}{table.table_id}") if (pull := self._pulls.get(name)) is not None
+            ]
+            saved = [
+                note for name in (INITIAL, f"{NEW}{table.table_id}") for _, note in _shares(self._saved.get(name, {}))
+            ]
+            begun = [
+                each.started_ms
+                for note in (*live, *saved)
+                for each in note.tables
+                if each.table_id == table.table_id and each.stage != "waiting"
+            ]
             if begun and min(begun) < again_us // 1000 and self._open(request):
                 found.append(request)
         return found
@@ -249,15 +267,25 @@ class Pulls:
         for name in ids:
             for whole, note in _shares(self._saved.get(name, {})):
                 over = name == INITIAL and bool(request.table_id) and note.state in state.FINAL
-                found += [(whole, TableNote(keyspace=one.keyspace, table=one.table, table_id=table_id, stage="done") if over
-                           else one) for one in note.tables if one.table_id == table_id]
+                found += [
+                    (
+                        whole,
+                        TableNote(keyspace=one.keyspace, table=one.table, table_id=table_id, stage="done")
+                        if over
+                        else one,
+                    )
+                    for one in note.tables
+                    if one.table_id == table_id
+                ]
         return found
 
     def _subtract_others(self, request: SnapshotRequest, note: PullNote) -> None:
         """Leave out what other divisions among tasks have read: the number of tasks changed and came back."""
         for table in note.tables:
-            left = state.subtract_read(state.left_of(table, self._whole), [
-                each for each in self._read_before(request, table.table_id) if each[0] != self._whole])
+            left = state.subtract_read(
+                state.left_of(table, self._whole),
+                [each for each in self._read_before(request, table.table_id) if each[0] != self._whole],
+            )
             if table.stage in {"waiting", "running"}:
                 table.left = [(one.after, one.upto, one.page) for one in left]
                 table.stage = table.stage if left else "done"
@@ -341,8 +369,17 @@ class Pulls:
             self._close_if_done(one)
         self._finish(pull)
 
-    def page(self, job: Job, table: TableDefinition, updates: list[PartitionUpdate], *, rows: int, last_token: int | None,
-             paging: bytes | None, bad: tuple[str, ...] = ()) -> Chunk | None:
+    def page(
+        self,
+        job: Job,
+        table: TableDefinition,
+        updates: list[PartitionUpdate],
+        *,
+        rows: int,
+        last_token: int | None,
+        paging: bytes | None,
+        bad: tuple[str, ...] = (),
+    ) -> Chunk | None:
         """The next page of a piece was read.
 
         Args:
@@ -531,7 +568,9 @@ class Pulls:
 
 def _shares(parts: Mapping[str, Position]) -> list[tuple[Span, PullNote]]:
     """Of the saved shares of a request: which tokens each is of, and its note."""
-    return [(share(*_numbers(part)), note) for part, offset in parts.items() if (note := state.note_of(offset)) is not None]
+    return [
+        (share(*_numbers(part)), note) for part, offset in parts.items() if (note := state.note_of(offset)) is not None
+    ]
 
 
 def _numbers(shard: str) -> tuple[int, int]:

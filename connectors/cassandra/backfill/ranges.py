@@ -1,4 +1,5 @@
 """Ranges of tokens: shares of tasks, what is left of them, pieces to read. Pure."""
+
 from __future__ import annotations
 
 from bisect import bisect_right

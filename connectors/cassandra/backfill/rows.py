@@ -1,4 +1,5 @@
 """From rows of a SELECT to partition updates. Pure; ``BACKFILL.md`` says why it is as it is."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -63,8 +64,15 @@ class RowReader:
     def __init__(self, prefix: str, table: TableDefinition, *, elements: bool) -> None:
         self.table = table
         self.select = select(table, elements=elements)
-        self._source = Source(connector=CONNECTOR, cluster=prefix, keyspace=table.keyspace, table=table.table,
-                              table_id=table.table_id, schema_version=table.version, snapshot=True)
+        self._source = Source(
+            connector=CONNECTOR,
+            cluster=prefix,
+            keyspace=table.keyspace,
+            table=table.table,
+            table_id=table.table_id,
+            schema_version=table.version,
+            snapshot=True,
+        )
         self._key_end = KEY + len(table.key)
         self._clustering_end = self._key_end + len(table.clustering)
         self._static = tuple(each for each in self.select.columns if each.column.kind == "static")
@@ -87,7 +95,7 @@ class RowReader:
             if BadCell in map(type, raw):
                 bad.append(self._complaint(raw))
                 continue
-            now = raw[KEY:self._key_end]
+            now = raw[KEY : self._key_end]
             if now != key:
                 flush()
                 key, pending = now, []
@@ -97,7 +105,7 @@ class RowReader:
             elif len(pending) >= MOST_ROWS:
                 flush()
                 pending, static = [], None
-            clustering = raw[self._key_end:self._clustering_end]
+            clustering = raw[self._key_end : self._clustering_end]
             # A partition that has a static row only comes as a row without a clustering key.
             if clustering and all(each is None for each in clustering):
                 continue
@@ -149,16 +157,24 @@ class RowReader:
         names = [each.name for each in (*self.table.key, *self.table.clustering)]
         key = ", ".join(f"{name}={value!r}" for name, value in zip(names, raw[KEY:], strict=False))
         places = {each.value: each.column.name for each in self.select.columns}
-        wrong = [f"{places.get(place, names[place - KEY] if KEY <= place < KEY + len(names) else place)}: {cell.error}"
-                 for place, cell in enumerate(raw) if isinstance(cell, BadCell)]
+        wrong = [
+            f"{places.get(place, names[place - KEY] if KEY <= place < KEY + len(names) else place)}: {cell.error}"
+            for place, cell in enumerate(raw)
+            if isinstance(cell, BadCell)
+        ]
         return f"the row {key} of {self.table} can't be decoded: {'; '.join(wrong)}"
 
 
-def _update(source: Source, key: tuple[Any, ...], static: Row | None, rows: tuple[Row, ...], moment: Moment) -> PartitionUpdate:
-    newest = max((cell.stamp.write_time for row in (rows if static is None else (static, *rows)) for cell in row.cells),
-                 default=None)
-    return PartitionUpdate(source=source, key=key, static=static, rows=rows,
-                           write_time=moment.read_ms * 1000 if newest is None else newest)
+def _update(
+    source: Source, key: tuple[Any, ...], static: Row | None, rows: tuple[Row, ...], moment: Moment
+) -> PartitionUpdate:
+    newest = max(
+        (cell.stamp.write_time for row in (rows if static is None else (static, *rows)) for cell in row.cells),
+        default=None,
+    )
+    return PartitionUpdate(
+        source=source, key=key, static=static, rows=rows, write_time=moment.read_ms * 1000 if newest is None else newest
+    )
 
 
 def _stamp(written: int, ttl: int | None, now_s: int) -> Stamp:
@@ -205,8 +221,17 @@ def element_name(place: int) -> str:
     return timeuuid.text(timeuuid.make(_NAMES_US + place, _NAMES_LOW))
 
 
-def _list(name: str, value: Any, times: Any, ttls: Any, known: int | None, moment: Moment, now_s: int, cells: list[Cell],
-          deletions: list[tuple[str, Deletion]]) -> None:
+def _list(
+    name: str,
+    value: Any,
+    times: Any,
+    ttls: Any,
+    known: int | None,
+    moment: Moment,
+    now_s: int,
+    cells: list[Cell],
+    deletions: list[tuple[str, Deletion]],
+) -> None:
     """Cells of a list, whose elements have times and no names: it is overwritten as of a moment, or left alone."""
     newest = max((each for each in times or () if each is not None), default=None)
     if newest is None and (known is None or known < _MOMENTS_US):
@@ -224,8 +249,15 @@ def _list(name: str, value: Any, times: Any, ttls: Any, known: int | None, momen
             cells.append(Cell(name, element_name(place), item, _stamp(written, ttl, now_s)))
 
 
-def _untimed(each: Cells, value: Any, known: int | None, moment: Moment, now_s: int, cells: list[Cell],
-             deletions: list[tuple[str, Deletion]]) -> None:
+def _untimed(
+    each: Cells,
+    value: Any,
+    known: int | None,
+    moment: Moment,
+    now_s: int,
+    cells: list[Cell],
+    deletions: list[tuple[str, Deletion]],
+) -> None:
     """Cells of a multicell column of which the server tells no times."""
     name, kind = each.column.name, each.column.type.name
     written = UNKNOWN_US

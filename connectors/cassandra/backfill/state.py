@@ -1,4 +1,5 @@
 """A backfill's state as text: what a restart goes on from, and what REST shows. Pure functions."""
+
 from __future__ import annotations
 
 from contextlib import suppress
@@ -105,9 +106,15 @@ def shown(request: str, value: str) -> dict[str, Any]:
 
 def progress(request: str, note: PullNote) -> dict[str, Any]:
     """What is shown of a request."""
-    return {"id": request, "state": state_of(note), "started_ms": note.started_ms or None,
-            "finished_ms": note.finished_ms or None, "percent": round(percent(note), 2), "error": note.error or None,
-            "tables": [_table(each) for each in note.tables]}
+    return {
+        "id": request,
+        "state": state_of(note),
+        "started_ms": note.started_ms or None,
+        "finished_ms": note.finished_ms or None,
+        "percent": round(percent(note), 2),
+        "error": note.error or None,
+        "tables": [_table(each) for each in note.tables],
+    }
 
 
 def _table(note: TableNote) -> dict[str, Any]:
@@ -115,11 +122,18 @@ def _table(note: TableNote) -> dict[str, Any]:
     seconds = ((note.finished_ms or note.saved_ms) - note.started_ms) / 1000 if note.started_ms else 0.0
     running = note.stage == "running"
     return {
-        "table": note.name, "state": note.stage, "rows_done": note.rows, "bad": note.bad,
+        "table": note.name,
+        "state": note.stage,
+        "rows_done": note.rows,
+        "bad": note.bad,
         "rows_total": note.rows if note.stage == "done" else round(note.rows * 100 / note.percent) if known else None,
-        "percent": round(note.percent, 2), "rows_per_s": round(note.rows / seconds, 1) if seconds > 0 else None,
+        "percent": round(note.percent, 2),
+        "rows_per_s": round(note.rows / seconds, 1) if seconds > 0 else None,
         "eta_s": round(seconds * (100 - note.percent) / note.percent, 1) if running and known and seconds > 0 else None,
-        "started_ms": note.started_ms or None, "finished_ms": note.finished_ms or None, "error": note.error or None}
+        "started_ms": note.started_ms or None,
+        "finished_ms": note.finished_ms or None,
+        "error": note.error or None,
+    }
 
 
 def percent(note: PullNote) -> float:
@@ -185,14 +199,25 @@ def ended(parts: Mapping[str, Mapping[str, Any]], shard: tuple[int, int]) -> Pul
     division = newest(parts)
     states = {str(each.get("state")) for each in division}
     notes = [note for each in division if (note := note_of(each)) is not None]
-    result = PullNote(state="failed" if "failed" in states else "cancelled" if "cancelled" in states else "done",
-                      started_ms=min((each.started_ms for each in notes if each.started_ms), default=0),
-                      finished_ms=max((each.finished_ms for each in notes), default=0))
+    result = PullNote(
+        state="failed" if "failed" in states else "cancelled" if "cancelled" in states else "done",
+        started_ms=min((each.started_ms for each in notes if each.started_ms), default=0),
+        finished_ms=max((each.finished_ms for each in notes), default=0),
+    )
     tables = {(each.keyspace, each.table, each.table_id): each.stage for note in notes for each in note.tables}
     for (keyspace, name, table_id), stage in tables.items():
         rows, began = counted(parts, table_id, shard)
-        result.tables.append(TableNote(keyspace=keyspace, table=name, table_id=table_id, stage=stage, rows=rows,
-                                       started_ms=began, finished_ms=result.finished_ms))
+        result.tables.append(
+            TableNote(
+                keyspace=keyspace,
+                table=name,
+                table_id=table_id,
+                stage=stage,
+                rows=rows,
+                started_ms=began,
+                finished_ms=result.finished_ms,
+            )
+        )
     return result
 
 
@@ -222,8 +247,13 @@ def counted(parts: Mapping[str, Mapping[str, Any]], table_id: str, shard: tuple[
     """
     index, count = shard
     others = newest({part: offset for part, offset in parts.items() if not part.endswith(f"/{count}")})
-    notes = [table for offset in others if (note := note_of(offset)) is not None for table in note.tables
-             if table.table_id == table_id]
+    notes = [
+        table
+        for offset in others
+        if (note := note_of(offset)) is not None
+        for table in note.tables
+        if table.table_id == table_id
+    ]
     rows = sum(each.rows for each in notes)
     began = min((each.started_ms for each in notes if each.started_ms), default=0)
     return rows // count + (rows % count if index == 0 else 0), began

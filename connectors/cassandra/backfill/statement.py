@@ -1,4 +1,5 @@
 """The statement that reads a range of a table, and the types of its columns. Pure."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple

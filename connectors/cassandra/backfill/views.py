@@ -1,4 +1,5 @@
 """Backfills as REST shows and takes them. Pure."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -47,13 +48,16 @@ def check_request(request: Mapping[str, Any]) -> dict[str, Any]:
         ConfigInvalid: a member is not what it has to be; the message says what is expected.
     """
     if request.get("conditions"):
-        raise ConfigInvalid("conditions can't be used with Cassandra: a filter would make it read whole tables all the same "
-                            "(ALLOW FILTERING); ask for tables only")
+        raise ConfigInvalid(
+            "conditions can't be used with Cassandra: a filter would make it read whole tables all the same "
+            "(ALLOW FILTERING); ask for tables only"
+        )
     return pull_views.check_request(request, fields=frozenset({"tables", "conditions", "priority"}))
 
 
-def snapshots(prefix: str, instructions: Sequence[Instruction],
-              offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+def snapshots(
+    prefix: str, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
+) -> list[dict[str, Any]]:
     """All backfills: those that were asked for, and what tasks have saved of them; the oldest first."""
     saved: dict[str, dict[str, Mapping[str, Any]]] = {}
     for source, offset in offsets:

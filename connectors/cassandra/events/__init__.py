@@ -1,4 +1,5 @@
 """Records from mutations of Cassandra's commit log: one object per table definition and output form."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -33,8 +34,9 @@ def builder(table: TableDefinition, version: int, settings: EventSettings) -> Ta
     return MaskedEvents(made, settings.masks)
 
 
-def _plain_events(table: TableDefinition, version: int,
-                  settings: EventSettings) -> DebeziumEvents | PartitionUpdateEvents | RawEvents:
+def _plain_events(
+    table: TableDefinition, version: int, settings: EventSettings
+) -> DebeziumEvents | PartitionUpdateEvents | RawEvents:
     # Each form is imported where it is asked for.
     if settings.output_format == "partition-update-raw":
         from connectors.cassandra.events.raw import RawEvents

@@ -1,4 +1,5 @@
 """What an output form is: the events of one table, made from serialized partition updates of the log or from a backfill."""
+
 from __future__ import annotations
 
 import re
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 CONNECTOR: Final = "cassandra"
 #: Members of ``source.position`` in partition updates of both kinds: the node, the id of the segment, the logical offset of the
 #: end of the entry, and the number of the message among those of the entry (from 0).
-POSITION: Final = {"node": OPTIONAL_STRING, "segment": OPTIONAL_INT64, "position": OPTIONAL_INT64, "index": OPTIONAL_INT32}
+POSITION: Final = {
+    "node": OPTIONAL_STRING,
+    "segment": OPTIONAL_INT64,
+    "position": OPTIONAL_INT64,
+    "index": OPTIONAL_INT32,
+}
 
 _NOT_IN_TOPIC: Final = re.compile(r"[^A-Za-z0-9_.\-]")
 
@@ -162,7 +168,9 @@ class TableEvents(Protocol):
 
 def topic_name(prefix: str, keyspace: str, table: str) -> str:
     """``<prefix>.<keyspace>.<table>``, with underscores for what a topic's name may not have."""
-    return _NOT_IN_TOPIC.sub("_", ".".join(part for part in (prefix.strip(), keyspace, table) if part))[:topic_names.LONGEST]
+    return _NOT_IN_TOPIC.sub("_", ".".join(part for part in (prefix.strip(), keyspace, table) if part))[
+        : topic_names.LONGEST
+    ]
 
 
 def record_time(milliseconds: int, read_ms: int) -> int:

@@ -3,6 +3,7 @@
 The events of one partition update come in the order in which applying them one by one gives what merging them would: by write
 time, and at one time a deletion after the writes that it hides.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -64,8 +65,10 @@ class DebeziumEvents:
         """
         counters = [each.name for each in table.columns if each.type.name == "counter"]
         if counters:
-            raise Fatal(f"{table} has counters ({', '.join(counters)}), whose changes are sums and no values: take it out of "
-                        f"table.include.list, or switch its log off: ALTER TABLE {table} WITH cdc = false;")
+            raise Fatal(
+                f"{table} has counters ({', '.join(counters)}), whose changes are sums and no values: take it out of "
+                f"table.include.list, or switch its log off: ALTER TABLE {table} WITH cdc = false;"
+            )
         self.table = table
         self.topic = topic_name(settings.topic_prefix, table.keyspace, table.table)
         self.skipped: Counter[str] = Counter()
@@ -79,7 +82,8 @@ class DebeziumEvents:
         self._source = _source_maker(table, settings)
         self._cells = CellWriter(table, settings, self.schemas, self.skipped)
         self._excluded = frozenset(
-            each.name for each in (*table.static, *table.regular) if f"{table}.{each.name}" in settings.excluded)
+            each.name for each in (*table.static, *table.regular) if f"{table}.{each.name}" in settings.excluded
+        )
         self._rows: dict[tuple[str, ...], Callable[..., tuple[dict[str, Any], dict[str, Any]]]] = {}
         self._file: tuple[int, str] = (-1, "")
 
@@ -101,8 +105,15 @@ class DebeziumEvents:
                     continue
                 make = self._rows.get(names) or self._make(names)
                 clustered = self._cells.no_clustering if is_static else clustering
-                events.append((write_time, False, INSERT if inserted else UPDATE, newest,
-                               *make(key, clustered, values, None if expires is None else expires * 1_000_000)))
+                events.append(
+                    (
+                        write_time,
+                        False,
+                        INSERT if inserted else UPDATE,
+                        newest,
+                        *make(key, clustered, values, None if expires is None else expires * 1_000_000),
+                    )
+                )
             self._emit(events, where, out)
             return found
         _, clustering, inserted, write_time, _, expires, names, values = rows[0]
@@ -111,14 +122,24 @@ class DebeziumEvents:
         done, segment, position = where.done, where.segment, where.position
         where.done = done + 1
         file = self._file[1] if segment == self._file[0] else self._file_of(where)
-        out.append(SourceRecord(
-            where.partition,
-            {SEGMENT: segment, OFFSET: position, INDEX: 0, FINISHED: False} if where.last
-            else {SEGMENT: segment, OFFSET: where.before, INDEX: done + 1, FINISHED: False},
-            self.topic,
-            {"ts_ms": where.read_ms, "op": INSERT if inserted else UPDATE,
-             "source": self._source(write_time, file, position), "after": after},
-            self._value_schema, record_key, self._key_schema))
+        out.append(
+            SourceRecord(
+                where.partition,
+                {SEGMENT: segment, OFFSET: position, INDEX: 0, FINISHED: False}
+                if where.last
+                else {SEGMENT: segment, OFFSET: where.before, INDEX: done + 1, FINISHED: False},
+                self.topic,
+                {
+                    "ts_ms": where.read_ms,
+                    "op": INSERT if inserted else UPDATE,
+                    "source": self._source(write_time, file, position),
+                    "after": after,
+                },
+                self._value_schema,
+                record_key,
+                self._key_schema,
+            )
+        )
         return found
 
     def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
@@ -128,7 +149,12 @@ class DebeziumEvents:
             return 0
         partition, segment, read_ms, topic = where.partition, where.segment, where.read_ms, self.topic
         file = self._file_of(where)
-        value_schema, key_schema, plain_of, source_of = self._value_schema, self._key_schema, self._decoder.plain, self._source
+        value_schema, key_schema, plain_of, source_of = (
+            self._value_schema,
+            self._key_schema,
+            self._decoder.plain,
+            self._source,
+        )
         rows_of, new, add = self._rows, SourceRecord, out.append
         before = len(out)
         try:
@@ -142,11 +168,22 @@ class DebeziumEvents:
                 _, clustering, inserted, write_time, _, expires, names, values = rows[0]
                 make = rows_of.get(names) or self._make(names)
                 record_key, after = make(key, clustering, values, None if expires is None else expires * 1_000_000)
-                add(new(
-                    partition, {"segment": segment, "position": position, "index": 0, "finished": False}, topic,
-                    {"ts_ms": read_ms, "op": INSERT if inserted else UPDATE, "source": source_of(write_time, file, position),
-                     "after": after},
-                    value_schema, record_key, key_schema))
+                add(
+                    new(
+                        partition,
+                        {"segment": segment, "position": position, "index": 0, "finished": False},
+                        topic,
+                        {
+                            "ts_ms": read_ms,
+                            "op": INSERT if inserted else UPDATE,
+                            "source": source_of(write_time, file, position),
+                            "after": after,
+                        },
+                        value_schema,
+                        record_key,
+                        key_schema,
+                    )
+                )
         except (IndexError, ValueError, OverflowError, Skippable):
             pass  # `update` says what is wrong with it
         return len(out) - before
@@ -165,9 +202,17 @@ class DebeziumEvents:
             after |= self._cells.write(cells, (), whole=True)
             for name in self._excluded:
                 del after[name]
-            records.append(SourceRecord(
-                partition, offset, self.topic, {"ts_ms": read_ms, "op": INSERT, "source": source, "after": after},
-                self._value_schema, self._cells.key(update.key, clustering), self._key_schema))
+            records.append(
+                SourceRecord(
+                    partition,
+                    offset,
+                    self.topic,
+                    {"ts_ms": read_ms, "op": INSERT, "source": source, "after": after},
+                    self._value_schema,
+                    self._cells.key(update.key, clustering),
+                    self._key_schema,
+                )
+            )
         out += records
 
     # -- events of what is not simple
@@ -177,8 +222,16 @@ class DebeziumEvents:
         cells, key = self._cells, update.key
         if update.deletion is not None:
             time = update.deletion.write_time
-            events.append((time, True, DELETE, time, cells.key(key, cells.no_clustering),
-                           cells.nothing(key, cells.no_clustering, time)))
+            events.append(
+                (
+                    time,
+                    True,
+                    DELETE,
+                    time,
+                    cells.key(key, cells.no_clustering),
+                    cells.nothing(key, cells.no_clustering, time),
+                )
+            )
         if update.static is not None:
             if self._settings.extended:
                 self._write(update, update.static, cells.no_clustering, events)
@@ -187,8 +240,9 @@ class DebeziumEvents:
         for row in update.rows:
             if row.deletion is not None:
                 time = row.deletion.write_time
-                events.append((time, True, DELETE, time, cells.key(key, row.clustering),
-                               cells.nothing(key, row.clustering, time)))
+                events.append(
+                    (time, True, DELETE, time, cells.key(key, row.clustering), cells.nothing(key, row.clustering, time))
+                )
             self._write(update, row, row.clustering, events)
         events += [self._range(key, each) for each in update.ranges]
         if any(each[1] for each in events):
@@ -202,11 +256,21 @@ class DebeziumEvents:
         times = [each.stamp.write_time for each in row.cells] + [each.write_time for _, each in row.complex_deletions]
         if row.liveness is not None:
             times.append(row.liveness.write_time)
-        after = self._cells.keys(update.key, clustering) | self._cells.write(row.cells, row.complex_deletions, whole=False)
+        after = self._cells.keys(update.key, clustering) | self._cells.write(
+            row.cells, row.complex_deletions, whole=False
+        )
         for name in self._excluded:
             after.pop(name, None)
-        events.append((max(times), False, UPDATE if row.liveness is None else INSERT, update.write_time,
-                       self._cells.key(update.key, clustering), after))
+        events.append(
+            (
+                max(times),
+                False,
+                UPDATE if row.liveness is None else INSERT,
+                update.write_time,
+                self._cells.key(update.key, clustering),
+                after,
+            )
+        )
 
     def _range(self, key: tuple[Any, ...], deleted: RangeDeletion) -> _Event:
         start, end = bounds(self.table, deleted)
@@ -220,15 +284,32 @@ class DebeziumEvents:
         file = self._file_of(where)
         made: list[tuple[dict[str, Any] | None, dict[str, Any]]] = []
         for _, _, op, time, key, after in events:
-            made.append(({"ts_ms": where.read_ms, "op": op, "source": self._source(time, file, where.position),
-                          "after": after}, key))
+            made.append(
+                (
+                    {
+                        "ts_ms": where.read_ms,
+                        "op": op,
+                        "source": self._source(time, file, where.position),
+                        "after": after,
+                    },
+                    key,
+                )
+            )
             if op == DELETE and self._settings.tombstones:
                 made.append((None, key))
         done, final = where.done, where.done + len(made)
         for index, (value, key) in enumerate(made, done + _AFTER):
-            out.append(SourceRecord(
-                where.partition, where.ended() if where.last and index == final else where.offset(index), self.topic, value,
-                None if value is None else self._value_schema, key, self._key_schema))
+            out.append(
+                SourceRecord(
+                    where.partition,
+                    where.ended() if where.last and index == final else where.offset(index),
+                    self.topic,
+                    value,
+                    None if value is None else self._value_schema,
+                    key,
+                    self._key_schema,
+                )
+            )
         where.done = final
 
     def _file_of(self, where: Where) -> str:
@@ -264,9 +345,17 @@ class DebeziumEvents:
             lines.append(f"{unpack_names('v', len(names))} = values")
         lines += [f"{local} = {text}" for each, local in key if (text := changed(each, local)) != local]
         cells = [(each.name, f"{{'value': {local}, 'deletion_ts': None, 'set': True}}") for each, local in key]
-        cells += [(name, (f"{{'value': {changed(columns[name], f'v{index}')}, "
-                         f"'deletion_ts': None if v{index} is None else expires, 'set': True}}"))
-                  for index, name in enumerate(names) if name not in self._excluded]
+        cells += [
+            (
+                name,
+                (
+                    f"{{'value': {changed(columns[name], f'v{index}')}, "
+                    f"'deletion_ts': None if v{index} is None else expires, 'set': True}}"
+                ),
+            )
+            for index, name in enumerate(names)
+            if name not in self._excluded
+        ]
         struct = dict_display((each.name, local) for each, local in key)
         code.define("made(key, clustering, values, expires)", [*lines, f"return {struct}, {dict_display(cells)}"])
         return code.function("made", "rows of Debezium's form")
@@ -275,12 +364,28 @@ class DebeziumEvents:
 def _source_maker(table: TableDefinition, settings: EventSettings) -> Callable[[int, str, int], dict[str, Any]]:
     """The function (time in µs, segment's file, position) -> the block ``source`` of a change of the table."""
     name, cluster, keyspace, table_name = (
-        settings.topic_prefix, settings.cluster or settings.topic_prefix, table.keyspace, table.table)
+        settings.topic_prefix,
+        settings.cluster or settings.topic_prefix,
+        table.keyspace,
+        table.table,
+    )
 
     def source(micros: int, file: str, position: int) -> dict[str, Any]:
-        return {"version": VERSION, "connector": CONNECTOR, "name": name, "ts_ms": micros // 1000, "snapshot": "false",
-                "db": "NULL", "sequence": None, "ts_us": micros,
-                "ts_ns": micros * 1000 if -_LAST_MICROS <= micros <= _LAST_MICROS else None, "cluster": cluster, "file": file,
-                "pos": position, "keyspace": keyspace, "table": table_name}
+        return {
+            "version": VERSION,
+            "connector": CONNECTOR,
+            "name": name,
+            "ts_ms": micros // 1000,
+            "snapshot": "false",
+            "db": "NULL",
+            "sequence": None,
+            "ts_us": micros,
+            "ts_ns": micros * 1000 if -_LAST_MICROS <= micros <= _LAST_MICROS else None,
+            "cluster": cluster,
+            "file": file,
+            "pos": position,
+            "keyspace": keyspace,
+            "table": table_name,
+        }
 
     return source

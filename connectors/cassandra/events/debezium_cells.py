@@ -1,4 +1,5 @@
 """Cells of ``after`` in Debezium's form from those of partition updates, and the ends of deleted ranges."""
+
 from __future__ import annotations
 
 import datetime as dt
@@ -38,7 +39,9 @@ class CellWriter:
         no_clustering: clustering values of what has none: the static row, a whole partition.
     """
 
-    def __init__(self, table: TableDefinition, settings: EventSettings, schemas: Schemas, skipped: Counter[str]) -> None:
+    def __init__(
+        self, table: TableDefinition, settings: EventSettings, schemas: Schemas, skipped: Counter[str]
+    ) -> None:
         self.no_clustering: tuple[Any, ...] = (None,) * len(table.clustering)
         self._extended = settings.extended
         self._skipped = skipped
@@ -52,14 +55,18 @@ class CellWriter:
 
     def key(self, key: tuple[Any, ...], clustering: tuple[Any, ...]) -> dict[str, Any]:
         """The record's key."""
-        return {name: value if change is None or value is None else change(value) for (name, change), value in zip(
-            (*self._partition, *self._clustering), (*key, *clustering), strict=True)}
+        return {
+            name: value if change is None or value is None else change(value)
+            for (name, change), value in zip((*self._partition, *self._clustering), (*key, *clustering), strict=True)
+        }
 
     def keys(self, key: tuple[Any, ...], clustering: tuple[Any, ...]) -> dict[str, Any]:
         """The cells of the key columns; without clustering values those of the partition key."""
         columns = (*self._partition, *self._clustering) if clustering else self._partition
-        return {name: _cell(value if change is None or value is None else change(value), None)
-                for (name, change), value in zip(columns, (*key, *clustering), strict=True)}
+        return {
+            name: _cell(value if change is None or value is None else change(value), None)
+            for (name, change), value in zip(columns, (*key, *clustering), strict=True)
+        }
 
     def nothing(self, key: tuple[Any, ...], clustering: tuple[Any, ...], deleted: int | None) -> dict[str, Any]:
         """All cells of a row or a partition that is gone since ``deleted`` (µs): null but those of the key.
@@ -74,7 +81,9 @@ class CellWriter:
         row_only = deleted is not None and self._extended and clustering != self.no_clustering
         return after | {name: _cell(None, deleted) for name in (self._regular if row_only else self._columns)}
 
-    def write(self, cells: Iterable[Cell], overwritten: Sequence[tuple[str, Deletion]], *, whole: bool) -> dict[str, Any]:
+    def write(
+        self, cells: Iterable[Cell], overwritten: Sequence[tuple[str, Deletion]], *, whole: bool
+    ) -> dict[str, Any]:
         """The cells of the columns that a row was given.
 
         Args:
@@ -90,8 +99,10 @@ class CellWriter:
                 elements.setdefault(name, []).append(cell)
                 continue
             value, change, expires = cell.value, self._simple[name], cell.stamp.expires
-            after[name] = _cell(value if change is None or value is None else change(value),
-                                None if value is None or expires is None else expires * _MICROS)
+            after[name] = _cell(
+                value if change is None or value is None else change(value),
+                None if value is None or expires is None else expires * _MICROS,
+            )
         if elements:
             modes = {name: "overwrite" for name, _ in overwritten}
             for name, found in elements.items():
@@ -109,8 +120,11 @@ class CellWriter:
             return _cell(column.value(cells if column.shape in {"list", "map"} else added), None)
         expiries = {each.stamp.expires for each in added}
         expires = expiries.pop() if len(expiries) == 1 else None
-        return {**_cell(column.value(added), None if expires is None else expires * _MICROS),
-                "mode": mode, "removed": removed or None}
+        return {
+            **_cell(column.value(added), None if expires is None else expires * _MICROS),
+            "mode": mode,
+            "removed": removed or None,
+        }
 
 
 class _Multicell:
@@ -126,9 +140,13 @@ class _Multicell:
         kind = column.type
         self.shape = kind.name
         self._entries = kind.name == "map" and map_has_entries(kind, settings)
-        self._fields = {name: each.change for name, each in field_types(kind, settings).items()} if kind.name == "udt" else {}
+        self._fields = (
+            {name: each.change for name, each in field_types(kind, settings).items()} if kind.name == "udt" else {}
+        )
         # The structs' names do not matter here.
-        self._path: Change = debezium_type(kind.arguments[0], "x", settings).change if kind.name in {"set", "map"} else None
+        self._path: Change = (
+            debezium_type(kind.arguments[0], "x", settings).change if kind.name in {"set", "map"} else None
+        )
         self._value: Change = None if kind.name == "udt" else debezium_type(kind.arguments[-1], "x", settings).change
 
     def named(self, path: Any) -> Any:
@@ -139,8 +157,14 @@ class _Multicell:
         """The value of the column that has these elements; null ones only of lists and maps."""
         if self.shape == "udt":
             changes = self._fields
-            return {each.path: each.value if (change := changes[each.path]) is None else change(each.value)
-                    for each in cells} if cells else None
+            return (
+                {
+                    each.path: each.value if (change := changes[each.path]) is None else change(each.value)
+                    for each in cells
+                }
+                if cells
+                else None
+            )
         if self.shape == "set":
             return [self.named(each.path) for each in cells]
         change = self._value
@@ -158,9 +182,14 @@ def bounds(table: TableDefinition, deleted: RangeDeletion) -> tuple[dict[str, An
     made = []
     for bound, suffix in ((deleted.start, "START_BOUND"), (deleted.end, "END_BOUND")):
         inclusive = bound.inclusive or not bound.prefix
-        values = [{"name": quote(column.name), "value": _text(column.type, value),
-                   "type": class_text(column.type, reversed_order=column.reversed)}
-                  for column, value in zip(table.clustering, bound.prefix, strict=False)]
+        values = [
+            {
+                "name": quote(column.name),
+                "value": _text(column.type, value),
+                "type": class_text(column.type, reversed_order=column.reversed),
+            }
+            for column, value in zip(table.clustering, bound.prefix, strict=False)
+        ]
         made.append({"method": f"{'INCL' if inclusive else 'EXCL'}_{suffix}", "values": values})
     return made[0], made[1]
 
@@ -188,8 +217,10 @@ def _text(kind: CqlType, value: Any) -> str:
             return encoder(kind)(value).hex()
         case "tuple" | "udt":
             names = kind.field_names or [f"field_{index}" for index in range(len(kind.arguments))]
-            return ":".join(_NULL if (member := value.get(name)) is None else _escaped(_text(inner, member))
-                            for name, inner in zip(names, kind.arguments, strict=True))
+            return ":".join(
+                _NULL if (member := value.get(name)) is None else _escaped(_text(inner, member))
+                for name, inner in zip(names, kind.arguments, strict=True)
+            )
     return str(value)
 
 
@@ -208,4 +239,4 @@ def _day(days: int) -> str:
 
 def _clock(nanos: int, digits: int) -> str:
     seconds, rest = divmod(nanos, 10**9)
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest // 10**(9 - digits):0{digits}}"
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest // 10 ** (9 - digits):0{digits}}"

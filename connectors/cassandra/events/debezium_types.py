@@ -2,6 +2,7 @@
 
 All schemas are optional. The table is in TYPES.md, with what differs from Debezium and why.
 """
+
 from __future__ import annotations
 
 import re
@@ -24,26 +25,64 @@ if TYPE_CHECKING:
     Change = Callable[[Any], Any] | None
 
 _SCHEMAS: Final = {
-    "ascii": connect.OPTIONAL_STRING, "text": connect.OPTIONAL_STRING, "varchar": connect.OPTIONAL_STRING,
-    "inet": connect.OPTIONAL_STRING, "uuid": UUID, "timeuuid": UUID, "tinyint": connect.OPTIONAL_INT8,
-    "smallint": connect.OPTIONAL_INT16, "int": connect.OPTIONAL_INT32, "bigint": connect.OPTIONAL_INT64,
-    "time": connect.OPTIONAL_INT64, "boolean": connect.OPTIONAL_BOOLEAN, "float": connect.OPTIONAL_FLOAT32,
-    "double": connect.OPTIONAL_FLOAT64, "blob": connect.OPTIONAL_BYTES, "custom": connect.OPTIONAL_BYTES,
+    "ascii": connect.OPTIONAL_STRING,
+    "text": connect.OPTIONAL_STRING,
+    "varchar": connect.OPTIONAL_STRING,
+    "inet": connect.OPTIONAL_STRING,
+    "uuid": UUID,
+    "timeuuid": UUID,
+    "tinyint": connect.OPTIONAL_INT8,
+    "smallint": connect.OPTIONAL_INT16,
+    "int": connect.OPTIONAL_INT32,
+    "bigint": connect.OPTIONAL_INT64,
+    "time": connect.OPTIONAL_INT64,
+    "boolean": connect.OPTIONAL_BOOLEAN,
+    "float": connect.OPTIONAL_FLOAT32,
+    "double": connect.OPTIONAL_FLOAT64,
+    "blob": connect.OPTIONAL_BYTES,
+    "custom": connect.OPTIONAL_BYTES,
     "empty": connect.OPTIONAL_BYTES,
     "date": Schema(Type.INT32, optional=True, name="io.debezium.time.Date", version=1),
     "timestamp": Schema(Type.INT64, optional=True, name="io.debezium.time.Timestamp", version=1),
-    "duration": Schema(Type.INT64, optional=True, name="io.debezium.time.NanoDuration", version=1)}
+    "duration": Schema(Type.INT64, optional=True, name="io.debezium.time.NanoDuration", version=1),
+}
 #: How Cassandra calls the classes of types, without "Type".
 CLASSES: Final = {
-    "ascii": "Ascii", "bigint": "Long", "blob": "Bytes", "boolean": "Boolean", "counter": "CounterColumn", "date": "SimpleDate",
-    "decimal": "Decimal", "double": "Double", "duration": "Duration", "empty": "Empty", "float": "Float", "inet": "InetAddress",
-    "int": "Int32", "smallint": "Short", "text": "UTF8", "time": "Time", "timestamp": "Timestamp", "timeuuid": "TimeUUID",
-    "tinyint": "Byte", "uuid": "UUID", "varchar": "UTF8", "varint": "Integer", "list": "List", "set": "Set", "map": "Map",
-    "tuple": "Tuple", "udt": "User", "vector": "Vector", "custom": "Custom"}
+    "ascii": "Ascii",
+    "bigint": "Long",
+    "blob": "Bytes",
+    "boolean": "Boolean",
+    "counter": "CounterColumn",
+    "date": "SimpleDate",
+    "decimal": "Decimal",
+    "double": "Double",
+    "duration": "Duration",
+    "empty": "Empty",
+    "float": "Float",
+    "inet": "InetAddress",
+    "int": "Int32",
+    "smallint": "Short",
+    "text": "UTF8",
+    "time": "Time",
+    "timestamp": "Timestamp",
+    "timeuuid": "TimeUUID",
+    "tinyint": "Byte",
+    "uuid": "UUID",
+    "varchar": "UTF8",
+    "varint": "Integer",
+    "list": "List",
+    "set": "Set",
+    "map": "Map",
+    "tuple": "Tuple",
+    "udt": "User",
+    "vector": "Vector",
+    "custom": "Custom",
+}
 #: Types whose values can't be keys of a Python dict (nor, in JSON, of an object).
 _NO_KEYS: Final = frozenset({"list", "set", "map", "tuple", "udt", "vector"})
 _DURATION: Final = re.compile(
-    r"(-?)(?:(\d+)y)?(?:(\d+)mo)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?(?:(\d+)us)?(?:(\d+)ns)?\Z")
+    r"(-?)(?:(\d+)y)?(?:(\d+)mo)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?(?:(\d+)us)?(?:(\d+)ns)?\Z"
+)
 _DAY: Final = 86_400 * 10**9
 #: Nanoseconds of the parts of a duration. Debezium counts 30 days for a month.
 _UNITS: Final = (360 * _DAY, 30 * _DAY, _DAY, 3600 * 10**9, 60 * 10**9, 10**9, 10**6, 10**3, 1)
@@ -69,34 +108,54 @@ def debezium_type(kind: CqlType, path: str, settings: EventSettings) -> Debezium
     if kind.name == "map":
         return _map_type(kind, path, settings)
     if kind.name == "tuple":
-        members = [debezium_type(each, f"{path}.field{index}", settings) for index, each in enumerate(kind.arguments, 1)]
+        members = [
+            debezium_type(each, f"{path}.field{index}", settings) for index, each in enumerate(kind.arguments, 1)
+        ]
         name = "".join(CLASSES[each.name] for each in kind.arguments)
-        schema = struct(f"{path}.{name}Tuple", {f"field{index}": each.schema for index, each in enumerate(members, 1)},
-                        optional=True)
-        return DebeziumType(schema, _members([(f"field_{index}", f"field{index + 1}", each.change)
-                                              for index, each in enumerate(members)], always=True))
+        schema = struct(
+            f"{path}.{name}Tuple",
+            {f"field{index}": each.schema for index, each in enumerate(members, 1)},
+            optional=True,
+        )
+        return DebeziumType(
+            schema,
+            _members(
+                [(f"field_{index}", f"field{index + 1}", each.change) for index, each in enumerate(members)],
+                always=True,
+            ),
+        )
     if kind.name == "udt":
         fields = field_types(kind, settings)
-        return DebeziumType(udt_schema(kind, fields),
-                            _members([(name, name, each.change) for name, each in fields.items()], always=False))
+        return DebeziumType(
+            udt_schema(kind, fields),
+            _members([(name, name, each.change) for name, each in fields.items()], always=False),
+        )
     if kind.name == "decimal":
         schema, change = DECIMAL_FORMS[settings.decimals]
         return DebeziumType(schema, _plain if settings.decimals == "string" else change)
     if kind.name == "varint":
-        return DebeziumType(connect.OPTIONAL_INT64, _long) if settings.varints == "long" else VARINT_FORMS[settings.varints]
+        return (
+            DebeziumType(connect.OPTIONAL_INT64, _long)
+            if settings.varints == "long"
+            else VARINT_FORMS[settings.varints]
+        )
     if kind.name == "time" and settings.logical:
         return DebeziumType(NANO_TIME, None)
     found = _SCHEMAS.get(kind.name)
     if found is None:
-        raise Fatal(f"Values of type {kind.name} have no form in output.format=debezium: take the table out of "
-                    "table.include.list, or switch its log off (ALTER TABLE ... WITH cdc = false).")
+        raise Fatal(
+            f"Values of type {kind.name} have no form in output.format=debezium: take the table out of "
+            "table.include.list, or switch its log off (ALTER TABLE ... WITH cdc = false)."
+        )
     return DebeziumType(found, {"inet": _inet, "duration": _nanoseconds}.get(kind.name))
 
 
 def field_types(kind: CqlType, settings: EventSettings) -> dict[str, DebeziumType]:
     """How the fields of a UDT are written; structs in them are named by the UDT, as it is the same wherever it is used."""
-    return {name: debezium_type(member, f"{_udt_name(kind)}.{part(name)}", settings)
-            for name, member in zip(kind.field_names, kind.arguments, strict=True)}
+    return {
+        name: debezium_type(member, f"{_udt_name(kind)}.{part(name)}", settings)
+        for name, member in zip(kind.field_names, kind.arguments, strict=True)
+    }
 
 
 def udt_schema(kind: CqlType, fields: dict[str, DebeziumType]) -> Schema:
@@ -127,7 +186,9 @@ def class_text(kind: CqlType, *, reversed_order: bool = False, inside: bool = Fa
         case "custom":
             return kind.class_name
         case "udt":
-            fields = "".join(f",{name.encode().hex()}:{text}" for name, text in zip(kind.field_names, members, strict=True))
+            fields = "".join(
+                f",{name.encode().hex()}:{text}" for name, text in zip(kind.field_names, members, strict=True)
+            )
             text = f"{package}UserType({kind.keyspace},{kind.udt_name.encode().hex()}{fields})"
         case "vector":
             return f"{package}VectorType({inner} , {kind.dimension})"
@@ -151,10 +212,17 @@ def _map_type(kind: CqlType, path: str, settings: EventSettings) -> DebeziumType
         entry = struct(f"{path}.Entry", {"key": key.schema, "value": value.schema})
         if key.change is None and value.change is None:
             return DebeziumType(array(entry, optional=True), None)
-        return DebeziumType(array(entry, optional=True), lambda entries: [
-            {"key": _apply(key.change, each["key"]), "value": _apply(value.change, each["value"])} for each in entries])
-    return DebeziumType(map_of(key.schema, value.schema, optional=True), lambda entries: {
-        _apply(key.change, each["key"]): _apply(value.change, each["value"]) for each in entries})
+        return DebeziumType(
+            array(entry, optional=True),
+            lambda entries: [
+                {"key": _apply(key.change, each["key"]), "value": _apply(value.change, each["value"])}
+                for each in entries
+            ],
+        )
+    return DebeziumType(
+        map_of(key.schema, value.schema, optional=True),
+        lambda entries: {_apply(key.change, each["key"]): _apply(value.change, each["value"]) for each in entries},
+    )
 
 
 def _elements(change: Change) -> Change:
@@ -183,8 +251,10 @@ def _nanoseconds(text: str) -> int:
     sign, *parts = found.groups()
     nanoseconds = sum(int(count) * unit for count, unit in zip(parts, _UNITS, strict=True) if count)
     if nanoseconds >= _INT64:
-        raise Skippable(f"A duration of {text} has more nanoseconds than 64 bits hold, which is how output.format=debezium "
-                        "writes durations: choose another output.format, or field.exclude.list")
+        raise Skippable(
+            f"A duration of {text} has more nanoseconds than 64 bits hold, which is how output.format=debezium "
+            "writes durations: choose another output.format, or field.exclude.list"
+        )
     return -nanoseconds if sign else nanoseconds
 
 
@@ -196,6 +266,8 @@ def _plain(text: str) -> str:
 
 def _long(text: str) -> int:
     if len(text) > 20 or not -_INT64 <= (number := int(text)) < _INT64:
-        raise Skippable(f"A varint of {len(text)} digits ({text[:40]}) does not fit into 64 bits: set varint.handling.mode="
-                        "precise or string. (Debezium would cut it off without a word.)")
+        raise Skippable(
+            f"A varint of {len(text)} digits ({text[:40]}) does not fit into 64 bits: set varint.handling.mode="
+            "precise or string. (Debezium would cut it off without a word.)"
+        )
     return number

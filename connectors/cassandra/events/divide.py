@@ -1,4 +1,5 @@
 """Large partition updates as several smaller ones that say the same."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -34,15 +35,20 @@ def divided(update: PartitionUpdate, max_rows: int, max_bytes: int) -> list[Part
         size += grown
     if rows:
         parts.append(msgspec.structs.replace(update, rows=tuple(rows), ranges=()))
-    parts += [msgspec.structs.replace(update, rows=(), ranges=update.ranges[start:start + max_rows])
-              for start in range(0, len(update.ranges), max_rows)]
+    parts += [
+        msgspec.structs.replace(update, rows=(), ranges=update.ranges[start : start + max_rows])
+        for start in range(0, len(update.ranges), max_rows)
+    ]
     return [parts[0], *(msgspec.structs.replace(part, deletion=None, static=None) for part in parts[1:])]
 
 
 def size_of(row: Row) -> int:
     """About how many bytes a row takes in a message."""
-    return _EXTRA + _size(row.clustering) + sum([_EXTRA + len(cell.column) + _size((cell.path, cell.value))
-                                                 for cell in row.cells])
+    return (
+        _EXTRA
+        + _size(row.clustering)
+        + sum([_EXTRA + len(cell.column) + _size((cell.path, cell.value)) for cell in row.cells])
+    )
 
 
 def _size(values: Iterable[Any]) -> int:

@@ -1,4 +1,5 @@
 """The schemas of Debezium's Cassandra events: key, envelope, ``source`` block, cells."""
+
 from __future__ import annotations
 
 import re
@@ -20,15 +21,42 @@ VERSION: Final = version_of("millrace")
 RANGE_START: Final = "_range_start"
 RANGE_END: Final = "_range_end"
 
-_SNAPSHOT: Final = Schema(Type.STRING, optional=True, default="false", name="io.debezium.data.Enum", version=1, parameters=((
-    "allowed", "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"),))
-_SOURCE: Final = struct("source", {
-    "version": connect.STRING, "connector": connect.STRING, "name": connect.STRING, "ts_ms": connect.INT64,
-    "snapshot": _SNAPSHOT, "db": connect.STRING, "sequence": connect.OPTIONAL_STRING, "ts_us": connect.OPTIONAL_INT64,
-    "ts_ns": connect.OPTIONAL_INT64, "cluster": connect.STRING, "file": connect.STRING, "pos": connect.INT32,
-    "keyspace": connect.STRING, "table": connect.STRING}, version=1)
-_BOUND_VALUES: Final = Schema(Type.ARRAY, name="clustering_values", version=1, value_schema=struct("clustering_value", {
-    "name": connect.STRING, "value": connect.STRING, "type": connect.STRING}, version=1))
+_SNAPSHOT: Final = Schema(
+    Type.STRING,
+    optional=True,
+    default="false",
+    name="io.debezium.data.Enum",
+    version=1,
+    parameters=(("allowed", "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"),),
+)
+_SOURCE: Final = struct(
+    "source",
+    {
+        "version": connect.STRING,
+        "connector": connect.STRING,
+        "name": connect.STRING,
+        "ts_ms": connect.INT64,
+        "snapshot": _SNAPSHOT,
+        "db": connect.STRING,
+        "sequence": connect.OPTIONAL_STRING,
+        "ts_us": connect.OPTIONAL_INT64,
+        "ts_ns": connect.OPTIONAL_INT64,
+        "cluster": connect.STRING,
+        "file": connect.STRING,
+        "pos": connect.INT32,
+        "keyspace": connect.STRING,
+        "table": connect.STRING,
+    },
+    version=1,
+)
+_BOUND_VALUES: Final = Schema(
+    Type.ARRAY,
+    name="clustering_values",
+    version=1,
+    value_schema=struct(
+        "clustering_value", {"name": connect.STRING, "value": connect.STRING, "type": connect.STRING}, version=1
+    ),
+)
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_.]")
 
 
@@ -52,22 +80,33 @@ def schemas_of(table: TableDefinition, settings: EventSettings) -> Schemas:
     Raises:
         Fatal: a column's type has no form.
     """
-    base = _NOT_IN_NAME.sub("_", f"io.debezium.connector.cassandra.{settings.topic_prefix}.{table.keyspace}.{table.table}")
+    base = _NOT_IN_NAME.sub(
+        "_", f"io.debezium.connector.cassandra.{settings.topic_prefix}.{table.keyspace}.{table.table}"
+    )
     types = {each.name: debezium_type(each.type, f"{base}.{part(each.name)}", settings) for each in table.columns}
     key = struct(f"{base}.Key", {each.name: types[each.name].schema for each in (*table.key, *table.clustering)})
-    row = {each.name: _cell(each, types[each.name], f"{base}.{part(each.name)}", settings)
-           for each in (*table.key, *table.clustering, *table.regular, *table.static)}
-    row |= {name: struct(name, {"method": connect.STRING, "values": _BOUND_VALUES}, optional=True, version=1)
-            for name in (RANGE_START, RANGE_END)}
-    value = struct(f"{base}.Envelope", {"ts_ms": connect.INT64, "op": connect.STRING, "source": _SOURCE,
-                                        "after": struct("after", row, version=1)})
+    row = {
+        each.name: _cell(each, types[each.name], f"{base}.{part(each.name)}", settings)
+        for each in (*table.key, *table.clustering, *table.regular, *table.static)
+    }
+    row |= {
+        name: struct(name, {"method": connect.STRING, "values": _BOUND_VALUES}, optional=True, version=1)
+        for name in (RANGE_START, RANGE_END)
+    }
+    value = struct(
+        f"{base}.Envelope",
+        {"ts_ms": connect.INT64, "op": connect.STRING, "source": _SOURCE, "after": struct("after", row, version=1)},
+    )
     return Schemas(key, value, types)
 
 
 def _cell(column: Column, kind: DebeziumType, base: str, settings: EventSettings) -> Schema:
     members = {"value": kind.schema, "deletion_ts": connect.OPTIONAL_INT64, "set": connect.BOOLEAN}
     if settings.extended and column.type.is_multicell:
-        members |= {"mode": connect.OPTIONAL_STRING, "removed": array(_name_schema(column, kind, settings), optional=True)}
+        members |= {
+            "mode": connect.OPTIONAL_STRING,
+            "removed": array(_name_schema(column, kind, settings), optional=True),
+        }
     # Debezium calls all of them just cell_value, which Avro can't tell apart.
     return struct(f"{base}.cell_value", members, optional=True, version=1)
 

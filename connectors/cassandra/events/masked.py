@@ -1,4 +1,5 @@
 """Events of a table whose records are masked (``mask.rules``)."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -35,8 +36,9 @@ class MaskedEvents:
         self.skipped: Counter[str] = inner.skipped
         table = inner.table
         clustering = frozenset(column.name for column in table.clustering)
-        self._masker = RecordMasker(masks, table=str(table), clustering=clustering,
-                                    keys=clustering | {column.name for column in table.key})
+        self._masker = RecordMasker(
+            masks, table=str(table), clustering=clustering, keys=clustering | {column.name for column in table.key}
+        )
         if isinstance(inner, DebeziumEvents):
             self._masker.check(inner.schemas.key, inner.schemas.value, inner.topic)
         else:

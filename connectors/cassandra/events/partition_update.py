@@ -3,6 +3,7 @@
 Usual mutations (rows whose cells were written at one time) become values by code that is made for their columns; all else goes
 through ``connectors.formats.partition_update_codec``, which says the same.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -60,9 +61,17 @@ class PartitionUpdateEvents:
         self.skipped: Counter[str] = Counter()
         self.full_decodes = 0
         self.layout = Layout(
-            source=Source(connector=CONNECTOR, cluster=settings.topic_prefix, keyspace=table.keyspace, table=table.table,
-                          table_id=table.table_id, schema_version=table.version),
-            columns=table.columns, position=POSITION)
+            source=Source(
+                connector=CONNECTOR,
+                cluster=settings.topic_prefix,
+                keyspace=table.keyspace,
+                table=table.table,
+                table_id=table.table_id,
+                schema_version=table.version,
+            ),
+            columns=table.columns,
+            position=POSITION,
+        )
         self._settings = settings
         self._version = version
         self._decoder = Decoder(table, version)
@@ -74,8 +83,11 @@ class PartitionUpdateEvents:
         self._maker = _RowMaker(table)
         self._rows: dict[tuple[str, ...], MakeRow] = {}
         self._static_rows: dict[tuple[str, ...], MakeRow] = {}
-        self._rest = {"deletion": None, **({"static": None} if table.static else {}),
-                      **({"ranges": None} if table.clustering else {})}
+        self._rest = {
+            "deletion": None,
+            **({"static": None} if table.static else {}),
+            **({"ranges": None} if table.clustering else {}),
+        }
 
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.update``."""
@@ -92,20 +104,41 @@ class PartitionUpdateEvents:
         row = make(clustering, values, _INSERTED if inserted else None, None)
         done, read_ms = where.done, where.read_ms
         where.done = done + 1
-        value: dict[str, Any] = {"source": {"schema": self._id, "snapshot": False, "read_time": read_ms, "position": {
-                     "node": where.node, "segment": where.segment, "position": where.position, "index": done}},
-                 "key": self._key(key), "write_time": write_time, "ttl": ttl, "expires": expires, **self._rest, "rows": None}
+        value: dict[str, Any] = {
+            "source": {
+                "schema": self._id,
+                "snapshot": False,
+                "read_time": read_ms,
+                "position": {"node": where.node, "segment": where.segment, "position": where.position, "index": done},
+            },
+            "key": self._key(key),
+            "write_time": write_time,
+            "ttl": ttl,
+            "expires": expires,
+            **self._rest,
+            "rows": None,
+        }
         if is_static:
             value["static"] = row
         else:
             value["rows"] = [row]
         milliseconds = write_time // 1000
-        out.append(SourceRecord(
-            where.partition,
-            {SEGMENT: where.segment, OFFSET: where.position, INDEX: 0, FINISHED: False} if where.last
-            else {SEGMENT: where.segment, OFFSET: where.before, INDEX: done + 1, FINISHED: False},
-            self.topic, value, self.layout.schema, key_bytes, BYTES, None, (),
-            milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms)))
+        out.append(
+            SourceRecord(
+                where.partition,
+                {SEGMENT: where.segment, OFFSET: where.position, INDEX: 0, FINISHED: False}
+                if where.last
+                else {SEGMENT: where.segment, OFFSET: where.before, INDEX: done + 1, FINISHED: False},
+                self.topic,
+                value,
+                self.layout.schema,
+                key_bytes,
+                BYTES,
+                None,
+                (),
+                milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms),
+            )
+        )
         return found
 
     def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
@@ -128,14 +161,33 @@ class PartitionUpdateEvents:
                 _, clustering, inserted, write_time, ttl, expires, names, values = rows[0]
                 make = rows_of.get(names) or self._make(names, is_static=False)
                 milliseconds = write_time // 1000
-                add(new(
-                    partition, {"segment": segment, "position": position, "index": 0, "finished": False}, topic,
-                    {"source": {"schema": identity, "snapshot": False, "read_time": read_ms, "position": {
-                        "node": node, "segment": segment, "position": position, "index": 0}},
-                     "key": key_of(key), "write_time": write_time, "ttl": ttl, "expires": expires, **rest,
-                     "rows": [make(clustering, values, _INSERTED if inserted else None, None)]},
-                    schema, key_bytes, BYTES, None, (),
-                    milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms)))
+                add(
+                    new(
+                        partition,
+                        {"segment": segment, "position": position, "index": 0, "finished": False},
+                        topic,
+                        {
+                            "source": {
+                                "schema": identity,
+                                "snapshot": False,
+                                "read_time": read_ms,
+                                "position": {"node": node, "segment": segment, "position": position, "index": 0},
+                            },
+                            "key": key_of(key),
+                            "write_time": write_time,
+                            "ttl": ttl,
+                            "expires": expires,
+                            **rest,
+                            "rows": [make(clustering, values, _INSERTED if inserted else None, None)],
+                        },
+                        schema,
+                        key_bytes,
+                        BYTES,
+                        None,
+                        (),
+                        milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms),
+                    )
+                )
         except (IndexError, ValueError, OverflowError, Skippable):
             pass  # `update` says what is wrong with it
         return len(out) - before
@@ -143,9 +195,21 @@ class PartitionUpdateEvents:
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
         """See ``TableEvents.backfill``; a large partition is divided."""
         key = encode_partition_key([each.type for each in self.table.key], update.key)
-        out += [SourceRecord(partition, offset, self.topic, self._encode(part), self.layout.schema, key, BYTES, None, (),
-                             update.source.read_time)
-                for part in divided(update, self._settings.max_rows, self._settings.max_bytes)]
+        out += [
+            SourceRecord(
+                partition,
+                offset,
+                self.topic,
+                self._encode(part),
+                self.layout.schema,
+                key,
+                BYTES,
+                None,
+                (),
+                update.source.read_time,
+            )
+            for part in divided(update, self._settings.max_rows, self._settings.max_bytes)
+        ]
 
     def _make(self, names: tuple[str, ...], *, is_static: bool) -> MakeRow:
         cache = self._static_rows if is_static else self._rows
@@ -162,15 +226,26 @@ class PartitionUpdateEvents:
             limit = max(1, min(limit, len(rows) * self._settings.max_bytes // size))
         values = []
         for start in range(0, len(rows), limit):
-            part = rows[start:start + limit]
+            part = rows[start : start + limit]
             _, _, _, write_time, ttl, expires, _, _ = part[0]
             shared = (write_time, ttl, expires)
-            value: dict[str, Any] = {"source": None, "key": self._key(key), "write_time": write_time, "ttl": ttl,
-                                     "expires": expires, **self._rest, "rows": None}
+            value: dict[str, Any] = {
+                "source": None,
+                "key": self._key(key),
+                "write_time": write_time,
+                "ttl": ttl,
+                "expires": expires,
+                **self._rest,
+                "rows": None,
+            }
             entries = []
             for is_static, clustering, inserted, *stamp, names, cells in part:
-                make = (self._static_rows if is_static else self._rows).get(names) or self._make(names, is_static=is_static)
-                own = None if tuple(stamp) == shared else dict(zip(("write_time", "ttl", "expires"), stamp, strict=True))
+                make = (self._static_rows if is_static else self._rows).get(names) or self._make(
+                    names, is_static=is_static
+                )
+                own = (
+                    None if tuple(stamp) == shared else dict(zip(("write_time", "ttl", "expires"), stamp, strict=True))
+                )
                 row = make(clustering, cells, _INSERTED if inserted else None, own)
                 if is_static:
                     value["static"] = row
@@ -187,19 +262,40 @@ class PartitionUpdateEvents:
         if not (update.rows or update.ranges or update.static or update.deletion):
             return found if end is None else end
         _, start, stop, _ = update_head(data, pos, self._version)
-        parts = [update] if found - pos <= self._settings.max_bytes and len(update.rows) + len(
-            update.ranges) <= self._settings.max_rows else divided(update, self._settings.max_rows, self._settings.max_bytes)
+        parts = (
+            [update]
+            if found - pos <= self._settings.max_bytes
+            and len(update.rows) + len(update.ranges) <= self._settings.max_rows
+            else divided(update, self._settings.max_rows, self._settings.max_bytes)
+        )
         self._append([(self._encode(part), part.write_time) for part in parts], data[start:stop], where, out)
         return found
 
-    def _append(self, values: Sequence[tuple[dict[str, Any], int]], key: bytes, where: Where, out: list[SourceRecord]) -> None:
+    def _append(
+        self, values: Sequence[tuple[dict[str, Any], int]], key: bytes, where: Where, out: list[SourceRecord]
+    ) -> None:
         done, final = where.done, where.done + len(values) - 1
         for index, (value, write_time) in enumerate(values, done):
-            value["source"] = {"schema": self._id, "snapshot": False, "read_time": where.read_ms, "position": {
-                "node": where.node, "segment": where.segment, "position": where.position, "index": index}}
-            out.append(SourceRecord(
-                where.partition, where.ended() if where.last and index == final else where.offset(index + 1), self.topic, value,
-                self.layout.schema, key, BYTES, None, (), record_time(write_time // 1000, where.read_ms)))
+            value["source"] = {
+                "schema": self._id,
+                "snapshot": False,
+                "read_time": where.read_ms,
+                "position": {"node": where.node, "segment": where.segment, "position": where.position, "index": index},
+            }
+            out.append(
+                SourceRecord(
+                    where.partition,
+                    where.ended() if where.last and index == final else where.offset(index + 1),
+                    self.topic,
+                    value,
+                    self.layout.schema,
+                    key,
+                    BYTES,
+                    None,
+                    (),
+                    record_time(write_time // 1000, where.read_ms),
+                )
+            )
         where.done = final + 1
 
 
@@ -209,10 +305,14 @@ class _RowMaker:
     def __init__(self, table: TableDefinition) -> None:
         self._clustering = table.clustering
         self._columns = {each.name: each for each in (*table.static, *table.regular)}
-        self._complex = {"static": any(each.type.is_multicell for each in table.static),
-                         "regular": any(each.type.is_multicell for each in table.regular)}
-        self._simple = {"static": any(not each.type.is_multicell for each in table.static),
-                        "regular": any(not each.type.is_multicell for each in table.regular)}
+        self._complex = {
+            "static": any(each.type.is_multicell for each in table.static),
+            "regular": any(each.type.is_multicell for each in table.regular),
+        }
+        self._simple = {
+            "static": any(not each.type.is_multicell for each in table.static),
+            "regular": any(not each.type.is_multicell for each in table.regular),
+        }
 
     def function(self, names: tuple[str, ...], *, is_static: bool) -> MakeRow:
         """The function for rows that write the columns ``names``, all of one cell; see ``MakeRow``."""
@@ -227,7 +327,9 @@ class _RowMaker:
             members += [("liveness", "live"), ("deletion", "None")]
         members.append(("stamp", "own"))
         if self._simple[kind] or self._complex[kind]:
-            members.append(("cells", _struct_display([self._columns[name] for name in names], "v", code) if names else "None"))
+            members.append(
+                ("cells", _struct_display([self._columns[name] for name in names], "v", code) if names else "None")
+            )
         if self._simple[kind]:
             deleted = "[name for name, value in zip(NAMES, values) if value is None] if None in values else None"
             members += [("deleted", deleted if names else "None"), ("stamps", "None")]
@@ -240,8 +342,10 @@ class _RowMaker:
 def _struct_maker(columns: Sequence[Column]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
     """The function that makes the values of ``columns`` a struct."""
     code = CodeBuilder()
-    code.define("struct(values)", [
-        f"{unpack_names('k', len(columns))} = values", f"return {_struct_display(columns, 'k', code)}"])
+    code.define(
+        "struct(values)",
+        [f"{unpack_names('k', len(columns))} = values", f"return {_struct_display(columns, 'k', code)}"],
+    )
     return code.function("struct", "keys of partition updates")
 
 

@@ -5,6 +5,7 @@ has to find them all in the definition that the schema carries. Two cases cost m
 has to be passed over cell by cell, for only that tells where it ends; and values of user-defined types are decoded, for only
 that tells whether they have fields that the definition lacks.
 """
+
 from __future__ import annotations
 
 import struct
@@ -67,8 +68,14 @@ class RawEvents:
         self.topic = topic_name(settings.topic_prefix, table.keyspace, table.table)
         self.skipped: Counter[str] = Counter()
         self.full_decodes = 0
-        constants = Source(connector=CONNECTOR, cluster=settings.topic_prefix, keyspace=table.keyspace, table=table.table,
-                           table_id=table.table_id, schema_version=table.version)
+        constants = Source(
+            connector=CONNECTOR,
+            cluster=settings.topic_prefix,
+            keyspace=table.keyspace,
+            table=table.table,
+            table_id=table.table_id,
+            schema_version=table.version,
+        )
         self.schema = partition_update_raw.schema(constants, table, version, POSITION)
         self._id = constants.schema
         self._constants = constants
@@ -78,8 +85,10 @@ class RawEvents:
         self._begin = b"" if version >= _WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
         self._passing = Reader(table, version, values=False)
         self._checking = Decoder(table, version) if any(_has_fields(each.type) for each in table.columns) else None
-        self._columns = frozenset([each.name.encode() for each in (*table.static, *table.regular)]
-                                  + [each.name.encode() for each in table.dropped])
+        self._columns = frozenset(
+            [each.name.encode() for each in (*table.static, *table.regular)]
+            + [each.name.encode() for each in table.dropped]
+        )
         #: Lists as they are written, by whether a list of static columns comes first.
         self._good: tuple[list[bytes], list[bytes]] = ([], [])
 
@@ -97,7 +106,7 @@ class RawEvents:
                 return key_end + 1
             at = key_end + 1
             try:
-                word, = _unpack_word(data, at)
+                (word,) = _unpack_word(data, at)
             except struct.error:
                 word = 0  # fewer than eight bytes, which is all right
             if word >> 57 == _SIX_MORE:
@@ -117,22 +126,44 @@ class RawEvents:
             if end is None:
                 end = self._passing.read(data, pos, self._constants)[1]
         except (IndexError, BadValue) as error:
-            raise Skippable(f"{self.table}: the partition update at byte {pos} of the entry that ends at {where.position} of "
-                            f"segment {where.segment} of node {where.node} is cut off: {error}. Its checksum is right, so "
-                            "it is what the server wrote: report it with the segment.") from None
+            raise Skippable(
+                f"{self.table}: the partition update at byte {pos} of the entry that ends at {where.position} of "
+                f"segment {where.segment} of node {where.node} is cut off: {error}. Its checksum is right, so "
+                "it is what the server wrote: report it with the segment."
+            ) from None
         done = where.done
         where.done = done + 1
         milliseconds, read_ms = write_time // 1000, where.read_ms
-        out.append(SourceRecord(
-            where.partition,
-            {SEGMENT: where.segment, OFFSET: where.position, INDEX: 0, FINISHED: False} if where.last
-            else {SEGMENT: where.segment, OFFSET: where.before, INDEX: done + 1, FINISHED: False},
-            self.topic,
-            {"source": {"schema": self._id, "snapshot": False, "read_time": read_ms, "position": {
-                "node": where.node, "segment": where.segment, "position": where.position, "index": done}},
-             "write_time": write_time, "update": data[pos:end]},
-            self.schema, data[start:key_end], BYTES, None, (),
-            milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms)))
+        out.append(
+            SourceRecord(
+                where.partition,
+                {SEGMENT: where.segment, OFFSET: where.position, INDEX: 0, FINISHED: False}
+                if where.last
+                else {SEGMENT: where.segment, OFFSET: where.before, INDEX: done + 1, FINISHED: False},
+                self.topic,
+                {
+                    "source": {
+                        "schema": self._id,
+                        "snapshot": False,
+                        "read_time": read_ms,
+                        "position": {
+                            "node": where.node,
+                            "segment": where.segment,
+                            "position": where.position,
+                            "index": done,
+                        },
+                    },
+                    "write_time": write_time,
+                    "update": data[pos:end],
+                },
+                self.schema,
+                data[start:key_end],
+                BYTES,
+                None,
+                (),
+                milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms),
+            )
+        )
         return end
 
     def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
@@ -152,7 +183,7 @@ class RawEvents:
                 if not data.startswith(begin, start) or data[key_start - 1] >= _ONE_BYTE or flags & IS_EMPTY:
                     break
                 at = key_end + 8
-                word, = unpack(data, key_end + 1)
+                (word,) = unpack(data, key_end + 1)
                 if word >> 57 != _SIX_MORE:
                     break
                 at += size[data[at]]
@@ -162,13 +193,29 @@ class RawEvents:
                     self._check_columns(data, start + 1, at, good, where, lists=2 if flags & HAS_STATIC_ROW else 1)
                 write_time = (word >> 8 & _SIX_MORE_BITS) + TIMESTAMP_EPOCH
                 milliseconds = write_time // 1000
-                add(new(
-                    partition, {"segment": segment, "position": position, "index": 0, "finished": False}, topic,
-                    {"source": {"schema": identity, "snapshot": False, "read_time": read_ms, "position": {
-                        "node": node, "segment": segment, "position": position, "index": 0}},
-                     "write_time": write_time, "update": data[start + 1:end]},
-                    schema, data[key_start:key_end], BYTES, None, (),
-                    milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms)))
+                add(
+                    new(
+                        partition,
+                        {"segment": segment, "position": position, "index": 0, "finished": False},
+                        topic,
+                        {
+                            "source": {
+                                "schema": identity,
+                                "snapshot": False,
+                                "read_time": read_ms,
+                                "position": {"node": node, "segment": segment, "position": position, "index": 0},
+                            },
+                            "write_time": write_time,
+                            "update": data[start + 1 : end],
+                        },
+                        schema,
+                        data[key_start:key_end],
+                        BYTES,
+                        None,
+                        (),
+                        milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms),
+                    )
+                )
         except (IndexError, ValueError, struct.error, Skippable):
             pass  # `update` says what is wrong with it
         return len(out) - before
@@ -181,10 +228,20 @@ class RawEvents:
         for part in divided(update, self._settings.max_rows, self._settings.max_bytes):
             data = write_update(part, self.table, self._version)
             _, start, end, _ = update_head(data, 0, self._version)
-            records.append(SourceRecord(
-                partition, offset, self.topic,
-                {"source": source, "write_time": least_write_time(data, 0, self._version), "update": data},
-                self.schema, data[start:end], BYTES, None, (), read.read_time))
+            records.append(
+                SourceRecord(
+                    partition,
+                    offset,
+                    self.topic,
+                    {"source": source, "write_time": least_write_time(data, 0, self._version), "update": data},
+                    self.schema,
+                    data[start:end],
+                    BYTES,
+                    None,
+                    (),
+                    read.read_time,
+                )
+            )
         out += records
 
     def _check_columns(self, data: bytes, pos: int, at: int, good: list[bytes], where: Where, *, lists: int) -> None:
@@ -202,14 +259,15 @@ class RawEvents:
                 name = data[start:end]
                 if name not in self._columns:
                     text = name.decode(errors="replace")
-                    raise UnknownColumn(f"The partition update of {self.table} at byte {pos} of the entry that ends at "
-                                        f"{where.position} of segment {where.segment} of node {where.node} has a column {text} "
-                                        f"that its definition {self.table.version} lacks. Read the definition again.", text)
+                    raise UnknownColumn(
+                        f"The partition update of {self.table} at byte {pos} of the entry that ends at "
+                        f"{where.position} of segment {where.segment} of node {where.node} has a column {text} "
+                        f"that its definition {self.table.version} lacks. Read the definition again.",
+                        text,
+                    )
         good.insert(0, data[at:end])
         del good[_REMEMBERED:]
 
 
 def _has_fields(kind: CqlType) -> bool:
     return kind.name == "udt" or any(map(_has_fields, kind.arguments))
-
-

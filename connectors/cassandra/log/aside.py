@@ -1,4 +1,5 @@
 """What becomes of segments that were read: deleted once they are delivered, kept aside where they are damaged."""
+
 from __future__ import annotations
 
 import errno
@@ -62,8 +63,12 @@ class Remover:
             came_back = each.present and each.id in self._deleted
             relinked += came_back
             if came_back:
-                self._log.info("Node %s: segment %d was delivered and deleted, and came back with a restart of the node; it is "
-                               "deleted again", self._settings.node, each.id)
+                self._log.info(
+                    "Node %s: segment %d was delivered and deleted, and came back with a restart of the node; it is "
+                    "deleted again",
+                    self._settings.node,
+                    each.id,
+                )
             try:
                 self._delete(each)
             except OSError as error:
@@ -87,9 +92,15 @@ class Remover:
         if self._complained.get(segment.id) == str(error):
             return
         self._complained[segment.id] = str(error)
-        self._log.error("Node %s: segment %s is delivered and can't be deleted: %s. It is tried again every few seconds; at "
-                        "cdc_total_space of such segments the node refuses writes. User %d needs the right to write in %s",
-                        self._settings.node, segment.log.name, error, os.getuid(), self._settings.directory)
+        self._log.error(
+            "Node %s: segment %s is delivered and can't be deleted: %s. It is tried again every few seconds; at "
+            "cdc_total_space of such segments the node refuses writes. User %d needs the right to write in %s",
+            self._settings.node,
+            segment.log.name,
+            error,
+            os.getuid(),
+            self._settings.directory,
+        )
 
 
 class Aside:

@@ -1,4 +1,5 @@
 """The compressions of commit log sections. Pure: no input or output happens here."""
+
 from __future__ import annotations
 
 import zlib
@@ -44,8 +45,10 @@ def codec(name: str, file: str) -> Codec:
     """
     found = _CODECS.get(name)
     if found is None:
-        raise Fatal(f"{file} is compressed by {name}, which can't be read: use one of {', '.join(_CODECS)} as class_name under "
-                    f"commitlog_compression in cassandra.yaml, or none, and restart that node")
+        raise Fatal(
+            f"{file} is compressed by {name}, which can't be read: use one of {', '.join(_CODECS)} as class_name under "
+            f"commitlog_compression in cassandra.yaml, or none, and restart that node"
+        )
     return found
 
 
@@ -109,7 +112,7 @@ def _zstd_plausible(head: bytes, _size: int, length: int) -> bool:
     if not single and not width:
         return False
     start = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
-    told = int.from_bytes(head[start:start + (1 << width)], "little")
+    told = int.from_bytes(head[start : start + (1 << width)], "little")
     return length == (told + 256 if width == 1 else told)
 
 
@@ -131,5 +134,8 @@ def _wrong(name: str, length: int) -> SegmentDamaged:
 
 
 _CODECS: Final[dict[str, Codec]] = {
-    "LZ4Compressor": Codec(_lz4_plausible, _lz4), "SnappyCompressor": Codec(_snappy_plausible, _snappy),
-    "DeflateCompressor": Codec(_deflate_plausible, _deflate), "ZstdCompressor": Codec(_zstd_plausible, _zstd)}
+    "LZ4Compressor": Codec(_lz4_plausible, _lz4),
+    "SnappyCompressor": Codec(_snappy_plausible, _snappy),
+    "DeflateCompressor": Codec(_deflate_plausible, _deflate),
+    "ZstdCompressor": Codec(_zstd_plausible, _zstd),
+}

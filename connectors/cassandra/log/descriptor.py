@@ -1,4 +1,5 @@
 """The head of a commit log segment, and the names of its files. Pure: no input or output happens here."""
+
 from __future__ import annotations
 
 import re
@@ -82,14 +83,16 @@ def read_head(data: bytes, name: str, log_id: int) -> Descriptor | None:
     size = FRAME + length
     if len(data) < size:
         return None
-    parameters = data[_HEAD.size:size - 4]
-    if encode_head(version, found, parameters)[-4:] != data[size - 4:size]:
+    parameters = data[_HEAD.size : size - 4]
+    if encode_head(version, found, parameters)[-4:] != data[size - 4 : size]:
         raise SegmentDamaged("the checksum of the segment's head is wrong")
     if found != log_id:
         raise SegmentDamaged(f"the segment's head names the id {found}, the file's name {log_id}")
     if version not in LOG_VERSIONS:
-        raise Fatal(f"{name} has version {version} of the commit log's format; what can be read is {_VERSIONS}, that is "
-                    f"Cassandra 4.0 and later (version 6 is written by 3.0 and 3.11: upgrade that node first)")
+        raise Fatal(
+            f"{name} has version {version} of the commit log's format; what can be read is {_VERSIONS}, that is "
+            f"Cassandra 4.0 and later (version 6 is written by 3.0 and 3.11: upgrade that node first)"
+        )
     return Descriptor(version, log_id, _compression(parameters, name), size)
 
 
@@ -100,7 +103,9 @@ def _compression(parameters: bytes, name: str) -> str:
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise SegmentDamaged(f"the parameters in the segment's head are no JSON object: {error}") from error
     if any(values.get(key) for key in _ENCRYPTION):
-        raise Fatal(f"{name} is encrypted, and encrypted commit logs can't be read: set enabled: false under "
-                    f"transparent_data_encryption_options in cassandra.yaml, restart that node, and delete the encrypted "
-                    f"segments from its cdc_raw_directory (what is only in them needs a snapshot of the tables)")
+        raise Fatal(
+            f"{name} is encrypted, and encrypted commit logs can't be read: set enabled: false under "
+            f"transparent_data_encryption_options in cassandra.yaml, restart that node, and delete the encrypted "
+            f"segments from its cdc_raw_directory (what is only in them needs a snapshot of the tables)"
+        )
     return str(values.get("compressionClass") or "").rpartition(".")[2]

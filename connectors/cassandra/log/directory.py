@@ -9,6 +9,7 @@ index file, an earlier one
 
 All functions block: call them in a thread.
 """
+
 from __future__ import annotations
 
 import fcntl
@@ -93,16 +94,22 @@ def check(directory: Path, node: str, *, delete: bool) -> None:
         ConfigInvalid: it can't; the message says what to change.
     """
     if not directory.is_dir():
-        raise ConfigInvalid(f"cdc.raw.directories: the directory {directory} of node {node} is not there on this worker: give "
-                            "the path of cdc_raw_directory in the node's cassandra.yaml (cdc_enabled: true), as this worker "
-                            "sees it, or let the task run on the worker that has it (node.labels)")
+        raise ConfigInvalid(
+            f"cdc.raw.directories: the directory {directory} of node {node} is not there on this worker: give "
+            "the path of cdc_raw_directory in the node's cassandra.yaml (cdc_enabled: true), as this worker "
+            "sees it, or let the task run on the worker that has it (node.labels)"
+        )
     if not os.access(directory, os.R_OK | os.X_OK):
-        raise ConfigInvalid(f"cdc.raw.directories: the directory {directory} of node {node} can't be read by user "
-                            f"{os.getuid()}, under which this worker runs: chmod or setfacl -m u:{os.getuid()}:rwx {directory}")
+        raise ConfigInvalid(
+            f"cdc.raw.directories: the directory {directory} of node {node} can't be read by user "
+            f"{os.getuid()}, under which this worker runs: chmod or setfacl -m u:{os.getuid()}:rwx {directory}"
+        )
     if delete and not os.access(directory, os.W_OK):
-        raise ConfigInvalid(f"cdc.raw.directories: in the directory {directory} of node {node}, user {os.getuid()} can't "
-                            f"delete segments that are delivered, so it would fill up: setfacl -m u:{os.getuid()}:rwx "
-                            f"{directory}, or commit.log.delete=false if something else deletes them")
+        raise ConfigInvalid(
+            f"cdc.raw.directories: in the directory {directory} of node {node}, user {os.getuid()} can't "
+            f"delete segments that are delivered, so it would fill up: setfacl -m u:{os.getuid()}:rwx "
+            f"{directory}, or commit.log.delete=false if something else deletes them"
+        )
 
 
 def lock(directory: Path, *, delete: bool) -> int | None:
@@ -146,13 +153,21 @@ def scan(directory: Path, node: str) -> dict[int, SegmentFile]:
                 else:
                     logs[log_id] = version, each.inode()
     except OSError as error:
-        raise Retriable(f"The directory {directory} of node {node} can't be listed: {error}: is its volume mounted, does the "
-                        "node still have it as cdc_raw_directory in cassandra.yaml?") from error
+        raise Retriable(
+            f"The directory {directory} of node {node} can't be listed: {error}: is its volume mounted, does the "
+            "node still have it as cdc_raw_directory in cassandra.yaml?"
+        ) from error
     result = {}
     for log_id in sorted(logs.keys() | indexes.keys()):
         version, inode = logs.get(log_id) or (indexes[log_id], 0)
-        result[log_id] = SegmentFile(log_id, version, directory / segment_name(version, log_id),
-                                     directory / index_name(version, log_id), inode, log_id in indexes)
+        result[log_id] = SegmentFile(
+            log_id,
+            version,
+            directory / segment_name(version, log_id),
+            directory / index_name(version, log_id),
+            inode,
+            log_id in indexes,
+        )
     return result
 
 
@@ -194,7 +209,9 @@ def started_after(files: Iterable[SegmentFile], log_id: int, *, by_markers: bool
         by_markers: a later segment with data in it counts too, not only one with an index file.
     """
     later = [each for each in files if each.id > log_id]
-    return any(each.indexed for each in later) or (by_markers and any(has_sections(each.log) for each in later if each.present))
+    return any(each.indexed for each in later) or (
+        by_markers and any(has_sections(each.log) for each in later if each.present)
+    )
 
 
 def first_indexed(files: Iterable[SegmentFile]) -> SegmentFile | None:

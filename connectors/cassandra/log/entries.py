@@ -2,6 +2,7 @@
 
 An entry is ``size, checksum of the size, mutation, checksum of both``, the numbers of four bytes, big-endian.
 """
+
 from __future__ import annotations
 
 import struct

@@ -3,6 +3,7 @@
 All work on files happens in threads, at most one look at a time; the state is changed only there. Metrics are reported from the
 event loop. ``directory`` says what its files mean, ``aside`` what becomes of those that were read.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -47,8 +48,13 @@ class LogFollower:
     One reader per directory. All methods belong to one event loop; none blocks it.
     """
 
-    def __init__(self, settings: LogSettings, start: LogPosition | None, metrics: TaskMetrics,
-                 log: logging.LoggerAdapter[logging.Logger] | logging.Logger) -> None:
+    def __init__(
+        self,
+        settings: LogSettings,
+        start: LogPosition | None,
+        metrics: TaskMetrics,
+        log: logging.LoggerAdapter[logging.Logger] | logging.Logger,
+    ) -> None:
         """Does no work yet.
 
         Args:
@@ -118,8 +124,14 @@ class LogFollower:
             it; ``segment`` and ``position``: up to where was read.
         """
         position = self._reader.position or LogPosition(0)
-        return {"bytes": self._usage.behind_bytes, "segments": self._usage.waiting, "oldest_ms": self._usage.oldest_ms,
-                "directory_bytes": self._usage.total_bytes, "segment": position.segment, "position": position.position}
+        return {
+            "bytes": self._usage.behind_bytes,
+            "segments": self._usage.waiting,
+            "oldest_ms": self._usage.oldest_ms,
+            "directory_bytes": self._usage.total_bytes,
+            "segment": position.segment,
+            "position": position.position,
+        }
 
     async def newest_segment(self) -> int | None:
         """Id of the newest segment that the node has made by now, written or not; None: there is none.
@@ -181,8 +193,13 @@ class LogFollower:
         self._metrics.set(names.SEGMENTS_ASIDE, await asyncio.to_thread(self._reader.aside.count), self._labels)
         while True:
             try:
-                self._usage = await asyncio.to_thread(usage, self._settings.directory, self._settings.node,
-                                                      self._reader.position, self._reader.readable_ms)
+                self._usage = await asyncio.to_thread(
+                    usage,
+                    self._settings.directory,
+                    self._settings.node,
+                    self._reader.position,
+                    self._reader.readable_ms,
+                )
                 removable = await self._remove()
                 self._show(available=removable)
             except (Retriable, OSError) as error:
@@ -196,9 +213,12 @@ class LogFollower:
     def _show(self, *, available: bool) -> None:
         found = self._usage
         values = {
-            names.DIRECTORY_AVAILABLE: 1 if available else 0, names.DIRECTORY_BYTES: found.total_bytes,
-            names.DIRECTORY_LIMIT: self._limit, names.DIRECTORY_FILL: found.total_bytes / self._limit if self._limit else 0,
-            names.SEGMENTS_WAITING: found.waiting, names.LAG_BYTES: found.behind_bytes,
+            names.DIRECTORY_AVAILABLE: 1 if available else 0,
+            names.DIRECTORY_BYTES: found.total_bytes,
+            names.DIRECTORY_LIMIT: self._limit,
+            names.DIRECTORY_FILL: found.total_bytes / self._limit if self._limit else 0,
+            names.SEGMENTS_WAITING: found.waiting,
+            names.LAG_BYTES: found.behind_bytes,
             names.LAG_SECONDS: max(0.0, time.time() - found.oldest_ms / 1000) if found.oldest_ms else 0,
         }
         for name, value in values.items():
@@ -216,8 +236,11 @@ class LogFollower:
                 return True
             self._removed_upto = upto
             removed = await asyncio.to_thread(self._remover.remove, upto)
-            for name, value in ((names.SEGMENTS_DELETED, removed.deleted), (names.DELETE_ERRORS, removed.failed),
-                                (names.SEGMENTS_RELINKED, removed.relinked)):
+            for name, value in (
+                (names.SEGMENTS_DELETED, removed.deleted),
+                (names.DELETE_ERRORS, removed.failed),
+                (names.SEGMENTS_RELINKED, removed.relinked),
+            ):
                 if value:
                     self._metrics.add(name, value, self._labels)
             return not removed.failed
@@ -233,8 +256,12 @@ class _Reader:
         aside: where damaged segments go.
     """
 
-    def __init__(self, settings: LogSettings, start: LogPosition | None,
-                 log: logging.LoggerAdapter[logging.Logger] | logging.Logger) -> None:
+    def __init__(
+        self,
+        settings: LogSettings,
+        start: LogPosition | None,
+        log: logging.LoggerAdapter[logging.Logger] | logging.Logger,
+    ) -> None:
         self.position = start
         self.readable_ms = 0
         self.matched = False
@@ -281,9 +308,13 @@ class _Reader:
             self._log.debug("Node %s: %s can't be locked: %s", self._settings.node, self._settings.directory, error)
             return
         if self._lock is None:
-            self._log.warning("Node %s: another connector or task on this machine reads %s too, and readers delete each "
-                              "other's segments before they are read. Give each directory to one connector, or set "
-                              "commit.log.delete=false in all of them", self._settings.node, self._settings.directory)
+            self._log.warning(
+                "Node %s: another connector or task on this machine reads %s too, and readers delete each "
+                "other's segments before they are read. Give each directory to one connector, or set "
+                "commit.log.delete=false in all of them",
+                self._settings.node,
+                self._settings.directory,
+            )
 
     def look(self) -> Stretch | None:
         """The next stretch; None: there is nothing new. Raises as ``LogFollower.read``."""
@@ -319,8 +350,12 @@ class _Reader:
         current = self._current
         if current is not None and (found := self._files.get(current.id)) is not None:
             if found.present and found.inode != current.inode:
-                self._log.info("Node %s: segment %s is another file now; it is read on at offset %d", self._settings.node,
-                               found.log.name, self._begin(found.id))
+                self._log.info(
+                    "Node %s: segment %s is another file now; it is read on at offset %d",
+                    self._settings.node,
+                    found.log.name,
+                    self._begin(found.id),
+                )
                 self.close()
             else:
                 self._current = found._replace(inode=current.inode)
@@ -328,11 +363,16 @@ class _Reader:
     def _deleted_unread(self, segment: SegmentFile) -> None:
         what = f"Node {self._settings.node}: segment {segment.log.name} was deleted by somebody else"
         if self._current is not None and self._current.id == segment.id:
-            self._log.warning("%s while it is being read; the open file is read to its end, but a restart of this worker could "
-                              "not go on in it", what)
+            self._log.warning(
+                "%s while it is being read; the open file is read to its end, but a restart of this worker could "
+                "not go on in it",
+                what,
+            )
             return
-        what += (" before it was read; its changes are lost. Does another consumer use the directory, or is cdc_block_writes "
-                 "false in cassandra.yaml (then the node deletes what is not read in time)? Take a new snapshot of the tables")
+        what += (
+            " before it was read; its changes are lost. Does another consumer use the directory, or is cdc_block_writes "
+            "false in cassandra.yaml (then the node deletes what is not read in time)? Take a new snapshot of the tables"
+        )
         self._counts[names.DAMAGED] += 1
         self._log.error("%s", what)
         if self._settings.policy == "stop":
@@ -344,16 +384,25 @@ class _Reader:
         if start is not None:
             ids = [each.id for each in self._files.values() if each.present]
             if ids and ids[-1] < start.segment:
-                raise Fatal(f"Node {self._settings.node}: all segments in {self._settings.directory} (the newest: {ids[-1]}) "
-                            f"are older than the saved position (segment {start.segment}), but a node's ids only grow. Does "
-                            "cdc.raw.directories give the directory of another node? If the node was set up anew with its "
-                            "clock behind, delete the connector's offset of this node (PATCH /connectors/NAME/offsets)")
-            if not start.finished and start.position and not any(each.present and each.id == start.segment
-                                                                         for each in self._files.values()):
+                raise Fatal(
+                    f"Node {self._settings.node}: all segments in {self._settings.directory} (the newest: {ids[-1]}) "
+                    f"are older than the saved position (segment {start.segment}), but a node's ids only grow. Does "
+                    "cdc.raw.directories give the directory of another node? If the node was set up anew with its "
+                    "clock behind, delete the connector's offset of this node (PATCH /connectors/NAME/offsets)"
+                )
+            if (
+                not start.finished
+                and start.position
+                and not any(each.present and each.id == start.segment for each in self._files.values())
+            ):
                 level = self._log.warning if self._settings.mode == "marker" else self._log.error
-                level("Node %s: segment %d, read up to offset %d, is not there any more: either nothing more was captured in "
-                      "it, or somebody deleted it before it was read to its end. Reading goes on with the next one",
-                      self._settings.node, start.segment, start.position)
+                level(
+                    "Node %s: segment %d, read up to offset %d, is not there any more: either nothing more was captured in "
+                    "it, or somebody deleted it before it was read to its end. Reading goes on with the next one",
+                    self._settings.node,
+                    start.segment,
+                    start.position,
+                )
         self.matched = True
 
     def _read_whole(self, log_id: int) -> bool:
@@ -441,14 +490,18 @@ class _Reader:
         """The good part in front of damage; what the policy says comes at the next look, or now where there is no good part."""
         self._counts[names.DAMAGED] += 1
         problem = f"Node {self._settings.node}: {stretch.problem}"
-        mend = ("commit.log.error.policy=skip passes over what can't be read; take a new snapshot of the tables then, since "
-                "changes are missing")
+        mend = (
+            "commit.log.error.policy=skip passes over what can't be read; take a new snapshot of the tables then, since "
+            "changes are missing"
+        )
         try:
             problem += f" (the segment is kept as {self.aside.keep(current.log, current.idx, problem)})"
         except OSError as error:
             problem += f" (it could not be kept aside: {error})"
-            self._failure = ConfigInvalid(f"{problem}. Everything before it was delivered. Let commit.log.error.directory be a "
-                                          f"folder in which this worker can write, not {self.aside.folder}. {mend}")
+            self._failure = ConfigInvalid(
+                f"{problem}. Everything before it was delivered. Let commit.log.error.directory be a "
+                f"folder in which this worker can write, not {self.aside.folder}. {mend}"
+            )
         if self._settings.policy == "stop":
             self._failure = Fatal(f"{problem}. Everything before it was delivered. {mend}")
         if self._failure is None:
@@ -476,12 +529,18 @@ class _Reader:
 
     def _count_lost(self, current: SegmentFile, lost: tuple[int, int]) -> None:
         self._counts[names.LOST_BYTES] += lost[1] - lost[0]
-        self._log.error("Node %s: changes in segment %s at offsets %d to %d are lost: take a new snapshot of the tables",
-                        self._settings.node, current.log.name, *lost)
+        self._log.error(
+            "Node %s: changes in segment %s at offsets %d to %d are lost: take a new snapshot of the tables",
+            self._settings.node,
+            current.log.name,
+            *lost,
+        )
 
     def _unreadable(self, current: SegmentFile, error: OSError) -> Exception:
         what = f"Node {self._settings.node}: {error.filename or current.log} can't be read: {error.strerror or error}"
         if isinstance(error, PermissionError):
-            return ConfigInvalid(f"{what}: let the user of this worker read what Cassandra writes (same group and umask 027, "
-                                 f"or setfacl -d -m u:USER:rwx {self._settings.directory})")
+            return ConfigInvalid(
+                f"{what}: let the user of this worker read what Cassandra writes (same group and umask 027, "
+                f"or setfacl -d -m u:USER:rwx {self._settings.directory})"
+            )
         return Retriable(f"{what}: is the volume of {self._settings.directory} mounted and in order?")

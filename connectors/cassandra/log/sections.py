@@ -3,6 +3,7 @@
 A marker is the file offset of the next one and a checksum of the segment's id and the marker's own offset; it does not cover
 the offset of the next one. Reading blocks: call it in a thread.
 """
+
 from __future__ import annotations
 
 import os
@@ -114,7 +115,9 @@ class SegmentFile:
             self._fd = -1
 
 
-def following(file: SegmentFile, last: Section, log_id: int, codec: Codec | None, *, complete: bool) -> Section | str | None:
+def following(
+    file: SegmentFile, last: Section, log_id: int, codec: Codec | None, *, complete: bool
+) -> Section | str | None:
     """The section behind ``last``; None: there is none (yet); a text: what is wrong with its marker.
 
     Args:
@@ -146,7 +149,7 @@ def following(file: SegmentFile, last: Section, log_id: int, codec: Codec | None
         return Section(behind, after, at, after)
     length = _WORD.unpack_from(second, MARKER)[0]
     size = after - behind - LENGTH
-    if (size or length) and not codec.plausible(second[MARKER + LENGTH:], size, length):
+    if (size or length) and not codec.plausible(second[MARKER + LENGTH :], size, length):
         return f"the section's {size} compressed bytes can't have {length} bytes as their contents"
     begin = last.end + MARKER
     return Section(begin, begin + length, at, after)

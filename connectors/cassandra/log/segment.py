@@ -1,4 +1,5 @@
 """One commit log segment, read from its sync markers: entries in order, each verified, and a way past what is damaged."""
+
 from __future__ import annotations
 
 import time
@@ -7,7 +8,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from connectors.cassandra.log import entries as framing
 from connectors.cassandra.log.compression import Codec, codec
 from connectors.cassandra.log.descriptor import FRAME, Descriptor, SegmentDamaged, read_head
-from connectors.cassandra.log.sections import LENGTH, MARKER, Section, SegmentFile, before, find_marker, following, marked
+from connectors.cassandra.log.sections import (
+    LENGTH,
+    MARKER,
+    Section,
+    SegmentFile,
+    before,
+    find_marker,
+    following,
+    marked,
+)
 from connectors.cassandra.model import Stretch
 
 if TYPE_CHECKING:
@@ -281,7 +291,7 @@ class Segment:
     def _head_at(self, section: Section, at: int, contents: bytes) -> bytes:
         """An entry's size and its checksum."""
         index = at - section.begin
-        return contents[index:index + framing.HEAD] if self._codec else self._file.read(at, framing.HEAD)
+        return contents[index : index + framing.HEAD] if self._codec else self._file.read(at, framing.HEAD)
 
     def _decompressed(self, section: Section) -> bytes:
         """Contents of a compressed section, with padding; kept until those of another one are asked for."""
@@ -310,8 +320,16 @@ class Segment:
             size += len(each.contents)
         return spans[0].contents if len(spans) == 1 else b"".join(each.contents for each in spans), shifts
 
-    def _frame(self, data: bytes, shifts: list[int], spans: list[_Span], entries: list[Entry], limit: int | None, *,
-               settled: bool) -> int | None:
+    def _frame(
+        self,
+        data: bytes,
+        shifts: list[int],
+        spans: list[_Span],
+        entries: list[Entry],
+        limit: int | None,
+        *,
+        settled: bool,
+    ) -> int | None:
         """Verify the entries of spans, and move behind them.
 
         Returns:
@@ -327,7 +345,11 @@ class Segment:
             if code in {framing.WHOLE, framing.CUT} and not whole:
                 if entries or stop == limit:
                     return None
-                return framing.size_at(data, at) + framing.OVERHEAD if stop - shift - at >= framing.HEAD else framing.OVERHEAD
+                return (
+                    framing.size_at(data, at) + framing.OVERHEAD
+                    if stop - shift - at >= framing.HEAD
+                    else framing.OVERHEAD
+                )
             if code == framing.SIZE and not self._codec and marked(self._file, self._id, self._at):
                 # No checksum covers where a section ends: it ends here, and nothing is lost.
                 self._section = before(self._at, self._at)
@@ -375,7 +397,9 @@ class Segment:
 
     def _no_contents(self, section: Section, error: SegmentDamaged) -> _Fault:
         """A section can't be decompressed."""
-        return _Fault(f"{self._place(section.begin, section.marker)}: {error}", search=section.marker + 1, base=section.end)
+        return _Fault(
+            f"{self._place(section.begin, section.marker)}: {error}", search=section.marker + 1, base=section.end
+        )
 
     def _behind(self, fault: _Fault) -> Section | None:
         """An empty section before the first intact marker behind damage; None: there is no marker."""

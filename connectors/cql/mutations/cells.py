@@ -1,4 +1,5 @@
 """How the columns of a table lie in a partition update: widths, shapes and the functions that decode them."""
+
 from __future__ import annotations
 
 import struct
@@ -61,7 +62,9 @@ def cell_readers(table: TableDefinition, *, values: bool = True) -> dict[bytes, 
         found[name.encode()] = _cell_reader(name, gone.type, FOR_EVER, values=False)
     for each in (*table.static, *table.regular):
         earlier = dropped.get(each.name)
-        found[each.name.encode()] = _cell_reader(each.name, each.type, earlier.dropped_us if earlier else None, values=values)
+        found[each.name.encode()] = _cell_reader(
+            each.name, each.type, earlier.dropped_us if earlier else None, values=values
+        )
     return found
 
 
@@ -71,11 +74,14 @@ def _cell_reader(name: str, kind: CqlType, hidden_to: int | None, *, values: boo
     if not values:
         return CellReader(name, None, _nothing, "list", _nothing, (), hidden_to)
     if kind.name == "udt":
-        fields = tuple((field, value_decoder(member)) for field, member in zip(kind.field_names, kind.arguments, strict=True))
+        fields = tuple(
+            (field, value_decoder(member)) for field, member in zip(kind.field_names, kind.arguments, strict=True)
+        )
         return CellReader(name, None, _nothing, "udt", _nothing, fields, hidden_to)
     path = value_decoder(_TIMEUUID if kind.name == "list" else kind.arguments[0])
-    return CellReader(name, None, _true if kind.name == "set" else value_decoder(kind.arguments[-1]), kind.name, path, (),
-                      hidden_to)
+    return CellReader(
+        name, None, _true if kind.name == "set" else value_decoder(kind.arguments[-1]), kind.name, path, (), hidden_to
+    )
 
 
 def _nothing(data: bytes) -> bytes:
@@ -136,7 +142,7 @@ def _fields_surplus(inner: list[Callable[[bytes], bool] | None], *, counted: boo
                 return False
             size = max(_unpack_int(data, position)[0], 0)
             position += 4 + size
-            if each is not None and size and each(data[position - size:position]):
+            if each is not None and size and each(data[position - size : position]):
                 return True
         return counted and position < length
 
@@ -150,7 +156,7 @@ def _elements_surplus(inner: list[Callable[[bytes], bool] | None]) -> Callable[[
             for each in inner:
                 size = max(_unpack_int(data, position)[0], 0)
                 position += 4 + size
-                if each is not None and size and each(data[position - size:position]):
+                if each is not None and size and each(data[position - size : position]):
                     return True
         return False
 
@@ -163,7 +169,7 @@ def _vector_surplus(inner: Callable[[bytes], bool] | None, dimension: int) -> Ca
         for _ in range(dimension if data else 0):
             size, position = read_unsigned_vint(data, position)
             position += size
-            if inner is not None and inner(data[position - size:position]):
+            if inner is not None and inner(data[position - size : position]):
                 return True
         return False
 

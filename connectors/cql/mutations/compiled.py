@@ -1,4 +1,5 @@
 """The decoder of one table's mutations: generated code for simple rows, plain code for all else."""
+
 from __future__ import annotations
 
 import struct
@@ -104,7 +105,7 @@ class Decoder:
             key = data[p:end]
             values = self._key(data, p, end)
             p = end + 1
-            word, = _unpack_word(data, p)
+            (word,) = _unpack_word(data, p)
             if word >> 57 == _SIX_MORE:
                 written = (word >> 8 & _SIX_MORE_BITS) + TIMESTAMP_EPOCH
                 p += 7
@@ -153,7 +154,7 @@ class Decoder:
             names: list[bytes] = []
             for _ in range(count):
                 size, p = read_unsigned_vint(data, p)
-                names.append(data[p:p + size])
+                names.append(data[p : p + size])
                 p += size
             lists.append(names)
         shape = flags, data[start:p]
@@ -164,11 +165,16 @@ class Decoder:
         if len(self._seen) >= _SEEN:
             self._seen.clear()
         self._seen[shape] = seen
-        if seen < _SIGHTINGS or len(self._shapes) >= _COMPILED or any(
-                name not in self._readers for names in lists for name in names):
+        if (
+            seen < _SIGHTINGS
+            or len(self._shapes) >= _COMPILED
+            or any(name not in self._readers for names in lists for name in names)
+        ):
             return None
         columns = [[self._readers[name] for name in names] for names in lists]
-        hidden_to = max((each.hidden_to for group in columns for each in group if each.hidden_to is not None), default=_NEVER)
+        hidden_to = max(
+            (each.hidden_to for group in columns for each in group if each.hidden_to is not None), default=_NEVER
+        )
         plain = [self._columns(group) for group in columns]
         found = *shape, rows_reader(plain[0] if len(plain) > 1 else None, plain[-1], self._clustering), hidden_to
         self._shapes[shape] = found
@@ -176,8 +182,10 @@ class Decoder:
 
     def _columns(self, readers: Iterable[CellReader]) -> list[PlainColumn]:
         # A column that is gone has no type any more; its updates are not plain.
-        return [PlainColumn(each.name, self._types.get(each.name, RAW), each.width, each.decode, bool(each.shape))
-                for each in readers]
+        return [
+            PlainColumn(each.name, self._types.get(each.name, RAW), each.width, each.decode, bool(each.shape))
+            for each in readers
+        ]
 
 
 def _never(*arguments: Any) -> Any:

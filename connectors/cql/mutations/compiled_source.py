@@ -1,4 +1,5 @@
 """Writes the code that decodes simple rows: one function per list of columns that mutations of a table name."""
+
 from __future__ import annotations
 
 import struct
@@ -60,8 +61,9 @@ _OF_ROW: Final = 8
 _ONE_BYTE: Final = 0x80
 
 
-def rows_reader(static: Sequence[PlainColumn] | None, regular: Sequence[PlainColumn],
-                clustering: Sequence[PlainColumn]) -> ReadRows:
+def rows_reader(
+    static: Sequence[PlainColumn] | None, regular: Sequence[PlainColumn], clustering: Sequence[PlainColumn]
+) -> ReadRows:
     """The function that reads the rows behind one list of columns.
 
     It raises ``NotPlain`` where an update says more, and ``IndexError``, ``ValueError`` or ``struct.error`` for damage.
@@ -84,7 +86,8 @@ class _Source:
 
     def __init__(self) -> None:
         self._code = CodeBuilder(
-            NotPlain=NotPlain, uv=read_unsigned_vint, timestamp=timestamp, odd=_odd, subset_names=_subset_names)
+            NotPlain=NotPlain, uv=read_unsigned_vint, timestamp=timestamp, odd=_odd, subset_names=_subset_names
+        )
 
     def _bind(self, value: Any) -> str:
         for name, known in self._code.names.items():
@@ -102,32 +105,48 @@ class _Source:
                 values = f"{self._bind(_UNPACK[layout])}(data, p) if end - p == {columns[0].width} else {values}"
         else:
             for index, column in enumerate(columns):
-                lines += ["e = p + 2 + (data[p] << 8 | data[p + 1])",
-                          f"v{index} = {self._bind(column.decode)}(data[p + 2:e])", "p = e + 1"]
+                lines += [
+                    "e = p + 2 + (data[p] << 8 | data[p + 1])",
+                    f"v{index} = {self._bind(column.decode)}(data[p + 2:e])",
+                    "p = e + 1",
+                ]
             lines.append("if p != end: raise NotPlain")
             values = unpack_names("v", len(columns))
         self._code.define("key(data, p, end)", [*lines, f"return {values}"])
         return self._code.function("key", "keys of mutations")
 
-    def rows(self, static: Sequence[PlainColumn] | None, regular: Sequence[PlainColumn],
-             clustering: Sequence[PlainColumn]) -> ReadRows:
+    def rows(
+        self, static: Sequence[PlainColumn] | None, regular: Sequence[PlainColumn], clustering: Sequence[PlainColumn]
+    ) -> ReadRows:
         lines = ["found = []"]
         if static is not None:
             lines += self._static(static)
         # How many rows the writer expected.
-        lines += ["if data[p] < 128: p += 1", "else: _, p = uv(data, p)", "while True:", "    f = data[p]",
-                  "    if f == 1: return found, p + 1", "    p += 1"]
+        lines += [
+            "if data[p] < 128: p += 1",
+            "else: _, p = uv(data, p)",
+            "while True:",
+            "    f = data[p]",
+            "    if f == 1: return found, p + 1",
+            "    p += 1",
+        ]
         key = list(self._clustering(clustering))
         names = {0: tuple(each.name for each in regular)}
         inserted, inserted_ttl = _INSERTED
         for whole in (True, False):
             extra = _ALL if whole else 0
-            lines += indent([
-                f"if f == {inserted | extra} or f == {inserted_ttl | extra}:",
-                *indent([*key, *_LIVENESS, *self._cells(regular, names, whole=whole, own=False)]),
-                "    found.append((False, clustering, True, written, ttl, expires, names, values))", "    continue",
-                f"if f == {extra}:", *indent([*key, *self._cells(regular, names, whole=whole, own=True)]),
-                "    found.append((False, clustering, False, base_written, ttl, expires, names, values))", "    continue"])
+            lines += indent(
+                [
+                    f"if f == {inserted | extra} or f == {inserted_ttl | extra}:",
+                    *indent([*key, *_LIVENESS, *self._cells(regular, names, whole=whole, own=False)]),
+                    "    found.append((False, clustering, True, written, ttl, expires, names, values))",
+                    "    continue",
+                    f"if f == {extra}:",
+                    *indent([*key, *self._cells(regular, names, whole=whole, own=True)]),
+                    "    found.append((False, clustering, False, base_written, ttl, expires, names, values))",
+                    "    continue",
+                ]
+            )
         self._code.define("rows(data, p, base_written, base_local, base_ttl)", [*lines, "    raise NotPlain"])
         return self._code.function("rows", "rows of mutations")
 
@@ -156,8 +175,9 @@ class _Source:
             yield from self._value(f"v{index}", column)
         yield f"clustering = {unpack_names('v', len(columns))}"
 
-    def _cells(self, columns: Sequence[PlainColumn], names: dict[int, tuple[str, ...]], *, whole: bool,
-               own: bool) -> Iterator[str]:
+    def _cells(
+        self, columns: Sequence[PlainColumn], names: dict[int, tuple[str, ...]], *, whole: bool, own: bool
+    ) -> Iterator[str]:
         """Lines that set ``names`` and ``values``, and for cells with stamps of their own ``ttl`` and ``expires``.
 
         Args:
@@ -221,8 +241,11 @@ class _Source:
             # A value of many bytes; one that reaches beyond the end leads to an IndexError at what follows.
             yield "if e > 127: e, p = uv(data, p - 1)"
             yield "e += p"
-        yield f"{target} = data[p:e].decode()" if column.type.name in _TEXTS else (
-            f"{target} = {self._bind(column.decode)}(data[p:e])")
+        yield (
+            f"{target} = data[p:e].decode()"
+            if column.type.name in _TEXTS
+            else (f"{target} = {self._bind(column.decode)}(data[p:e])")
+        )
         yield "p = e"
 
 
@@ -268,7 +291,7 @@ def _odd(data: bytes, p: int, prefix: Sequence[int], decode: Callable[[bytes], A
         # When it was made.
         return (None, p + 1) if data[p] < _ONE_BYTE else (None, read_unsigned_vint(data, p)[1])
     end = p + len(prefix)
-    if flags == prefix[0] | _EMPTY and not any(data[p + 1:end]):
+    if flags == prefix[0] | _EMPTY and not any(data[p + 1 : end]):
         return decode(b""), end
     raise NotPlain
 

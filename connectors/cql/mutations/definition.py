@@ -1,4 +1,5 @@
 """A table's definition, as a reader of serialized mutations needs it: bytes carry names of columns, never types."""
+
 from __future__ import annotations
 
 import hashlib
@@ -113,25 +114,45 @@ class TableDefinition:
 
         A column that was dropped and added again is another one than before; other dropped columns do not count.
         """
-        parts: list[tuple[Any, ...]] = [(each.name, to_text(each.type), each.kind, each.position, each.reversed,
-                                         _fields(each.type)) for each in self.columns]
+        parts: list[tuple[Any, ...]] = [
+            (each.name, to_text(each.type), each.kind, each.position, each.reversed, _fields(each.type))
+            for each in self.columns
+        ]
         names = {each.name for each in self.columns}
         parts += [(each.name, each.dropped_us) for each in self.dropped if each.name in names]
         return hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()
 
     def text(self) -> str:
         """The definition as JSON; ``parse`` reads it."""
-        return msgspec.json.encode(_Stored(
-            self.keyspace, self.table, self.table_id, self.cdc,
-            [_StoredColumn(each.name, _plain(each.type), each.kind, each.position, each.reversed) for each in self.columns],
-            [_StoredDropped(each.name, _plain(each.type), each.kind, each.dropped_us) for each in self.dropped])).decode()
+        return msgspec.json.encode(
+            _Stored(
+                self.keyspace,
+                self.table,
+                self.table_id,
+                self.cdc,
+                [
+                    _StoredColumn(each.name, _plain(each.type), each.kind, each.position, each.reversed)
+                    for each in self.columns
+                ],
+                [_StoredDropped(each.name, _plain(each.type), each.kind, each.dropped_us) for each in self.dropped],
+            )
+        ).decode()
 
 
-def make(keyspace: str, table: str, table_id: str, columns: Iterable[Column], *, dropped: Iterable[DroppedColumn] = (),
-         cdc: bool = False) -> TableDefinition:
+def make(
+    keyspace: str,
+    table: str,
+    table_id: str,
+    columns: Iterable[Column],
+    *,
+    dropped: Iterable[DroppedColumn] = (),
+    cdc: bool = False,
+) -> TableDefinition:
     """A definition with its columns put in order."""
     ordered = sorted(columns, key=lambda each: (_PLACES[each.kind], each.position, each.name))
-    return TableDefinition(keyspace, table, table_id, tuple(ordered), tuple(sorted(dropped, key=lambda each: each.name)), cdc)
+    return TableDefinition(
+        keyspace, table, table_id, tuple(ordered), tuple(sorted(dropped, key=lambda each: each.name)), cdc
+    )
 
 
 def parse(text: str) -> TableDefinition:
@@ -144,10 +165,14 @@ def parse(text: str) -> TableDefinition:
         stored = msgspec.json.decode(text, type=_Stored)
     except msgspec.MsgspecError as error:
         raise Fatal(f"The saved definition of a table can't be read: {error}: {text[:200]}") from None
-    return make(stored.keyspace, stored.table, stored.table_id,
-                [Column(each.name, _type(each.type), each.kind, each.position, each.reversed) for each in stored.columns],
-                dropped=[DroppedColumn(each.name, _type(each.type), each.kind, each.dropped_us) for each in stored.dropped],
-                cdc=stored.cdc)
+    return make(
+        stored.keyspace,
+        stored.table,
+        stored.table_id,
+        [Column(each.name, _type(each.type), each.kind, each.position, each.reversed) for each in stored.columns],
+        dropped=[DroppedColumn(each.name, _type(each.type), each.kind, each.dropped_us) for each in stored.dropped],
+        cdc=stored.cdc,
+    )
 
 
 class _StoredColumn(msgspec.Struct, array_like=True):
@@ -181,7 +206,8 @@ def _fields(kind: CqlType) -> tuple[Any, ...]:
 def _plain(kind: CqlType) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(kind)
     return {name: value for name, value in found.items() if value not in (None, "", (), [], 0, False)} | (
-        {"arguments": [_plain(each) for each in kind.arguments]} if kind.arguments else {})
+        {"arguments": [_plain(each) for each in kind.arguments]} if kind.arguments else {}
+    )
 
 
 def _type(value: dict[str, Any]) -> CqlType:

@@ -1,4 +1,5 @@
 """Partition updates as the bytes that commit logs have: the inverse of ``reference``, for what is read from tables."""
+
 from __future__ import annotations
 
 import struct
@@ -73,8 +74,10 @@ def write_update(update: PartitionUpdate, table: TableDefinition, version: int) 
     try:
         return Writer(table, version).write(update)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, struct.error) as error:
-        raise Fatal(f"A partition update of {table} can't be written with the definition {table.version}: {error!r}. Was it "
-                    "read with another definition?") from None
+        raise Fatal(
+            f"A partition update of {table} can't be written with the definition {table.version}: {error!r}. Was it "
+            "read with another definition?"
+        ) from None
 
 
 def write_mutation(updates: Sequence[bytes], version: int) -> bytes:
@@ -132,7 +135,9 @@ class Writer:
         """The columns that rows have something of, in the order of a mutation: of one cell first, then by name."""
         names = {cell.column for row in rows for cell in row.cells}
         names |= {name for row in rows for name, _ in row.complex_deletions}
-        return sorted((self._columns[name] for name in names), key=lambda each: (each.type.is_multicell, each.name.encode()))
+        return sorted(
+            (self._columns[name] for name in names), key=lambda each: (each.type.is_multicell, each.name.encode())
+        )
 
     def _marker(self, bound: Bound, kind: int) -> Iterator[bytes]:
         yield bytes([IS_MARKER, kind])
@@ -150,12 +155,16 @@ class _Body:
         local = [each.expires for each in stamps if each.expires is not None]
         local += [each.local_deletion_time for each in deletions]
         local += [self._made(cell.stamp) for row in _rows(update) for cell in row.cells if cell.value is None]
-        self._timestamp = min([*(each.write_time for each in stamps), *(each.write_time for each in deletions)],
-                              default=TIMESTAMP_EPOCH)
+        self._timestamp = min(
+            [*(each.write_time for each in stamps), *(each.write_time for each in deletions)], default=TIMESTAMP_EPOCH
+        )
         self._local = min(local, default=LOCAL_EPOCH)
         self._ttl = min((each.ttl for each in stamps if each.ttl is not None), default=0)
-        self.bases = unsigned_vint(self._timestamp - TIMESTAMP_EPOCH & _WORD) + unsigned_vint(
-            self._local - LOCAL_EPOCH & _WORD) + unsigned_vint(self._ttl)
+        self.bases = (
+            unsigned_vint(self._timestamp - TIMESTAMP_EPOCH & _WORD)
+            + unsigned_vint(self._local - LOCAL_EPOCH & _WORD)
+            + unsigned_vint(self._ttl)
+        )
 
     def _made(self, stamp: Stamp) -> int:
         return min(max(stamp.write_time // _MICROS, 0), self._last - 1)
@@ -217,16 +226,24 @@ class _Body:
             return self.deletion(deletion)
         return self._written(LIVE_FROM) + self._local_time(self._last)
 
-    def _cell(self, cell: Cell, row: Stamp | None, width: int | None, encode: Callable[[Any], bytes],
-              path: bytes | None) -> Iterator[bytes]:
+    def _cell(
+        self, cell: Cell, row: Stamp | None, width: int | None, encode: Callable[[Any], bytes], path: bytes | None
+    ) -> Iterator[bytes]:
         stamp = cell.stamp
         deleted = cell.value is None
         data = b"" if deleted else encode(cell.value)
         expires = not deleted and stamp.ttl is not None
         like_row = row is not None and stamp.write_time == row.write_time
         lives_like_row = expires and row is not None and (stamp.ttl, stamp.expires) == (row.ttl, row.expires)
-        yield bytes([(IS_DELETED if deleted else 0) | (IS_EXPIRING if expires else 0) | (0 if data else HAS_EMPTY_VALUE)
-                     | (USE_ROW_TIMESTAMP if like_row else 0) | (USE_ROW_TTL if lives_like_row else 0)])
+        yield bytes(
+            [
+                (IS_DELETED if deleted else 0)
+                | (IS_EXPIRING if expires else 0)
+                | (0 if data else HAS_EMPTY_VALUE)
+                | (USE_ROW_TIMESTAMP if like_row else 0)
+                | (USE_ROW_TTL if lives_like_row else 0)
+            ]
+        )
         if not like_row:
             yield self._written(stamp.write_time)
         if deleted:
@@ -288,7 +305,7 @@ def _clustering(values: Sequence[Any], columns: Sequence[Column]) -> Iterator[by
     for start in range(0, len(values), CLUSTERING_BATCH):
         header = 0
         parts = []
-        for index, value in enumerate(values[start:start + CLUSTERING_BATCH]):
+        for index, value in enumerate(values[start : start + CLUSTERING_BATCH]):
             kind = columns[start + index].type
             data = b"" if value is None else encoder(kind)(value)
             if not data:

@@ -1,4 +1,5 @@
 """The first bytes of mutations and of their partition updates: enough to send them on, without any definition of a table."""
+
 from __future__ import annotations
 
 from typing import Final

@@ -3,6 +3,7 @@
 ``compiled`` is the fast path for what most mutations say; all others come here. What the bytes mean is in
 ``connectors/cassandra/TYPES.md``.
 """
+
 from __future__ import annotations
 
 import struct
@@ -15,7 +16,16 @@ from connectors.cql.mutations.cells import NewerField, cell_readers, log_width, 
 from connectors.cql.mutations.cursor import LIVE_FROM, Cursor, DamagedBytes
 from connectors.cql.mutations.head import HAS_STATIC_ROW, IS_EMPTY, update_head
 from connectors.errors import Skippable
-from connectors.formats.partition_update import Bound, Cell, Deletion, PartitionUpdate, RangeDeletion, Row, Source, Stamp
+from connectors.formats.partition_update import (
+    Bound,
+    Cell,
+    Deletion,
+    PartitionUpdate,
+    RangeDeletion,
+    Row,
+    Source,
+    Stamp,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +79,9 @@ class Damaged(Skippable):
     """Bytes are no partition update of the table as it is defined."""
 
 
-def read_update(data: bytes, pos: int, table: TableDefinition, version: int, source: Source) -> tuple[PartitionUpdate, int]:
+def read_update(
+    data: bytes, pos: int, table: TableDefinition, version: int, source: Source
+) -> tuple[PartitionUpdate, int]:
     """The partition update at ``pos`` and where it ends. To read several of one table keep a ``Reader``.
 
     Raises:
@@ -111,7 +123,9 @@ class Reader:
         self._id = UUID(table.table_id).bytes
         self._values = values
         self._key = [value_decoder(each.type) for each in table.key]
-        self._clustering = [(log_width(each.type), value_decoder(each.type) if values else bytes) for each in table.clustering]
+        self._clustering = [
+            (log_width(each.type), value_decoder(each.type) if values else bytes) for each in table.clustering
+        ]
         self._columns = cell_readers(table, values=values)
 
     def read(self, data: bytes, pos: int, source: Source) -> tuple[PartitionUpdate, int]:
@@ -124,24 +138,35 @@ class Reader:
             Damaged: the bytes are none of this table.
             Skippable: the table has counters.
         """
-        if data[pos:pos + 16] != self._id:
-            raise Damaged(f"At byte {pos} there should be a partition update of {self.table} (table id {self.table.table_id}), "
-                          f"but the table id there is {data[pos:pos + 16].hex()}: decode it with that table's definition.")
+        if data[pos : pos + 16] != self._id:
+            raise Damaged(
+                f"At byte {pos} there should be a partition update of {self.table} (table id {self.table.table_id}), "
+                f"but the table id there is {data[pos : pos + 16].hex()}: decode it with that table's definition."
+            )
         if self._values and self.table.has_counters:
-            raise Skippable(f"{self.table} has counters, whose changes can't be decoded or merged: leave the table out "
-                            f"(ALTER TABLE {self.table} WITH cdc = false, or table.exclude.list)")
+            raise Skippable(
+                f"{self.table} has counters, whose changes can't be decoded or merged: leave the table out "
+                f"(ALTER TABLE {self.table} WITH cdc = false, or table.exclude.list)"
+            )
         try:
             return self._read(data, pos, source)
         except NewerField as error:
             column = error.args[1] if len(error.args) > 1 else "key"
-            raise self._unknown(pos, column, f"a value of column {column} has more fields than its user-defined type") from None
+            raise self._unknown(
+                pos, column, f"a value of column {column} has more fields than its user-defined type"
+            ) from None
         except (DamagedBytes, IndexError, ValueError, struct.error) as error:
-            raise Damaged(f"The partition update of {self.table} at byte {pos} of {len(data)} can't be decoded: {error}. Either"
-                          " its bytes are damaged, or the table's definition is not the one it was written with.") from None
+            raise Damaged(
+                f"The partition update of {self.table} at byte {pos} of {len(data)} can't be decoded: {error}. Either"
+                " its bytes are damaged, or the table's definition is not the one it was written with."
+            ) from None
 
     def _unknown(self, pos: int, column: str, what: str) -> UnknownColumn:
-        return UnknownColumn(f"The partition update of {self.table} at byte {pos} is newer than the definition "
-                             f"{self.table.version} at hand: {what}. Read the table's definition again.", column)
+        return UnknownColumn(
+            f"The partition update of {self.table} at byte {pos} is newer than the definition "
+            f"{self.table.version} at hand: {what}. Read the table's definition again.",
+            column,
+        )
 
     def _read(self, data: bytes, pos: int, source: Source) -> tuple[PartitionUpdate, int]:
         _, start, end, _ = update_head(data, pos, self.version)
@@ -164,8 +189,14 @@ class Reader:
             cursor.unsigned()
         rows, ranges = self._unfiltereds(cursor, columns)
         return PartitionUpdate(
-            source=source, key=key, write_time=_newest(deletion, static, rows, ranges), deletion=deletion, static=static,
-            rows=tuple(rows), ranges=tuple(ranges)), cursor.pos
+            source=source,
+            key=key,
+            write_time=_newest(deletion, static, rows, ranges),
+            deletion=deletion,
+            static=static,
+            rows=tuple(rows),
+            ranges=tuple(ranges),
+        ), cursor.pos
 
     def _read_key(self, data: bytes) -> tuple[Any, ...]:
         parts = split_partition_key(data, len(self._key))
@@ -200,8 +231,9 @@ class Reader:
             raise DamagedBytes("the deletion of a range has no end")
         return rows, ranges
 
-    def _marker(self, cursor: Cursor, opened: tuple[Bound, Deletion] | None,
-                ranges: list[RangeDeletion]) -> tuple[Bound, Deletion] | None:
+    def _marker(
+        self, cursor: Cursor, opened: tuple[Bound, Deletion] | None, ranges: list[RangeDeletion]
+    ) -> tuple[Bound, Deletion] | None:
         kind = cursor.byte()
         count = int.from_bytes(cursor.take(2), "big")
         if count > len(self._clustering):
@@ -277,8 +309,9 @@ class Reader:
             if flags & IS_EXPIRING:
                 ttl = cursor.ttl()
         name = cursor.take(cursor.unsigned()) if column.shape else b""
-        data = b"" if flags & HAS_EMPTY_VALUE else cursor.take(
-            cursor.unsigned() if column.width is None else column.width)
+        data = (
+            b"" if flags & HAS_EMPTY_VALUE else cursor.take(cursor.unsigned() if column.width is None else column.width)
+        )
         if not _shows(column, written):
             return
         path, decode = _path(column, name) if column.shape else (None, column.decode)

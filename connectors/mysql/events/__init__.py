@@ -1,4 +1,5 @@
 """Records from rows: one builder per structure of a table and output form."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -12,9 +13,17 @@ if TYPE_CHECKING:
     from connectors.mysql.events.transactions import Transactions
 
 
-def builder(layout: Layout, version: int, settings: EventSettings, partition: Position, *,
-            transactions: Transactions | None = None, held: Held | None = None, headers: tuple[Header, ...] = (),
-            now_ns: Callable[[], int] | None = None) -> TableEvents:
+def builder(
+    layout: Layout,
+    version: int,
+    settings: EventSettings,
+    partition: Position,
+    *,
+    transactions: Transactions | None = None,
+    held: Held | None = None,
+    headers: tuple[Header, ...] = (),
+    now_ns: Callable[[], int] | None = None,
+) -> TableEvents:
     """The builder of a table's records in the form that ``settings.output_format`` asks for.
 
     It compiles code (about a millisecond): make one per structure of a table, never per event.

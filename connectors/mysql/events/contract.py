@@ -1,4 +1,5 @@
 """What an output form is: its settings, and a builder per structure of a table that turns rows into records."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -167,8 +168,16 @@ class TableEvents(Protocol):
     topic: str
     left_out: int
 
-    def changes(self, op: Literal["c", "u", "d"], rows: Sequence[Row | None], source: Source, first_row: int, base: Position,
-                after: Position, out: list[SourceRecord]) -> None:
+    def changes(
+        self,
+        op: Literal["c", "u", "d"],
+        rows: Sequence[Row | None],
+        source: Source,
+        first_row: int,
+        base: Position,
+        after: Position,
+        out: list[SourceRecord],
+    ) -> None:
         """Append the records of rows of one rows event.
 
         Args:
@@ -182,8 +191,18 @@ class TableEvents(Protocol):
             out: gets records.
         """
 
-    def snapshot(self, rows: Iterable[Row], source: Source, marker: Marker, offset: Position, out: list[SourceRecord], *,
-                 first: Marker | None = None, last: Marker | None = None, batch: int = 0) -> None:
+    def snapshot(
+        self,
+        rows: Iterable[Row],
+        source: Source,
+        marker: Marker,
+        offset: Position,
+        out: list[SourceRecord],
+        *,
+        first: Marker | None = None,
+        last: Marker | None = None,
+        batch: int = 0,
+    ) -> None:
         """Append the ``op: r`` records of rows of a full pull. None of them is held back.
 
         Args:

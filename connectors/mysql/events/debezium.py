@@ -1,4 +1,5 @@
 """Records in Debezium's envelope, equal to those of its MySQL and MariaDB connectors."""
+
 from __future__ import annotations
 
 import time
@@ -29,8 +30,15 @@ class DebeziumEvents:
     and one that is in neither is null.
     """
 
-    def __init__(self, layout: Layout, settings: EventSettings, partition: Position, transactions: Transactions | None = None,
-                 headers: tuple[Header, ...] = (), now_ns: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        settings: EventSettings,
+        partition: Position,
+        transactions: Transactions | None = None,
+        headers: tuple[Header, ...] = (),
+        now_ns: Callable[[], int] | None = None,
+    ) -> None:
         """Compile it (about a millisecond).
 
         Raises:
@@ -51,8 +59,16 @@ class DebeziumEvents:
         self._loops = compile_loops(layout, self.schemas, settings, partition, headers, self._shape, self._odd)
         self._all = {"c": self._loops.creates, "u": self._loops.updates, "d": self._loops.deletes}
 
-    def changes(self, op: Literal["c", "u", "d"], rows: Sequence[Row | None], source: Source, first_row: int, base: Position,
-                after: Position, out: list[SourceRecord]) -> None:
+    def changes(
+        self,
+        op: Literal["c", "u", "d"],
+        rows: Sequence[Row | None],
+        source: Source,
+        first_row: int,
+        base: Position,
+        after: Position,
+        out: list[SourceRecord],
+    ) -> None:
         """See ``TableEvents.changes``.
 
         Raises:
@@ -79,8 +95,18 @@ class DebeziumEvents:
         if self._transactions is not None:
             self._transactions.count(self._name, out, start)
 
-    def snapshot(self, rows: Iterable[Row], source: Source, marker: Marker, offset: Position, out: list[SourceRecord], *,
-                 first: Marker | None = None, last: Marker | None = None, batch: int = 0) -> None:
+    def snapshot(
+        self,
+        rows: Iterable[Row],
+        source: Source,
+        marker: Marker,
+        offset: Position,
+        out: list[SourceRecord],
+        *,
+        first: Marker | None = None,
+        last: Marker | None = None,
+        batch: int = 0,
+    ) -> None:
         """See ``TableEvents.snapshot``."""
         del batch
         if "r" in self._settings.skipped:
@@ -101,7 +127,9 @@ class DebeziumEvents:
             return
         value = self._value("t", None, None, self._source(source), self._clock())
         # The key has no schema either: a truncation is about no key.
-        out.append(SourceRecord(self._partition, offset, self.topic, value, self.schemas.envelope, headers=self._headers))
+        out.append(
+            SourceRecord(self._partition, offset, self.topic, value, self.schemas.envelope, headers=self._headers)
+        )
         if self._transactions is not None:
             self._transactions.count(self._name, out, len(out) - 1)
 
@@ -114,11 +142,28 @@ class DebeziumEvents:
 
     @staticmethod
     def _value(op: str, before: Row | None, after: Row | None, block: dict[str, Any], clock: Clock) -> dict[str, Any]:
-        return {"before": before, "after": after, "source": block, "transaction": None, "op": op, "ts_ms": clock[0],
-                "ts_us": clock[1], "ts_ns": clock[2]}
+        return {
+            "before": before,
+            "after": after,
+            "source": block,
+            "transaction": None,
+            "op": op,
+            "ts_ms": clock[0],
+            "ts_us": clock[1],
+            "ts_ns": clock[2],
+        }
 
-    def _odd(self, op: str, before: Row | None, after: Row | None, number: int, source: dict[str, Any], base: Position,
-             clock: Clock, append: Callable[[SourceRecord], None]) -> int:
+    def _odd(
+        self,
+        op: str,
+        before: Row | None,
+        after: Row | None,
+        number: int,
+        source: dict[str, Any],
+        base: Position,
+        clock: Clock,
+        append: Callable[[SourceRecord], None],
+    ) -> int:
         """The records of a row that is another shard's in part, is not complete, or has got a new key."""
         if before is None and after is None:
             return 0
@@ -149,8 +194,19 @@ class DebeziumEvents:
         for index, (step, shown_before, shown_after, key, headers) in enumerate(steps, 1):
             # The records of one row are of one place: Debezium gives them the same source.
             value = self._value(step, shown_before, shown_after, block.copy(), clock) if step else None
-            append(SourceRecord(self._partition, offset if index == len(steps) else done, self.topic, value,
-                                envelope if step else None, key, self.schemas.key, None, headers + self._headers))
+            append(
+                SourceRecord(
+                    self._partition,
+                    offset if index == len(steps) else done,
+                    self.topic,
+                    value,
+                    envelope if step else None,
+                    key,
+                    self.schemas.key,
+                    None,
+                    headers + self._headers,
+                )
+            )
         return 0
 
     def _key(self, row: Row | None) -> dict[str, Any] | None:

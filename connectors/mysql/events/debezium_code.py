@@ -4,6 +4,7 @@ The functions get the rows, the number of the first in its event, the ``source``
 the clock, and append records. Rows that need thought (another shard's, not complete, with a new key) go to ``odd``. They return
 how many rows they have left out.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,8 +34,15 @@ class Loops(NamedTuple):
     key: Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
-def compile_loops(layout: Layout, schemas: Schemas, settings: EventSettings, partition: Position, headers: tuple[Header, ...],
-                  shape: Callable[[dict[str, Any]], dict[str, Any]] | None, odd: Callable[..., int]) -> Loops:
+def compile_loops(
+    layout: Layout,
+    schemas: Schemas,
+    settings: EventSettings,
+    partition: Position,
+    headers: tuple[Header, ...],
+    shape: Callable[[dict[str, Any]], dict[str, Any]] | None,
+    odd: Callable[..., int],
+) -> Loops:
     """Write and compile the functions; about a millisecond.
 
     Args:
@@ -47,8 +55,16 @@ def compile_loops(layout: Layout, schemas: Schemas, settings: EventSettings, par
         odd: ``odd(op, before, after, number, source, base, clock, append) -> rows left out`` for rows that need thought.
     """
     columns = sum(plan is not None for plan in layout.plans)
-    code = CodeBuilder(RECORD=SourceRecord, PARTITION=partition, TOPIC=schemas.topic, ENVELOPE=schemas.envelope,
-                       KEY=schemas.key, HEADERS=headers, ODD=odd, shape=shape)
+    code = CodeBuilder(
+        RECORD=SourceRecord,
+        PARTITION=partition,
+        TOPIC=schemas.topic,
+        ENVELOPE=schemas.envelope,
+        KEY=schemas.key,
+        HEADERS=headers,
+        ODD=odd,
+        shape=shape,
+    )
     members = value_members(layout.key, code)
     if schemas.key_extra is not None:
         name, value = schemas.key_extra
@@ -56,43 +72,94 @@ def compile_loops(layout: Layout, schemas: Schemas, settings: EventSettings, par
     key = dict_display(members) if members else "None"
 
     def content(before: str, after: str, source: str, op: str) -> str:
-        return (f'{{"before": {before}, "after": {after}, "source": {source}, "transaction": None, "op": "{op}", "ts_ms": ms, '
-                f'"ts_us": us, "ts_ns": ns}}')
+        return (
+            f'{{"before": {before}, "after": {after}, "source": {source}, "transaction": None, "op": "{op}", "ts_ms": ms, '
+            f'"ts_us": us, "ts_ns": ns}}'
+        )
 
     def record(offset: str, value: str, schema: str, key: str) -> str:
         return f"append(RECORD(PARTITION, {offset}, TOPIC, {value}, {schema}, {key}, KEY, None, HEADERS))"
+
     head = ["ms, us, ns = clock", "left = 0"]
-    step = ["    block = source.copy()", '    block["row"] = number', "    number += 1",
-            "    offset = base.copy()", '    offset["row"] = number']
+    step = [
+        "    block = source.copy()",
+        '    block["row"] = number',
+        "    number += 1",
+        "    offset = base.copy()",
+        '    offset["row"] = number',
+    ]
 
     def careful(op: str) -> list[str]:
         pair = "None, row" if op == "c" else "row, None"
-        return [f"    if row is None or len(row) != {columns}:",
-                f'        left += ODD("{op}", {pair}, number, source, base, clock, append)',
-                "        number += 1", "        continue"]
+        return [
+            f"    if row is None or len(row) != {columns}:",
+            f'        left += ODD("{op}", {pair}, number, source, base, clock, append)',
+            "        number += 1",
+            "        continue",
+        ]
+
     image = "row" if shape is None else "shape(row)"
     code.define("key_of(row)", [f"return {key}"])
-    code.define("creates(rows, number, source, base, clock, append)", [
-        *head, "for row in rows:", *careful("c"), *step,
-        "    " + record("offset", content("None", image, "block", "c"), "ENVELOPE", key), "return left"])
+    code.define(
+        "creates(rows, number, source, base, clock, append)",
+        [
+            *head,
+            "for row in rows:",
+            *careful("c"),
+            *step,
+            "    " + record("offset", content("None", image, "block", "c"), "ENVELOPE", key),
+            "return left",
+        ],
+    )
     if settings.tombstones:
-        delete = [f"    key = {key}", "    " + record("done", content(image, "None", "block", "d"), "ENVELOPE", "key"),
-                  "    " + record("offset", "None", "None", "key"), "    done = offset"]
+        delete = [
+            f"    key = {key}",
+            "    " + record("done", content(image, "None", "block", "d"), "ENVELOPE", "key"),
+            "    " + record("offset", "None", "None", "key"),
+            "    done = offset",
+        ]
     else:
         delete = ["    " + record("offset", content(image, "None", "block", "d"), "ENVELOPE", key)]
-    code.define("deletes(rows, number, source, base, clock, append)", [
-        *head, "done = base.copy()", 'done["row"] = number', "for row in rows:", *careful("d"), *step, *delete, "return left"])
+    code.define(
+        "deletes(rows, number, source, base, clock, append)",
+        [
+            *head,
+            "done = base.copy()",
+            'done["row"] = number',
+            "for row in rows:",
+            *careful("d"),
+            *step,
+            *delete,
+            "return left",
+        ],
+    )
     other = "".join(f" or row[{field.column!r}] != after[{field.column!r}]" for field in layout.key)
     images = ["    before = row"] if shape is None else ["    before, after = shape(row), shape(after)"]
     unchanged = ["    if before == after:", "        number += 1", "        left += 1", "        continue"]
-    code.define("updates(rows, number, source, base, clock, append)", [
-        *head, "pairs = iter(rows)", "for row, after in zip(pairs, pairs):",
-        f"    if row is None or after is None or len(row) != {columns} or len(after) != {columns}{other}:",
-        '        left += ODD("u", row, after, number, source, base, clock, append)', "        number += 1", "        continue",
-        *images, *(unchanged if settings.skip_unchanged else []), *step,
-        "    " + record("offset", content("before", "after", "block", "u"), "ENVELOPE", key), "return left"])
-    code.define("reads(rows, source, offset, clock, append)", [
-        "ms, us, ns = clock", "for row in rows:",
-        "    " + record("offset", content("None", image, "source.copy()", "r"), "ENVELOPE", key)])
+    code.define(
+        "updates(rows, number, source, base, clock, append)",
+        [
+            *head,
+            "pairs = iter(rows)",
+            "for row, after in zip(pairs, pairs):",
+            f"    if row is None or after is None or len(row) != {columns} or len(after) != {columns}{other}:",
+            '        left += ODD("u", row, after, number, source, base, clock, append)',
+            "        number += 1",
+            "        continue",
+            *images,
+            *(unchanged if settings.skip_unchanged else []),
+            *step,
+            "    " + record("offset", content("before", "after", "block", "u"), "ENVELOPE", key),
+            "return left",
+        ],
+    )
+    code.define(
+        "reads(rows, source, offset, clock, append)",
+        [
+            "ms, us, ns = clock",
+            "for row in rows:",
+            "    " + record("offset", content("None", image, "source.copy()", "r"), "ENVELOPE", key),
+        ],
+    )
     made = code.compile(f"events of {layout.table.name}")
     return Loops(made["creates"], made["updates"], made["deletes"], made["reads"], made["key_of"])

@@ -1,4 +1,5 @@
 """The schemas of Debezium's events, and the ``source`` block."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -21,19 +22,46 @@ if TYPE_CHECKING:
 #: Read once: it is in a file.
 VERSION: Final = version_of("millrace")
 
-SNAPSHOT: Final = Schema(Type.STRING, optional=True, default="false", name="io.debezium.data.Enum", version=1, parameters=((
-    "allowed", "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"),))
-TRANSACTION: Final = struct("event.block", {
-    "id": connect.STRING, "total_order": connect.INT64, "data_collection_order": connect.INT64}, optional=True, version=1)
+SNAPSHOT: Final = Schema(
+    Type.STRING,
+    optional=True,
+    default="false",
+    name="io.debezium.data.Enum",
+    version=1,
+    parameters=(("allowed", "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"),),
+)
+TRANSACTION: Final = struct(
+    "event.block",
+    {"id": connect.STRING, "total_order": connect.INT64, "data_collection_order": connect.INT64},
+    optional=True,
+    version=1,
+)
 
 
 def _source(connector: str) -> Schema:
-    return struct(f"io.debezium.connector.{connector}.Source", {
-        "version": connect.STRING, "connector": connect.STRING, "name": connect.STRING, "ts_ms": connect.INT64,
-        "snapshot": SNAPSHOT, "db": connect.STRING, "sequence": connect.OPTIONAL_STRING, "ts_us": connect.OPTIONAL_INT64,
-        "ts_ns": connect.OPTIONAL_INT64, "table": connect.OPTIONAL_STRING, "server_id": connect.INT64,
-        "gtid": connect.OPTIONAL_STRING, "file": connect.STRING, "pos": connect.INT64, "row": connect.INT32,
-        "thread": connect.OPTIONAL_INT64, "query": connect.OPTIONAL_STRING}, version=1)
+    return struct(
+        f"io.debezium.connector.{connector}.Source",
+        {
+            "version": connect.STRING,
+            "connector": connect.STRING,
+            "name": connect.STRING,
+            "ts_ms": connect.INT64,
+            "snapshot": SNAPSHOT,
+            "db": connect.STRING,
+            "sequence": connect.OPTIONAL_STRING,
+            "ts_us": connect.OPTIONAL_INT64,
+            "ts_ns": connect.OPTIONAL_INT64,
+            "table": connect.OPTIONAL_STRING,
+            "server_id": connect.INT64,
+            "gtid": connect.OPTIONAL_STRING,
+            "file": connect.STRING,
+            "pos": connect.INT64,
+            "row": connect.INT32,
+            "thread": connect.OPTIONAL_INT64,
+            "query": connect.OPTIONAL_STRING,
+        },
+        version=1,
+    )
 
 
 #: The ``source`` block's schema by connector.
@@ -41,8 +69,12 @@ SOURCES: Final = {"mysql": _source("mysql"), "mariadb": _source("mariadb")}
 
 
 #: Members of ``source`` that partitions of a logical table have in addition.
-_PART: Final = {"logical_db": connect.OPTIONAL_STRING, "logical_table": connect.OPTIONAL_STRING,
-                "database_partition": connect.OPTIONAL_INT64, "table_partition": connect.OPTIONAL_INT64}
+_PART: Final = {
+    "logical_db": connect.OPTIONAL_STRING,
+    "logical_table": connect.OPTIONAL_STRING,
+    "database_partition": connect.OPTIONAL_INT64,
+    "table_partition": connect.OPTIONAL_INT64,
+}
 
 
 class Schemas(NamedTuple):
@@ -79,14 +111,22 @@ def schemas_of(layout: Layout, settings: EventSettings) -> Schemas:
     key = struct(schema_name(f"{topic}.Key", settings.schema_names), members) if members else None
     value = _value(layout.values, schema_name(f"{topic}.Value", settings.schema_names))
     kept = {field.name for field in layout.key}
-    known = [field if field.name in kept or field.schema.optional else field._replace(schema=_optional(field.schema))
-             for field in layout.values]
+    known = [
+        field if field.name in kept or field.schema.optional else field._replace(schema=_optional(field.schema))
+        for field in layout.values
+    ]
     title = schema_name(f"{topic}.Envelope", settings.schema_names)
     source = SOURCES[settings.connector]
     if part.mapped:
         source = replace(source, fields=source.fields + tuple(Field(*each) for each in _PART.items()))
-    return Schemas(topic, key, _envelope(title, value, source), _envelope(title, _value(known, value.name), source), extra,
-                   part.members)
+    return Schemas(
+        topic,
+        key,
+        _envelope(title, value, source),
+        _envelope(title, _value(known, value.name), source),
+        extra,
+        part.members,
+    )
 
 
 def _optional(schema: Schema) -> Schema:
@@ -99,16 +139,42 @@ def _value(fields: Sequence[FieldPlan], name: str | None) -> Schema:
 
 
 def _envelope(name: str, value: Schema, source: Schema) -> Schema:
-    return struct(name, {
-        "before": value, "after": value, "source": source, "transaction": TRANSACTION, "op": connect.STRING,
-        "ts_ms": connect.OPTIONAL_INT64, "ts_us": connect.OPTIONAL_INT64, "ts_ns": connect.OPTIONAL_INT64}, version=2)
+    return struct(
+        name,
+        {
+            "before": value,
+            "after": value,
+            "source": source,
+            "transaction": TRANSACTION,
+            "op": connect.STRING,
+            "ts_ms": connect.OPTIONAL_INT64,
+            "ts_us": connect.OPTIONAL_INT64,
+            "ts_ns": connect.OPTIONAL_INT64,
+        },
+        version=2,
+    )
 
 
-def source_block(settings: EventSettings, source: Source, name: TableName | None, snapshot: str = "false",
-                 database: str = "") -> dict[str, Any]:
+def source_block(
+    settings: EventSettings, source: Source, name: TableName | None, snapshot: str = "false", database: str = ""
+) -> dict[str, Any]:
     """The ``source`` block of an event's first row: for further rows copy it and set ``row``."""
     return {
-        "version": VERSION, "connector": settings.connector, "name": settings.topics.prefix, "ts_ms": source.ts_ms,
-        "snapshot": snapshot, "db": database if name is None else name.database, "sequence": None, "ts_us": source.ts_us,
-        "ts_ns": source.ts_us * 1000, "table": None if name is None else name.table, "server_id": source.server_id,
-        "gtid": source.gtid, "file": source.file, "pos": source.pos, "row": 0, "thread": source.thread, "query": source.query}
+        "version": VERSION,
+        "connector": settings.connector,
+        "name": settings.topics.prefix,
+        "ts_ms": source.ts_ms,
+        "snapshot": snapshot,
+        "db": database if name is None else name.database,
+        "sequence": None,
+        "ts_us": source.ts_us,
+        "ts_ns": source.ts_us * 1000,
+        "table": None if name is None else name.table,
+        "server_id": source.server_id,
+        "gtid": source.gtid,
+        "file": source.file,
+        "pos": source.pos,
+        "row": 0,
+        "thread": source.thread,
+        "query": source.query,
+    }

@@ -1,4 +1,5 @@
 """Headers that Debezium puts on every record of a task."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,10 @@ def context_headers(settings: EventSettings, task: int, run: str) -> tuple[Heade
     """
     if not settings.context_headers or settings.output_format != "debezium":
         return ()
-    values = {"connectorLogicalName": settings.topics.prefix, "taskId": str(task), "connectorName": settings.connector,
-              "runId": run}
+    values = {
+        "connectorLogicalName": settings.topics.prefix,
+        "taskId": str(task),
+        "connectorName": settings.connector,
+        "runId": run,
+    }
     return tuple(Header(_CONTEXT + name, value, STRING) for name, value in values.items())

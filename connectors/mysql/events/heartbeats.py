@@ -1,4 +1,5 @@
 """Debezium's heartbeat records, which move the offset on where nothing is captured."""
+
 from __future__ import annotations
 
 import time
@@ -29,13 +30,23 @@ class Heartbeats:
         common = "io.debezium.connector.common"
         self._partition = partition
         self._key = {"serverName": settings.topics.prefix}
-        self._key_schema = struct(schema_name(f"{common}.ServerNameKey", settings.schema_names), {"serverName": connect.STRING},
-                                  version=1)
-        self._value_schema = struct(schema_name(f"{common}.Heartbeat", settings.schema_names), {"ts_ms": connect.INT64},
-                                    version=1)
+        self._key_schema = struct(
+            schema_name(f"{common}.ServerNameKey", settings.schema_names), {"serverName": connect.STRING}, version=1
+        )
+        self._value_schema = struct(
+            schema_name(f"{common}.Heartbeat", settings.schema_names), {"ts_ms": connect.INT64}, version=1
+        )
         self._now_ns = now_ns
 
     def record(self, offset: Position) -> SourceRecord:
         """A heartbeat at this offset."""
-        return SourceRecord(self._partition, offset, self.topic, {"ts_ms": self._now_ns() // 1_000_000}, self._value_schema,
-                            self._key, self._key_schema, 0)
+        return SourceRecord(
+            self._partition,
+            offset,
+            self.topic,
+            {"ts_ms": self._now_ns() // 1_000_000},
+            self._value_schema,
+            self._key,
+            self._key_schema,
+            0,
+        )

@@ -1,4 +1,5 @@
 """Names of schemas and fields, fitted to what Avro takes as Debezium's adjustment modes do."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ def utf16_units(text: str) -> list[str]:
     if text.isascii():
         return list(text)
     data = text.encode("utf-16-be", "surrogatepass")
-    return [chr(int.from_bytes(data[index:index + 2])) for index in range(0, len(data), 2)]
+    return [chr(int.from_bytes(data[index : index + 2])) for index in range(0, len(data), 2)]
 
 
 def unicode_escape(unit: str) -> str:

@@ -1,4 +1,5 @@
 """``include.schema.changes``: a record for each statement that changes structures, as Debezium writes it for its users."""
+
 from __future__ import annotations
 
 import re
@@ -22,10 +23,38 @@ if TYPE_CHECKING:
 
 #: Numbers of ``java.sql.Types`` by the first word of a declared type; others have ``OTHER``.
 _JDBC: Final = {
-    "TINYINT": 5, "SMALLINT": 5, "MEDIUMINT": 4, "INT": 4, "INTEGER": 4, "BIGINT": -5, "REAL": 7, "DOUBLE": 8, "FLOAT": 6,
-    "DECIMAL": 3, "NUMERIC": 2, "BIT": -7, "TIME": 92, "TIMESTAMP": 2014, "DATETIME": 93, "BINARY": -2, "VARBINARY": -3,
-    "BLOB": 2004, "TINYBLOB": 2004, "MEDIUMBLOB": 2004, "LONGBLOB": 2004, "YEAR": 4, "DATE": 91, "ENUM": 1, "SET": 1, "CHAR": 1,
-    "VARCHAR": 12, "TINYTEXT": 12, "TEXT": 12, "MEDIUMTEXT": 12, "LONGTEXT": 12}
+    "TINYINT": 5,
+    "SMALLINT": 5,
+    "MEDIUMINT": 4,
+    "INT": 4,
+    "INTEGER": 4,
+    "BIGINT": -5,
+    "REAL": 7,
+    "DOUBLE": 8,
+    "FLOAT": 6,
+    "DECIMAL": 3,
+    "NUMERIC": 2,
+    "BIT": -7,
+    "TIME": 92,
+    "TIMESTAMP": 2014,
+    "DATETIME": 93,
+    "BINARY": -2,
+    "VARBINARY": -3,
+    "BLOB": 2004,
+    "TINYBLOB": 2004,
+    "MEDIUMBLOB": 2004,
+    "LONGBLOB": 2004,
+    "YEAR": 4,
+    "DATE": 91,
+    "ENUM": 1,
+    "SET": 1,
+    "CHAR": 1,
+    "VARCHAR": 12,
+    "TINYTEXT": 12,
+    "TEXT": 12,
+    "MEDIUMTEXT": 12,
+    "LONGTEXT": 12,
+}
 _OTHER: Final = 1111
 _GENERATED: Final = re.compile(r"generated|virtual|persistent|auto_increment", re.IGNORECASE)
 
@@ -41,8 +70,13 @@ class Change(NamedTuple):
 class SchemaChanges:
     """Makes the records of one task. ``topic`` is where they go."""
 
-    def __init__(self, settings: EventSettings, partition: Position, headers: tuple[Header, ...] = (),
-                 now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        settings: EventSettings,
+        partition: Position,
+        headers: tuple[Header, ...] = (),
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
         """Make the schemas."""
         self.topic = Topics(settings.topics).schema_changes
         self._settings = settings
@@ -54,24 +88,67 @@ class SchemaChanges:
 
         def named(name: str) -> str:
             return schema_name(name, settings.schema_names)
-        column = struct(named(f"{common}.Column"), {
-            "name": connect.STRING, "jdbcType": connect.INT32, "nativeType": connect.OPTIONAL_INT32, "typeName": connect.STRING,
-            "typeExpression": connect.OPTIONAL_STRING, "charsetName": connect.OPTIONAL_STRING, "length": connect.OPTIONAL_INT32,
-            "scale": connect.OPTIONAL_INT32, "position": connect.INT32, "optional": connect.OPTIONAL_BOOLEAN,
-            "autoIncremented": connect.OPTIONAL_BOOLEAN, "generated": connect.OPTIONAL_BOOLEAN,
-            "comment": connect.OPTIONAL_STRING, "defaultValueExpression": connect.OPTIONAL_STRING,
-            "enumValues": array(connect.STRING, optional=True)}, version=1)
-        table = struct(named(f"{common}.Table"), {
-            "defaultCharsetName": connect.OPTIONAL_STRING, "primaryKeyColumnNames": array(connect.STRING, optional=True),
-            "columns": array(column), "comment": connect.OPTIONAL_STRING}, optional=True, version=1)
-        change = struct(named(f"{common}.Change"), {"type": connect.STRING, "id": connect.STRING, "table": table}, version=1)
-        self._key_schema = struct(named(f"{own}.SchemaChangeKey"), {"databaseName": connect.STRING}, version=1)
-        self._value_schema: Schema = struct(named(f"{own}.SchemaChangeValue"), {
-            "source": SOURCES[settings.connector], "ts_ms": connect.INT64, "databaseName": connect.OPTIONAL_STRING,
-            "schemaName": connect.OPTIONAL_STRING, "ddl": connect.OPTIONAL_STRING, "tableChanges": array(change)}, version=1)
 
-    def record(self, source: Source, database: str, statement: str, changes: Sequence[Change], offset: Position, *,
-               snapshot: str = "false", table: str | None = None) -> SourceRecord:
+        column = struct(
+            named(f"{common}.Column"),
+            {
+                "name": connect.STRING,
+                "jdbcType": connect.INT32,
+                "nativeType": connect.OPTIONAL_INT32,
+                "typeName": connect.STRING,
+                "typeExpression": connect.OPTIONAL_STRING,
+                "charsetName": connect.OPTIONAL_STRING,
+                "length": connect.OPTIONAL_INT32,
+                "scale": connect.OPTIONAL_INT32,
+                "position": connect.INT32,
+                "optional": connect.OPTIONAL_BOOLEAN,
+                "autoIncremented": connect.OPTIONAL_BOOLEAN,
+                "generated": connect.OPTIONAL_BOOLEAN,
+                "comment": connect.OPTIONAL_STRING,
+                "defaultValueExpression": connect.OPTIONAL_STRING,
+                "enumValues": array(connect.STRING, optional=True),
+            },
+            version=1,
+        )
+        table = struct(
+            named(f"{common}.Table"),
+            {
+                "defaultCharsetName": connect.OPTIONAL_STRING,
+                "primaryKeyColumnNames": array(connect.STRING, optional=True),
+                "columns": array(column),
+                "comment": connect.OPTIONAL_STRING,
+            },
+            optional=True,
+            version=1,
+        )
+        change = struct(
+            named(f"{common}.Change"), {"type": connect.STRING, "id": connect.STRING, "table": table}, version=1
+        )
+        self._key_schema = struct(named(f"{own}.SchemaChangeKey"), {"databaseName": connect.STRING}, version=1)
+        self._value_schema: Schema = struct(
+            named(f"{own}.SchemaChangeValue"),
+            {
+                "source": SOURCES[settings.connector],
+                "ts_ms": connect.INT64,
+                "databaseName": connect.OPTIONAL_STRING,
+                "schemaName": connect.OPTIONAL_STRING,
+                "ddl": connect.OPTIONAL_STRING,
+                "tableChanges": array(change),
+            },
+            version=1,
+        )
+
+    def record(
+        self,
+        source: Source,
+        database: str,
+        statement: str,
+        changes: Sequence[Change],
+        offset: Position,
+        *,
+        snapshot: str = "false",
+        table: str | None = None,
+    ) -> SourceRecord:
         """The record of one statement.
 
         Args:
@@ -85,37 +162,65 @@ class SchemaChanges:
         """
         block = source_block(self._settings, source, None, snapshot, database)
         block["table"] = ",".join(change.name.table for change in changes) or table
-        value = {"source": block, "ts_ms": self._now_ns() // 1_000_000, "databaseName": database, "schemaName": None,
-                 "ddl": statement, "tableChanges": [_change(change, comments=self._settings.comments) for change in changes]}
-        return SourceRecord(self._partition, offset, self.topic, value, self._value_schema, {"databaseName": database},
-                            self._key_schema, 0, self._headers)
+        value = {
+            "source": block,
+            "ts_ms": self._now_ns() // 1_000_000,
+            "databaseName": database,
+            "schemaName": None,
+            "ddl": statement,
+            "tableChanges": [_change(change, comments=self._settings.comments) for change in changes],
+        }
+        return SourceRecord(
+            self._partition,
+            offset,
+            self.topic,
+            value,
+            self._value_schema,
+            {"databaseName": database},
+            self._key_schema,
+            0,
+            self._headers,
+        )
 
 
 def _change(change: Change, *, comments: bool) -> dict[str, Any]:
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in change.name)
-    return {"type": change.type, "id": quoted,
-            "table": None if change.table is None else _table(change.table, comments=comments)}
+    return {
+        "type": change.type,
+        "id": quoted,
+        "table": None if change.table is None else _table(change.table, comments=comments),
+    }
 
 
 def _table(table: Table, *, comments: bool) -> dict[str, Any]:
-    return {"defaultCharsetName": None, "primaryKeyColumnNames": list(table.key),
-            "columns": [_column(column, place, comments=comments) for place, column in enumerate(table.columns, 1)],
-            "comment": None}
+    return {
+        "defaultCharsetName": None,
+        "primaryKeyColumnNames": list(table.key),
+        "columns": [_column(column, place, comments=comments) for place, column in enumerate(table.columns, 1)],
+        "comment": None,
+    }
 
 
 def _column(column: Column, place: int, *, comments: bool) -> dict[str, Any]:
     found = types.declared(column)
     text = types.kind_of(column) in {types.Kind.TEXT, types.Kind.ENUM, types.Kind.SET} and column.collation is not None
     return {
-        "name": column.name, "jdbcType": _JDBC.get(found.name.partition(" ")[0], _OTHER), "nativeType": None,
-        "typeName": found.name, "typeExpression": found.name,
+        "name": column.name,
+        "jdbcType": _JDBC.get(found.name.partition(" ")[0], _OTHER),
+        "nativeType": None,
+        "typeName": found.name,
+        "typeExpression": found.name,
         "charsetName": charset_of(column.collation).name if text and column.collation is not None else None,
-        "length": found.length if found.length >= 0 else None, "scale": found.scale if found.scale >= 0 else None,
-        "position": place, "optional": column.nullable, "autoIncremented": "auto_increment" in column.extra.lower(),
+        "length": found.length if found.length >= 0 else None,
+        "scale": found.scale if found.scale >= 0 else None,
+        "position": place,
+        "optional": column.nullable,
+        "autoIncremented": "auto_increment" in column.extra.lower(),
         "generated": _GENERATED.search(column.extra) is not None,
         "comment": column.comment if comments and column.comment else None,
         "defaultValueExpression": _default(column),
-        "enumValues": ["'" + member.replace("'", "''") + "'" for member in column.members] or None}
+        "enumValues": ["'" + member.replace("'", "''") + "'" for member in column.members] or None,
+    }
 
 
 def _default(column: Column) -> str | None:

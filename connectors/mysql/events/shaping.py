@@ -1,4 +1,5 @@
 """Rows of the decoder made into values, where they are not values already: masks on key columns, other names of fields."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ def shaper(layout: Layout) -> Callable[[Row], Row] | None:
         if masker is not None:
             masker(shaped)
         return shaped
+
     return shape
 
 

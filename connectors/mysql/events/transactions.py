@@ -1,4 +1,5 @@
 """``provide.transaction.metadata``: begins and ends of transactions, and the place of each event in its transaction."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 
 _ID: Final = "transaction_id"
 _ORDER: Final = "transaction_data_collection_order_"
-_COUNTS: Final = struct("event.collection", {"data_collection": connect.STRING, "event_count": connect.INT64},
-                        optional=True, version=1)
+_COUNTS: Final = struct(
+    "event.collection", {"data_collection": connect.STRING, "event_count": connect.INT64}, optional=True, version=1
+)
 
 
 class Transactions:
@@ -39,15 +41,25 @@ class Transactions:
         self._topic = Topics(settings.topics).transactions
         common = "io.debezium.connector.common.TransactionMetadata"
         self._key_schema = struct(schema_name(f"{common}Key", settings.schema_names), {"id": connect.STRING}, version=1)
-        self._value_schema: Schema = struct(schema_name(f"{common}Value", settings.schema_names), {
-            "status": connect.STRING, "id": connect.STRING, "event_count": connect.OPTIONAL_INT64,
-            "data_collections": array(_COUNTS, optional=True), "ts_ms": connect.INT64}, version=1)
+        self._value_schema: Schema = struct(
+            schema_name(f"{common}Value", settings.schema_names),
+            {
+                "status": connect.STRING,
+                "id": connect.STRING,
+                "event_count": connect.OPTIONAL_INT64,
+                "data_collections": array(_COUNTS, optional=True),
+                "ts_ms": connect.INT64,
+            },
+            version=1,
+        )
 
     def load(self, offset: Mapping[str, Any]) -> None:
         """Go on with the transaction that was open at a saved offset."""
         found = offset.get(_ID)
         self.id = found if isinstance(found, str) else None
-        self._counts = {name.removeprefix(_ORDER): int(count) for name, count in offset.items() if name.startswith(_ORDER)}
+        self._counts = {
+            name.removeprefix(_ORDER): int(count) for name, count in offset.items() if name.startswith(_ORDER)
+        }
         if self.id is None:
             self._counts = {}
         self._total = sum(self._counts.values())
@@ -64,7 +76,9 @@ class Transactions:
         if found == self.id:
             return
         self.id, self._total, self._counts = found, 0, {}
-        self._append("BEGIN", source.ts_ms, {"event_count": None, "data_collections": None}, {**offset, **self.state()}, out)
+        self._append(
+            "BEGIN", source.ts_ms, {"event_count": None, "data_collections": None}, {**offset, **self.state()}, out
+        )
 
     def end(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
         """Append the record of the end of the open transaction, if one is open."""
@@ -97,17 +111,26 @@ class Transactions:
             if record.value is not None:
                 self._total += 1
                 order += 1
-                record.value["transaction"] = {"id": self.id, "total_order": self._total, "data_collection_order": order}
+                record.value["transaction"] = {
+                    "id": self.id,
+                    "total_order": self._total,
+                    "data_collection_order": order,
+                }
             following = out[index + 1] if index + 1 < len(out) else None
             if following is None or not _same_row(record, following):
                 self._counts[text] = order
                 done = self.state()
             record.source_offset = {**record.source_offset, **done}
 
-    def _append(self, status: str, ts_ms: int, counts: dict[str, Any], offset: Position, out: list[SourceRecord]) -> None:
+    def _append(
+        self, status: str, ts_ms: int, counts: dict[str, Any], offset: Position, out: list[SourceRecord]
+    ) -> None:
         value = {"status": status, "id": self.id, **counts, "ts_ms": ts_ms}
-        out.append(SourceRecord(self._partition, offset, self._topic, value, self._value_schema, {"id": self.id},
-                                self._key_schema))
+        out.append(
+            SourceRecord(
+                self._partition, offset, self._topic, value, self._value_schema, {"id": self.id}, self._key_schema
+            )
+        )
 
 
 def _same_row(record: SourceRecord, following: SourceRecord) -> bool:

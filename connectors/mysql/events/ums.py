@@ -13,6 +13,7 @@ failover to another server the numbers go on with that server's files.
 
 A column of which the server has not logged the value is taken from the row before; one that is in neither image is null.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -53,10 +54,21 @@ def address(settings: EventSettings, name: TableName, version: int) -> tuple[str
     """
     topics, options = Topics(settings.topics), settings.ums
     part = logical.parse(settings.logical).of(name)
-    topic = (topics.table(part.name) if options.topic_per == "table" else
-             topics.database(part.name.database) if options.topic_per == "schema" else topics.everything())
-    return topic, ums.Namespace(settings.connector, options.instance or settings.topics.prefix, *part.name, str(version),
-                                str(part.database_partition), str(part.table_partition)).text
+    topic = (
+        topics.table(part.name)
+        if options.topic_per == "table"
+        else topics.database(part.name.database)
+        if options.topic_per == "schema"
+        else topics.everything()
+    )
+    return topic, ums.Namespace(
+        settings.connector,
+        options.instance or settings.topics.prefix,
+        *part.name,
+        str(version),
+        str(part.database_partition),
+        str(part.table_partition),
+    ).text
 
 
 class UmsRows:
@@ -124,8 +136,9 @@ class UmsRows:
 class UmsEvents:
     """Makes UMS messages of one structure of a table; see ``TableEvents``."""
 
-    def __init__(self, layout: Layout, version: int, settings: EventSettings, partition: Position,
-                 held: UmsRows | None = None) -> None:
+    def __init__(
+        self, layout: Layout, version: int, settings: EventSettings, partition: Position, held: UmsRows | None = None
+    ) -> None:
         """Compile it (about a millisecond).
 
         Raises:
@@ -149,9 +162,13 @@ class UmsEvents:
         parts = []
         for field in layout.values:
             kind, text = value_text(field.schema)
-            self.fields.append({**ums.field(field.name, kind, nullable=field.schema.optional), "encoded": field.encoded})
+            self.fields.append(
+                {**ums.field(field.name, kind, nullable=field.schema.optional), "encoded": field.encoded}
+            )
             value = f"row.get({field.name!r})"
-            parts.append(value if text is None else f"None if (value := {value}) is None else {code.bind('text', text)}(value)")
+            parts.append(
+                value if text is None else f"None if (value := {value}) is None else {code.bind('text', text)}(value)"
+            )
         for each in self.fields:
             each.setdefault("encoded", False)
             if not masked:
@@ -159,8 +176,16 @@ class UmsEvents:
         code.define("texts(row, id_, time, op, uid)", [f"return [{', '.join(['id_', 'time', 'op', 'uid', *parts])}]"])
         self._texts: Callable[[Row, str, str, str, str], Tuple] = code.function("texts", f"UMS rows of {name}")
 
-    def changes(self, op: Literal["c", "u", "d"], rows: Sequence[Row | None], source: Source, first_row: int, base: Position,
-                after: Position, out: list[SourceRecord]) -> None:
+    def changes(
+        self,
+        op: Literal["c", "u", "d"],
+        rows: Sequence[Row | None],
+        source: Source,
+        first_row: int,
+        base: Position,
+        after: Position,
+        out: list[SourceRecord],
+    ) -> None:
         """See ``TableEvents.changes``.
 
         Raises:
@@ -196,8 +221,18 @@ class UmsEvents:
         else:
             self._deliver(made, number, base, after, out)
 
-    def snapshot(self, rows: Iterable[Row], source: Source, marker: Marker, offset: Position, out: list[SourceRecord], *,
-                 first: Marker | None = None, last: Marker | None = None, batch: int = 0) -> None:
+    def snapshot(
+        self,
+        rows: Iterable[Row],
+        source: Source,
+        marker: Marker,
+        offset: Position,
+        out: list[SourceRecord],
+        *,
+        first: Marker | None = None,
+        last: Marker | None = None,
+        batch: int = 0,
+    ) -> None:
         """See ``TableEvents.snapshot``; UMS has no markers."""
         del marker, first, last
         if "r" in self._skipped:
@@ -209,8 +244,11 @@ class UmsEvents:
         size = 0
         for row in rows:
             # The key makes the id unique, and a repetition gets the same one; rows without key can be equal.
-            uid = (hashlib.blake2b(repr([row.get(name) for name in self._key]).encode(), digest_size=12).hexdigest()
-                   if self._key else uuid.uuid4().hex)
+            uid = (
+                hashlib.blake2b(repr([row.get(name) for name in self._key]).encode(), digest_size=12).hexdigest()
+                if self._key
+                else uuid.uuid4().hex
+            )
             made = self._texts(self._shaped(row), identity, time, ums.INSERT, mark + uid)
             length = _size(made)
             if tuples and not self.has_room(len(tuples), size, length):
@@ -233,11 +271,13 @@ class UmsEvents:
     def message(self, protocol: str, tuples: list[Tuple], offset: Position, batch: int = 0) -> SourceRecord:
         """A message with these rows."""
         value = ums.message(protocol, self.namespace, self.fields, tuples, batch)
-        return SourceRecord(self._partition, offset, self.topic, value, self._schema, ums.kafka_key(protocol, self.namespace),
-                            STRING)
+        return SourceRecord(
+            self._partition, offset, self.topic, value, self._schema, ums.kafka_key(protocol, self.namespace), STRING
+        )
 
-    def _deliver(self, made: list[tuple[int, list[Tuple]]], end: int, base: Position, after: Position,
-                 out: list[SourceRecord]) -> None:
+    def _deliver(
+        self, made: list[tuple[int, list[Tuple]]], end: int, base: Position, after: Position, out: list[SourceRecord]
+    ) -> None:
         """Messages with the rows of one event: each says how many rows of the event are done."""
         tuples: list[Tuple] = []
         size, done = 0, 0
@@ -281,8 +321,10 @@ def _number(source: Source, row: int = 0) -> int:
     try:
         return order_number.binlog_number(source.file, source.pos, row)
     except ValueError as error:
-        raise Fatal(f"{error}; set output.format=debezium, and order changes in sinks by Kafka's offset "
-                    "(sink.jdbc.position=kafka)") from error
+        raise Fatal(
+            f"{error}; set output.format=debezium, and order changes in sinks by Kafka's offset "
+            "(sink.jdbc.position=kafka)"
+        ) from error
 
 
 def _size(texts: Tuple) -> int:

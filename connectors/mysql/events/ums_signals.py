@@ -1,4 +1,5 @@
 """UMS messages without rows of a task: see ``connectors.formats.ums_signals``."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -34,7 +35,10 @@ class UmsSignals:
         """All rows of the table's snapshot ``batch`` that are this task's were sent."""
         return self._record(ums.BATCH_TERMINATION, ums.pull_protocol(batch), name, version, time_us, offset, batch)
 
-    def _record(self, protocol: str, rows: str, name: TableName, version: int, time_us: int, offset: Position,
-                batch: int) -> SourceRecord:
+    def _record(
+        self, protocol: str, rows: str, name: TableName, version: int, time_us: int, offset: Position, batch: int
+    ) -> SourceRecord:
         topic, namespace = address(self._settings, name, version)
-        return self._speaker.record(protocol, topic, namespace, time_us, (self._partition, offset), behind=rows, batch=batch)
+        return self._speaker.record(
+            protocol, topic, namespace, time_us, (self._partition, offset), behind=rows, batch=batch
+        )

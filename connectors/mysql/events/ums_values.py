@@ -19,6 +19,7 @@ geometries, VECTOR               string     JSON; bytes in Base64
 
 Times that the configuration has made texts (``time.precision.mode=isostring``) are strings as they are.
 """
+
 from __future__ import annotations
 
 import base64
@@ -99,18 +100,30 @@ def _document(value: Any) -> str:
 
 _TIME: Final = "io.debezium.time."
 _NAMED: Final[dict[str, tuple[str, Callable[[Any], str] | None]]] = {
-    DATE: ("date", date_text), f"{_TIME}Date": ("date", date_text),
-    TIME: ("string", lambda value: time_text(value * 1000)), f"{_TIME}Time": ("string", lambda value: time_text(value * 1000)),
-    f"{_TIME}MicroTime": ("string", time_text), f"{_TIME}NanoTime": ("string", lambda value: time_text(int(value / 1000))),
+    DATE: ("date", date_text),
+    f"{_TIME}Date": ("date", date_text),
+    TIME: ("string", lambda value: time_text(value * 1000)),
+    f"{_TIME}Time": ("string", lambda value: time_text(value * 1000)),
+    f"{_TIME}MicroTime": ("string", time_text),
+    f"{_TIME}NanoTime": ("string", lambda value: time_text(int(value / 1000))),
     TIMESTAMP: ("datetime", lambda value: datetime_text(value * 1000)),
     f"{_TIME}Timestamp": ("datetime", lambda value: datetime_text(value * 1000)),
     f"{_TIME}MicroTimestamp": ("datetime", datetime_text),
     f"{_TIME}NanoTimestamp": ("datetime", lambda value: datetime_text(value // 1000)),
-    _ZONED: ("datetime", _zoned), DECIMAL: ("decimal", _plain),
+    _ZONED: ("datetime", _zoned),
+    DECIMAL: ("decimal", _plain),
 }
 _TYPED: Final[dict[Type, tuple[str, Callable[[Any], str] | None]]] = {
-    Type.INT8: ("int", str), Type.INT16: ("int", str), Type.INT32: ("int", str), Type.INT64: ("long", str),
-    Type.FLOAT32: ("float", _float), Type.FLOAT64: ("double", _double), Type.BOOLEAN: ("boolean", _boolean),
-    Type.STRING: ("string", None), Type.BYTES: ("binary", _base64), Type.ARRAY: ("string", _document),
-    Type.MAP: ("string", _document), Type.STRUCT: ("string", _document),
+    Type.INT8: ("int", str),
+    Type.INT16: ("int", str),
+    Type.INT32: ("int", str),
+    Type.INT64: ("long", str),
+    Type.FLOAT32: ("float", _float),
+    Type.FLOAT64: ("double", _double),
+    Type.BOOLEAN: ("boolean", _boolean),
+    Type.STRING: ("string", None),
+    Type.BYTES: ("binary", _base64),
+    Type.ARRAY: ("string", _document),
+    Type.MAP: ("string", _document),
+    Type.STRUCT: ("string", _document),
 }

@@ -4,6 +4,7 @@ A place is a tuple of literals, one for each column of the key, or for the first
 as text (see ``KeyColumn.select``) and go back as literals that compare as the column does: text as the bytes of its character
 set, so that the column's collation decides; members of an ENUM by number, as the server sorts them.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -85,7 +86,7 @@ def until(columns: Sequence[KeyColumn], key: Key) -> str:
 
 def _beyond(columns: Sequence[KeyColumn], key: Key, sign: str, last: str) -> str:
     """``(a > 1) OR (a = 1 AND b > 2)``, with ``a >= 1`` in front: comparisons of row constructors use no index."""
-    names = [column.sql for column in columns[:len(key)]]
+    names = [column.sql for column in columns[: len(key)]]
     if len(key) == 1:
         return f"{names[0]} {sign}{last} {key[0]}"
     terms = []
@@ -129,6 +130,6 @@ def _value(packet: bytes, at: int) -> tuple[bytes, int]:
         return b"", at
     wide = _LENGTHS.get(size)
     if wide:
-        size = int.from_bytes(packet[at:at + wide], "little")
+        size = int.from_bytes(packet[at : at + wide], "little")
         at += wide
-    return packet[at:at + size], at + size
+    return packet[at : at + size], at + size

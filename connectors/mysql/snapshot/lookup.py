@@ -1,4 +1,5 @@
 """What has to be known about a table before it is read: structure, order, extent."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from connectors.mysql.snapshot.model import Key, RowDecoder, SnapshotRequest
 
 _TRANSACTIONAL: Final = frozenset({"innodb", "rocksdb", "tokudb", "xtradb"})
-_SHAPE: Final = ("SELECT COLUMN_NAME, DATA_TYPE, CHARACTER_SET_NAME, COLUMN_TYPE, COLLATION_NAME, IS_NULLABLE, COLUMN_KEY, "
-                 "EXTRA, COLUMN_DEFAULT FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
-                 "ORDER BY ORDINAL_POSITION")
+_SHAPE: Final = (
+    "SELECT COLUMN_NAME, DATA_TYPE, CHARACTER_SET_NAME, COLUMN_TYPE, COLLATION_NAME, IS_NULLABLE, COLUMN_KEY, "
+    "EXTRA, COLUMN_DEFAULT FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
+    "ORDER BY ORDINAL_POSITION"
+)
 _EXPLAIN_ROWS: Final = {10: 8, 12: 9}
 
 Shape = tuple[tuple[Any, ...], ...]
@@ -87,8 +90,12 @@ async def extent(connection: Any, name: TableName) -> Extent:
     Raises:
         Retriable: the connection is lost.
     """
-    rows = await query(connection, "SELECT TABLE_ROWS, AVG_ROW_LENGTH, ENGINE FROM information_schema.TABLES "
-                                   "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s", (name.database, name.table))
+    rows = await query(
+        connection,
+        "SELECT TABLE_ROWS, AVG_ROW_LENGTH, ENGINE FROM information_schema.TABLES "
+        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (name.database, name.table),
+    )
     if not rows:
         return Extent(None, 0, transactional=True)
     count, size, engine = rows[0]
@@ -103,8 +110,11 @@ async def estimates(connection: Any, names: list[TableName]) -> dict[tuple[str, 
     """
     found: dict[tuple[str, str], int] = {}
     for database in sorted({name.database for name in names if name.possible}):
-        rows = await query(connection, "SELECT TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s",
-                           (database,))
+        rows = await query(
+            connection,
+            "SELECT TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s",
+            (database,),
+        )
         found.update({(database, str(table)): int(count) for table, count in rows if count is not None})
     return found
 
@@ -124,8 +134,10 @@ def order(table: Table, decoder: RowDecoder, surrogate: str, columns: Shape) -> 
         if row is None:
             raise ConfigInvalid(f"{table.name} has no column {surrogate}, which the request names as surrogate key")
         if str(row[5]).upper() == "YES":
-            raise ConfigInvalid(f"{table.name}: the surrogate key {surrogate} may be NULL, so rows can't be read in its order; "
-                                "name another column or none")
+            raise ConfigInvalid(
+                f"{table.name}: the surrogate key {surrogate} may be NULL, so rows can't be read in its order; "
+                "name another column or none"
+            )
         # With the key behind it no two rows are equal.
         names = [str(row[0]), *(name for name in names if name.lower() != surrogate.lower())]
     found = []
@@ -137,8 +149,9 @@ def order(table: Table, decoder: RowDecoder, surrogate: str, columns: Shape) -> 
     return tuple(found)
 
 
-async def layout(connection: Any, request: SnapshotRequest, shard: Shard, table: Table, decoder: RowDecoder,
-                 columns: Shape) -> Layout:
+async def layout(
+    connection: Any, request: SnapshotRequest, shard: Shard, table: Table, decoder: RowDecoder, columns: Shape
+) -> Layout:
     """The extent of a table.
 
     Raises:
@@ -166,8 +179,9 @@ async def layout(connection: Any, request: SnapshotRequest, shard: Shard, table:
     return Layout(table, decoder, ordered, low, high, total, sized.row_bytes)
 
 
-async def ranges(connection: Any, request: SnapshotRequest, table: TableName, columns: Shape, option: str,
-                 connections: int) -> tuple[tuple[str, ...], str]:
+async def ranges(
+    connection: Any, request: SnapshotRequest, table: TableName, columns: Shape, option: str, connections: int
+) -> tuple[tuple[str, ...], str]:
     """How several connections divide a table without a key: SQL conditions, or () and why not ("": nobody asked for it).
 
     Args:

@@ -1,4 +1,5 @@
 """What full pulls are made of: requests, chunks, settings. No logic beyond that of taking rows out of a chunk."""
+
 from __future__ import annotations
 
 from itertools import islice
@@ -152,12 +153,42 @@ class Chunk:
         bad: rows that could not be decoded, with what they were.
     """
 
-    __slots__ = ("_images", "_iterator", "_rows", "bad", "bytes", "first_of_request", "first_of_table", "high", "keyed",
-                 "last_of_request", "last_of_table", "low", "origin", "read", "read_ms", "request", "stretch", "table", "taken")
+    __slots__ = (
+        "_images",
+        "_iterator",
+        "_rows",
+        "bad",
+        "bytes",
+        "first_of_request",
+        "first_of_table",
+        "high",
+        "keyed",
+        "last_of_request",
+        "last_of_table",
+        "low",
+        "origin",
+        "read",
+        "read_ms",
+        "request",
+        "stretch",
+        "table",
+        "taken",
+    )
 
-    def __init__(self, *, request: str, origin: str, table: Table, rows: dict[tuple[Any, ...], Row] | list[Row], low: Place,
-                 high: Place, read_ms: int = 0, size: int = 0, bad: Sequence[tuple[Skippable, bytes]] = (),
-                 images: Images | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        request: str,
+        origin: str,
+        table: Table,
+        rows: dict[tuple[Any, ...], Row] | list[Row],
+        low: Place,
+        high: Place,
+        read_ms: int = 0,
+        size: int = 0,
+        bad: Sequence[tuple[Skippable, bytes]] = (),
+        images: Images | None = None,
+    ) -> None:
         self.request = request
         self.origin = origin
         self.table = table
@@ -195,10 +226,14 @@ class Chunk:
         else:
             found = []
             while len(found) < most and self._iterator < len(self._rows):
-                part = self._rows[self._iterator:self._iterator + most - len(found)]
+                part = self._rows[self._iterator : self._iterator + most - len(found)]
                 self._iterator += len(part)
                 images = self._images
-                found += [row for row in part if not images.leaves_out(row)] if images is not None and images.needed else part
+                found += (
+                    [row for row in part if not images.leaves_out(row)]
+                    if images is not None and images.needed
+                    else part
+                )
         self.taken += len(found)
         return found
 

@@ -1,4 +1,5 @@
 """Full pulls beside the stream."""
+
 from __future__ import annotations
 
 import asyncio
@@ -55,10 +56,19 @@ class Puller:
         log: for people.
     """
 
-    def __init__(self, settings: SnapshotSettings, *, connect: Callable[[], Awaitable[Any]],
-                 tables: Callable[[list[str]], Awaitable[Sequence[Table]]], decoder: Callable[[Table], RowDecoder],
-                 shard: Shard, saved: Mapping[str, str], seen: Callable[[], Place], metrics: TaskMetrics | None,
-                 log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self,
+        settings: SnapshotSettings,
+        *,
+        connect: Callable[[], Awaitable[Any]],
+        tables: Callable[[list[str]], Awaitable[Sequence[Table]]],
+        decoder: Callable[[Table], RowDecoder],
+        shard: Shard,
+        saved: Mapping[str, str],
+        seen: Callable[[], Place],
+        metrics: TaskMetrics | None,
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
         self._settings = settings
         self._connect = connect
         self._tables = tables
@@ -94,8 +104,10 @@ class Puller:
     def start(self) -> None:
         """Begin to read in the background."""
         if not self._workers:
-            self._workers = [asyncio.create_task(self._worker(number), name=f"snapshot-{number}")
-                             for number in range(self._settings.threads)]
+            self._workers = [
+                asyncio.create_task(self._worker(number), name=f"snapshot-{number}")
+                for number in range(self._settings.threads)
+            ]
             for worker in self._workers:
                 worker.add_done_callback(self._ended)
 
@@ -117,8 +129,13 @@ class Puller:
 
     def preset(self, request: str, tables: Sequence[Table]) -> None:
         """The tables of a request that ``set_requests`` gets next: they need not be looked for."""
-        self._pulls.preset(request, [Found(table.name, None, not table.key, shards.sql_filter(table, self._shard) is not None)
-                                     for table in tables])
+        self._pulls.preset(
+            request,
+            [
+                Found(table.name, None, not table.key, shards.sql_filter(table, self._shard) is not None)
+                for table in tables
+            ],
+        )
 
     async def resolve(self) -> None:
         """Find the tables of new requests.
@@ -164,7 +181,10 @@ class Puller:
             self._log.warning(
                 "snapshot of %s: it has no key and more than %d different rows, too many to remember which were sent. A delete "
                 "or update may now come before the snapshot's row that it removes: apply the changes once the table is read, "
-                "or give it a primary key", table.name, self._settings.most_images)
+                "or give it a primary key",
+                table.name,
+                self._settings.most_images,
+            )
         if table is not None:
             self._measure(chunk, table)
         self._wake()
@@ -222,7 +242,9 @@ class Puller:
                 running = table.note.stage == "running"
                 left = max(0, (table.note.total or 0) - table.note.rows)
                 row["rows_per_s"] = round(table.rate, 1) if running else 0.0
-                row["eta_s"] = round(left / table.rate, 1) if running and table.rate and table.note.total is not None else None
+                row["eta_s"] = (
+                    round(left / table.rate, 1) if running and table.rate and table.note.total is not None else None
+                )
             found.append(shown)
         return found
 
@@ -298,9 +320,22 @@ class Puller:
         except BaseException:
             connection.close()
             raise
-        return Reader(connection, views, self._pulls, self._shard, self._throttle, tables=self._tables, decoder=self._decoder,
-                      seen=self._seen, again=self._connect, shapes=self._shapes, transactional=self._transactional,
-                      news=self._told, idle=self._change, log=self._log)
+        return Reader(
+            connection,
+            views,
+            self._pulls,
+            self._shard,
+            self._throttle,
+            tables=self._tables,
+            decoder=self._decoder,
+            seen=self._seen,
+            again=self._connect,
+            shapes=self._shapes,
+            transactional=self._transactional,
+            news=self._told,
+            idle=self._change,
+            log=self._log,
+        )
 
     async def _do(self, job: Job, reader: Reader) -> bool:
         """Do a job; False: the connection is lost, or the server busy."""
@@ -325,13 +360,22 @@ class Puller:
     async def _resolve(self, job: Job, connection: Any) -> None:
         known = await self._tables(job.pull.request.tables)
         rows = await lookup.estimates(connection, [table.name for table in known])
-        self._pulls.resolved(job, [
-            Found(table.name, rows.get((table.name.database, table.name.table)), not table.key,
-                  shards.sql_filter(table, self._shard) is not None)
-            for table in known
-        ])
+        self._pulls.resolved(
+            job,
+            [
+                Found(
+                    table.name,
+                    rows.get((table.name.database, table.name.table)),
+                    not table.key,
+                    shards.sql_filter(table, self._shard) is not None,
+                )
+                for table in known
+            ],
+        )
         if not known:
-            self._log.warning("full pull %s: no captured table matches %s", job.pull.request.id, job.pull.request.tables)
+            self._log.warning(
+                "full pull %s: no captured table matches %s", job.pull.request.id, job.pull.request.tables
+            )
         self._told()
 
     async def _renew(self, job: Job, reader: Reader, why: str) -> None:
@@ -348,8 +392,9 @@ class Puller:
 
     def _vanished(self, job: Job) -> None:
         assert job.table is not None  # noqa: S101 - only jobs of tables come here
-        self._log.warning("full pull %s: there is no table %s (any more); the others go on", job.pull.request.id,
-                          job.table.name)
+        self._log.warning(
+            "full pull %s: there is no table %s (any more); the others go on", job.pull.request.id, job.table.name
+        )
         self._pulls.give_up(job, "there is no such table (any more)", "vanished")
         self._told()
 
@@ -374,8 +419,11 @@ class Puller:
             return True
         if code in _TOO_LONG and table.attempts <= self._settings.retries:
             table.limit = max(1, self._pulls.limit(table) // 4)
-            self._log.warning("full pull of %s: the server ended a query that took too long; chunks of %d rows are tried",
-                              table.name, table.limit)
+            self._log.warning(
+                "full pull of %s: the server ended a query that took too long; chunks of %d rows are tried",
+                table.name,
+                table.limit,
+            )
             return False
         if isinstance(told, Retriable) and code not in _TOO_LONG | _CHANGED:
             table.attempts -= 1

@@ -2,6 +2,7 @@
 
 Chunks of a table are sent in key order, tables in the request's order, requests by priority; they may be read in any order.
 """
+
 from __future__ import annotations
 
 import time
@@ -38,8 +39,9 @@ class Pulls:
         clock: seconds since 1970.
     """
 
-    def __init__(self, settings: SnapshotSettings, shard: Shard, saved: Mapping[str, str],
-                 clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, settings: SnapshotSettings, shard: Shard, saved: Mapping[str, str], clock: Callable[[], float] = time.time
+    ) -> None:
         self.settings = settings
         self.shard = shard
         self._saved = dict(saved)
@@ -62,9 +64,18 @@ class Pulls:
 
     def preset(self, request: str, found: Sequence[Found]) -> None:
         """The tables of a request that ``set_requests`` gets next: they need not be looked for."""
-        notes = [TableNote(database=one.name.database, table=one.name.table, keyless=one.keyless,
-                           stage="waiting" if one.owned else "elsewhere") for one in found]
-        self._saved[request] = state.text(PullNote(state="running", resolved=True, started_ms=self._now(), tables=notes))
+        notes = [
+            TableNote(
+                database=one.name.database,
+                table=one.name.table,
+                keyless=one.keyless,
+                stage="waiting" if one.owned else "elsewhere",
+            )
+            for one in found
+        ]
+        self._saved[request] = state.text(
+            PullNote(state="running", resolved=True, started_ms=self._now(), tables=notes)
+        )
         self._dirty[request] = None
 
     def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
@@ -101,7 +112,9 @@ class Pulls:
         pull = Pull(request, note)
         if note.resolved:
             # Whether a table has a key is looked up again, and so is what the task owns of it.
-            self._tables(pull, [Found(TableName(one.database, one.table), one.total, one.keyless) for one in note.tables])
+            self._tables(
+                pull, [Found(TableName(one.database, one.table), one.total, one.keyless) for one in note.tables]
+            )
             self._finish(pull)
         return pull
 
@@ -111,8 +124,13 @@ class Pulls:
         for one in found:
             note = known.get((one.name.database, one.name.table))
             if note is None:
-                note = TableNote(database=one.name.database, table=one.name.table, total=one.rows, keyless=one.keyless,
-                                 stage="waiting" if one.owned else "elsewhere")
+                note = TableNote(
+                    database=one.name.database,
+                    table=one.name.table,
+                    total=one.rows,
+                    keyless=one.keyless,
+                    stage="waiting" if one.owned else "elsewhere",
+                )
             table = TablePull(pull, one, note)
             pull.tables.append(table)
             self.watch.withhold(table)
@@ -163,9 +181,13 @@ class Pulls:
             if stretch.state == "waiting":
                 if not needed and not self.room():
                     return None
-                if stretch.divisible and table.numbers is not None and (self.settings.threads > 1 or self.shard.count > 1):
+                if (
+                    stretch.divisible
+                    and table.numbers is not None
+                    and (self.settings.threads > 1 or self.shard.count > 1)
+                ):
                     stretch, rest = table.numbers.front(stretch)  # noqa: PLW2901
-                    table.stretches[number:number + 1] = [stretch] if rest is None else [stretch, rest]
+                    table.stretches[number : number + 1] = [stretch] if rest is None else [stretch, rest]
                 stretch.state = "reading"
                 self._reading += 1
                 return Job("read", pull, table, stretch, table.epoch, stretch.token)
@@ -174,8 +196,10 @@ class Pulls:
     def room(self) -> bool:
         """Whether another chunk may be read ahead."""
         most = max(self.settings.ahead_chunks, self.settings.threads + 2)
-        return (self._held + self._reading < most
-                and self.held_bytes + self._reading * self.settings.chunk_bytes < self.settings.ahead_bytes)
+        return (
+            self._held + self._reading < most
+            and self.held_bytes + self._reading * self.settings.chunk_bytes < self.settings.ahead_bytes
+        )
 
     def finished(self, job: Job) -> None:
         """Nobody works on the job any more, whatever came of it. To be called for each."""
@@ -307,8 +331,16 @@ class Pulls:
             stretch.until = bound
             table.stretches.insert(table.stretches.index(stretch) + 1, rest)
 
-    def part(self, job: Job, rows: list[Row], high: Place, *, size: int, last: bool,
-             bad: Sequence[tuple[Skippable, bytes]] = ()) -> bool:
+    def part(
+        self,
+        job: Job,
+        rows: list[Row],
+        high: Place,
+        *,
+        size: int,
+        last: bool,
+        bad: Sequence[tuple[Skippable, bytes]] = (),
+    ) -> bool:
         """The next rows of a table without a key; False: no more are wanted."""
         table, stretch = job.table, job.stretch
         if table is None or stretch is None or self.stale(job) or table.layout is None or table.images is None:
@@ -329,8 +361,17 @@ class Pulls:
             table.row_bytes = max(table.row_bytes * 2, row_bytes)
         self.failed(job)
 
-    def read(self, job: Job, rows: dict[tuple[Any, ...], Row], high: Place, *, size: int, more: Key | None,
-             elapsed_s: float = 0.0, bad: Sequence[tuple[Skippable, bytes]] = ()) -> bool:
+    def read(
+        self,
+        job: Job,
+        rows: dict[tuple[Any, ...], Row],
+        high: Place,
+        *,
+        size: int,
+        more: Key | None,
+        elapsed_s: float = 0.0,
+        bad: Sequence[tuple[Skippable, bytes]] = (),
+    ) -> bool:
         """The rows of a stretch, or of its part up to ``more``; False: they are not wanted, or come too late."""
         table, stretch = job.table, job.stretch
         if table is None or stretch is None or self.stale(job) or table.layout is None or stretch.window is None:
@@ -361,13 +402,31 @@ class Pulls:
         self._hold(stretch, chunk)
         return True
 
-    def _chunk(self, table: TablePull, stretch: Stretch, rows: Any, high: Place, size: int,
-               bad: Sequence[tuple[Skippable, bytes]], images: Images | None = None) -> Chunk:
+    def _chunk(
+        self,
+        table: TablePull,
+        stretch: Stretch,
+        rows: Any,
+        high: Place,
+        size: int,
+        bad: Sequence[tuple[Skippable, bytes]],
+        images: Images | None = None,
+    ) -> Chunk:
         assert table.layout is not None  # noqa: S101 - looked at by the callers
         assert stretch.window is not None  # noqa: S101
         request = table.pull.request
-        chunk = Chunk(request=request.id, origin=request.origin, table=table.layout.table, rows=rows, low=stretch.window.low,
-                      high=high, read_ms=self._now(), size=size, bad=bad, images=images)
+        chunk = Chunk(
+            request=request.id,
+            origin=request.origin,
+            table=table.layout.table,
+            rows=rows,
+            low=stretch.window.low,
+            high=high,
+            read_ms=self._now(),
+            size=size,
+            bad=bad,
+            images=images,
+        )
         chunk.stretch = stretch
         return chunk
 
@@ -544,4 +603,3 @@ class Pulls:
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
-

@@ -1,4 +1,5 @@
 """One connection that reads for full pulls: tables' extents, chunks in key order, tables without a key at once."""
+
 from __future__ import annotations
 
 import asyncio
@@ -61,11 +62,24 @@ class Reader:
         idle: waits until something has changed.
     """
 
-    def __init__(self, connection: Any, views: Views, pulls: Pulls, shard: Shard, throttle: Throttle, *,
-                 tables: Callable[[list[str]], Awaitable[Sequence[Table]]], decoder: Callable[[Table], RowDecoder],
-                 seen: Callable[[], Place], again: Callable[[], Awaitable[Any]], shapes: dict[TableName, Shape],
-                 transactional: dict[TableName, bool], news: Callable[[], None], idle: Callable[[], Awaitable[object]],
-                 log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        views: Views,
+        pulls: Pulls,
+        shard: Shard,
+        throttle: Throttle,
+        *,
+        tables: Callable[[list[str]], Awaitable[Sequence[Table]]],
+        decoder: Callable[[Table], RowDecoder],
+        seen: Callable[[], Place],
+        again: Callable[[], Awaitable[Any]],
+        shapes: dict[TableName, Shape],
+        transactional: dict[TableName, bool],
+        news: Callable[[], None],
+        idle: Callable[[], Awaitable[object]],
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
         self.connection = connection
         #: Whether the connection can't be used any more.
         self.broken = False
@@ -100,7 +114,9 @@ class Reader:
         found: Layout | None = None
         for _ in range(_ATTEMPTS):
             before = await lookup.shape(self.connection, table.name)
-            known = [one for one in await self._tables([exactly(table.name)]) if one.name == table.name] if before else []
+            known = (
+                [one for one in await self._tables([exactly(table.name)]) if one.name == table.name] if before else []
+            )
             if not known:
                 raise Vanished
             if shards.sql_filter(known[0], self._shard) is None:
@@ -120,11 +136,13 @@ class Reader:
         settings, name = self._pulls.settings, found.table.name
         if found.columns:
             if split.chosen_column(settings.split_columns, name) is not None:
-                self._log.info("full pull of %s: it has a key and is divided by that; %s has no effect on it", name,
-                               split.OPTION)
+                self._log.info(
+                    "full pull of %s: it has a key and is divided by that; %s has no effect on it", name, split.OPTION
+                )
             return found
-        ranges, why = await lookup.ranges(self.connection, job.pull.request, name, shape, settings.split_columns,
-                                          settings.threads)
+        ranges, why = await lookup.ranges(
+            self.connection, job.pull.request, name, shape, settings.split_columns, settings.threads
+        )
         if why:
             self._log.warning("full pull of %s: one connection reads it. %s", name, why)
         return found._replace(ranges=ranges)
@@ -174,8 +192,9 @@ class Reader:
         if await lookup.shape(self.connection, name) != self._shapes.get(name):
             raise Changed
 
-    def _select(self, job: Job, table: TablePull, stretch: Stretch, columns: Sequence[str], layout: Layout,
-                within: str = "") -> str:
+    def _select(
+        self, job: Job, table: TablePull, stretch: Stretch, columns: Sequence[str], layout: Layout, within: str = ""
+    ) -> str:
         where = stretch.conditions(layout.columns)
         if within:
             where.append(within)
@@ -196,8 +215,9 @@ class Reader:
         self._pulls.divided(job, keys.trailing(rows[0], 0, layout.columns) if rows else None)
         self._news()
 
-    async def _chunk(self, job: Job, table: TablePull, stretch: Stretch, layout: Layout) -> (
-            tuple[dict[tuple[Any, ...], Row], int, tuple[str, ...] | None, list[tuple[Skippable, bytes]]] | None):
+    async def _chunk(
+        self, job: Job, table: TablePull, stretch: Stretch, layout: Layout
+    ) -> tuple[dict[tuple[Any, ...], Row], int, tuple[str, ...] | None, list[tuple[Skippable, bytes]]] | None:
         """Rows by key, their bytes, where they were cut, rows that can't be decoded; None: not wanted any more."""
         limit = self._pulls.limit(table)
         most = self._pulls.settings.chunk_bytes * _FAR_TOO_LARGE
@@ -216,7 +236,7 @@ class Reader:
                 if self._pulls.stale(job):
                     return None
                 if count + len(packets) > limit:
-                    packets = packets[:limit - count]  # one more only says that there are more
+                    packets = packets[: limit - count]  # one more only says that there are more
                     cut = True
                     if not packets:
                         continue
@@ -233,7 +253,12 @@ class Reader:
         except BaseException:
             self.close()
             raise
-        return rows, size, keys.trailing(last, len(layout.decoder.columns), layout.columns) if cut and last else None, bad
+        return (
+            rows,
+            size,
+            keys.trailing(last, len(layout.decoder.columns), layout.columns) if cut and last else None,
+            bad,
+        )
 
     # Tables without a key.
 
@@ -255,7 +280,9 @@ class Reader:
             for connection in more:
                 connection.close()
 
-    async def _whole_of(self, job: Job, table: TablePull, layout: Layout, more: list[Any], *, transactional: bool) -> None:
+    async def _whole_of(
+        self, job: Job, table: TablePull, layout: Layout, more: list[Any], *, transactional: bool
+    ) -> None:
         name, views = table.name, self._views
         while True:
             low = self._seen()
@@ -313,8 +340,10 @@ class Reader:
                 if quiet is not None:
                     return quiet
             # A later place would be wrong: what is committed before it and after the view would be lost.
-            raise Retriable(f"{name} has no key, so its snapshot needs a moment without commits, and there was none: let the "
-                            "table be locked for a moment (snapshot.locking.mode=minimal), or give it a key")
+            raise Retriable(
+                f"{name} has no key, so its snapshot needs a moment without commits, and there was none: let the "
+                "table be locked for a moment (snapshot.locking.mode=minimal), or give it a key"
+            )
         finally:
             if locker is not None:
                 locker.close()
@@ -345,11 +374,15 @@ class Reader:
             raise
         return locker
 
-    async def _stream(self, job: Job, table: TablePull, layout: Layout, place: Place, connections: Sequence[Any]) -> None:
+    async def _stream(
+        self, job: Job, table: TablePull, layout: Layout, place: Place, connections: Sequence[Any]
+    ) -> None:
         """Hand out the table's rows; the connections take its ranges in turns."""
         ranges = deque(layout.ranges or ("",))
-        workers = [asyncio.create_task(self._ranges(job, table, layout, place, connection, ranges))
-                   for connection in connections]
+        workers = [
+            asyncio.create_task(self._ranges(job, table, layout, place, connection, ranges))
+            for connection in connections
+        ]
         try:
             rests = await asyncio.gather(*workers)
         except BaseException:
@@ -368,8 +401,9 @@ class Reader:
                 self._pulls.part(job, rows, place, size=size, last=last, bad=bad)
         self._news()
 
-    async def _ranges(self, job: Job, table: TablePull, layout: Layout, place: Place, connection: Any,
-                      ranges: deque[str]) -> tuple[list[Row], int, list[tuple[Skippable, bytes]]] | None:
+    async def _ranges(
+        self, job: Job, table: TablePull, layout: Layout, place: Place, connection: Any, ranges: deque[str]
+    ) -> tuple[list[Row], int, list[tuple[Skippable, bytes]]] | None:
         """Read ranges until there are none left; the rows of the last part, their bytes, what can't be decoded.
 
         Returns:
@@ -390,7 +424,7 @@ class Reader:
                         if not await self._part(job, rows, place, size, bad):
                             return None
                         rows, bad, size = [], [], 0
-                    taken, packets = packets[:limit - len(rows)], packets[limit - len(rows):]
+                    taken, packets = packets[: limit - len(rows)], packets[limit - len(rows) :]
                     try:
                         rows += list(map(decode, taken))
                     except Skippable:
@@ -398,7 +432,9 @@ class Reader:
                     size += sum(map(len, taken))
         return rows, size, bad
 
-    async def _part(self, job: Job, rows: list[Row], place: Place, size: int, bad: list[tuple[Skippable, bytes]]) -> bool:
+    async def _part(
+        self, job: Job, rows: list[Row], place: Place, size: int, bad: list[tuple[Skippable, bytes]]
+    ) -> bool:
         """Hand out rows, and wait until there is room for more."""
         pulls = self._pulls
         self._throttle.rows(len(rows))
@@ -411,8 +447,12 @@ class Reader:
         return not pulls.stale(job)
 
 
-def _one_by_one(packets: Sequence[bytes], decode: Callable[[bytes], Row], keep: Callable[[Row], None],
-                bad: list[tuple[Skippable, bytes]]) -> None:
+def _one_by_one(
+    packets: Sequence[bytes],
+    decode: Callable[[bytes], Row],
+    keep: Callable[[Row], None],
+    bad: list[tuple[Skippable, bytes]],
+) -> None:
     for packet in packets:
         try:
             keep(decode(packet))

@@ -1,4 +1,5 @@
 """Results of queries in bulk: packets as they come, not values one by one. For large results over aiomysql's connections."""
+
 from __future__ import annotations
 
 from typing import Any, Final
@@ -71,7 +72,7 @@ class Rows:
             stop = at + 4 + size
             if stop > end + 4:
                 break
-            packet = buffer[at + 4:stop]
+            packet = buffer[at + 4 : stop]
             at = stop
             if size == _FULL:
                 self._whole.append(packet)
@@ -93,9 +94,9 @@ class Rows:
         while True:
             buffer, at = self._buffer, self._at
             if len(buffer) - at >= 4:
-                size = int.from_bytes(buffer[at:at + 3], "little")
+                size = int.from_bytes(buffer[at : at + 3], "little")
                 if len(buffer) - at >= 4 + size:
-                    packet = buffer[at + 4:at + 4 + size]
+                    packet = buffer[at + 4 : at + 4 + size]
                     self._at = at + 4 + size
                     if packet[:1] == b"\xff":
                         self._over = True
@@ -107,6 +108,6 @@ class Rows:
         part = await self._reader.read(_READ)
         if not part:
             raise OperationalError(CR.CR_SERVER_LOST, "Lost connection to MySQL server during query")
-        rest = self._buffer[self._at:]
+        rest = self._buffer[self._at :]
         self._buffer = rest + part if rest else part
         self._at = 0

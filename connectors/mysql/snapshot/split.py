@@ -4,6 +4,7 @@ The conditions of a table's ranges cover every row exactly once, whatever values
 bound and takes NULL, the last has no upper bound, and each bound ends one range and begins the next. So the bounds need not be
 exact. They may come from an older state of the table than the one that is read.
 """
+
 from __future__ import annotations
 
 import datetime as dt
@@ -103,8 +104,10 @@ def split_column(table: TableName, name: str, shape: Shape) -> SplitColumn | str
         return f"{OPTION}: {table} has no column {name}; name one of {', '.join(str(row[0]) for row in shape)}"
     kind = str(row[1]).lower()
     if kind not in TYPES:
-        return (f"{OPTION}: {table}.{name} is of the type {kind}, which can't be divided; name a column of whole numbers, "
-                "decimals, floating-point numbers, dates or timestamps")
+        return (
+            f"{OPTION}: {table}.{name} is of the type {kind}, which can't be divided; name a column of whole numbers, "
+            "decimals, floating-point numbers, dates or timestamps"
+        )
     return SplitColumn(str(row[0]), kind, indexed=bool(row[6]))
 
 
@@ -170,5 +173,5 @@ def _scaled(text: str, digits: int) -> int:
 def _unscaled(number: int, digits: int) -> str:
     if not digits:
         return str(number)
-    whole, fraction = divmod(abs(number), 10 ** digits)
+    whole, fraction = divmod(abs(number), 10**digits)
     return f"{'-' if number < 0 else ''}{whole}.{fraction:0{digits}d}"

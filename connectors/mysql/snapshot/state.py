@@ -1,4 +1,5 @@
 """A full pull's state as text: what a restart goes on from, and what REST shows. Pure functions."""
+
 from __future__ import annotations
 
 from typing import Any, Final, Literal
@@ -86,13 +87,29 @@ def parse(value: str) -> PullNote:
 def progress(request: str, note: PullNote) -> dict[str, Any]:
     """What REST shows of a request, from its state alone; see ``Puller.progress`` for the fields."""
     tables = [
-        {"table": f"{table.database}.{table.table}", "state": table.stage, "rows_total": table.total, "rows_done": table.rows,
-         "superseded": table.superseded, "chunks": table.chunks, "percent": round(table.percent, 2),
-         "started_ms": table.started_ms or None, "finished_ms": table.finished_ms or None, "error": table.error or None}
+        {
+            "table": f"{table.database}.{table.table}",
+            "state": table.stage,
+            "rows_total": table.total,
+            "rows_done": table.rows,
+            "superseded": table.superseded,
+            "chunks": table.chunks,
+            "percent": round(table.percent, 2),
+            "started_ms": table.started_ms or None,
+            "finished_ms": table.finished_ms or None,
+            "error": table.error or None,
+        }
         for table in note.tables
     ]
-    return {"id": request, "state": note.state, "started_ms": note.started_ms or None, "finished_ms": note.finished_ms or None,
-            "percent": round(percent(note), 2), "error": note.error or None, "tables": tables}
+    return {
+        "id": request,
+        "state": note.state,
+        "started_ms": note.started_ms or None,
+        "finished_ms": note.finished_ms or None,
+        "percent": round(percent(note), 2),
+        "error": note.error or None,
+        "tables": tables,
+    }
 
 
 def percent(note: PullNote) -> float:

@@ -1,4 +1,5 @@
 """Stretches of a table's key order: what is read as one chunk, and how the order is divided. Pure."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
@@ -34,8 +35,9 @@ class Stretch:
 
     __slots__ = ("after", "chunk", "divisible", "empty", "spans", "state", "token", "until", "window")
 
-    def __init__(self, after: Key | None, until: Key | None, spans: tuple[tuple[int, int], ...] = (), *,
-                 divisible: bool = True) -> None:
+    def __init__(
+        self, after: Key | None, until: Key | None, spans: tuple[tuple[int, int], ...] = (), *, divisible: bool = True
+    ) -> None:
         self.after = after
         self.until = until
         self.spans = spans

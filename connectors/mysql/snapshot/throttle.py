@@ -1,4 +1,5 @@
 """How fast full pulls read: a bound in rows per second, and giving way to a server that answers slower than it did."""
+
 from __future__ import annotations
 
 import asyncio
@@ -26,8 +27,9 @@ class Throttle:
         clock: seconds, monotonic.
     """
 
-    def __init__(self, threads: int, rows_per_s: int = 0, *, adaptive: bool = True,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, threads: int, rows_per_s: int = 0, *, adaptive: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._most = float(threads)
         self._allowed = float(threads)
         self._rows_per_s = rows_per_s

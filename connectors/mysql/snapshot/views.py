@@ -4,6 +4,7 @@ MariaDB tells the exact place of a consistent view (``binlog_snapshot_file`` and
 servers don't: there the view is opened once everything the stream has seen is visible for sure, and the place after the reading
 is taken, which is one at or after the view's. A replica's places are its own: they are told as GTIDs.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -37,8 +38,9 @@ class Views:
         exact: whether it tells the place of a view.
     """
 
-    def __init__(self, settings: SnapshotSettings, info: ServerInfo, log: logging.LoggerAdapter[logging.Logger], *,
-                 exact: bool) -> None:
+    def __init__(
+        self, settings: SnapshotSettings, info: ServerInfo, log: logging.LoggerAdapter[logging.Logger], *, exact: bool
+    ) -> None:
         self._settings = settings
         self.info = info
         self.exact = exact
@@ -56,7 +58,8 @@ class Views:
         if settings.replica and not info.has_gtids:
             raise ConfigInvalid(
                 f"snapshot.hostname names {info.address}, which has no GTIDs, so that its contents can't be ordered with the "
-                "source's changes; set gtid_mode=ON on both servers, or leave the option out")
+                "source's changes; set gtid_mode=ON on both servers, or leave the option out"
+            )
         rows = await query(connection, "SHOW STATUS LIKE 'binlog_snapshot_file'")
         exact = info.is_on("log_bin") and any(value for _, value in rows)
         if settings.replica and not (info.is_on("log_slave_updates") or info.is_on("log_replica_updates")):
@@ -187,8 +190,10 @@ class Views:
         if place.file:
             return positions.spot(place.file, place.pos) >= positions.spot(low.file, low.pos)
         if not low.gtids:
-            raise Fatal("the stream's place has no GTIDs, so that a replica can't be compared with it: leave snapshot.hostname "
-                        "out, or let the source have GTIDs (gtid_mode=ON)")
+            raise Fatal(
+                "the stream's place has no GTIDs, so that a replica can't be compared with it: leave snapshot.hostname "
+                "out, or let the source have GTIDs (gtid_mode=ON)"
+            )
         flavor = self.info.flavor
         return gtid.parse(flavor, low.gtids).is_subset(gtid.parse(flavor, place.gtids))
 
@@ -203,8 +208,12 @@ class Views:
         now = time.monotonic()
         if now - max(begun, told) < _TELL_S:
             return told
-        self._log.warning("a full pull waits for %s to show what the stream has read already (%s): %s", self.info.address,
-                          low.gtids or f"{low.file}:{low.pos}",
-                          "the replica is behind; check SHOW REPLICA STATUS" if self._settings.replica
-                          else "is a commit stuck? check SHOW PROCESSLIST")
+        self._log.warning(
+            "a full pull waits for %s to show what the stream has read already (%s): %s",
+            self.info.address,
+            low.gtids or f"{low.file}:{low.pos}",
+            "the replica is behind; check SHOW REPLICA STATUS"
+            if self._settings.replica
+            else "is a commit stuck? check SHOW PROCESSLIST",
+        )
         return now

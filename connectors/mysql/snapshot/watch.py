@@ -1,4 +1,5 @@
 """What the stream tells about changes, taken to the chunks that it concerns. Pure."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -7,6 +7,7 @@ has touched was sent by the stream, newer than in the view or the same, and is l
 (``MINIMAL``), what the stream has told since is laid over the view's row instead: columns that it has not told are the same at
 all these places.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final

@@ -1,4 +1,5 @@
 """The tables of requests while they are read, and the jobs that the readers do for them."""
+
 from __future__ import annotations
 
 from itertools import islice
@@ -63,8 +64,28 @@ class Layout(NamedTuple):
 class TablePull:
     """One table of a request."""
 
-    __slots__ = ("attempts", "busy", "epoch", "finder", "forgot", "high", "images", "keyless", "layout", "limit", "missed",
-                 "name", "note", "numbers", "passed", "pull", "rate", "row_bytes", "sent_ms", "stretches")
+    __slots__ = (
+        "attempts",
+        "busy",
+        "epoch",
+        "finder",
+        "forgot",
+        "high",
+        "images",
+        "keyless",
+        "layout",
+        "limit",
+        "missed",
+        "name",
+        "note",
+        "numbers",
+        "passed",
+        "pull",
+        "rate",
+        "row_bytes",
+        "sent_ms",
+        "stretches",
+    )
 
     def __init__(self, pull: Pull, found: Found, note: TableNote) -> None:
         self.pull = pull

@@ -1,4 +1,5 @@
 """Records from log rows: one builder per table version and output form."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -37,8 +38,9 @@ def builder(version: TableVersion, settings: EventSettings, now: Callable[[], fl
     return MaskedBuilder(made, version, settings.masks)
 
 
-def _plain_builder(version: TableVersion, settings: EventSettings,
-                   now: Callable[[], float] | None) -> DebeziumBuilder | PartitionUpdateBuilder | UmsBuilder:
+def _plain_builder(
+    version: TableVersion, settings: EventSettings, now: Callable[[], float] | None
+) -> DebeziumBuilder | PartitionUpdateBuilder | UmsBuilder:
     # Each form is imported where it is asked for.
     if settings.output_format == "ums":
         from connectors.scylla.events.ums import UmsBuilder

@@ -5,6 +5,7 @@ images; a row that was written twice in it (with two TTLs, say) has one old and 
 its identity (partition and clustering key; a static row has none of the latter), within the change only, and only between the
 images that bound it by ``cdc$batch_seq_no``: never by the time at which rows arrive.
 """
+
 from __future__ import annotations
 
 from operator import itemgetter
@@ -39,6 +40,7 @@ def identity_of(shape: Shape) -> Callable[[LogRow], Any]:
         except TypeError:  # a frozen collection in the key
             return repr(values)
         return values
+
     return identity
 
 

@@ -1,4 +1,5 @@
 """What an output form is: a builder per table version that turns rows into records."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -62,8 +63,15 @@ class EventBuilder(Protocol):
     def reset(self) -> None:
         """Forget what is held back: the stretch is read again."""
 
-    def snapshot_row(self, partition: Position, offset: Position, cells: Sequence[object], write_time_us: int,
-                     out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def snapshot_row(
+        self,
+        partition: Position,
+        offset: Position,
+        cells: Sequence[object],
+        write_time_us: int,
+        out: list[SourceRecord],
+        bad: list[BadRecord],
+    ) -> None:
         """Append the ``op: r`` record of a row of the base table.
 
         Args:

@@ -1,4 +1,5 @@
 """The legacy and the advanced format: records in Debezium's envelope."""
+
 from __future__ import annotations
 
 import time
@@ -70,8 +71,12 @@ class DebeziumBuilder:
         self.skipped: Counter[str] = Counter()
         self._shape = shape_of(version)
         self.schemas = schemas_of(version, self._shape, settings)
-        constants = {"version": VERSION, "name": settings.topic_prefix, "keyspace": version.id.keyspace,
-                     "table": version.id.table}
+        constants = {
+            "version": VERSION,
+            "name": settings.topic_prefix,
+            "keyspace": version.id.keyspace,
+            "table": version.id.table,
+        }
         advanced = settings.output_format == "advanced"
         self._before = settings.include_before != "none" if advanced else settings.preimages
         self._after = advanced and settings.include_after != "none"
@@ -81,8 +86,9 @@ class DebeziumBuilder:
         self._payload_key = settings.payload_key_name if advanced and "payload-key" in settings.key_placement else None
         self._cutter = ChangeCutter() if self._before or self._after else None
         self._identity = identity_of(self._shape)
-        self._key_forms = {place.name: event_form(place.column.type, settings.compat, settings.names)
-                           for place in self._shape.key}
+        self._key_forms = {
+            place.name: event_form(place.column.type, settings.compat, settings.names) for place in self._shape.key
+        }
         self._events = settings.deletes_mode == "events" and "d" not in settings.skipped_operations
         self._snapshots = "r" not in settings.skipped_operations
         #: Range deletes whose end was not seen yet, by stream: the start's row, and the partition and offset it came with.
@@ -110,8 +116,15 @@ class DebeziumBuilder:
             self._cutter.reset()
         self._ranges.clear()
 
-    def snapshot_row(self, partition: Position, offset: Position, cells: Sequence[object], write_time_us: int,
-                     out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def snapshot_row(
+        self,
+        partition: Position,
+        offset: Position,
+        cells: Sequence[object],
+        write_time_us: int,
+        out: list[SourceRecord],
+        bad: list[BadRecord],
+    ) -> None:
         """See ``EventBuilder.snapshot_row``."""
         if not self._snapshots:
             self.skipped["operation"] += 1
@@ -123,15 +136,18 @@ class DebeziumBuilder:
                 keys = ", ".join(f"{key.name}={cells[key.base]!r}" for key in self._shape.key)
                 bad.append(BadRecord(partition, offset, self._bad_cell(place.name, keys, cell), cell.raw, self.topic))
                 return
-        out.append(self._functions.snapshot(cells, partition, offset, write_time_us,
-                                            (now // 1_000_000, now // 1000, now)))
+        out.append(
+            self._functions.snapshot(cells, partition, offset, write_time_us, (now // 1_000_000, now // 1000, now))
+        )
 
-    def _feed_plain(self, run: Run, rows: list[LogRow], clock: _Clock, out: list[SourceRecord],
-                    bad: list[BadRecord]) -> None:
+    def _feed_plain(
+        self, run: Run, rows: list[LogRow], clock: _Clock, out: list[SourceRecord], bad: list[BadRecord]
+    ) -> None:
         skip_time, skip_seq = run.skip or (None, -1)
 
         def special(row: LogRow, time_text: str, source: dict[str, Any], *, skipped: bool = False) -> None:
             self._special(row, run.partition, run.offset, time_text, source, clock, out, bad, skipped=skipped)
+
         self._functions.feed(rows, run.partition, run.offset, skip_time, skip_seq, clock, out.append, special)
 
     def _feed_in_pieces(self, run: Run, clock: _Clock, out: list[SourceRecord], bad: list[BadRecord]) -> None:
@@ -140,7 +156,9 @@ class DebeziumBuilder:
             if not self._refused((row,), row, run.partition, run.offset, run.skip, bad):
                 self._feed_plain(run, [row], clock, out, bad)
 
-    def _feed_changes(self, changes: list[Change], clock: _Clock, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def _feed_changes(
+        self, changes: list[Change], clock: _Clock, out: list[SourceRecord], bad: list[BadRecord]
+    ) -> None:
         """Changes in order; those that came with one run go through the generated code together."""
         start = 0
         for end, change in enumerate(changes, 1):
@@ -156,21 +174,36 @@ class DebeziumBuilder:
             start = end
             self._feed_joined(change, joined, clock, out, bad)
 
-    def _feed_joined(self, change: Change, joined: list[Joined], clock: _Clock, out: list[SourceRecord],
-                     bad: list[BadRecord]) -> None:
+    def _feed_joined(
+        self, change: Change, joined: list[Joined], clock: _Clock, out: list[SourceRecord], bad: list[BadRecord]
+    ) -> None:
         partition, offset, skip = change.partition, change.offset, change.skip
-        if change.may_be_bad and any(row is not None and BadCell in map(type, row) for row in chain.from_iterable(joined)):
+        if change.may_be_bad and any(
+            row is not None and BadCell in map(type, row) for row in chain.from_iterable(joined)
+        ):
             joined = [found for found in joined if not self._refused(found, found[0], partition, offset, skip, bad)]
         skip_time, skip_seq = skip or (None, -1)
 
         def special(row: LogRow, time_text: str, source: dict[str, Any], *, skipped: bool = False) -> None:
             self._special(row, partition, offset, time_text, source, clock, out, bad, skipped=skipped)
+
         self._functions.feed(joined, partition, offset, skip_time, skip_seq, clock, out.append, special)
 
     # -- deletions of more than one row
 
-    def _special(self, row: LogRow, partition: Position, offset: Position, time_text: str, source: dict[str, Any],
-                 clock: _Clock, out: list[SourceRecord], bad: list[BadRecord], *, skipped: bool) -> None:
+    def _special(
+        self,
+        row: LogRow,
+        partition: Position,
+        offset: Position,
+        time_text: str,
+        source: dict[str, Any],
+        clock: _Clock,
+        out: list[SourceRecord],
+        bad: list[BadRecord],
+        *,
+        skipped: bool,
+    ) -> None:
         """A row that is no write to, nor deletion of, one row; ``skipped``: its event was delivered before."""
         operation = row[OPERATION]
         position = {**offset, OFFSET_TIME: time_text, OFFSET_SEQ: row[SEQ]}
@@ -199,22 +232,56 @@ class DebeziumBuilder:
                 return
             start = self._ranges.pop(row[STREAM], None)
             if start is not None and start[0][TIME] == row[TIME]:
-                out.append(self._deletion("range", row, self._bound(start[0], RANGE_START_INCLUSIVE),
-                                          self._bound(row, RANGE_END_INCLUSIVE), partition, position, source, clock))
+                out.append(
+                    self._deletion(
+                        "range",
+                        row,
+                        self._bound(start[0], RANGE_START_INCLUSIVE),
+                        self._bound(row, RANGE_END_INCLUSIVE),
+                        partition,
+                        position,
+                        source,
+                        clock,
+                    )
+                )
                 return
             if start is not None:
                 self._ranges[row[STREAM]] = start
                 self._unpaired(row[STREAM], bad)
-            bad.append(BadRecord(partition, position, Skippable(
-                f"{self._where(row)}: the end of a range delete without its start; the row that should precede it is missing "
-                "from the log"), topic=self.topic))
+            bad.append(
+                BadRecord(
+                    partition,
+                    position,
+                    Skippable(
+                        f"{self._where(row)}: the end of a range delete without its start; the row that should "
+                        "precede it is missing from the log"
+                    ),
+                    topic=self.topic,
+                )
+            )
         else:
-            bad.append(BadRecord(partition, position, Skippable(
-                f"{self._where(row)}: cdc$operation {operation} is not known to this version; write to the project"),
-                topic=self.topic))
+            bad.append(
+                BadRecord(
+                    partition,
+                    position,
+                    Skippable(
+                        f"{self._where(row)}: cdc$operation {operation} is not known to this version; write to the project"
+                    ),
+                    topic=self.topic,
+                )
+            )
 
-    def _deletion(self, kind: str, row: LogRow, start: dict[str, Any] | None, end: dict[str, Any] | None, partition: Position,
-                  position: Position, source: dict[str, Any], clock: _Clock) -> SourceRecord:
+    def _deletion(
+        self,
+        kind: str,
+        row: LogRow,
+        start: dict[str, Any] | None,
+        end: dict[str, Any] | None,
+        partition: Position,
+        position: Position,
+        source: dict[str, Any],
+        clock: _Clock,
+    ) -> SourceRecord:
         key = dict.fromkeys(place.name for place in self.schemas.key_places)
         for place in self.schemas.key_places:
             if place.column.kind == "partition_key":
@@ -224,12 +291,25 @@ class DebeziumBuilder:
         value: dict[str, Any] = {"source": {**source, "ttl": row[TTL]}, "before": None, "after": None}
         if self._payload_key is not None:
             value[self._payload_key] = key
-        value |= {"op": "d", "ts_ms": now_ms, "transaction": None, "ts_us": now_us if legacy else None,
-                  "ts_ns": now_ns if legacy else None, "deletion": {"kind": kind, "start": start, "end": end}}
+        value |= {
+            "op": "d",
+            "ts_ms": now_ms,
+            "transaction": None,
+            "ts_us": now_us if legacy else None,
+            "ts_ns": now_ns if legacy else None,
+            "deletion": {"kind": kind, "start": start, "end": end},
+        }
         if self.schemas.has_delta:
             value["delta"] = None
-        return SourceRecord(partition, position, self.topic, value, self.schemas.value, key if self._keyed else None,
-                            self.schemas.key if self._keyed else None)
+        return SourceRecord(
+            partition,
+            position,
+            self.topic,
+            value,
+            self.schemas.value,
+            key if self._keyed else None,
+            self.schemas.key if self._keyed else None,
+        )
 
     def _bound(self, row: LogRow, inclusive: int) -> dict[str, Any] | None:
         """A bound of a range delete: the leading columns of the clustering key that it has; None if it has none (open)."""
@@ -247,9 +327,17 @@ class DebeziumBuilder:
         held = self._ranges.pop(stream, None)
         if held is not None:
             row, partition, position = held
-            bad.append(BadRecord(partition, position, Skippable(
-                f"{self._where(row)}: the start of a range delete without its end; the row that should follow it is missing "
-                "from the log"), topic=self.topic))
+            bad.append(
+                BadRecord(
+                    partition,
+                    position,
+                    Skippable(
+                        f"{self._where(row)}: the start of a range delete without its end; the row that should "
+                        "follow it is missing from the log"
+                    ),
+                    topic=self.topic,
+                )
+            )
 
     def _close_ranges(self, run: Run, bad: list[BadRecord]) -> None:
         ended = stream_of(run)
@@ -259,8 +347,15 @@ class DebeziumBuilder:
 
     # -- what can't be made a record
 
-    def _refused(self, rows: Sequence[LogRow | None], write: LogRow, partition: Position, offset: Position,
-                 skip: tuple[bytes, int] | None, bad: list[BadRecord]) -> bool:
+    def _refused(
+        self,
+        rows: Sequence[LogRow | None],
+        write: LogRow,
+        partition: Position,
+        offset: Position,
+        skip: tuple[bytes, int] | None,
+        bad: list[BadRecord],
+    ) -> bool:
         """Whether a cell that the event is made of could not be decoded; it is reported then, unless it was before."""
         for row in rows:
             if row is None:
@@ -276,8 +371,10 @@ class DebeziumBuilder:
         return False
 
     def _bad_cell(self, column: str, keys: str, cell: BadCell) -> Skippable:
-        return Skippable(f"{self.version.id}, {keys}: column {column!r} can't be decoded as the table's definition says: "
-                         f"{cell.error}; raw bytes 0x{cell.raw[:64].hex()}")
+        return Skippable(
+            f"{self.version.id}, {keys}: column {column!r} can't be decoded as the table's definition says: "
+            f"{cell.error}; raw bytes 0x{cell.raw[:64].hex()}"
+        )
 
     def _keys(self, row: LogRow) -> str:
         return ", ".join(f"{place.name}={row[place.value]!r}" for place in self._shape.key)

@@ -1,4 +1,5 @@
 """The schemas of the legacy and the advanced format: the Java connector's, and what the extended modes add to them."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -20,12 +21,22 @@ if TYPE_CHECKING:
 
     SchemaOf = Callable[[CqlType], Schema]
 
-_SNAPSHOT: Final = Schema(Type.STRING, optional=True, default="false", name="io.debezium.data.Enum", version=1,
-                          parameters=(("allowed", "true,last,false,incremental"),))
+_SNAPSHOT: Final = Schema(
+    Type.STRING,
+    optional=True,
+    default="false",
+    name="io.debezium.data.Enum",
+    version=1,
+    parameters=(("allowed", "true,last,false,incremental"),),
+)
 #: Types that the Java connector's legacy format has no columns of.
 _NOT_SCALAR: Final = frozenset({"list", "set", "map", "tuple", "udt", "vector", "custom"})
-_TRANSACTION: Final = struct("event.block", {"id": connect.STRING, "total_order": connect.INT64,
-                                             "data_collection_order": connect.INT64}, optional=True, version=1)
+_TRANSACTION: Final = struct(
+    "event.block",
+    {"id": connect.STRING, "total_order": connect.INT64, "data_collection_order": connect.INT64},
+    optional=True,
+    version=1,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +93,42 @@ def schemas_of(version: TableVersion, shape: Shape, settings: EventSettings) -> 
         return struct(avro_name(f"{name}.{place.name}.Cell"), {"value": inner}, optional=True)
 
     def image(suffix: str, *, with_key: bool) -> Schema:
-        return struct(avro_name(name + suffix), {place.name: cell(place) for place in places if with_key or not place.is_key},
-                      optional=True)
+        return struct(
+            avro_name(name + suffix),
+            {place.name: cell(place) for place in places if with_key or not place.is_key},
+            optional=True,
+        )
 
-    members = {"source": _source(ttl=has_ttl), "before": image(".Before", with_key=before_key),
-               "after": image(".After", with_key=after_key)}
+    members = {
+        "source": _source(ttl=has_ttl),
+        "before": image(".Before", with_key=before_key),
+        "after": image(".After", with_key=after_key),
+    }
     if not legacy and "payload-key" in settings.key_placement:
         members[settings.payload_key_name] = key
-    members |= {"op": connect.OPTIONAL_STRING, "ts_ms": connect.OPTIONAL_INT64, "transaction": _TRANSACTION,
-                "ts_us": connect.OPTIONAL_INT64, "ts_ns": connect.OPTIONAL_INT64}
+    members |= {
+        "op": connect.OPTIONAL_STRING,
+        "ts_ms": connect.OPTIONAL_INT64,
+        "transaction": _TRANSACTION,
+        "ts_us": connect.OPTIONAL_INT64,
+        "ts_ns": connect.OPTIONAL_INT64,
+    }
     if has_deletion:
         members["deletion"] = _deletion(shape, name, of)
     if has_delta:
         members["delta"] = _delta(shape, name, of)
-    return Schemas(key, struct(avro_name(name + ".Envelope"), members), places, key_places, before_key, after_key, legacy,
-                   has_deletion, has_delta, has_ttl)
+    return Schemas(
+        key,
+        struct(avro_name(name + ".Envelope"), members),
+        places,
+        key_places,
+        before_key,
+        after_key,
+        legacy,
+        has_deletion,
+        has_delta,
+        has_ttl,
+    )
 
 
 def _columns(places: tuple[Place, ...], of: SchemaOf) -> dict[str, Schema]:
@@ -105,9 +137,18 @@ def _columns(places: tuple[Place, ...], of: SchemaOf) -> dict[str, Schema]:
 
 def _source(*, ttl: bool) -> Schema:
     members = {
-        "version": connect.STRING, "connector": connect.STRING, "name": connect.STRING, "ts_ms": connect.INT64,
-        "snapshot": _SNAPSHOT, "db": connect.STRING, "sequence": connect.OPTIONAL_STRING, "ts_us": connect.OPTIONAL_INT64,
-        "ts_ns": connect.OPTIONAL_INT64, "keyspace_name": connect.STRING, "table_name": connect.STRING}
+        "version": connect.STRING,
+        "connector": connect.STRING,
+        "name": connect.STRING,
+        "ts_ms": connect.INT64,
+        "snapshot": _SNAPSHOT,
+        "db": connect.STRING,
+        "sequence": connect.OPTIONAL_STRING,
+        "ts_us": connect.OPTIONAL_INT64,
+        "ts_ns": connect.OPTIONAL_INT64,
+        "keyspace_name": connect.STRING,
+        "table_name": connect.STRING,
+    }
     if ttl:
         members["ttl"] = connect.OPTIONAL_INT64
     return struct("com.scylladb.cdc.debezium.connector", members)
@@ -122,8 +163,11 @@ def _deletion(shape: Shape, name: str, of: SchemaOf) -> Schema:
 
 def _delta(shape: Shape, name: str, of: SchemaOf) -> Schema:
     """What was written, column by column; null for deletions and rows of a snapshot."""
-    return struct(avro_name(name + ".Delta"), {place.name: _column_delta(place, name, of) for place in shape.others},
-                  optional=True)
+    return struct(
+        avro_name(name + ".Delta"),
+        {place.name: _column_delta(place, name, of) for place in shape.others},
+        optional=True,
+    )
 
 
 def _column_delta(place: Place, name: str, of: SchemaOf) -> Schema:
@@ -140,7 +184,6 @@ def _elements(kind: CqlType, name: str, column: str, of: SchemaOf) -> tuple[Sche
     if kind.name == "udt":
         return of(kind), array(connect.STRING, optional=True)
     if kind.name == "list":
-        entry = struct(avro_name(f"{name}.{column}.Element"),
-                       {"key": connect.STRING, "value": of(kind.arguments[0])})
+        entry = struct(avro_name(f"{name}.{column}.Element"), {"key": connect.STRING, "value": of(kind.arguments[0])})
         return array(entry, optional=True), array(connect.STRING, optional=True)
     return of(kind), array(of(kind.arguments[0]), optional=True)

@@ -1,4 +1,5 @@
 """A builder whose records are masked (``mask.rules``)."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -26,13 +27,20 @@ class MaskedBuilder:
         ConfigInvalid: a rule names a column that can't be masked in the output form.
     """
 
-    def __init__(self, inner: DebeziumBuilder | PartitionUpdateBuilder | UmsBuilder, version: TableVersion,
-                 masks: Masks) -> None:
+    def __init__(
+        self, inner: DebeziumBuilder | PartitionUpdateBuilder | UmsBuilder, version: TableVersion, masks: Masks
+    ) -> None:
         self._inner = inner
-        names = {kind: frozenset(column.name for column in version.columns if column.kind == kind)
-                 for kind in ("partition_key", "clustering")}
-        self._masker = RecordMasker(masks, table=str(version.id), keys=names["partition_key"] | names["clustering"],
-                                    clustering=names["clustering"])
+        names = {
+            kind: frozenset(column.name for column in version.columns if column.kind == kind)
+            for kind in ("partition_key", "clustering")
+        }
+        self._masker = RecordMasker(
+            masks,
+            table=str(version.id),
+            keys=names["partition_key"] | names["clustering"],
+            clustering=names["clustering"],
+        )
         if isinstance(inner, UmsBuilder):
             self._masker.check_ums(inner.namespace, inner.fields)
         elif isinstance(inner, PartitionUpdateBuilder):
@@ -56,8 +64,15 @@ class MaskedBuilder:
         """See ``EventBuilder.reset``."""
         self._inner.reset()
 
-    def snapshot_row(self, partition: Position, offset: Position, cells: Sequence[Any], write_time_us: int,
-                     out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def snapshot_row(
+        self,
+        partition: Position,
+        offset: Position,
+        cells: Sequence[Any],
+        write_time_us: int,
+        out: list[SourceRecord],
+        bad: list[BadRecord],
+    ) -> None:
         """See ``EventBuilder.snapshot_row``."""
         made: list[SourceRecord] = []
         self._inner.snapshot_row(partition, offset, cells, write_time_us, made, bad)

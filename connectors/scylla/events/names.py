@@ -1,4 +1,5 @@
 """Names of schemas and topics, as the Java connector makes them."""
+
 from __future__ import annotations
 
 import re
@@ -32,7 +33,7 @@ def avro_name(text: str) -> str:
 
 def topic_name(prefix: str, table: TableId) -> str:
     """``<prefix>.<keyspace>.<table>``, with underscores for what a topic's name may not have."""
-    return _replace(_NOT_IN_TOPIC, ".".join(part for part in (prefix.strip(), *table) if part))[:topic_names.LONGEST]
+    return _replace(_NOT_IN_TOPIC, ".".join(part for part in (prefix.strip(), *table) if part))[: topic_names.LONGEST]
 
 
 def table_name(prefix: str, table: TableId) -> str:

@@ -10,6 +10,7 @@ What the log says and what it means, where that is not the same:
 - The log does not say by the server's clock when something expires or was deleted: both follow from the write time.
 - ``cdc$ttl`` belongs to a row of the log: where rows of one change differ, all but the first have a stamp of their own.
 """
+
 from __future__ import annotations
 
 import struct
@@ -69,7 +70,12 @@ MAX_ROWS: Final = 500
 MAX_BYTES: Final = 512 * 1024
 
 #: Start of the window that was read (ms), stream, ``cdc$time``, ``cdc$batch_seq_no`` of the last row.
-_POSITION: Final = {"window": OPTIONAL_INT64, "stream": OPTIONAL_BYTES, "time": OPTIONAL_BYTES, "sequence": OPTIONAL_INT32}
+_POSITION: Final = {
+    "window": OPTIONAL_INT64,
+    "stream": OPTIONAL_BYTES,
+    "time": OPTIONAL_BYTES,
+    "sequence": OPTIONAL_INT32,
+}
 #: What a value raises that is not of its column's type.
 _FAILURES: Final = (ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError, struct.error, Skippable)
 _is_end: Final = itemgetter(END_OF_BATCH)
@@ -81,8 +87,9 @@ class PartitionUpdateBuilder:
     Key: the serialized partition key as bytes (``ByteArrayConverter`` writes it as it is). Timestamp: the write time in ms.
     """
 
-    def __init__(self, version: TableVersion, settings: EventSettings, *, max_rows: int = MAX_ROWS,
-                 max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, version: TableVersion, settings: EventSettings, *, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
+    ) -> None:
         """Compile it.
 
         Raises:
@@ -90,12 +97,22 @@ class PartitionUpdateBuilder:
         """
         table = version.id
         if version.options.delta == "keys":
-            raise Fatal(f"the log of {table} has keys and no values (cdc option 'delta': 'keys'), so partition updates can't "
-                        "be made of it: ALTER TABLE ... WITH cdc = {..., 'delta': 'full'}, or choose another output format.")
+            raise Fatal(
+                f"the log of {table} has keys and no values (cdc option 'delta': 'keys'), so partition updates can't "
+                "be made of it: ALTER TABLE ... WITH cdc = {..., 'delta': 'full'}, or choose another output format."
+            )
         self.layout = Layout(
-            source=Source(connector="scylla", cluster=settings.topic_prefix, keyspace=table.keyspace, table=table.table,
-                          table_id=version.table_id, schema_version=version.version),
-            columns=version.columns, position=_POSITION)
+            source=Source(
+                connector="scylla",
+                cluster=settings.topic_prefix,
+                keyspace=table.keyspace,
+                table=table.table,
+                table_id=version.table_id,
+                schema_version=version.version,
+            ),
+            columns=version.columns,
+            position=_POSITION,
+        )
         self.topic = topic_name(settings.topic_prefix, table)
         shape = shape_of(version)
         places = {place.name: place for place in shape.places}
@@ -121,7 +138,9 @@ class PartitionUpdateBuilder:
         self._no_static = (None,) * sum(len(indexes_of(place)) for place in self._static)
         self._static_cells = cells_of(self._static)
         self._regular_cells = cells_of(self._regular)
-        self._entry, self._single = compiled(shape.width, self._key_columns, self._clustering, self._regular, self._row_tail())
+        self._entry, self._single = compiled(
+            shape.width, self._key_columns, self._clustering, self._regular, self._row_tail()
+        )
         self._sizes = [place.value for place in shape.places]
         self._source = self.layout.source.schema
 
@@ -171,23 +190,58 @@ class PartitionUpdateBuilder:
             try:
                 key, data, entry = parts(row, write_time)
             except _FAILURES as error:
-                bad.append(BadRecord(partition, {**shared, OFFSET_TIME: text, OFFSET_SEQ: seq},
-                                     self._complaint(error, f"the change {text}"), topic=topic))
+                bad.append(
+                    BadRecord(
+                        partition,
+                        {**shared, OFFSET_TIME: text, OFFSET_SEQ: seq},
+                        self._complaint(error, f"the change {text}"),
+                        topic=topic,
+                    )
+                )
                 continue
-            append(SourceRecord(partition, {**shared, OFFSET_TIME: text, OFFSET_SEQ: seq}, topic, {
-                "source": {"schema": version, "snapshot": False, "read_time": read_ms, "position": {
-                    "window": window, "stream": stream, "time": time, "sequence": seq}},
-                "key": key, "write_time": write_time, "ttl": ttl or None,
-                "expires": write_time // 1_000_000 + ttl if ttl else None, "deletion": None,
-                "rows": None if entry is None else [entry], **with_ranges}, schema, data, BYTES, None, (), write_time // 1000))
+            append(
+                SourceRecord(
+                    partition,
+                    {**shared, OFFSET_TIME: text, OFFSET_SEQ: seq},
+                    topic,
+                    {
+                        "source": {
+                            "schema": version,
+                            "snapshot": False,
+                            "read_time": read_ms,
+                            "position": {"window": window, "stream": stream, "time": time, "sequence": seq},
+                        },
+                        "key": key,
+                        "write_time": write_time,
+                        "ttl": ttl or None,
+                        "expires": write_time // 1_000_000 + ttl if ttl else None,
+                        "deletion": None,
+                        "rows": None if entry is None else [entry],
+                        **with_ranges,
+                    },
+                    schema,
+                    data,
+                    BYTES,
+                    None,
+                    (),
+                    write_time // 1000,
+                )
+            )
 
     def reset(self) -> None:
         """See ``EventBuilder``."""
         self._cutter.reset()
         self._open.clear()
 
-    def snapshot_row(self, partition: Position, offset: Position, cells: Sequence[object], write_time_us: int,
-                     out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def snapshot_row(
+        self,
+        partition: Position,
+        offset: Position,
+        cells: Sequence[object],
+        write_time_us: int,
+        out: list[SourceRecord],
+        bad: list[BadRecord],
+    ) -> None:
         """See ``EventBuilder``: the row as inserted at ``write_time_us``, with the partition's static cells.
 
         Collections and UDTs are written as overwritten at that time. A query doesn't give the names of a list's elements: they
@@ -198,18 +252,28 @@ class PartitionUpdateBuilder:
         row = self._log_form(cells, write_time_us)
         try:
             values = self._pick_key(row)
-            message = self._value(write_time_us, None, None, {
-                "schema": self._source, "snapshot": True, "read_time": int(now() * 1000), "position": None}, values)
+            message = self._value(
+                write_time_us,
+                None,
+                None,
+                {"schema": self._source, "snapshot": True, "read_time": int(now() * 1000), "position": None},
+                values,
+            )
             if self._static and self._pick_static(row) != self._no_static:
-                message["static"] = self._relisted(self._static_row(row, write_time_us, None), self._static, write_time_us)
+                message["static"] = self._relisted(
+                    self._static_row(row, write_time_us, None), self._static, write_time_us
+                )
             if not self._clustering or row[self._first_clustering] is not None:
                 message["rows"] = [self._relisted(self._entry(row, write_time_us, None), self._regular, write_time_us)]
             key = self._encode_key(values)
         except _FAILURES as error:
             bad.append(BadRecord(partition, offset, self._complaint(error, "a row of the snapshot"), topic=self.topic))
             return
-        out.append(SourceRecord(partition, offset, self.topic, message, self.layout.schema, key, BYTES,
-                                timestamp=write_time_us // 1000))
+        out.append(
+            SourceRecord(
+                partition, offset, self.topic, message, self.layout.schema, key, BYTES, timestamp=write_time_us // 1000
+            )
+        )
 
     # -- messages
 
@@ -244,36 +308,71 @@ class PartitionUpdateBuilder:
             parts.append(part)
         return parts
 
-    def _message(self, change: Change, rows: list[LogRow], read_ms: int, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def _message(
+        self, change: Change, rows: list[LogRow], read_ms: int, out: list[SourceRecord], bad: list[BadRecord]
+    ) -> None:
         first, last = rows[0], rows[-1]
         time = first[TIME]
         text = timeuuid.text(time)
         offset = {**change.offset, OFFSET_TIME: text, OFFSET_SEQ: last[SEQ]}
         try:
             write_time = timeuuid.micros(time)
-            source = {"schema": self._source, "snapshot": False, "read_time": read_ms, "position": {
-                "window": self._window_of(change.offset), "stream": first[STREAM], "time": time, "sequence": last[SEQ]}}
+            source = {
+                "schema": self._source,
+                "snapshot": False,
+                "read_time": read_ms,
+                "position": {
+                    "window": self._window_of(change.offset),
+                    "stream": first[STREAM],
+                    "time": time,
+                    "sequence": last[SEQ],
+                },
+            }
             values = self._pick_key(first)
             if len(rows) == 1 and first[OPERATION] in {UPDATE, INSERT}:
                 ttl = first[TTL] or None
-                message = self._value(write_time, ttl, None if ttl is None else write_time // 1_000_000 + ttl, source, values)
+                message = self._value(
+                    write_time, ttl, None if ttl is None else write_time // 1_000_000 + ttl, source, values
+                )
                 self._add_row(message, first, write_time, None)
             else:
                 ttl = next((row[TTL] for row in rows if row[TTL] and row[OPERATION] in {UPDATE, INSERT}), None)
-                message = self._value(write_time, ttl, None if ttl is None else write_time // 1_000_000 + ttl, source, values)
+                message = self._value(
+                    write_time, ttl, None if ttl is None else write_time // 1_000_000 + ttl, source, values
+                )
                 self._fill(message, rows, write_time, ttl)
             key = self._encode_key(values)
         except _FAILURES as error:
-            bad.append(BadRecord(change.partition, offset, self._complaint(error, f"the change {text}"), topic=self.topic))
+            bad.append(
+                BadRecord(change.partition, offset, self._complaint(error, f"the change {text}"), topic=self.topic)
+            )
             return
-        out.append(SourceRecord(change.partition, offset, self.topic, message, self.layout.schema, key, BYTES, None, (),
-                                write_time // 1000))
+        out.append(
+            SourceRecord(
+                change.partition,
+                offset,
+                self.topic,
+                message,
+                self.layout.schema,
+                key,
+                BYTES,
+                None,
+                (),
+                write_time // 1000,
+            )
+        )
 
-    def _value(self, write_time: int, ttl: int | None, expires: int | None, source: dict[str, Any],
-               key: tuple[Any, ...]) -> dict[str, Any]:
+    def _value(
+        self, write_time: int, ttl: int | None, expires: int | None, source: dict[str, Any], key: tuple[Any, ...]
+    ) -> dict[str, Any]:
         message: dict[str, Any] = {
-            "source": source, "key": named(self._key_names, key, self._key_changes), "write_time": write_time, "ttl": ttl,
-            "expires": expires, "deletion": None}
+            "source": source,
+            "key": named(self._key_names, key, self._key_changes),
+            "write_time": write_time,
+            "ttl": ttl,
+            "expires": expires,
+            "deletion": None,
+        }
         if self._static:
             message["static"] = None
         message["rows"] = None
@@ -289,13 +388,22 @@ class PartitionUpdateBuilder:
             operation = row[OPERATION]
             if operation in {UPDATE, INSERT}:
                 ttl = row[TTL] or None
-                own = None if ttl == shared_ttl else {
-                    "write_time": write_time, "ttl": ttl, "expires": None if ttl is None else write_time // 1_000_000 + ttl}
+                own = (
+                    None
+                    if ttl == shared_ttl
+                    else {
+                        "write_time": write_time,
+                        "ttl": ttl,
+                        "expires": None if ttl is None else write_time // 1_000_000 + ttl,
+                    }
+                )
                 self._add_row(message, row, write_time, own)
             elif operation == ROW_DELETE:
                 entry = {"liveness": None, "deletion": deletion, "stamp": None, **self._row_tail()}
                 if self._clustering:
-                    entry["clustering"] = named(self._clustering_names, self._pick_clustering(row), self._clustering_changes)
+                    entry["clustering"] = named(
+                        self._clustering_names, self._pick_clustering(row), self._clustering_changes
+                    )
                 message["rows"] = [*(message["rows"] or ()), entry]
             elif operation == PARTITION_DELETE:
                 message["deletion"] = deletion
@@ -306,9 +414,17 @@ class PartitionUpdateBuilder:
             elif operation not in {PREIMAGE, POSTIMAGE}:
                 if opened is None:
                     raise Skippable(f"a range delete ends in row {row[SEQ]} and does not begin")
-                message["ranges"] = [*(message["ranges"] or ()), {
-                    "start": {"prefix": self._prefix(opened), "inclusive": opened[OPERATION] == RANGE_START_INCLUSIVE},
-                    "end": {"prefix": self._prefix(row), "inclusive": operation == RANGE_END_INCLUSIVE}, **deletion}]
+                message["ranges"] = [
+                    *(message["ranges"] or ()),
+                    {
+                        "start": {
+                            "prefix": self._prefix(opened),
+                            "inclusive": opened[OPERATION] == RANGE_START_INCLUSIVE,
+                        },
+                        "end": {"prefix": self._prefix(row), "inclusive": operation == RANGE_END_INCLUSIVE},
+                        **deletion,
+                    },
+                ]
                 opened = None
         if opened is not None:
             raise Skippable(f"a range delete begins in row {opened[SEQ]} and does not end")
@@ -336,7 +452,9 @@ class PartitionUpdateBuilder:
         """The members of a row that its table has need of, as they are in a row without cells."""
         rows = self.layout.schema.field("rows")
         known = rows.schema.value_schema.fields if rows and rows.schema.value_schema else ()
-        return {field.name: None for field in known if field.name in {"cells", "deleted", "stamps", "complex_deletions"}}
+        return {
+            field.name: None for field in known if field.name in {"cells", "deleted", "stamps", "complex_deletions"}
+        }
 
     def _static_row(self, row: LogRow, write_time: int, own: dict[str, Any] | None) -> dict[str, Any]:
         deletions: list[dict[str, Any]] = []
@@ -354,19 +472,30 @@ class PartitionUpdateBuilder:
         """The start of the window in ms, from its text in the offset."""
         text = offset.get(WINDOW_START)
         if self._window[0] is not text:
-            self._window = (text, None if text is None else timeuuid.micros(bytes.fromhex(text.replace("-", ""))) // 1000)
+            self._window = (
+                text,
+                None if text is None else timeuuid.micros(bytes.fromhex(text.replace("-", ""))) // 1000,
+            )
         return self._window[1]
 
     def _log_form(self, cells: Sequence[Any], write_time: int) -> LogRow:
         """A row of the base table as the log would show its insertion."""
         row: list[Any] = [b"", b"", 0, INSERT, None, True]
-        for column, value in zip((place.column for place in sorted(
-                (*self._key_columns, *self._clustering, *self._static, *self._regular), key=lambda place: place.base)), cells,
-                strict=True):
+        for column, value in zip(
+            (
+                place.column
+                for place in sorted(
+                    (*self._key_columns, *self._clustering, *self._static, *self._regular), key=lambda place: place.base
+                )
+            ),
+            cells,
+            strict=True,
+        ):
             multicell = column.type.is_multicell
             if multicell and column.type.name == "list" and value is not None:
-                value = [(timeuuid.make(write_time, index << 48 | 0x8000), item)  # noqa: PLW2901
-                         for index, item in enumerate(value)]
+                value = [  # noqa: PLW2901
+                    (timeuuid.make(write_time, index << 48 | 0x8000), item) for index, item in enumerate(value)
+                ]
             row.append(value)
             if column.kind in {"static", "regular"}:
                 row.append(True if multicell and value is not None else None)
@@ -389,11 +518,15 @@ class PartitionUpdateBuilder:
         text = timeuuid.text(rows[0][TIME])
         cell = next(cell for cell in chain.from_iterable(rows) if type(cell) is BadCell)
         offset = {**change.offset, OFFSET_TIME: text, OFFSET_SEQ: rows[-1][SEQ]}
-        bad.append(BadRecord(change.partition, offset, self._complaint(cell.error, f"the change {text}"), cell.raw, self.topic))
+        bad.append(
+            BadRecord(change.partition, offset, self._complaint(cell.error, f"the change {text}"), cell.raw, self.topic)
+        )
 
     def _complaint(self, error: Exception, what: str) -> Exception:
-        return Skippable(f"{what} of table {self.layout.source.keyspace}.{self.layout.source.table} can't be made a partition "
-                         f"update: {error}")
+        return Skippable(
+            f"{what} of table {self.layout.source.keyspace}.{self.layout.source.table} can't be made a partition "
+            f"update: {error}"
+        )
 
 
 def _size(values: Sequence[Any]) -> int:

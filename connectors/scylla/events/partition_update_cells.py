@@ -1,4 +1,5 @@
 """How the columns of a table are taken from rows of its log for partition updates. Compiled once per table version."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -43,12 +44,16 @@ def changes_of(places: Sequence[Place]) -> list[Callable[[Any], Any] | None] | N
     return changes if any(changes) else None
 
 
-def named(names: list[str], values: tuple[Any, ...], changes: list[Callable[[Any], Any] | None] | None) -> dict[str, Any]:
+def named(
+    names: list[str], values: tuple[Any, ...], changes: list[Callable[[Any], Any] | None] | None
+) -> dict[str, Any]:
     """``values`` as a struct."""
     if changes is None:
         return dict(zip(names, values, strict=True))
-    return {name: value if change is None else change(value)
-            for name, value, change in zip(names, values, changes, strict=True)}
+    return {
+        name: value if change is None else change(value)
+        for name, value, change in zip(names, values, changes, strict=True)
+    }
 
 
 def key_encoder(places: Sequence[Place]) -> Callable[[tuple[Any, ...]], bytes]:
@@ -65,21 +70,27 @@ def cells_of(places: Sequence[Place]) -> Cells:
     simple = [place for place in places if not place.column.type.is_multicell]
     multicell = [
         (field_name(place.name), place.name, place.value, place.deleted, place.elements, elements_of(place.column.type))
-        for place in places if place.column.type.is_multicell]
+        for place in places
+        if place.column.type.is_multicell
+    ]
     names = [field_name(place.name) for place in simple]
     columns = [place.name for place in simple]
     changes = changes_of(simple)
     pick, pick_deleted = picker([place.value for place in simple]), picker([place.deleted for place in simple])
     nothing = (None,) * len(simple)
 
-    def take(row: LogRow, write_time: int, deletions: list[dict[str, Any]]) -> tuple[dict[str, Any] | None, list[str] | None]:
+    def take(
+        row: LogRow, write_time: int, deletions: list[dict[str, Any]]
+    ) -> tuple[dict[str, Any] | None, list[str] | None]:
         values = pick(row)
         cells = None if values == nothing and not multicell else named(names, values, changes)
         flags = pick_deleted(row)
         deleted = [name for name, flag in zip(columns, flags, strict=True) if flag] if True in flags else None
         for field, name, value, overwritten, elements, read in multicell:
             if row[overwritten]:
-                deletions.append({"column": name, "write_time": write_time - 1, "local_deletion_time": write_time // 1_000_000})
+                deletions.append(
+                    {"column": name, "write_time": write_time - 1, "local_deletion_time": write_time // 1_000_000}
+                )
             added, removed = row[value], row[elements]
             cells[field] = None if added is None and removed is None else read(added, removed)  # type: ignore[index]
         return cells, deleted
@@ -87,8 +98,9 @@ def cells_of(places: Sequence[Place]) -> Cells:
     return take
 
 
-def compiled(width: int, key: Sequence[Place], clustering: Sequence[Place], regular: Sequence[Place],
-              tail: Mapping[str, None]) -> tuple[Callable[..., dict[str, Any]], Callable[..., tuple[Any, bytes, Any]]]:
+def compiled(
+    width: int, key: Sequence[Place], clustering: Sequence[Place], regular: Sequence[Place], tail: Mapping[str, None]
+) -> tuple[Callable[..., dict[str, Any]], Callable[..., tuple[Any, bytes, Any]]]:
     """Two functions that are straight-line Python for the table's columns.
 
     Args:
@@ -120,27 +132,42 @@ def compiled(width: int, key: Sequence[Place], clustering: Sequence[Place], regu
         lines.append("deletions = None")
     for place in multicell:
         read = code.bind("elements", elements_of(place.column.type))
-        deletion = dict_display((("column", repr(place.name)), ("write_time", "write_time - 1"),
-                            ("local_deletion_time", "write_time // 1000000")))
+        deletion = dict_display(
+            (
+                ("column", repr(place.name)),
+                ("write_time", "write_time - 1"),
+                ("local_deletion_time", "write_time // 1000000"),
+            )
+        )
         lines += [f"if c{place.deleted}:", f"    deletions = [*(deletions or ()), {deletion}]"]
         untouched = f"c{place.value} is None and c{place.elements} is None"
         touched.append(untouched)
         cells.append((field_name(place.name), f"None if {untouched} else {read}(c{place.value}, c{place.elements})"))
-    values = {"cells": f"None if {' and '.join(touched)} else {dict_display(cells)}", "deleted": "deleted", "stamps": "None",
-              "complex_deletions": "deletions"}
+    values = {
+        "cells": f"None if {' and '.join(touched)} else {dict_display(cells)}",
+        "deleted": "deleted",
+        "stamps": "None",
+        "complex_deletions": "deletions",
+    }
     members = []
     if clustering:
         members.append(("clustering", dict_display((field_name(place.name), cell(place)) for place in clustering)))
-    members += [("liveness", "None if c3 == 1 else INSERTED"), ("deletion", "None"), ("stamp", "own"),
-                *((name, values[name]) for name in tail)]
+    members += [
+        ("liveness", "None if c3 == 1 else INSERTED"),
+        ("deletion", "None"),
+        ("stamp", "own"),
+        *((name, values[name]) for name in tail),
+    ]
     encoded = [f"{code.bind('encode', encoder(place.column.type))}(c{place.value})" for place in key]
     data = encoded[0] if len(encoded) == 1 else f"join([{', '.join(encoded)}])"
     static = f"c{clustering[0].value} is None" if clustering else "False"
     unpack = f"{', '.join(f'c{index}' for index in range(width))} = row"
     struct = dict_display((field_name(place.name), cell(place)) for place in key)
     code.define("entry(row, write_time, own)", [unpack, *lines, f"return {dict_display(members)}"])
-    code.define("single(row, write_time)", [
-        unpack, "own = None", *lines, f"return {struct}, {data}, None if {static} else {dict_display(members)}"])
+    code.define(
+        "single(row, write_time)",
+        [unpack, "own = None", *lines, f"return {struct}, {data}, None if {static} else {dict_display(members)}"],
+    )
     made = code.compile("rows of partition updates")
     return made["entry"], made["single"]
 
@@ -154,22 +181,33 @@ def elements_of(kind: CqlType) -> Callable[[Any, Any], Any]:
 
         def of_udt(added: Any, removed: Any) -> dict[str, Any]:
             values = fields if added is None else added if change is None else change(added)
-            return {"fields": values, "deleted": [names[index] for index in removed] if removed else None, "stamps": None}
+            return {
+                "fields": values,
+                "deleted": [names[index] for index in removed] if removed else None,
+                "stamps": None,
+            }
+
         return of_udt
     path = renamer(kind.arguments[0]) or _same
     value = renamer(kind.arguments[-1]) or _same
 
     def of_list(added: Any, removed: Any) -> list[dict[str, Any]]:
-        return [*({"path": timeuuid.text(name), "value": value(item), "stamp": None} for name, item in added or ()),
-                *({"path": timeuuid.text(name), "value": None, "stamp": None} for name in removed or ())]
+        return [
+            *({"path": timeuuid.text(name), "value": value(item), "stamp": None} for name, item in added or ()),
+            *({"path": timeuuid.text(name), "value": None, "stamp": None} for name in removed or ()),
+        ]
 
     def of_set(added: Any, removed: Any) -> list[dict[str, Any]]:
-        return [*({"path": path(item), "value": True, "stamp": None} for item in added or ()),
-                *({"path": path(item), "value": None, "stamp": None} for item in removed or ())]
+        return [
+            *({"path": path(item), "value": True, "stamp": None} for item in added or ()),
+            *({"path": path(item), "value": None, "stamp": None} for item in removed or ()),
+        ]
 
     def of_map(added: Any, removed: Any) -> list[dict[str, Any]]:
-        return [*({"path": path(entry["key"]), "value": value(entry["value"]), "stamp": None} for entry in added or ()),
-                *({"path": path(item), "value": None, "stamp": None} for item in removed or ())]
+        return [
+            *({"path": path(entry["key"]), "value": value(entry["value"]), "stamp": None} for entry in added or ()),
+            *({"path": path(item), "value": None, "stamp": None} for item in removed or ()),
+        ]
 
     return {"list": of_list, "set": of_set, "map": of_map}[kind.name]
 

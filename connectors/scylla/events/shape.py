@@ -1,4 +1,5 @@
 """Where the columns of a table stand in a log row, and in which order events have them."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -78,7 +79,9 @@ def shape_of(version: TableVersion) -> Shape:
         found.append(Place(column, index, index + 1, index + 2 if multicell else -1, base))
         index += 3 if multicell else 2
     by_name = tuple(sorted(found, key=lambda place: place.name.encode()))
-    of_kind = {kind: tuple(place for place in by_name if place.column.kind == kind) for kind in ("partition_key", "clustering")}
+    of_kind = {
+        kind: tuple(place for place in by_name if place.column.kind == kind) for kind in ("partition_key", "clustering")
+    }
     partition = tuple(sorted(of_kind["partition_key"], key=lambda place: place.column.position))
     clustering = tuple(sorted(of_kind["clustering"], key=lambda place: place.column.position))
     return Shape(index, by_name, of_kind["partition_key"] + of_kind["clustering"], partition, clustering)

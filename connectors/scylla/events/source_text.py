@@ -3,6 +3,7 @@
 Two functions come out. ``feed`` goes over the rows of a run or, with images, over writes with their images. ``snapshot`` makes
 the record of one row of the base table. A cell of a row is a local name where there are no images, else an index.
 """
+
 from __future__ import annotations
 
 import struct
@@ -48,8 +49,9 @@ class Functions(msgspec.Struct):
 class SourceWriter:
     """Writes and compiles the functions of one table version."""
 
-    def __init__(self, shape: Shape, schemas: Schemas, settings: EventSettings, constants: Mapping[str, Any],
-                 topic: str) -> None:
+    def __init__(
+        self, shape: Shape, schemas: Schemas, settings: EventSettings, constants: Mapping[str, Any], topic: str
+    ) -> None:
         self._shape = shape
         self._schemas = schemas
         self._settings = settings
@@ -57,8 +59,14 @@ class SourceWriter:
         self._topic = topic
         self.keyed = settings.output_format == "legacy" or "kafka-key" in settings.key_placement
         self._code = CodeBuilder(
-            SourceRecord=SourceRecord, Header=Header, STRING=STRING, KEY_SCHEMA=schemas.key if self.keyed else None,
-            VALUE_SCHEMA=schemas.value, TOPIC=topic, time_parts=struct.Struct(">IHH8x").unpack)
+            SourceRecord=SourceRecord,
+            Header=Header,
+            STRING=STRING,
+            KEY_SCHEMA=schemas.key if self.keyed else None,
+            VALUE_SCHEMA=schemas.value,
+            TOPIC=topic,
+            time_parts=struct.Struct(">IHH8x").unpack,
+        )
         self._headers = settings.output_format == "advanced" and "kafka-headers" in settings.key_placement
         self._payload_key = settings.output_format == "advanced" and "payload-key" in settings.key_placement
         self._pairs_ranges = settings.deletes_mode == "events"
@@ -69,8 +77,10 @@ class SourceWriter:
         self._feed(joined=images)
         self._snapshot()
         made = self._code.compile(f"events of {self._topic}")
-        return (Functions(made["feed"], made["snapshot"], "\n".join(self._code.lines)),
-                frozenset(index for index in self._used if index > TTL))
+        return (
+            Functions(made["feed"], made["snapshot"], "\n".join(self._code.lines)),
+            frozenset(index for index in self._used if index > TTL),
+        )
 
     # -- expressions
 
@@ -87,9 +97,19 @@ class SourceWriter:
     def _source_template(self, snapshot: str) -> str:
         """The source struct without its times."""
         constants = self._constants
-        members = [("version", constants["version"]), ("connector", "scylla"), ("name", constants["name"]), ("ts_ms", None),
-                   ("snapshot", snapshot), ("db", constants["keyspace"]), ("sequence", None), ("ts_us", None), ("ts_ns", None),
-                   ("keyspace_name", constants["keyspace"]), ("table_name", constants["table"])]
+        members = [
+            ("version", constants["version"]),
+            ("connector", "scylla"),
+            ("name", constants["name"]),
+            ("ts_ms", None),
+            ("snapshot", snapshot),
+            ("db", constants["keyspace"]),
+            ("sequence", None),
+            ("ts_us", None),
+            ("ts_ns", None),
+            ("keyspace_name", constants["keyspace"]),
+            ("table_name", constants["table"]),
+        ]
         if self._schemas.has_ttl:
             members.append(("ttl", None))
         return self._code.bind("source", dict(members))
@@ -97,8 +117,13 @@ class SourceWriter:
     @staticmethod
     def _source(template: str) -> list[str]:
         """Statements that make ``source`` from ``us``; like Java's, its nanoseconds are of the milliseconds."""
-        return ["ms = us // 1000", f"source = {template}.copy()", "source['ts_ms'] = ms", "source['ts_us'] = us",
-                "source['ts_ns'] = ms * 1000000"]
+        return [
+            "ms = us // 1000",
+            f"source = {template}.copy()",
+            "source['ts_ms'] = ms",
+            "source['ts_us'] = us",
+            "source['ts_ns'] = ms * 1000000",
+        ]
 
     def _legacy_image(self, values: Callable[[int], str], change: Callable[[int], str]) -> str:
         """``before`` or ``after`` of the legacy format: values of one row, null only where the change says so."""
@@ -118,8 +143,14 @@ class SourceWriter:
             tests.append(f"{change(place.elements)} is not None")
         return " or ".join(tests)
 
-    def _image(self, image: Callable[[int], str], *, with_key: bool, change: Callable[[int], str] | None = None,
-               otherwise: Callable[[int], str] | None = None) -> str:
+    def _image(
+        self,
+        image: Callable[[int], str],
+        *,
+        with_key: bool,
+        change: Callable[[int], str] | None = None,
+        otherwise: Callable[[int], str] | None = None,
+    ) -> str:
         """``before`` or ``after`` of the advanced format.
 
         Args:
@@ -160,17 +191,27 @@ class SourceWriter:
             if place.is_key:
                 prefix = "pk." if place.column.kind == "partition_key" else "ck."
                 text = self._code.bind("header", header_text(place.column.type))
-                lines.append(f"({cell(place.value)} is not None, {prefix + place.name!r}, {text}, {cell(place.value)}),")
-        return ("headers = tuple(Header(name, text(value), STRING) for given, name, text, value in (" + " ".join(lines)
-                + ") if given)")
+                lines.append(
+                    f"({cell(place.value)} is not None, {prefix + place.name!r}, {text}, {cell(place.value)}),"
+                )
+        return (
+            "headers = tuple(Header(name, text(value), STRING) for given, name, text, value in ("
+            + " ".join(lines)
+            + ") if given)"
+        )
 
     def _template(self, op: str, *, clock: bool) -> str:
         """An envelope without what differs from row to row, made once per call; a copy of it costs half of a new one."""
         members = [("source", "None"), ("before", "None"), ("after", "None")]
         if self._payload_key:
             members.append((self._settings.payload_key_name, "None"))
-        members += [("op", repr(op)), ("ts_ms", "now_ms"), ("transaction", "None"), ("ts_us", "now_us" if clock else "None"),
-                    ("ts_ns", "now_ns" if clock else "None")]
+        members += [
+            ("op", repr(op)),
+            ("ts_ms", "now_ms"),
+            ("transaction", "None"),
+            ("ts_us", "now_us" if clock else "None"),
+            ("ts_ns", "now_ns" if clock else "None"),
+        ]
         if self._schemas.has_deletion:
             members.append(("deletion", "None"))
         if self._schemas.has_delta:
@@ -182,8 +223,11 @@ class SourceWriter:
         members = [("before", before), ("after", after), ("delta", delta)]
         if self._payload_key:
             members.append((self._settings.payload_key_name, "key"))
-        return [f"value = {template}.copy()", "value['source'] = source",
-                *(f"value[{name!r}] = {text}" for name, text in members if text != "None")]
+        return [
+            f"value = {template}.copy()",
+            "value['source'] = source",
+            *(f"value[{name!r}] = {text}" for name, text in members if text != "None"),
+        ]
 
     # -- functions
 
@@ -204,6 +248,7 @@ class SourceWriter:
             def cell(index: int) -> str:
                 self._used.add(index)
                 return f"{name}[{index}]"
+
             return cell
 
         row = of("row") if joined else local
@@ -235,57 +280,89 @@ class SourceWriter:
         operations = [("c", INSERT), ("u", UPDATE), ("d", ROW_DELETE)]
         if not self._shape.clustering:
             operations.append(("d", PARTITION_DELETE))
-        tests = [(letter, f"r{OPERATION} == {number}") for letter, number in operations
-                 if letter not in self._settings.skipped_operations]
+        tests = [
+            (letter, f"r{OPERATION} == {number}")
+            for letter, number in operations
+            if letter not in self._settings.skipped_operations
+        ]
         writes = " or ".join(test for letter, test in tests if letter != "d")
         deletes = " or ".join(test for letter, test in tests if letter == "d")
         images = [] if joined else [f"    elif r{OPERATION} == 0 or r{OPERATION} == 9:", "        pass"]
-        self._code.define("feed(rows, partition, base, skip_time, skip_seq, clock, append, special)", [
-            "now_ms, now_us, now_ns = clock",
-            *(f"{name} = {self._template(op, clock=legacy)}"
-              for name, op in (("created", "c"), ("updated", "u"), ("deleted", "d"))),
-            *(f"{name}_over = {self._template(op, clock=False)}"
-              for name, op in (("created", "c"), ("updated", "u")) if legacy and joined),
-            "last = None",
-            f"for {'row, old, new' if joined else 'row'} in rows:",
-            f"    {unpacked}",
-            f"    if r{TIME} != last:",
-            f"        last = r{TIME}",
-            *indent(["low, middle, high = time_parts(last)",
-                     f"us = ((high & 4095) << 48 | middle << 32 | low) // 10 - {UUID_EPOCH // 10}",
-                     *self._source(self._source_template("false")), *(["bare = source"] if ttl else []),
-                     "text = last.hex('-', 2)", "time_text = text[:4] + text[5:29] + text[30:34] + text[35:]"], 2),
-            f"    if r{TIME} == skip_time and r{SEQ} <= skip_seq:",
-            *([f"        if r{OPERATION} > 4 and r{OPERATION} < 9:",
-               "            special(row, time_text, source, skipped=True)"] if self._pairs_ranges else []),
-            "        continue",
-            *([f"    source = {{**bare, 'ttl': {ttl}}}"] if ttl else []),
-            f"    if {writes or 'False'}:",
-            *indent([key, *headers, *body[0]], 2),
-            f"    elif {deletes or 'False'}:",
-            *indent([key, *headers, *body[1]], 2),
-            *images,
-            "    else:",
-            "        special(row, time_text, source)",
-        ])
+        self._code.define(
+            "feed(rows, partition, base, skip_time, skip_seq, clock, append, special)",
+            [
+                "now_ms, now_us, now_ns = clock",
+                *(
+                    f"{name} = {self._template(op, clock=legacy)}"
+                    for name, op in (("created", "c"), ("updated", "u"), ("deleted", "d"))
+                ),
+                *(
+                    f"{name}_over = {self._template(op, clock=False)}"
+                    for name, op in (("created", "c"), ("updated", "u"))
+                    if legacy and joined
+                ),
+                "last = None",
+                f"for {'row, old, new' if joined else 'row'} in rows:",
+                f"    {unpacked}",
+                f"    if r{TIME} != last:",
+                f"        last = r{TIME}",
+                *indent(
+                    [
+                        "low, middle, high = time_parts(last)",
+                        f"us = ((high & 4095) << 48 | middle << 32 | low) // 10 - {UUID_EPOCH // 10}",
+                        *self._source(self._source_template("false")),
+                        *(["bare = source"] if ttl else []),
+                        "text = last.hex('-', 2)",
+                        "time_text = text[:4] + text[5:29] + text[30:34] + text[35:]",
+                    ],
+                    2,
+                ),
+                f"    if r{TIME} == skip_time and r{SEQ} <= skip_seq:",
+                *(
+                    [
+                        f"        if r{OPERATION} > 4 and r{OPERATION} < 9:",
+                        "            special(row, time_text, source, skipped=True)",
+                    ]
+                    if self._pairs_ranges
+                    else []
+                ),
+                "        continue",
+                *([f"    source = {{**bare, 'ttl': {ttl}}}"] if ttl else []),
+                f"    if {writes or 'False'}:",
+                *indent([key, *headers, *body[0]], 2),
+                f"    elif {deletes or 'False'}:",
+                *indent([key, *headers, *body[1]], 2),
+                *images,
+                "    else:",
+                "        special(row, time_text, source)",
+            ],
+        )
 
     @staticmethod
     def _offset(number: str) -> list[str]:
         """Statements that make ``offset``."""
         return ["offset = base.copy()", f"offset[{OFFSET_TIME!r}] = time_text", f"offset[{OFFSET_SEQ!r}] = {number}"]
 
-    def _write(self, row: Callable[[int], str], *, before: str = "None", after: str = "None", suffix: str = "") -> list[str]:
+    def _write(
+        self, row: Callable[[int], str], *, before: str = "None", after: str = "None", suffix: str = ""
+    ) -> list[str]:
         """An insert or update; ``suffix``: of the templates."""
         template = f"(created{suffix} if r{OPERATION} == 2 else updated{suffix})"
         delta = self._delta(row) if self._schemas.has_delta else "None"
-        return [*self._envelope(template, before=before, after=after, delta=delta), *self._offset(f"r{SEQ}"),
-                f"append({self._record('offset', 'value')})"]
+        return [
+            *self._envelope(template, before=before, after=after, delta=delta),
+            *self._offset(f"r{SEQ}"),
+            f"append({self._record('offset', 'value')})",
+        ]
 
     def _delete(self, *, before: str = "None") -> list[str]:
         """A delete and its tombstone. Without a key there is nothing that a tombstone could stand for."""
         tombstone = self._settings.tombstones and self.keyed
-        lines = [*self._envelope("deleted", before=before), *self._offset(f"r{SEQ} - 1" if tombstone else f"r{SEQ}"),
-                 f"append({self._record('offset', 'value')})"]
+        lines = [
+            *self._envelope("deleted", before=before),
+            *self._offset(f"r{SEQ} - 1" if tombstone else f"r{SEQ}"),
+            f"append({self._record('offset', 'value')})",
+        ]
         if tombstone:
             lines += [*self._offset(f"r{SEQ}"), f"append({self._record('offset', 'None', schema='None')})"]
         return lines
@@ -297,19 +374,28 @@ class SourceWriter:
         writes = ["if old is None:", *indent(without), "else:", *indent(with_old)]
         return [writes, self._delete(before=f"{plain} if old is None else {image}")]
 
-    def _advanced_joined(self, row: Callable[[int], str], old: Callable[[int], str],
-                         new: Callable[[int], str]) -> list[list[str]]:
+    def _advanced_joined(
+        self, row: Callable[[int], str], old: Callable[[int], str], new: Callable[[int], str]
+    ) -> list[list[str]]:
         settings, schemas = self._settings, self._schemas
         full_old = self._image(old, with_key=schemas.before_key)
         full_new = self._image(new, with_key=schemas.after_key)
-        lines = [f"if r{OPERATION} == 2:", f"    before = None if old is None else {full_old}",
-                 f"    after = None if new is None else {full_new}", "else:"]
+        lines = [
+            f"if r{OPERATION} == 2:",
+            f"    before = None if old is None else {full_old}",
+            f"    after = None if new is None else {full_new}",
+            "else:",
+        ]
         if settings.include_after == "only-updated":
-            lines.append(f"    after = None if new is None else {self._image(new, with_key=schemas.after_key, change=row)}")
+            lines.append(
+                f"    after = None if new is None else {self._image(new, with_key=schemas.after_key, change=row)}"
+            )
         else:
             lines.append(f"    after = None if new is None else {full_new}")
         if settings.include_before == "only-updated":
-            lines.append(f"    before = None if old is None else {self._image(old, with_key=schemas.before_key, change=row)}")
+            lines.append(
+                f"    before = None if old is None else {self._image(old, with_key=schemas.before_key, change=row)}"
+            )
         else:
             mixed = self._image(old, with_key=schemas.before_key, change=row, otherwise=new)
             lines.append(f"    before = None if old is None else {full_old} if new is None else {mixed}")
@@ -318,8 +404,10 @@ class SourceWriter:
 
     def _snapshot(self) -> None:
         """From cells of the base table, which stand at ``Place.base``."""
+
         def cell(place: Place) -> str:
             return f"cells[{place.base}]"
+
         members = []
         for place in self._schemas.places:
             value = self._value(place, cell(place), base=True)
@@ -330,10 +418,19 @@ class SourceWriter:
                 members.append((place.name, f"{{'value': {value}}} if {cell(place)} is not None else None"))
             else:
                 members.append((place.name, value))
-        key = dict_display((place.name, self._value(place, cell(place), base=True)) for place in self._schemas.key_places)
+        key = dict_display(
+            (place.name, self._value(place, cell(place), base=True)) for place in self._schemas.key_places
+        )
         by_value = {place.value: place for place in self._schemas.places}
         headers = [self._headers_text(lambda index: cell(by_value[index]))] if self._headers else []
-        self._code.define("snapshot(cells, partition, offset, us, clock)", [
-            "now_ms, now_us, now_ns = clock", *self._source(self._source_template("true")), f"key = {key}", *headers,
-            *self._envelope(self._template("r", clock=self._schemas.is_legacy), after=dict_display(members)),
-            f"return {self._record('offset', 'value')}"])
+        self._code.define(
+            "snapshot(cells, partition, offset, us, clock)",
+            [
+                "now_ms, now_us, now_ns = clock",
+                *self._source(self._source_template("true")),
+                f"key = {key}",
+                *headers,
+                *self._envelope(self._template("r", clock=self._schemas.is_legacy), after=dict_display(members)),
+                f"return {self._record('offset', 'value')}",
+            ],
+        )

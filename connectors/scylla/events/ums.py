@@ -23,6 +23,7 @@ image has the elements that were added. A ``d`` has the values of the image befo
 Deletes of ranges, and of partitions with a clustering key, are no change of a row that the log names: left out, or reported as
 bad records where ``scylla.deletes.mode`` is ``events``.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -73,15 +74,22 @@ Tuple = list["str | None"]
 class UmsBuilder:
     """Makes UMS messages of one table version; an ``EventBuilder``."""
 
-    def __init__(self, version: TableVersion, settings: EventSettings, *, max_rows: int = MAX_ROWS,
-                 max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, version: TableVersion, settings: EventSettings, *, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
+    ) -> None:
         """Compile it; see ``EventBuilder``."""
         shape = shape_of(version)
         places = {place.name: place for place in shape.places}
         self.topic, self.namespace = address(settings, version)
-        self.fields = [*ums.SYSTEM_FIELDS, *(
-            ums.field(column.name, ums_type(column.type), nullable=column.kind not in {"partition_key", "clustering"})
-            for column in version.columns)]
+        self.fields = [
+            *ums.SYSTEM_FIELDS,
+            *(
+                ums.field(
+                    column.name, ums_type(column.type), nullable=column.kind not in {"partition_key", "clustering"}
+                )
+                for column in version.columns
+            ),
+        ]
         self._table = str(version.id)
         self._max_rows = max_rows
         self._max_bytes = max_bytes
@@ -135,8 +143,15 @@ class UmsBuilder:
         """See ``EventBuilder``."""
         self._cutter.reset()
 
-    def snapshot_row(self, partition: Position, offset: Position, cells: Sequence[object], write_time_us: int,
-                     out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def snapshot_row(
+        self,
+        partition: Position,
+        offset: Position,
+        cells: Sequence[object],
+        write_time_us: int,
+        out: list[SourceRecord],
+        bad: list[BadRecord],
+    ) -> None:
         """See ``EventBuilder``: a message of the full pull with one row."""
         try:
             texts = [None if value is None else text(value) for value, text in zip(cells, self._base, strict=True)]
@@ -145,19 +160,37 @@ class UmsBuilder:
             bad.append(BadRecord(partition, offset, Skippable(complaint), topic=self.topic))
             return
         # Every row of the table may have the same write time: the key makes the id unique, and a repetition gets the same one.
-        uid = hashlib.blake2b(repr(cells[:self._keys]).encode(), digest_size=16).hexdigest()
+        uid = hashlib.blake2b(repr(cells[: self._keys]).encode(), digest_size=16).hexdigest()
         first = [str(write_time_us), ums.datetime_text(write_time_us), ums.INSERT, f"r.{write_time_us}.{uid}"]
-        out.append(SourceRecord(
-            partition, offset, self.topic, ums.message(ums.INITIAL, self.namespace, self.fields, [first + texts]), ums.MESSAGE,
-            ums.kafka_key(ums.INITIAL, self.namespace), STRING, timestamp=write_time_us // 1000))
+        out.append(
+            SourceRecord(
+                partition,
+                offset,
+                self.topic,
+                ums.message(ums.INITIAL, self.namespace, self.fields, [first + texts]),
+                ums.MESSAGE,
+                ums.kafka_key(ums.INITIAL, self.namespace),
+                STRING,
+                timestamp=write_time_us // 1000,
+            )
+        )
 
     def _message(self, change: Change, number: int, tuples: list[Tuple], out: list[SourceRecord]) -> None:
         time = change.rows[0][TIME]
-        out.append(SourceRecord(
-            change.partition, {**change.offset, OFFSET_TIME: timeuuid.text(time), OFFSET_SEQ: number}, self.topic,
-            ums.message(ums.INCREMENT, self.namespace, self.fields, tuples), ums.MESSAGE,
-            ums.kafka_key(ums.INCREMENT, self.namespace, change.rows[0][STREAM].hex()), STRING, None, (),
-            timeuuid.micros(time) // 1000))
+        out.append(
+            SourceRecord(
+                change.partition,
+                {**change.offset, OFFSET_TIME: timeuuid.text(time), OFFSET_SEQ: number},
+                self.topic,
+                ums.message(ums.INCREMENT, self.namespace, self.fields, tuples),
+                ums.MESSAGE,
+                ums.kafka_key(ums.INCREMENT, self.namespace, change.rows[0][STREAM].hex()),
+                STRING,
+                None,
+                (),
+                timeuuid.micros(time) // 1000,
+            )
+        )
 
     def _tuples(self, change: Change, delivered: int, bad: list[BadRecord]) -> list[tuple[int, list[Tuple]]]:
         """The tuples of a change by table row, each with the number of the log row that first named the table row.
@@ -180,16 +213,25 @@ class UmsBuilder:
             operation = row[OPERATION]
             if operation > ROW_DELETE and operation != POSTIMAGE and (operation != PARTITION_DELETE or self._clustered):
                 if self._report and row[SEQ] > delivered:
-                    bad.append(self._bad(change, row[SEQ], "deletes a partition or a range of rows, for which UMS has no form; "
-                                         "use output.format=partition-update, or scylla.deletes.mode=rows to leave such out"))
+                    bad.append(
+                        self._bad(
+                            change,
+                            row[SEQ],
+                            "deletes a partition or a range of rows, for which UMS has no form; "
+                            "use output.format=partition-update, or scylla.deletes.mode=rows to leave such out",
+                        )
+                    )
                 continue
             key = self._identity(row)
             written = found.get(key)
             if written is None:
                 written = found[key] = _Written(row[SEQ])
             written.add(row)
-        return [(written.first, self._of_row(written, write_time, stamp, text)) for written in found.values()
-                if written.changes and written.first > delivered]
+        return [
+            (written.first, self._of_row(written, write_time, stamp, text))
+            for written in found.values()
+            if written.changes and written.first > delivered
+        ]
 
     def _of_row(self, written: _Written, write_time: int, stamp: str, text: str) -> list[Tuple]:
         number = written.changes[-1][SEQ]
@@ -210,13 +252,20 @@ class UmsBuilder:
         first = [str(write_time), stamp, operation, f"{text}.{number}"]
         row: Sequence[Any] = rows[0]
         if len(rows) > 1:
-            row = [next((cell for cell in reversed(cells) if cell is not None), None) for cells in zip(*rows, strict=True)]
+            row = [
+                next((cell for cell in reversed(cells) if cell is not None), None) for cells in zip(*rows, strict=True)
+            ]
         return first + [None if (value := row[index]) is None else convert(value) for index, convert in self._columns]
 
     def _bad(self, change: Change, number: int, what: str, raw: bytes = b"") -> BadRecord:
         text = timeuuid.text(change.rows[0][TIME])
-        return BadRecord(change.partition, {**change.offset, OFFSET_TIME: text, OFFSET_SEQ: number},
-                         Skippable(f"the change {text} of {self._table} {what}"), raw, self.topic)
+        return BadRecord(
+            change.partition,
+            {**change.offset, OFFSET_TIME: text, OFFSET_SEQ: number},
+            Skippable(f"the change {text} of {self._table} {what}"),
+            raw,
+            self.topic,
+        )
 
 
 class _Written:
@@ -243,8 +292,10 @@ class _Written:
 
 def address(settings: EventSettings, version: TableVersion) -> tuple[str, str]:
     """The topic and the namespace of a table's definition."""
-    return (topic_name(settings.topic_prefix, version.id),
-            ums.Namespace("scylla", settings.topic_prefix, *version.id, table_version(version)).text)
+    return (
+        topic_name(settings.topic_prefix, version.id),
+        ums.Namespace("scylla", settings.topic_prefix, *version.id, table_version(version)).text,
+    )
 
 
 def table_version(version: TableVersion) -> str:

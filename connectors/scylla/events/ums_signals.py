@@ -3,6 +3,7 @@
 Rows of a table have as many Kafka keys as there are streams, so what is said of changes goes to every partition. Rows of a
 snapshot have one key.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -57,8 +58,9 @@ class UmsSignals:
         """All rows of the table's snapshot that are this task's were sent."""
         return self._record(ums.BATCH_TERMINATION, version, time_ms * 1000, at, ums.INITIAL)
 
-    def _record(self, protocol: str, version: TableVersion, time_us: int, at: tuple[Position, Position],
-                behind: str = "") -> SourceRecord:
+    def _record(
+        self, protocol: str, version: TableVersion, time_us: int, at: tuple[Position, Position], behind: str = ""
+    ) -> SourceRecord:
         topic, namespace = address(self._settings, version)
         speaker = Speaker(self._parts.get(str(version.id), ""), bool(self._settings.masks))
         return speaker.record(protocol, topic, namespace, time_us, at, behind=behind)

@@ -1,4 +1,5 @@
 """Small functions on cells that generated code calls; all of them take and give values in the forms of log rows."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -43,25 +44,34 @@ def collection_delta(added: Any, deleted: Any, elements: Any) -> dict[str, Any] 
     return None if mode is None else {"mode": mode, "added": added, "removed": elements}
 
 
-def list_delta(added: list[tuple[bytes, Any]] | None, deleted: Any, elements: list[bytes] | None) -> dict[str, Any] | None:
+def list_delta(
+    added: list[tuple[bytes, Any]] | None, deleted: Any, elements: list[bytes] | None
+) -> dict[str, Any] | None:
     """The delta of a list: its elements are told apart by their time uuids, which order them."""
     mode = overwritten(added, deleted, elements)
     if mode is None:
         return None
-    return {"mode": mode,
-            "added": None if added is None else [{"key": uuid_text(key), "value": value} for key, value in added],
-            "removed": None if elements is None else [uuid_text(key) for key in elements]}
+    return {
+        "mode": mode,
+        "added": None if added is None else [{"key": uuid_text(key), "value": value} for key, value in added],
+        "removed": None if elements is None else [uuid_text(key) for key in elements],
+    }
 
 
 def udt_delta(names: tuple[str, ...]) -> Callable[[Any, Any, Any], dict[str, Any] | None]:
     """The function for the deltas of a UDT with these fields; a removed field that it does not have is named by its number."""
+
     def delta(added: Any, deleted: Any, elements: list[int] | None) -> dict[str, Any] | None:
         mode = overwritten(added, deleted, elements)
         if mode is None:
             return None
-        removed = None if elements is None else [
-            names[index] if 0 <= index < len(names) else str(index) for index in elements]
+        removed = (
+            None
+            if elements is None
+            else [names[index] if 0 <= index < len(names) else str(index) for index in elements]
+        )
         return {"mode": mode, "added": added, "removed": removed}
+
     return delta
 
 
@@ -125,7 +135,12 @@ def _nullable(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _struct_form(members: list[tuple[str, _Form]]) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
-        return None if value is None else {name: form(value.get(name)) if form else value.get(name) for name, form in members}
+        return (
+            None
+            if value is None
+            else {name: form(value.get(name)) if form else value.get(name) for name, form in members}
+        )
+
     return convert
 
 
@@ -137,6 +152,7 @@ def _udt_form(members: list[tuple[str, _Form]], *, null: bool) -> Callable[[Any]
         if null and result is not None and all(part is None or part == [] for part in result.values()):
             return None
         return result
+
     return convert
 
 
@@ -144,6 +160,7 @@ def _list_form(form: _Form, *, pairs: bool) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         items = list_values(value) if pairs else value
         return items if items is None or form is None else [form(item) for item in items]
+
     return convert
 
 
@@ -157,6 +174,7 @@ def _signed_list_form(form: _Form) -> Callable[[Any], Any]:
 
     def convert(value: Any) -> Any:
         return None if value is None else convert_all(sorted(value, key=order))
+
     return convert
 
 

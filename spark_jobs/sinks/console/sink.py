@@ -33,7 +33,7 @@ class ConsoleSink(Sink):
                 unit="rows",
                 group=_GROUP,
                 doc="How many rows of each table are shown per batch, the first ones of each partition of Kafka "
-                    "first. Rows beyond are not even decoded, where that can be helped. 0: only how many there are.",
+                "first. Rows beyond are not even decoded, where that can be helped. 0: only how many there are.",
             ),
             ConfigKey(
                 name="sink.console.format",
@@ -112,7 +112,9 @@ class ConsoleSink(Sink):
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]], longest: int) -> list[str]:
     """Lines of a table with headings; cells are cut to ``longest`` characters (0: not)."""
-    cells = [[cut(text(name), longest) for name in names]] + [[cut(text(value), longest) for value in row] for row in rows]
+    cells = [[cut(text(name), longest) for name in names]] + [
+        [cut(text(value), longest) for value in row] for row in rows
+    ]
     widths = [max(len(row[index]) for row in cells) for index in range(len(names))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]

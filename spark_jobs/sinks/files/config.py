@@ -1,10 +1,21 @@
 """Options of the files sink."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
-from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, invalid, non_empty, one_of
+from connectors.options import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    at_least,
+    between,
+    invalid,
+    non_empty,
+    one_of,
+)
 from spark_jobs.history import layout
 from spark_jobs.history.rolling import Rolling
 from spark_jobs.history.writing import Writing
@@ -52,86 +63,222 @@ def _partition_by(name: str, value: Any) -> str | None:
 _GROUP: Final = "Files"
 _ROLLING: Final = "Files: rolling and compaction"
 
-CONFIG: Final = ConfigDef([
-    ConfigKey(name=PATH, type=ConfigType.STRING, validator=non_empty, importance=Importance.HIGH, group=_GROUP,
-              doc="Where the tables go: a directory of any Hadoop file system. Each table has its directory below it.",
-              example="hdfs://namenode/history"),
-    ConfigKey(name=FORMAT, type=ConfigType.STRING, default="parquet", importance=Importance.HIGH, group=_GROUP,
-              validator=one_of("parquet", "json", "csv", "avro", "delta"),
-              doc="Format of the files; delta makes Delta Lake tables, with Delta's own log, compaction and retention. "
-                  "Files of several formats may lie in one table (but for delta): a change takes effect for new files."),
-    ConfigKey(name=COMPRESSION, type=ConfigType.STRING, default=None, group=_GROUP, importance=Importance.LOW,
-              doc="Compression of the files, by format: " + "; ".join(
-                  f"{kind}: {', '.join(names)}" for kind, names in COMPRESSIONS.items()) + ". Default: Spark's.",
-              example="zstd"),
-    ConfigKey(name=PARTITION_BY, type=ConfigType.STRING, default="namespace/date", validator=_partition_by, group=_GROUP,
-              importance=Importance.HIGH, example="{database}/{table}/date/hour",
-              doc="Directories, outermost first. The first levels make the table: namespace (without UMS's table version), "
-                  "exact (with it), or text with {datastore} {instance} {database} {table} {version} {database_partition} "
-                  "{table_partition}. Then partition directories of the row's time (UTC): year, month, date, hour, "
-                  "name={a time pattern like yyyyMMdd}, or of a column: name={column:country}."),
-    ConfigKey(name=PARTITION_TIME, type=ConfigType.STRING, default="ums_ts_", validator=one_of("ums_ts_", "processing"),
-              group=_GROUP, importance=Importance.LOW,
-              doc="The time in partition directories: ums_ts_ (of the change in the source) or processing (of writing)."),
-    ConfigKey(name=LISTING, type=ConfigType.STRING, default="finished", validator=one_of("finished", "immediate"),
-              group=_GROUP,
-              doc="What readers see who list directories instead of reading the log: finished = rows from the moment their "
-                  "bucket is rolled, each exactly once; immediate = rows at once, in small files, and for a moment twice when "
-                  "these are replaced by a merged one. Readers of the log or of the manifest see all rows in both."),
-    ConfigKey(name=ROWS_PER_TASK, type=ConfigType.INT, default=50_000, validator=at_least(1), group=_GROUP, unit="rows",
-              importance=Importance.LOW, doc="A batch is written by one task per that many records: so many files it makes."),
-    ConfigKey(name=SOURCE_ID, type=ConfigType.STRING, default="", group=_GROUP, importance=Importance.LOW,
-              doc="Name of the Kafka whose offsets the tables' logs keep. Give it another value when the topics were made "
-                  "anew, or when jobs that read several clusters write to one path."),
-    ConfigKey(name=REPLAY_CHECK, type=ConfigType.BOOLEAN, default=True, group=_GROUP, importance=Importance.LOW,
-              doc="Before rows are left out because their offsets are in the table already, look a sample of them up there; "
-                  "the job fails when they are not: the topic was made anew."),
-    ConfigKey(name=ROLL_SIZE, type=ConfigType.LONG, default=128 * 1024 * 1024, validator=at_least(1), group=_ROLLING,
-              unit="bytes", doc="A bucket's small files are merged when they reach this together; size that merging aims at."),
-    ConfigKey(name=ROLL_AGE, type=ConfigType.LONG, default=15 * 60_000, validator=at_least(0), group=_ROLLING, unit="ms",
-              doc="A bucket's small files are merged when the oldest is this old."),
-    ConfigKey(name=ROLL_INACTIVITY, type=ConfigType.LONG, default=2 * 60_000, validator=at_least(0), group=_ROLLING, unit="ms",
-              doc="A bucket's small files are merged when the newest is this old."),
-    ConfigKey(name=ROLL_FILES, type=ConfigType.INT, default=200, validator=at_least(2), group=_ROLLING, unit="files",
-              importance=Importance.LOW, doc="A bucket's small files are merged when there are this many."),
-    ConfigKey(name=ROLL_ON_CLOSE, type=ConfigType.STRING, default="auto", validator=one_of("auto", "always", "never"),
-              group=_ROLLING, importance=Importance.LOW,
-              doc="Whether small files are merged when the job stops: auto = with trigger.mode=available-now only, which has "
-                  "no later batch that would."),
-    ConfigKey(name=COMPACT_FILES, type=ConfigType.INT, default=16, validator=at_least(0), group=_ROLLING, unit="files",
-              importance=Importance.LOW,
-              doc="Finished files of a bucket below half the rolling size are merged when there are this many; 0 = only by "
-                  "`millrace job compact`."),
-    ConfigKey(name=RETENTION, type=ConfigType.LONG, default=60 * 60_000, validator=between(0, 10 * 365 * 86_400_000),
-              group=_ROLLING, unit="ms",
-              doc="How long replaced files and old versions of the log stay for readers that began before. No query over the "
-                  "history may take longer."),
-    ConfigKey(name=CHECKPOINT_INTERVAL, type=ConfigType.INT, default=50, validator=at_least(2), group=_ROLLING, unit="commits",
-              importance=Importance.LOW, doc="Commits between two checkpoints of a table's log."),
-    ConfigKey(name=MANIFEST_INTERVAL, type=ConfigType.LONG, default=10_000, validator=at_least(-1), group=_GROUP, unit="ms",
-              importance=Importance.LOW,
-              doc="How often _manifest/files.txt, the list of all current files, is written where something changed; 0 = with "
-                  "each commit, -1 = never."),
-])
+CONFIG: Final = ConfigDef(
+    [
+        ConfigKey(
+            name=PATH,
+            type=ConfigType.STRING,
+            validator=non_empty,
+            importance=Importance.HIGH,
+            group=_GROUP,
+            doc="Where the tables go: a directory of any Hadoop file system. Each table has its directory below it.",
+            example="hdfs://namenode/history",
+        ),
+        ConfigKey(
+            name=FORMAT,
+            type=ConfigType.STRING,
+            default="parquet",
+            importance=Importance.HIGH,
+            group=_GROUP,
+            validator=one_of("parquet", "json", "csv", "avro", "delta"),
+            doc="Format of the files; delta makes Delta Lake tables, with Delta's own log, compaction and retention. "
+            "Files of several formats may lie in one table (but for delta): a change takes effect for new files.",
+        ),
+        ConfigKey(
+            name=COMPRESSION,
+            type=ConfigType.STRING,
+            default=None,
+            group=_GROUP,
+            importance=Importance.LOW,
+            doc="Compression of the files, by format: "
+            + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in COMPRESSIONS.items())
+            + ". Default: Spark's.",
+            example="zstd",
+        ),
+        ConfigKey(
+            name=PARTITION_BY,
+            type=ConfigType.STRING,
+            default="namespace/date",
+            validator=_partition_by,
+            group=_GROUP,
+            importance=Importance.HIGH,
+            example="{database}/{table}/date/hour",
+            doc="Directories, outermost first. The first levels make the table: namespace (without UMS's table version), "
+            "exact (with it), or text with {datastore} {instance} {database} {table} {version} {database_partition} "
+            "{table_partition}. Then partition directories of the row's time (UTC): year, month, date, hour, "
+            "name={a time pattern like yyyyMMdd}, or of a column: name={column:country}.",
+        ),
+        ConfigKey(
+            name=PARTITION_TIME,
+            type=ConfigType.STRING,
+            default="ums_ts_",
+            validator=one_of("ums_ts_", "processing"),
+            group=_GROUP,
+            importance=Importance.LOW,
+            doc="The time in partition directories: ums_ts_ (of the change in the source) or processing (of writing).",
+        ),
+        ConfigKey(
+            name=LISTING,
+            type=ConfigType.STRING,
+            default="finished",
+            validator=one_of("finished", "immediate"),
+            group=_GROUP,
+            doc="What readers see who list directories instead of reading the log: finished = rows from the moment their "
+            "bucket is rolled, each exactly once; immediate = rows at once, in small files, and for a moment twice when "
+            "these are replaced by a merged one. Readers of the log or of the manifest see all rows in both.",
+        ),
+        ConfigKey(
+            name=ROWS_PER_TASK,
+            type=ConfigType.INT,
+            default=50_000,
+            validator=at_least(1),
+            group=_GROUP,
+            unit="rows",
+            importance=Importance.LOW,
+            doc="A batch is written by one task per that many records: so many files it makes.",
+        ),
+        ConfigKey(
+            name=SOURCE_ID,
+            type=ConfigType.STRING,
+            default="",
+            group=_GROUP,
+            importance=Importance.LOW,
+            doc="Name of the Kafka whose offsets the tables' logs keep. Give it another value when the topics were made "
+            "anew, or when jobs that read several clusters write to one path.",
+        ),
+        ConfigKey(
+            name=REPLAY_CHECK,
+            type=ConfigType.BOOLEAN,
+            default=True,
+            group=_GROUP,
+            importance=Importance.LOW,
+            doc="Before rows are left out because their offsets are in the table already, look a sample of them up there; "
+            "the job fails when they are not: the topic was made anew.",
+        ),
+        ConfigKey(
+            name=ROLL_SIZE,
+            type=ConfigType.LONG,
+            default=128 * 1024 * 1024,
+            validator=at_least(1),
+            group=_ROLLING,
+            unit="bytes",
+            doc="A bucket's small files are merged when they reach this together; size that merging aims at.",
+        ),
+        ConfigKey(
+            name=ROLL_AGE,
+            type=ConfigType.LONG,
+            default=15 * 60_000,
+            validator=at_least(0),
+            group=_ROLLING,
+            unit="ms",
+            doc="A bucket's small files are merged when the oldest is this old.",
+        ),
+        ConfigKey(
+            name=ROLL_INACTIVITY,
+            type=ConfigType.LONG,
+            default=2 * 60_000,
+            validator=at_least(0),
+            group=_ROLLING,
+            unit="ms",
+            doc="A bucket's small files are merged when the newest is this old.",
+        ),
+        ConfigKey(
+            name=ROLL_FILES,
+            type=ConfigType.INT,
+            default=200,
+            validator=at_least(2),
+            group=_ROLLING,
+            unit="files",
+            importance=Importance.LOW,
+            doc="A bucket's small files are merged when there are this many.",
+        ),
+        ConfigKey(
+            name=ROLL_ON_CLOSE,
+            type=ConfigType.STRING,
+            default="auto",
+            validator=one_of("auto", "always", "never"),
+            group=_ROLLING,
+            importance=Importance.LOW,
+            doc="Whether small files are merged when the job stops: auto = with trigger.mode=available-now only, which has "
+            "no later batch that would.",
+        ),
+        ConfigKey(
+            name=COMPACT_FILES,
+            type=ConfigType.INT,
+            default=16,
+            validator=at_least(0),
+            group=_ROLLING,
+            unit="files",
+            importance=Importance.LOW,
+            doc="Finished files of a bucket below half the rolling size are merged when there are this many; 0 = only by "
+            "`millrace job compact`.",
+        ),
+        ConfigKey(
+            name=RETENTION,
+            type=ConfigType.LONG,
+            default=60 * 60_000,
+            validator=between(0, 10 * 365 * 86_400_000),
+            group=_ROLLING,
+            unit="ms",
+            doc="How long replaced files and old versions of the log stay for readers that began before. No query over the "
+            "history may take longer.",
+        ),
+        ConfigKey(
+            name=CHECKPOINT_INTERVAL,
+            type=ConfigType.INT,
+            default=50,
+            validator=at_least(2),
+            group=_ROLLING,
+            unit="commits",
+            importance=Importance.LOW,
+            doc="Commits between two checkpoints of a table's log.",
+        ),
+        ConfigKey(
+            name=MANIFEST_INTERVAL,
+            type=ConfigType.LONG,
+            default=10_000,
+            validator=at_least(-1),
+            group=_GROUP,
+            unit="ms",
+            importance=Importance.LOW,
+            doc="How often _manifest/files.txt, the list of all current files, is written where something changed; 0 = with "
+            "each commit, -1 = never.",
+        ),
+    ]
+)
 
 
 def problems(config: Mapping[str, Any]) -> list[str]:
     """What single options can't say."""
     allowed = COMPRESSIONS[config[FORMAT]]
     if config[COMPRESSION] is not None and config[COMPRESSION] not in allowed:
-        return [f"{COMPRESSION}: " + invalid(COMPRESSION, config[COMPRESSION],
-                                             f"{config[FORMAT]} files take: {', '.join(allowed)}")]
+        return [
+            f"{COMPRESSION}: "
+            + invalid(COMPRESSION, config[COMPRESSION], f"{config[FORMAT]} files take: {', '.join(allowed)}")
+        ]
     return []
 
 
 def rolling_of(config: Mapping[str, Any]) -> Rolling:
     """The rolling policy of a job."""
-    return Rolling(size=config[ROLL_SIZE], age=config[ROLL_AGE], inactivity=config[ROLL_INACTIVITY], files=config[ROLL_FILES],
-                   compact_files=config[COMPACT_FILES], retention=config[RETENTION])
+    return Rolling(
+        size=config[ROLL_SIZE],
+        age=config[ROLL_AGE],
+        inactivity=config[ROLL_INACTIVITY],
+        files=config[ROLL_FILES],
+        compact_files=config[COMPACT_FILES],
+        retention=config[RETENTION],
+    )
 
 
 def writing_of(config: Mapping[str, Any]) -> Writing:
     """How a job writes."""
-    return Writing(format=config[FORMAT], layout=layout.parse(config[PARTITION_BY]), compression=config[COMPRESSION],
-                   by_processing_time=config[PARTITION_TIME] == "processing", immediate=config[LISTING] == "immediate",
-                   rows_per_task=config[ROWS_PER_TASK], check=config[REPLAY_CHECK])
+    return Writing(
+        format=config[FORMAT],
+        layout=layout.parse(config[PARTITION_BY]),
+        compression=config[COMPRESSION],
+        by_processing_time=config[PARTITION_TIME] == "processing",
+        immediate=config[LISTING] == "immediate",
+        rows_per_task=config[ROWS_PER_TASK],
+        check=config[REPLAY_CHECK],
+    )

@@ -2,6 +2,7 @@
 
 pyspark is imported with the first table, so that options can be checked without it.
 """
+
 from __future__ import annotations
 
 import os
@@ -38,7 +39,9 @@ METRICS: Final = (
     JobMetric("files_written_total", "counter", "files", "Data files that batches of this run wrote."),
     JobMetric("files_bytes_total", "counter", "bytes", "Size of these files."),
     JobMetric("files_commits_total", "counter", "", "Commits of batches into tables' logs in this run, one per table."),
-    JobMetric("files_replays_total", "counter", "", "Commits that were in the log already and were left out in this run."),
+    JobMetric(
+        "files_replays_total", "counter", "", "Commits that were in the log already and were left out in this run."
+    ),
     JobMetric("files_compactions_total", "counter", "", "Merged files that rolling and compaction made in this run."),
     JobMetric("files_compacted_bytes_total", "counter", "bytes", "Size of these files."),
     JobMetric("files_deleted_total", "counter", "files", "Replaced files that were deleted in this run."),
@@ -85,8 +88,10 @@ class FilesSink(Sink):
     @classmethod
     def plan(cls, config: Config) -> list[str]:
         """See ``Sink``."""
-        return [f"writes {config[options.FORMAT]} files below {config[options.PATH]}, by {config[options.PARTITION_BY]}",
-                f"listing readers see rows: {config[options.LISTING]}"]
+        return [
+            f"writes {config[options.FORMAT]} files below {config[options.PATH]}, by {config[options.PARTITION_BY]}",
+            f"listing readers see rows: {config[options.LISTING]}",
+        ]
 
     @classmethod
     def check(cls, config: Config) -> list[str]:
@@ -139,8 +144,14 @@ class FilesSink(Sink):
 
     def _append(self, name: str, group: list[TableChanges], batch: Batch) -> Appended:
         table, writer = self._table(name)
-        return table.append(group, batch.ranges, writer=writer, writing=self._writing, batch=batch.id,
-                            source=self._config[options.SOURCE_ID])
+        return table.append(
+            group,
+            batch.ranges,
+            writer=writer,
+            writing=self._writing,
+            batch=batch.id,
+            source=self._config[options.SOURCE_ID],
+        )
 
     def _append_delta(self, name: str, group: list[TableChanges], batch: Batch) -> Appended:
         from spark_jobs.history import delta
@@ -149,8 +160,15 @@ class FilesSink(Sink):
         if known is None:
             known = delta.progress(self.context.spark, f"{self._root}/{name}")
         done, self._progress[name] = delta.append(
-            self.context.spark, f"{self._root}/{name}", group, batch.ranges, job=self.context.name, writing=self._writing,
-            source=self._config[options.SOURCE_ID], known=known)
+            self.context.spark,
+            f"{self._root}/{name}",
+            group,
+            batch.ranges,
+            job=self.context.name,
+            writing=self._writing,
+            source=self._config[options.SOURCE_ID],
+            known=known,
+        )
         return done
 
     def _count(self, name: str, done: Appended) -> None:
@@ -167,15 +185,19 @@ class FilesSink(Sink):
     def _gauges(self) -> None:
         self.context.metrics["files_tables"] = len(self._appends.keys() | self._tables.keys()) + len(self._found)
         self.context.metrics["files_small"] = sum(
-            file.small for table, _ in self._tables.values() for file in table.log.state(refresh=False).files.values())
+            file.small for table, _ in self._tables.values() for file in table.log.state(refresh=False).files.values()
+        )
 
     def _table(self, name: str) -> tuple[Table, Writer]:
         if name not in self._tables:
             from spark_jobs.history.storage import HadoopStorage
             from spark_jobs.history.table import Table
 
-            table = Table(self.context.spark, HadoopStorage(self.context.spark, f"{self._root}/{name}"),
-                          interval=self._config[options.CHECKPOINT_INTERVAL])
+            table = Table(
+                self.context.spark,
+                HadoopStorage(self.context.spark, f"{self._root}/{name}"),
+                interval=self._config[options.CHECKPOINT_INTERVAL],
+            )
             self._tables[name] = table, table.open(self.context.name)
             self._turn.append(name)
         return self._tables[name]
@@ -202,13 +224,16 @@ class FilesSink(Sink):
 
         table, writer = self._tables[name]
         try:
-            for done in upkeep.steps(table, self._rolling, writer, kind=self._writing.format,
-                                     compression=self._writing.compression):
+            for done in upkeep.steps(
+                table, self._rolling, writer, kind=self._writing.format, compression=self._writing.compression
+            ):
                 self._count_upkeep(done)
                 if time.monotonic() >= until:
                     break
             self._manifest(name)
-            if (time.monotonic() - self._vacuumed.get(name, 0)) * 1000 >= min(_VACUUM_MS, max(self._rolling.retention, 1000)):
+            if (time.monotonic() - self._vacuumed.get(name, 0)) * 1000 >= min(
+                _VACUUM_MS, max(self._rolling.retention, 1000)
+            ):
                 self._vacuumed[name] = time.monotonic()
                 self._count_upkeep(upkeep.vacuum(table, self._rolling.retention, writer))
         except Exception as error:
@@ -244,15 +269,27 @@ class FilesSink(Sink):
     def close(self) -> None:
         """See ``Sink``: rolls what is left where the job will not come back to it."""
         wish = self._config[options.ROLL_ON_CLOSE]
-        if self._delta or wish == "never" or (wish == "auto" and self._config.raw.get("trigger.mode") != "available-now"):
+        if (
+            self._delta
+            or wish == "never"
+            or (wish == "auto" and self._config.raw.get("trigger.mode") != "available-now")
+        ):
             return
         from spark_jobs.history import upkeep
 
         for name, (table, writer) in self._tables.items():
             try:
                 for bucket in small_files(table.guard(writer)):
-                    self._count_upkeep(upkeep.roll(table, bucket, self._rolling.size, writer, kind=self._writing.format,
-                                                   compression=self._writing.compression))
+                    self._count_upkeep(
+                        upkeep.roll(
+                            table,
+                            bucket,
+                            self._rolling.size,
+                            writer,
+                            kind=self._writing.format,
+                            compression=self._writing.compression,
+                        )
+                    )
                 self._manifest(name)
             except Exception as error:  # noqa: BLE001 - the rows are in; the next run or `millrace job compact` rolls them
                 self.context.log.warning("%s: small files were not merged at the end: %s", name, error)
@@ -264,8 +301,10 @@ def divided(changes: TableChanges) -> list[tuple[tuple[int, int] | None, TableCh
 
     one, two = NUMBERS
     pairs = sorted((row[one], row[two]) for row in changes.frame.select(one, two).distinct().collect())
-    return [(pair, TableChanges(changes.schema, changes.frame.where((f.col(one) == pair[0]) & (f.col(two) == pair[1]))))
-            for pair in pairs]
+    return [
+        (pair, TableChanges(changes.schema, changes.frame.where((f.col(one) == pair[0]) & (f.col(two) == pair[1]))))
+        for pair in pairs
+    ]
 
 
 def _explained(error: Exception, where: str) -> Exception:
@@ -286,8 +325,15 @@ def _explained(error: Exception, where: str) -> Exception:
 
 
 #: Beside everything of ``java.net``: faults of a file system that pass.
-_PASSING: Final = frozenset({
-    "java.io.IOException", "java.io.EOFException", "java.io.InterruptedIOException", "org.apache.hadoop.ipc.RemoteException",
-    "org.apache.hadoop.ipc.StandbyException", "org.apache.hadoop.ipc.RetriableException",
-    "org.apache.hadoop.hdfs.server.namenode.SafeModeException", "org.apache.hadoop.fs.s3a.AWSServiceThrottledException",
-})
+_PASSING: Final = frozenset(
+    {
+        "java.io.IOException",
+        "java.io.EOFException",
+        "java.io.InterruptedIOException",
+        "org.apache.hadoop.ipc.RemoteException",
+        "org.apache.hadoop.ipc.StandbyException",
+        "org.apache.hadoop.ipc.RetriableException",
+        "org.apache.hadoop.hdfs.server.namenode.SafeModeException",
+        "org.apache.hadoop.fs.s3a.AWSServiceThrottledException",
+    }
+)

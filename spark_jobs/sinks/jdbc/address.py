@@ -1,4 +1,5 @@
 """Reads JDBC URLs, and makes table names out of namespaces."""
+
 from __future__ import annotations
 
 import hashlib
@@ -55,8 +56,10 @@ def parse_url(url: str) -> Address:
         raise ConfigInvalid(f"not a JDBC URL; {shape}")
     kind = found["kind"]
     if kind not in SUBPROTOCOLS:
-        raise ConfigInvalid(f"jdbc:{kind} has no dialect here; there are: {', '.join(SUBPROTOCOLS)} "
-                            "(docs/jobs/jdbc.md says how one is added)")
+        raise ConfigInvalid(
+            f"jdbc:{kind} has no dialect here; there are: {', '.join(SUBPROTOCOLS)} "
+            "(docs/jobs/jdbc.md says how one is added)"
+        )
     dialect, usual = SUBPROTOCOLS[kind]
     if "@" in found["hosts"]:
         raise ConfigInvalid("the URL must not hold a login: use sink.jdbc.user and sink.jdbc.password")
@@ -85,8 +88,14 @@ def parts(namespace: str) -> dict[str, str]:
         kind, instance = "", ""
         table = pieces[-1]
         database = pieces[-2] if len(pieces) > 1 else ""
-    return {"table": table, "database": database, "schema": database, "namespace": namespace.replace(".", "_"),
-            "instance": instance, "type": kind}
+    return {
+        "table": table,
+        "database": database,
+        "schema": database,
+        "namespace": namespace.replace(".", "_"),
+        "instance": instance,
+        "type": kind,
+    }
 
 
 def identity(namespace: str) -> str:
@@ -117,6 +126,7 @@ def shorten(name: str, limit: int, *, octets: bool) -> str:
         limit: of the database.
         octets: whether the limit counts bytes of UTF-8 (PostgreSQL) or characters (MariaDB).
     """
+
     def size(text: str) -> int:
         return len(text.encode()) if octets else len(text)
 

@@ -1,4 +1,5 @@
 """Options of the JDBC sink, and what follows from them."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -50,88 +51,278 @@ def _template(name: str, value: Any) -> str | None:
     return None if complaint is None else invalid(name, value, complaint)
 
 
-CONFIG_DEF: Final = ConfigDef([
-    ConfigKey(name="sink.jdbc.url", type=_S, importance=_HIGH, group=_WHERE, validator=_url,
-              example="jdbc:postgresql://db.example:5432/shop",
-              doc="Where the database is: jdbc:postgresql://host:port/database, jdbc:mariadb://... or jdbc:mysql://.... "
-                  "PostgreSQL takes several hosts, separated by commas; the first that can be written to is used."),
-    ConfigKey(name="sink.jdbc.user", type=_S, importance=_HIGH, group=_WHERE, validator=non_empty, doc="The login."),
-    ConfigKey(name="sink.jdbc.password", type=ConfigType.PASSWORD, default=Password(""), importance=_HIGH, group=_WHERE,
-              doc="Its password."),
-    ConfigKey(name="sink.jdbc.ssl.mode", type=_S, default="prefer", group=_WHERE, validator=one_of(*SSL_MODES),
-              doc="TLS, by libpq's names: disable; prefer (MariaDB and MySQL: none); require (encrypted, the server is not "
-                  "verified); verify-ca; verify-full (its name too)."),
-    ConfigKey(name="sink.jdbc.ssl.root.cert", type=_S, default=None, importance=_LOW, group=_WHERE,
-              doc="File with the authorities that verify the server, on every machine that runs tasks."),
-    ConfigKey(name="sink.jdbc.ssl.cert", type=_S, default=None, importance=_LOW, group=_WHERE,
-              doc="File with the client's certificate, on every machine that runs tasks."),
-    ConfigKey(name="sink.jdbc.ssl.key", type=_S, default=None, importance=_LOW, group=_WHERE,
-              doc="File with the key of the client's certificate."),
-    ConfigKey(name="sink.jdbc.connect.timeout.ms", type=_I, default=10_000, unit="ms", importance=_LOW, group=_WHERE,
-              validator=at_least(1000), doc="How long a connection may take to be made."),
-    ConfigKey(name="sink.jdbc.mode", type=_S, default=UPSERT, importance=_HIGH, group=_WHAT,
-              validator=one_of(UPSERT, INSERT, SPLIT),
-              doc="upsert: one row per key, the one with the largest ums_id_. insert: every change is appended, each exactly "
-                  "once (a table of positions is written in the same transaction). split: like upsert, but the system fields "
-                  "stand in a side table, so that the table has the source's columns only."),
-    ConfigKey(name="sink.jdbc.delete.mode", type=_S, default=SOFT, importance=_HIGH, group=_WHAT, validator=one_of(SOFT, REAL),
-              doc="upsert: soft keeps a deleted row with ums_active_ = 0; real removes it and remembers the delete in a side "
-                  "table. split: the row is removed always; soft keeps its line in the side table for good, real drops it "
-                  "after sink.jdbc.delete.retention.ms."),
-    ConfigKey(name="sink.jdbc.delete.retention.ms", type=_L, default=_WEEK_MS, unit="ms", group=_WHAT,
-              validator=at_least(60_000),
-              doc="How long real deletes are remembered. A change that arrives later than that after a newer delete of its key "
-                  "brings the row back, so it must be longer than any replay or delay of a source."),
-    ConfigKey(name="sink.jdbc.position", type=_S, default="ums_id", importance=_LOW, group=_WHAT,
-              validator=one_of("ums_id", "kafka"),
-              doc="What says which of two changes of a key is newer: ums_id (of the source), or kafka (the offset; only where "
-                  "all changes of a key are in one partition)."),
-    ConfigKey(name="sink.jdbc.kafka.columns", type=_B, default=False, importance=_LOW, group=_WHAT,
-              doc="Whether kafka_topic_, kafka_partition_ and kafka_offset_ are written as columns (not with split)."),
-    ConfigKey(name="sink.jdbc.table", type=_S, default="${table}", importance=_HIGH, group=_TABLES, validator=_template,
-              example="${database}_${table}",
-              doc="The table's name. ${table}, ${database}, ${instance} and ${type} are parts of the source's namespace, "
-                  "${namespace} is all of it with _ for dots. Too long a name is cut and gets a hash."),
-    ConfigKey(name="sink.jdbc.schema", type=_S, default="", group=_TABLES, validator=_template, example="${database}",
-              doc="The schema (PostgreSQL) or database (MariaDB, MySQL) of the tables; empty for the connection's own. It must "
-                  "exist. The same parts may be named as in sink.jdbc.table."),
-    ConfigKey(name="sink.jdbc.table.shared", type=_B, default=False, importance=_LOW, group=_TABLES,
-              doc="Whether several source tables may be written to one table (shards); their keys must differ."),
-    ConfigKey(name="sink.jdbc.key.columns", type=_LIST, default=[], group=_TABLES, example="id",
-              doc="Key columns of source tables that have no primary key; all tables without one must have them."),
-    ConfigKey(name="sink.jdbc.key.length", type=_I, default=255, unit="characters", importance=_LOW, group=_TABLES,
-              validator=between(1, 768),
-              doc="MariaDB and MySQL: length of text and binary key columns whose source does not say one; all columns of a "
-                  "key may have 3072 bytes, so 768 characters."),
-    ConfigKey(name="sink.jdbc.auto.create", type=_B, default=True, group=_TABLES,
-              doc="Whether missing tables are made; else the job fails with the statement to run."),
-    ConfigKey(name="sink.jdbc.auto.evolve", type=_B, default=True, group=_TABLES,
-              doc="Whether missing columns are added and narrow ones widened; else the job fails with the statement to run."),
-    ConfigKey(name="sink.jdbc.side.table.suffix", type=_S, default="_ums", importance=_LOW, group=_TABLES, validator=non_empty,
-              doc="What is added to a table's name for its side table (split, and deletes of delete.mode real)."),
-    ConfigKey(name="sink.jdbc.commit.table", type=_S, default="millrace_commits", importance=_LOW, group=_TABLES,
-              validator=non_empty, doc="The table of positions for mode insert, in the schema of each written table."),
-    ConfigKey(name="sink.jdbc.connections", type=_I, default=2, group=_SPEED, validator=between(1, 64),
-              doc="How many connections write one table at the same time, at most."),
-    ConfigKey(name="sink.jdbc.parallel.tables", type=_I, default=1, importance=_LOW, group=_SPEED, validator=between(1, 32),
-              doc="How many tables of a batch are written at the same time; each with sink.jdbc.connections connections."),
-    ConfigKey(name="sink.jdbc.repartition", type=_S, default="auto", importance=_LOW, group=_SPEED,
-              validator=one_of("auto", "always", "never"),
-              doc="Whether rows are spread over the connections by a hash of their key: always; never (as they come from "
-                  "Kafka, at most sink.jdbc.connections at a time); auto when Kafka gives fewer parts than connections."),
-    ConfigKey(name="sink.jdbc.batch.rows", type=_I, default=50_000, unit="rows", group=_SPEED, validator=between(1, 1_000_000),
-              doc="Rows per transaction, at most."),
-    ConfigKey(name="sink.jdbc.batch.bytes", type=_L, default=32 << 20, unit="bytes", importance=_LOW, group=_SPEED,
-              validator=between(1 << 16, 512 << 20),
-              doc="Bytes per transaction, about; a task needs some four times that of memory."),
-    ConfigKey(name="sink.jdbc.retries", type=_I, default=5, group=_SPEED, validator=between(0, 100),
-              doc="How often a transaction is tried again after a deadlock, a lost connection and the like, before the batch "
-                  "is given back to the job (which waits, and tries it again as errors.retry.* say)."),
-    ConfigKey(name="sink.jdbc.retry.backoff.ms", type=_I, default=100, unit="ms", importance=_LOW, group=_SPEED,
-              validator=between(1, 60_000), doc="The first pause; each is twice as long as the one before, up to ten seconds."),
-    ConfigKey(name="sink.jdbc.statement.timeout.ms", type=_I, default=120_000, unit="ms", group=_SPEED, validator=at_least(0),
-              doc="How long a statement may take, waiting for locks included; 0 for any time."),
-])
+CONFIG_DEF: Final = ConfigDef(
+    [
+        ConfigKey(
+            name="sink.jdbc.url",
+            type=_S,
+            importance=_HIGH,
+            group=_WHERE,
+            validator=_url,
+            example="jdbc:postgresql://db.example:5432/shop",
+            doc="Where the database is: jdbc:postgresql://host:port/database, jdbc:mariadb://... or jdbc:mysql://.... "
+            "PostgreSQL takes several hosts, separated by commas; the first that can be written to is used.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.user", type=_S, importance=_HIGH, group=_WHERE, validator=non_empty, doc="The login."
+        ),
+        ConfigKey(
+            name="sink.jdbc.password",
+            type=ConfigType.PASSWORD,
+            default=Password(""),
+            importance=_HIGH,
+            group=_WHERE,
+            doc="Its password.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.ssl.mode",
+            type=_S,
+            default="prefer",
+            group=_WHERE,
+            validator=one_of(*SSL_MODES),
+            doc="TLS, by libpq's names: disable; prefer (MariaDB and MySQL: none); require (encrypted, the server is not "
+            "verified); verify-ca; verify-full (its name too).",
+        ),
+        ConfigKey(
+            name="sink.jdbc.ssl.root.cert",
+            type=_S,
+            default=None,
+            importance=_LOW,
+            group=_WHERE,
+            doc="File with the authorities that verify the server, on every machine that runs tasks.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.ssl.cert",
+            type=_S,
+            default=None,
+            importance=_LOW,
+            group=_WHERE,
+            doc="File with the client's certificate, on every machine that runs tasks.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.ssl.key",
+            type=_S,
+            default=None,
+            importance=_LOW,
+            group=_WHERE,
+            doc="File with the key of the client's certificate.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.connect.timeout.ms",
+            type=_I,
+            default=10_000,
+            unit="ms",
+            importance=_LOW,
+            group=_WHERE,
+            validator=at_least(1000),
+            doc="How long a connection may take to be made.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.mode",
+            type=_S,
+            default=UPSERT,
+            importance=_HIGH,
+            group=_WHAT,
+            validator=one_of(UPSERT, INSERT, SPLIT),
+            doc="upsert: one row per key, the one with the largest ums_id_. insert: every change is appended, each exactly "
+            "once (a table of positions is written in the same transaction). split: like upsert, but the system fields "
+            "stand in a side table, so that the table has the source's columns only.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.delete.mode",
+            type=_S,
+            default=SOFT,
+            importance=_HIGH,
+            group=_WHAT,
+            validator=one_of(SOFT, REAL),
+            doc="upsert: soft keeps a deleted row with ums_active_ = 0; real removes it and remembers the delete in a side "
+            "table. split: the row is removed always; soft keeps its line in the side table for good, real drops it "
+            "after sink.jdbc.delete.retention.ms.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.delete.retention.ms",
+            type=_L,
+            default=_WEEK_MS,
+            unit="ms",
+            group=_WHAT,
+            validator=at_least(60_000),
+            doc="How long real deletes are remembered. A change that arrives later than that after a newer delete of its key "
+            "brings the row back, so it must be longer than any replay or delay of a source.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.position",
+            type=_S,
+            default="ums_id",
+            importance=_LOW,
+            group=_WHAT,
+            validator=one_of("ums_id", "kafka"),
+            doc="What says which of two changes of a key is newer: ums_id (of the source), or kafka (the offset; only where "
+            "all changes of a key are in one partition).",
+        ),
+        ConfigKey(
+            name="sink.jdbc.kafka.columns",
+            type=_B,
+            default=False,
+            importance=_LOW,
+            group=_WHAT,
+            doc="Whether kafka_topic_, kafka_partition_ and kafka_offset_ are written as columns (not with split).",
+        ),
+        ConfigKey(
+            name="sink.jdbc.table",
+            type=_S,
+            default="${table}",
+            importance=_HIGH,
+            group=_TABLES,
+            validator=_template,
+            example="${database}_${table}",
+            doc="The table's name. ${table}, ${database}, ${instance} and ${type} are parts of the source's namespace, "
+            "${namespace} is all of it with _ for dots. Too long a name is cut and gets a hash.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.schema",
+            type=_S,
+            default="",
+            group=_TABLES,
+            validator=_template,
+            example="${database}",
+            doc="The schema (PostgreSQL) or database (MariaDB, MySQL) of the tables; empty for the connection's own. It must "
+            "exist. The same parts may be named as in sink.jdbc.table.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.table.shared",
+            type=_B,
+            default=False,
+            importance=_LOW,
+            group=_TABLES,
+            doc="Whether several source tables may be written to one table (shards); their keys must differ.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.key.columns",
+            type=_LIST,
+            default=[],
+            group=_TABLES,
+            example="id",
+            doc="Key columns of source tables that have no primary key; all tables without one must have them.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.key.length",
+            type=_I,
+            default=255,
+            unit="characters",
+            importance=_LOW,
+            group=_TABLES,
+            validator=between(1, 768),
+            doc="MariaDB and MySQL: length of text and binary key columns whose source does not say one; all columns of a "
+            "key may have 3072 bytes, so 768 characters.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.auto.create",
+            type=_B,
+            default=True,
+            group=_TABLES,
+            doc="Whether missing tables are made; else the job fails with the statement to run.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.auto.evolve",
+            type=_B,
+            default=True,
+            group=_TABLES,
+            doc="Whether missing columns are added and narrow ones widened; else the job fails with the statement to run.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.side.table.suffix",
+            type=_S,
+            default="_ums",
+            importance=_LOW,
+            group=_TABLES,
+            validator=non_empty,
+            doc="What is added to a table's name for its side table (split, and deletes of delete.mode real).",
+        ),
+        ConfigKey(
+            name="sink.jdbc.commit.table",
+            type=_S,
+            default="millrace_commits",
+            importance=_LOW,
+            group=_TABLES,
+            validator=non_empty,
+            doc="The table of positions for mode insert, in the schema of each written table.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.connections",
+            type=_I,
+            default=2,
+            group=_SPEED,
+            validator=between(1, 64),
+            doc="How many connections write one table at the same time, at most.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.parallel.tables",
+            type=_I,
+            default=1,
+            importance=_LOW,
+            group=_SPEED,
+            validator=between(1, 32),
+            doc="How many tables of a batch are written at the same time; each with sink.jdbc.connections connections.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.repartition",
+            type=_S,
+            default="auto",
+            importance=_LOW,
+            group=_SPEED,
+            validator=one_of("auto", "always", "never"),
+            doc="Whether rows are spread over the connections by a hash of their key: always; never (as they come from "
+            "Kafka, at most sink.jdbc.connections at a time); auto when Kafka gives fewer parts than connections.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.batch.rows",
+            type=_I,
+            default=50_000,
+            unit="rows",
+            group=_SPEED,
+            validator=between(1, 1_000_000),
+            doc="Rows per transaction, at most.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.batch.bytes",
+            type=_L,
+            default=32 << 20,
+            unit="bytes",
+            importance=_LOW,
+            group=_SPEED,
+            validator=between(1 << 16, 512 << 20),
+            doc="Bytes per transaction, about; a task needs some four times that of memory.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.retries",
+            type=_I,
+            default=5,
+            group=_SPEED,
+            validator=between(0, 100),
+            doc="How often a transaction is tried again after a deadlock, a lost connection and the like, before the batch "
+            "is given back to the job (which waits, and tries it again as errors.retry.* say).",
+        ),
+        ConfigKey(
+            name="sink.jdbc.retry.backoff.ms",
+            type=_I,
+            default=100,
+            unit="ms",
+            importance=_LOW,
+            group=_SPEED,
+            validator=between(1, 60_000),
+            doc="The first pause; each is twice as long as the one before, up to ten seconds.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.statement.timeout.ms",
+            type=_I,
+            default=120_000,
+            unit="ms",
+            group=_SPEED,
+            validator=at_least(0),
+            doc="How long a statement may take, waiting for locks included; 0 for any time.",
+        ),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,22 +380,47 @@ def settings(config: Mapping[str, Any]) -> Settings:
     Raises:
         ConfigInvalid: the URL is none.
     """
+
     def get(name: str) -> Any:
         return config[f"sink.jdbc.{name}"]
 
     password: Password = get("password")
     login = Login(
-        address=parse_url(get("url")), user=get("user"), password=password.value, ssl_mode=get("ssl.mode"),
-        ssl_root_cert=get("ssl.root.cert"), ssl_cert=get("ssl.cert"), ssl_key=get("ssl.key"),
-        connect_timeout_ms=get("connect.timeout.ms"), statement_timeout_ms=get("statement.timeout.ms"))
+        address=parse_url(get("url")),
+        user=get("user"),
+        password=password.value,
+        ssl_mode=get("ssl.mode"),
+        ssl_root_cert=get("ssl.root.cert"),
+        ssl_cert=get("ssl.cert"),
+        ssl_key=get("ssl.key"),
+        connect_timeout_ms=get("connect.timeout.ms"),
+        statement_timeout_ms=get("statement.timeout.ms"),
+    )
     return Settings(
-        login=login, mode=get("mode"), delete_mode=get("delete.mode"), delete_retention_ms=get("delete.retention.ms"),
-        position=get("position"), kafka_columns=get("kafka.columns"), table=get("table"), schema=get("schema"),
-        shared=get("table.shared"), key_columns=tuple(get("key.columns")), key_length=get("key.length"),
-        auto_create=get("auto.create"), auto_evolve=get("auto.evolve"), side_suffix=get("side.table.suffix"),
-        commit_table=get("commit.table"), connections=get("connections"), parallel_tables=get("parallel.tables"),
-        repartition=get("repartition"), batch_rows=get("batch.rows"), batch_bytes=get("batch.bytes"), retries=get("retries"),
-        backoff_ms=get("retry.backoff.ms"), exactly_once=config.get("guarantee") in (None, EXACTLY_ONCE))
+        login=login,
+        mode=get("mode"),
+        delete_mode=get("delete.mode"),
+        delete_retention_ms=get("delete.retention.ms"),
+        position=get("position"),
+        kafka_columns=get("kafka.columns"),
+        table=get("table"),
+        schema=get("schema"),
+        shared=get("table.shared"),
+        key_columns=tuple(get("key.columns")),
+        key_length=get("key.length"),
+        auto_create=get("auto.create"),
+        auto_evolve=get("auto.evolve"),
+        side_suffix=get("side.table.suffix"),
+        commit_table=get("commit.table"),
+        connections=get("connections"),
+        parallel_tables=get("parallel.tables"),
+        repartition=get("repartition"),
+        batch_rows=get("batch.rows"),
+        batch_bytes=get("batch.bytes"),
+        retries=get("retries"),
+        backoff_ms=get("retry.backoff.ms"),
+        exactly_once=config.get("guarantee") in (None, EXACTLY_ONCE),
+    )
 
 
 def complaints(config: Mapping[str, Any]) -> list[str]:
@@ -215,13 +431,21 @@ def complaints(config: Mapping[str, Any]) -> list[str]:
     if address.dialect != "postgresql" and len(address.hosts) > 1:
         found.append("sink.jdbc.url: MariaDB and MySQL take one host; name a proxy or one server")
     for name, _ in address.query:
-        found.append(f"sink.jdbc.url: the parameter '{name}' is not known; options are properties (sink.jdbc.ssl.mode ...)")
+        found.append(
+            f"sink.jdbc.url: the parameter '{name}' is not known; options are properties (sink.jdbc.ssl.mode ...)"
+        )
     if chosen.kafka_columns and chosen.mode == SPLIT:
-        found.append("sink.jdbc.kafka.columns: not with sink.jdbc.mode=split, whose table has the source's columns only")
+        found.append(
+            "sink.jdbc.kafka.columns: not with sink.jdbc.mode=split, whose table has the source's columns only"
+        )
     if chosen.login.ssl_mode in ("verify-ca", "verify-full") and not chosen.login.ssl_root_cert:
-        found.append(f"sink.jdbc.ssl.root.cert: sink.jdbc.ssl.mode={chosen.login.ssl_mode} needs the file of authorities")
+        found.append(
+            f"sink.jdbc.ssl.root.cert: sink.jdbc.ssl.mode={chosen.login.ssl_mode} needs the file of authorities"
+        )
     if bool(chosen.login.ssl_cert) != bool(chosen.login.ssl_key):
-        found.append("sink.jdbc.ssl.cert: a client's certificate needs its key (sink.jdbc.ssl.key), and the other way round")
+        found.append(
+            "sink.jdbc.ssl.cert: a client's certificate needs its key (sink.jdbc.ssl.key), and the other way round"
+        )
     if not chosen.table:
         found.append("sink.jdbc.table: is empty")
     return found

@@ -1,4 +1,5 @@
 """Which dialects there are. A new one is a class with what ``model.Dialect`` asks for, and a line here and in ``address``."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

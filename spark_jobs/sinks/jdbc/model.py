@@ -1,4 +1,5 @@
 """What the parts of the JDBC sink hand to each other; all of it plain, picklable data."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -4,6 +4,7 @@ MariaDB is tried with 11.4. MySQL (8.0.20 or later) differs by the fields of the
 LOAD DATA LOCAL INFILE is not used: the server names the file that the client sends, so a forged server could read any file of
 a task's machine, and on MySQL it is off by default. See docs/jobs/jdbc.md for what that costs.
 """
+
 # ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
 from __future__ import annotations
 
@@ -29,10 +30,25 @@ if TYPE_CHECKING:
     from spark_jobs.sinks.jdbc.model import Connection, Names, Step, Wanted
 
 _TYPES: Final = {
-    "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "float": "float", "double": "double",
-    "boolean": "tinyint(1)", "string": "longtext", "varchar": "longtext", "char": "longtext", "binary": "longblob",
-    "date": "date", "timestamp": "datetime(6)", "timestamp_ntz": "datetime(6)", "array": "json", "map": "json",
-    "struct": "json", "variant": "json", "void": "longtext",
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "boolean": "tinyint(1)",
+    "string": "longtext",
+    "varchar": "longtext",
+    "char": "longtext",
+    "binary": "longblob",
+    "date": "date",
+    "timestamp": "datetime(6)",
+    "timestamp_ntz": "datetime(6)",
+    "array": "json",
+    "map": "json",
+    "struct": "json",
+    "variant": "json",
+    "void": "longtext",
 }
 #: Of text that is a UUID, where the server has no type for it.
 _UUID_TEXT: Final = "char(36) CHARACTER SET ascii COLLATE ascii_bin"
@@ -40,19 +56,81 @@ _UUID_TEXT: Final = "char(36) CHARACTER SET ascii COLLATE ascii_bin"
 _UUID_SINCE: Final = (10, 7)
 _ASCII: Final = "CHARACTER SET ascii COLLATE ascii_bin"
 _SYSTEM: Final = {
-    "ums_id_": "bigint", "ums_ts_": "datetime(6)", "ums_op_": f"char(1) {_ASCII}", "ums_uid_": "varchar(255)",
-    "ums_active_": "tinyint", "kafka_topic_": f"varchar(249) {_ASCII}", "kafka_partition_": "int",
-    "kafka_offset_": "bigint", "written_at_": "timestamp(6) DEFAULT CURRENT_TIMESTAMP(6)",
-    "job_": f"varchar(200) {_ASCII}", "table_": "varchar(64)", "next_offset_": "bigint",
+    "ums_id_": "bigint",
+    "ums_ts_": "datetime(6)",
+    "ums_op_": f"char(1) {_ASCII}",
+    "ums_uid_": "varchar(255)",
+    "ums_active_": "tinyint",
+    "kafka_topic_": f"varchar(249) {_ASCII}",
+    "kafka_partition_": "int",
+    "kafka_offset_": "bigint",
+    "written_at_": "timestamp(6) DEFAULT CURRENT_TIMESTAMP(6)",
+    "job_": f"varchar(200) {_ASCII}",
+    "table_": "varchar(64)",
+    "next_offset_": "bigint",
 }
 _KEY_BYTES: Final = 3072
 #: Error numbers. Source: MariaDB's list of error codes.
-_RETRY: Final = frozenset((
-    1020, 1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1180, 1184, 1203, 1205, 1213, 1226, 1290, 1317, 1412, 1836,
-    1927, 1969, 2002, 2003, 2006, 2013, 2014, 2027, 2055, 3024, 4031))
-_DATA: Final = frozenset((
-    1048, 1062, 1138, 1264, 1265, 1292, 1366, 1367, 1406, 1411, 1425, 1451, 1452, 1525, 1690, 3140, 3819, 4025, 1300, 1977,
-    3988))
+_RETRY: Final = frozenset(
+    (
+        1020,
+        1040,
+        1053,
+        1077,
+        1079,
+        1152,
+        1158,
+        1159,
+        1160,
+        1161,
+        1180,
+        1184,
+        1203,
+        1205,
+        1213,
+        1226,
+        1290,
+        1317,
+        1412,
+        1836,
+        1927,
+        1969,
+        2002,
+        2003,
+        2006,
+        2013,
+        2014,
+        2027,
+        2055,
+        3024,
+        4031,
+    )
+)
+_DATA: Final = frozenset(
+    (
+        1048,
+        1062,
+        1138,
+        1264,
+        1265,
+        1292,
+        1366,
+        1367,
+        1406,
+        1411,
+        1425,
+        1451,
+        1452,
+        1525,
+        1690,
+        3140,
+        3819,
+        4025,
+        1300,
+        1977,
+        3988,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +170,10 @@ class MySql:
         name = column.type.typeName()
         if name == "decimal":
             if column.type.precision > 65 or column.type.scale > 30:  # type: ignore[attr-defined]
-                raise Fatal(f"column {column.name}: {column.type.simpleString()} does not fit DECIMAL, which has 65 digits and "
-                            "30 after the point; make the table by hand with a column that does (VARCHAR)")
+                raise Fatal(
+                    f"column {column.name}: {column.type.simpleString()} does not fit DECIMAL, which has 65 digits and "
+                    "30 after the point; make the table by hand with a column that does (VARCHAR)"
+                )
             return f"decimal({column.type.precision},{column.type.scale})"  # type: ignore[attr-defined]
         meant = (column.meaning, name)
         if meant == (UUID, "string"):
@@ -142,12 +222,17 @@ class MySql:
             lines.append(f"{self.quote(each.name)} {kind_of} {null}" + (f" DEFAULT {default}" if default else ""))
         if key:
             lines.append(f"PRIMARY KEY ({', '.join(map(self.quote, key))})")
-        return (f"CREATE TABLE IF NOT EXISTS {table} (\n  " + ",\n  ".join(lines)
-                + f"\n) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={self.collation}")
+        return (
+            f"CREATE TABLE IF NOT EXISTS {table} (\n  "
+            + ",\n  ".join(lines)
+            + f"\n) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={self.collation}"
+        )
 
     def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table."""
-        chosen = ", ".join([*(f"t.{self.quote(name)}" for name in columns), *(f"u.{self.quote(name)}" for name in system)])
+        chosen = ", ".join(
+            [*(f"t.{self.quote(name)}" for name in columns), *(f"u.{self.quote(name)}" for name in system)]
+        )
         tables = f"{names.table} AS t" + (f" JOIN {names.side} AS u ON 1 = 0" if system else "")
         return (f"CREATE TEMPORARY TABLE {names.stage} ENGINE=InnoDB AS SELECT {chosen} FROM {tables} LIMIT 0",)
 
@@ -192,19 +277,35 @@ class MySql:
         tls: dict[str, Any] = {"ssl_disabled": True}
         if login.ssl_mode not in ("disable", "prefer"):
             files = {"ca": login.ssl_root_cert, "cert": login.ssl_cert, "key": login.ssl_key}
-            tls = {"ssl": {**{name: file for name, file in files.items() if file},
-                           "verify_mode": "required" if login.ssl_mode.startswith("verify") else "none",
-                           "check_hostname": login.ssl_mode == "verify-full"}}
+            tls = {
+                "ssl": {
+                    **{name: file for name, file in files.items() if file},
+                    "verify_mode": "required" if login.ssl_mode.startswith("verify") else "none",
+                    "check_hostname": login.ssl_mode == "verify-full",
+                }
+            }
         connection = pymysql.connect(
-            host=host, port=port, user=login.user, password=login.password, database=login.address.database, charset="utf8mb4",
-            autocommit=False, connect_timeout=max(1, login.connect_timeout_ms // 1000), program_name="millrace",
+            host=host,
+            port=port,
+            user=login.user,
+            password=login.password,
+            database=login.address.database,
+            charset="utf8mb4",
+            autocommit=False,
+            connect_timeout=max(1, login.connect_timeout_ms // 1000),
+            program_name="millrace",
             # A server that vanished: the longest statement, and some time to say so.
-            read_timeout=login.statement_timeout_ms // 1000 + 10 if login.statement_timeout_ms else None, write_timeout=60,
-            client_flag=CLIENT.FOUND_ROWS, **tls)
+            read_timeout=login.statement_timeout_ms // 1000 + 10 if login.statement_timeout_ms else None,
+            write_timeout=60,
+            client_flag=CLIENT.FOUND_ROWS,
+            **tls,
+        )
         with connection.cursor() as cursor:
             # Backslash escapes on and bad values refused, whatever the server's default is.
-            cursor.execute("SET SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', "
-                           "time_zone = '+00:00'")
+            cursor.execute(
+                "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', "
+                "time_zone = '+00:00'"
+            )
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
             if login.statement_timeout_ms and self.timeout:
                 cursor.execute(self.timeout.format(login.statement_timeout_ms / 1000))
@@ -220,21 +321,28 @@ class MySql:
             return Fault.DATA
         if number in _RETRY or number == 0:  # 0: the connection is closed
             text = str(error)
-            return Fault.FATAL if number == 2003 and ("Name or service" in text or "CERTIFICATE" in text) else Fault.RETRY
+            return (
+                Fault.FATAL if number == 2003 and ("Name or service" in text or "CERTIFICATE" in text) else Fault.RETRY
+            )
         return Fault.DATA if isinstance(error, pymysql.err.DataError) else Fault.FATAL
 
     def describe(self, connection: Connection, schema: str, table: str) -> Existing | None:
         """A table's columns and unique indexes; None where it is missing. Blocks."""
         with connection.cursor() as cursor:
             where = "table_schema = COALESCE(NULLIF(%s, ''), DATABASE()) AND table_name = %s"
-            cursor.execute("SELECT column_name, column_type, is_nullable = 'YES', column_default IS NOT NULL OR extra <> '' "
-                           f"FROM information_schema.columns WHERE {where} ORDER BY ordinal_position", (schema, table))
+            cursor.execute(
+                "SELECT column_name, column_type, is_nullable = 'YES', column_default IS NOT NULL OR extra <> '' "
+                f"FROM information_schema.columns WHERE {where} ORDER BY ordinal_position",
+                (schema, table),
+            )
             columns = {row[0]: Present(row[0], row[1], bool(row[2]), bool(row[3])) for row in cursor.fetchall()}
             if not columns:
                 return None
-            cursor.execute("SELECT index_name, column_name FROM information_schema.statistics "
-                           f"WHERE {where} AND non_unique = 0 ORDER BY index_name <> 'PRIMARY', index_name, seq_in_index",
-                           (schema, table))
+            cursor.execute(
+                "SELECT index_name, column_name FROM information_schema.statistics "
+                f"WHERE {where} AND non_unique = 0 ORDER BY index_name <> 'PRIMARY', index_name, seq_in_index",
+                (schema, table),
+            )
             unique: dict[str, list[str]] = {}
             for index, name in cursor.fetchall():
                 unique.setdefault(index, []).append(name)
@@ -253,21 +361,35 @@ class MySql:
                 return ["the server is read only; name the primary in sink.jdbc.url"]
             cursor.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (database,))
             if cursor.fetchone() is None:
-                return [(f"there is no database {database}, or {user} has no right in it; "
-                         f"run: CREATE DATABASE {self.quote(database)}")]
+                return [
+                    (
+                        f"there is no database {database}, or {user} has no right in it; "
+                        f"run: CREATE DATABASE {self.quote(database)}"
+                    )
+                ]
             account, _, host = user.rpartition("@")
             cursor.execute(
                 "SELECT privilege_type FROM information_schema.user_privileges WHERE grantee = %s UNION "
                 "SELECT privilege_type FROM information_schema.schema_privileges WHERE grantee = %s AND %s LIKE table_schema",
-                (f"'{account}'@'{host}'", f"'{account}'@'{host}'", database))
+                (f"'{account}'@'{host}'", f"'{account}'@'{host}'", database),
+            )
             held = {row[0].upper() for row in cursor.fetchall()}
             cursor.execute("SELECT COUNT(*) FROM information_schema.applicable_roles")
             roles = int(cursor.fetchone()[0])
-        wanted = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE TEMPORARY TABLES", *(["CREATE", "ALTER"] if create else [])]
+        wanted = [
+            "SELECT",
+            "INSERT",
+            "UPDATE",
+            "DELETE",
+            "CREATE TEMPORARY TABLES",
+            *(["CREATE", "ALTER"] if create else []),
+        ]
         lacking = [right for right in wanted if right not in held]
         if lacking and not roles:  # those of a role are not listed: the first batch will show
-            missing.append(f"{user} lacks {', '.join(lacking)} on {database}; run: "
-                           f"GRANT {', '.join(lacking)} ON {self.quote(database)}.* TO '{account}'@'{host}'")
+            missing.append(
+                f"{user} lacks {', '.join(lacking)} on {database}; run: "
+                f"GRANT {', '.join(lacking)} ON {self.quote(database)}.* TO '{account}'@'{host}'"
+            )
         return missing
 
     def load(self, connection: Connection, into: str, rows: pa.Table, columns: tuple[str, ...]) -> None:

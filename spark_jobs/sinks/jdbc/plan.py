@@ -11,6 +11,7 @@ Why they are right when two writers of one key overlap (a batch that is written 
   side table and removed in the same transaction. A late older change waits at the gate, is inserted, and is removed again by
   the statement after it, because the side table remembers a newer delete; nobody else ever sees it.
 """
+
 # ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
 from __future__ import annotations
 
@@ -41,6 +42,7 @@ _STAGE: Final = "millrace_stage"
 
 def target(settings: Settings, dialect: Dialect, namespace: str) -> tuple[str, str]:
     """Schema (empty for the connection's own) and name of the table for a namespace."""
+
     def short(text: str) -> str:
         return shorten(text, dialect.max_name, octets=dialect.octets)
 
@@ -54,10 +56,13 @@ def side_name(settings: Settings, dialect: Dialect, table: str) -> str:
 
 def names(settings: Settings, dialect: Dialect, schema: str, table: str) -> Names:
     """Quoted, full names."""
+
     def full(name: str) -> str:
         return f"{dialect.quote(schema)}.{dialect.quote(name)}" if schema else dialect.quote(name)
 
-    return Names(full(table), full(side_name(settings, dialect, table)), dialect.quote(_STAGE), full(settings.commit_table))
+    return Names(
+        full(table), full(side_name(settings, dialect, table)), dialect.quote(_STAGE), full(settings.commit_table)
+    )
 
 
 def table_system(settings: Settings) -> tuple[str, ...]:
@@ -70,18 +75,27 @@ def table_system(settings: Settings) -> tuple[str, ...]:
     return (REAL_SYSTEM if settings.delete_mode == REAL else UPSERT_SYSTEM) + kafka
 
 
-def wanted_columns(settings: Settings, dialect: Dialect, schema: TableSchema, keys: tuple[str, ...]) -> tuple[Wanted, ...]:
+def wanted_columns(
+    settings: Settings, dialect: Dialect, schema: TableSchema, keys: tuple[str, ...]
+) -> tuple[Wanted, ...]:
     """Columns of the table: the source's, then the system's.
 
     Only key columns are NOT NULL: a delete may bring nothing but the key, and a source's column may be dropped later.
     """
-    own = [Wanted(column.name, dialect.column_type(replace(column, key=column.name in keys), settings.key_length),
-                  column.name not in keys) for column in schema.columns]
+    own = [
+        Wanted(
+            column.name,
+            dialect.column_type(replace(column, key=column.name in keys), settings.key_length),
+            column.name not in keys,
+        )
+        for column in schema.columns
+    ]
     return (*own, *(Wanted(name, dialect.system_type(name)) for name in table_system(settings)))
 
 
-def side_columns(settings: Settings, dialect: Dialect, columns: tuple[Wanted, ...], keys: tuple[str, ...]
-                 ) -> tuple[Wanted, ...]:
+def side_columns(
+    settings: Settings, dialect: Dialect, columns: tuple[Wanted, ...], keys: tuple[str, ...]
+) -> tuple[Wanted, ...]:
     """Columns of the side table; empty where the mode has none."""
     system: tuple[str, ...] = ()
     if settings.mode == SPLIT:
@@ -96,12 +110,21 @@ def side_columns(settings: Settings, dialect: Dialect, columns: tuple[Wanted, ..
 
 def commit_columns(dialect: Dialect) -> tuple[Wanted, ...]:
     """Columns of the table of positions."""
-    return tuple(Wanted(name, "int" if name == "kafka_partition_" else dialect.system_type(name), nullable=False)
-                 for name in COMMIT_COLUMNS)
+    return tuple(
+        Wanted(name, "int" if name == "kafka_partition_" else dialect.system_type(name), nullable=False)
+        for name in COMMIT_COLUMNS
+    )
 
 
-def make(settings: Settings, dialect: Dialect, job: str, namespace: str, where: tuple[str, str], own: tuple[str, ...],
-         keys: tuple[str, ...]) -> Plan:
+def make(
+    settings: Settings,
+    dialect: Dialect,
+    job: str,
+    namespace: str,
+    where: tuple[str, str],
+    own: tuple[str, ...],
+    keys: tuple[str, ...],
+) -> Plan:
     """The plan for one table.
 
     Args:
@@ -131,10 +154,23 @@ def make(settings: Settings, dialect: Dialect, job: str, namespace: str, where: 
             steps = (Step(dialect.merge(found.table, f"{found.stage} AS s", columns, keys, newer=True)),)
     keep = settings.mode == INSERT and settings.exactly_once
     return Plan(
-        namespace=namespace, target=where[1], login=settings.login, columns=columns, own=len(own),
-        keys=() if settings.mode == INSERT else keys, into=into, setup=setup, clear=clear, steps=steps,
-        commits=found.commits if keep else "", job=job, batch_rows=settings.batch_rows, batch_bytes=settings.batch_bytes,
-        retries=settings.retries, backoff_ms=settings.backoff_ms)
+        namespace=namespace,
+        target=where[1],
+        login=settings.login,
+        columns=columns,
+        own=len(own),
+        keys=() if settings.mode == INSERT else keys,
+        into=into,
+        setup=setup,
+        clear=clear,
+        steps=steps,
+        commits=found.commits if keep else "",
+        job=job,
+        batch_rows=settings.batch_rows,
+        batch_bytes=settings.batch_bytes,
+        retries=settings.retries,
+        backoff_ms=settings.backoff_ms,
+    )
 
 
 def _on(dialect: Dialect, left: str, right: str, keys: tuple[str, ...]) -> str:
@@ -145,8 +181,10 @@ def _real(dialect: Dialect, found: Names, columns: tuple[str, ...], keys: tuple[
     version, operation = dialect.quote("ums_id_"), dialect.quote("ums_op_")
     stage, side = f"{found.stage} AS s", f"{found.side} AS d"
     ours, remembered = _on(dialect, "t", "s", keys), _on(dialect, "d", "s", keys)
-    dead = (f"(SELECT {', '.join(f't.{dialect.quote(key)}' for key in keys)}, t.{version}, CURRENT_TIMESTAMP AS "
-            f"{dialect.quote(WRITTEN)} FROM {found.table} AS t JOIN {stage} ON {ours} WHERE t.{operation} = 'd') AS s")
+    dead = (
+        f"(SELECT {', '.join(f't.{dialect.quote(key)}' for key in keys)}, t.{version}, CURRENT_TIMESTAMP AS "
+        f"{dialect.quote(WRITTEN)} FROM {found.table} AS t JOIN {stage} ON {ours} WHERE t.{operation} = 'd') AS s"
+    )
     alive = f"{found.table} AS a, {stage}"
     return (
         *dialect.analyze(found.stage),
@@ -156,7 +194,11 @@ def _real(dialect: Dialect, found: Names, columns: tuple[str, ...], keys: tuple[
         Step(dialect.merge(found.side, dead, (*keys, "ums_id_", WRITTEN), keys, newer=True), deletes=True),
         Step(dialect.delete(found.table, stage, f"{ours} AND t.{operation} = 'd'"), deletes=True),
         # Deletes before the row that stands there now: nothing to remember any more.
-        Step(dialect.delete(found.side, alive, f"{ours} AND {_on(dialect, 'a', 's', keys)} AND t.{version} <= a.{version}")),
+        Step(
+            dialect.delete(
+                found.side, alive, f"{ours} AND {_on(dialect, 'a', 's', keys)} AND t.{version} <= a.{version}"
+            )
+        ),
     )
 
 
@@ -164,18 +206,23 @@ def _split(dialect: Dialect, found: Names, own: tuple[str, ...], keys: tuple[str
     operation, version, uid = (dialect.quote(name) for name in ("ums_op_", "ums_id_", "ums_uid_"))
     stage, side = f"{found.stage} AS s", f"{found.side} AS u"
     # The side table's row is this one: it has won now, or has been written before (then it does no harm again).
-    won = (f"{_on(dialect, 'u', 's', keys)} AND u.{version} = s.{version} AND "
-           + dialect.same(f"u.{uid}", f"s.{uid}"))
-    living = (f"(SELECT {', '.join(f's.{dialect.quote(name)}' for name in own)} FROM {stage} JOIN {side} ON {won} "
-              f"WHERE s.{operation} <> 'd') AS s")
+    won = f"{_on(dialect, 'u', 's', keys)} AND u.{version} = s.{version} AND " + dialect.same(f"u.{uid}", f"s.{uid}")
+    living = (
+        f"(SELECT {', '.join(f's.{dialect.quote(name)}' for name in own)} FROM {stage} JOIN {side} ON {won} "
+        f"WHERE s.{operation} <> 'd') AS s"
+    )
     chosen = ", ".join(f"x.{dialect.quote(name)}" for name in (*keys, *SPLIT_SYSTEM))
     system = f"(SELECT {chosen}, CURRENT_TIMESTAMP AS {dialect.quote(WRITTEN)} FROM {found.stage} AS x) AS s"
     return (
         *dialect.analyze(found.stage),
         Step(dialect.merge(found.side, system, (*keys, *SPLIT_SYSTEM, WRITTEN), keys, newer=True)),
         Step(dialect.merge(found.table, living, own, keys, newer=False)),
-        Step(dialect.delete(found.table, f"{stage}, {side}",
-                            f"{_on(dialect, 't', 's', keys)} AND {won} AND s.{operation} = 'd'"), deletes=True),
+        Step(
+            dialect.delete(
+                found.table, f"{stage}, {side}", f"{_on(dialect, 't', 's', keys)} AND {won} AND s.{operation} = 'd'"
+            ),
+            deletes=True,
+        ),
     )
 
 

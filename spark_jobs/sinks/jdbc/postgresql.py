@@ -1,4 +1,5 @@
 """PostgreSQL: COPY into a temporary table, then set-based statements. Tried with PostgreSQL 18; needs 10 or later."""
+
 # ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
 from __future__ import annotations
 
@@ -21,21 +22,47 @@ if TYPE_CHECKING:
     from spark_jobs.sinks.jdbc.model import Connection, Names, Wanted
 
 _TYPES: Final = {
-    "byte": "smallint", "short": "smallint", "integer": "integer", "long": "bigint", "float": "real",
-    "double": "double precision", "boolean": "boolean", "string": "text", "varchar": "text", "char": "text", "binary": "bytea",
-    "date": "date", "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone",
-    "array": "jsonb", "map": "jsonb", "struct": "jsonb", "variant": "jsonb", "void": "text",
+    "byte": "smallint",
+    "short": "smallint",
+    "integer": "integer",
+    "long": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "boolean": "boolean",
+    "string": "text",
+    "varchar": "text",
+    "char": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+    "array": "jsonb",
+    "map": "jsonb",
+    "struct": "jsonb",
+    "variant": "jsonb",
+    "void": "text",
 }
 #: Types of columns whose values are more than their Spark type says, by that meaning and the Spark type.
 _MEANT: Final = {
-    (UUID, "string"): "uuid", (NUMBER, "string"): "numeric", (TIME, "long"): "time without time zone",
-    (ZONED_TIME, "string"): "time with time zone", (LOCAL_TIMESTAMP, "timestamp"): "timestamp without time zone",
+    (UUID, "string"): "uuid",
+    (NUMBER, "string"): "numeric",
+    (TIME, "long"): "time without time zone",
+    (ZONED_TIME, "string"): "time with time zone",
+    (LOCAL_TIMESTAMP, "timestamp"): "timestamp without time zone",
 }
 _SYSTEM: Final = {
-    "ums_id_": "bigint", "ums_ts_": "timestamp with time zone", "ums_op_": "text", "ums_uid_": "text",
-    "ums_active_": "smallint", "kafka_topic_": "text", "kafka_partition_": "integer", "kafka_offset_": "bigint",
+    "ums_id_": "bigint",
+    "ums_ts_": "timestamp with time zone",
+    "ums_op_": "text",
+    "ums_uid_": "text",
+    "ums_active_": "smallint",
+    "kafka_topic_": "text",
+    "kafka_partition_": "integer",
+    "kafka_offset_": "bigint",
     "written_at_": "timestamp with time zone DEFAULT CURRENT_TIMESTAMP",
-    "job_": "text", "table_": "text", "next_offset_": "bigint",
+    "job_": "text",
+    "table_": "text",
+    "next_offset_": "bigint",
 }
 #: SQLSTATEs (classes of two, whole ones of five) by what they ask for. Source: PostgreSQL's manual, appendix A.
 _RETRY: Final = ("08", "40", "53", "57P01", "57P02", "57P03", "57P05", "57014", "55P03", "55006", "58", "25006")
@@ -106,9 +133,13 @@ class PostgreSql:
 
     def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table."""
-        chosen = ", ".join([*(f"t.{self.quote(name)}" for name in columns), *(f"u.{self.quote(name)}" for name in system)])
+        chosen = ", ".join(
+            [*(f"t.{self.quote(name)}" for name in columns), *(f"u.{self.quote(name)}" for name in system)]
+        )
         tables = f"{names.table} AS t" + (f" JOIN {names.side} AS u ON false" if system else "")
-        return (f"CREATE TEMPORARY TABLE {names.stage} ON COMMIT DELETE ROWS AS SELECT {chosen} FROM {tables} WITH NO DATA",)
+        return (
+            f"CREATE TEMPORARY TABLE {names.stage} ON COMMIT DELETE ROWS AS SELECT {chosen} FROM {tables} WITH NO DATA",
+        )
 
     def analyze(self, stage: str) -> tuple[Step, ...]:
         """Temporary tables are not analyzed by the server itself, and joins with them would be planned blindly."""
@@ -144,17 +175,39 @@ class PostgreSql:
         """A connection that commits only when told to, in READ COMMITTED. Blocks."""
         hosts = login.address.hosts
         timeout = login.statement_timeout_ms
-        options = [f"-c statement_timeout={timeout}", "-c default_transaction_isolation=read\\ committed", "-c timezone=UTC",
-                   "-c datestyle=ISO,YMD", "-c standard_conforming_strings=on", "-c client_min_messages=warning"]
-        certificates: dict[str, Any] = {"sslrootcert": login.ssl_root_cert, "sslcert": login.ssl_cert, "sslkey": login.ssl_key}
+        options = [
+            f"-c statement_timeout={timeout}",
+            "-c default_transaction_isolation=read\\ committed",
+            "-c timezone=UTC",
+            "-c datestyle=ISO,YMD",
+            "-c standard_conforming_strings=on",
+            "-c client_min_messages=warning",
+        ]
+        certificates: dict[str, Any] = {
+            "sslrootcert": login.ssl_root_cert,
+            "sslcert": login.ssl_cert,
+            "sslkey": login.ssl_key,
+        }
         return psycopg.connect(
-            host=",".join(host for host, _ in hosts), port=",".join(str(port) for _, port in hosts),
-            dbname=login.address.database, user=login.user, password=login.password, sslmode=login.ssl_mode,
-            connect_timeout=max(2, login.connect_timeout_ms // 1000), application_name="millrace", options=" ".join(options),
-            target_session_attrs="read-write" if len(hosts) > 1 else "any", client_encoding="UTF8", prepare_threshold=None,
+            host=",".join(host for host, _ in hosts),
+            port=",".join(str(port) for _, port in hosts),
+            dbname=login.address.database,
+            user=login.user,
+            password=login.password,
+            sslmode=login.ssl_mode,
+            connect_timeout=max(2, login.connect_timeout_ms // 1000),
+            application_name="millrace",
+            options=" ".join(options),
+            target_session_attrs="read-write" if len(hosts) > 1 else "any",
+            client_encoding="UTF8",
+            prepare_threshold=None,
             # A server that vanished is noticed within a minute, not in hours.
-            keepalives_idle=20, keepalives_interval=10, keepalives_count=4, tcp_user_timeout=60_000,
-            **{name: value for name, value in certificates.items() if value})
+            keepalives_idle=20,
+            keepalives_interval=10,
+            keepalives_count=4,
+            tcp_user_timeout=60_000,
+            **{name: value for name, value in certificates.items() if value},
+        )
 
     def classify(self, error: BaseException) -> Fault | None:
         """What to do about an error. Pure."""
@@ -164,8 +217,16 @@ class PostgreSql:
         if state is None:
             # Before the server says a state: no connection, or it broke. A refused login comes here too.
             text = str(error)
-            refused = ("authentication failed", "no pg_hba.conf entry", "does not exist", "certificate", "SSL",
-                       "no password supplied", "could not translate host name", "not permitted to log in")
+            refused = (
+                "authentication failed",
+                "no pg_hba.conf entry",
+                "does not exist",
+                "certificate",
+                "SSL",
+                "no password supplied",
+                "could not translate host name",
+                "not permitted to log in",
+            )
             starting = "starting up" in text or "shutting down" in text or "closed" in text
             if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
                 return Fault.FATAL if any(each in text for each in refused) and not starting else Fault.RETRY
@@ -182,36 +243,48 @@ class PostgreSql:
             return None
         rows = connection.execute(
             "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, atthasdef OR attidentity <> '' "
-            "FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum", (found[0],)).fetchall()
+            "FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            (found[0],),
+        ).fetchall()
         unique = connection.execute(
             "SELECT ARRAY(SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place) "
             "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number WHERE place <= i.indnkeyatts "
             "ORDER BY place) FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indpred IS NULL "
-            "AND i.indexprs IS NULL AND i.indisvalid ORDER BY NOT i.indisprimary, i.indexrelid", (found[0],)).fetchall()
+            "AND i.indexprs IS NULL AND i.indisvalid ORDER BY NOT i.indisprimary, i.indexrelid",
+            (found[0],),
+        ).fetchall()
         return Existing({row[0]: Present(*row) for row in rows}, tuple(tuple(row[0]) for row in unique))
 
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
         """What the login may not do and the sink needs. Blocks."""
         missing: list[str] = []
-        database, user, current, recovering = _one(connection, "SELECT current_database(), current_user, current_schema(), "
-                                                               "pg_is_in_recovery()")
+        database, user, current, recovering = _one(
+            connection, "SELECT current_database(), current_user, current_schema(), pg_is_in_recovery()"
+        )
         if recovering:
             return ["the server is a read-only standby; name the primary in sink.jdbc.url"]
         if not _one(connection, "SELECT has_database_privilege(current_database(), 'TEMPORARY')")[0]:
-            missing.append(f"{user} may not make temporary tables; run: "
-                           f"GRANT TEMPORARY ON DATABASE {self.quote(database)} TO {self.quote(user)}")
+            missing.append(
+                f"{user} may not make temporary tables; run: "
+                f"GRANT TEMPORARY ON DATABASE {self.quote(database)} TO {self.quote(user)}"
+            )
         name = schema or current
         if not name or not _one(connection, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", (name,))[0]:
-            text = f"there is no schema {name}; run: CREATE SCHEMA {self.quote(name)}" if name else \
-                "the login has no schema of its own (search_path is empty); set sink.jdbc.schema"
+            text = (
+                f"there is no schema {name}; run: CREATE SCHEMA {self.quote(name)}"
+                if name
+                else "the login has no schema of its own (search_path is empty); set sink.jdbc.schema"
+            )
             return [*missing, text]
         wanted = ("USAGE", "CREATE") if create else ("USAGE",)
         for right in wanted:
             if not _one(connection, "SELECT has_schema_privilege(%s, %s)", (name, right))[0]:
                 what = "make tables in" if right == "CREATE" else "use"
-                missing.append(f"{user} may not {what} schema {name}; run: "
-                               f"GRANT {right} ON SCHEMA {self.quote(name)} TO {self.quote(user)}"
-                               + (", or set sink.jdbc.auto.create=false and make the tables" if right == "CREATE" else ""))
+                missing.append(
+                    f"{user} may not {what} schema {name}; run: "
+                    f"GRANT {right} ON SCHEMA {self.quote(name)} TO {self.quote(user)}"
+                    + (", or set sink.jdbc.auto.create=false and make the tables" if right == "CREATE" else "")
+                )
         return missing
 
     def load(self, connection: Connection, into: str, rows: pa.Table, columns: tuple[str, ...]) -> None:
@@ -222,7 +295,7 @@ class PostgreSql:
         statement = f"COPY {into} ({', '.join(map(self.quote, columns))}) FROM STDIN"
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
             for start in range(0, len(text), _COPY_PIECE):  # one huge piece would be copied by the client as a whole
-                copy.write(text[start:start + _COPY_PIECE])
+                copy.write(text[start : start + _COPY_PIECE])
 
 
 def _one(connection: Connection, statement: str, arguments: Sequence[Any] = ()) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 Nothing here loops over rows in Python: a chunk of rows becomes one buffer by a handful of calls per column.
 """
+
 from __future__ import annotations
 
 import binascii
@@ -88,7 +89,9 @@ def uuid_text(column: pa.Array) -> pa.Array:
     """UUIDs in lower case with hyphens (8-4-4-4-12), also from digits alone or in braces; other text is kept. Pure."""
     text = pa.string()
     digits = pc.replace_substring_regex(pc.utf8_lower(column.cast(text)), "[-{}]", "")
-    parts = [pc.utf8_slice_codeunits(digits, start, stop) for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))]
+    parts = [
+        pc.utf8_slice_codeunits(digits, start, stop) for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
+    ]
     spelled = pc.binary_join_element_wise(*parts, pa.scalar("-", text))
     return pc.if_else(pc.match_substring_regex(digits, "^[0-9a-f]{32}$"), spelled, column.cast(text))
 
@@ -101,17 +104,20 @@ def clock_text(nanoseconds: pa.Array) -> pa.Array:
     hours = pc.divide(micros, _HOUR_US)
     rest = pc.subtract(micros, pc.multiply(hours, _HOUR_US)).cast(pa.time64("us")).cast(pa.large_string())
     text = pa.large_string()
-    parts = (pc.if_else(negative, pa.scalar("-", text), pa.scalar("", text)),
-             pc.utf8_lpad(hours.cast(text), 2, "0"), pc.utf8_slice_codeunits(rest, 2))
+    parts = (
+        pc.if_else(negative, pa.scalar("-", text), pa.scalar("", text)),
+        pc.utf8_lpad(hours.cast(text), 2, "0"),
+        pc.utf8_slice_codeunits(rest, 2),
+    )
     return pc.binary_join_element_wise(*parts, pa.scalar("", text))
 
 
 def hexadecimal(column: pa.Array) -> pa.Array:
     """Bytes as hexadecimal digits, nulls kept. Pure."""
     column = column.cast(pa.large_binary())
-    offsets = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset: column.offset + len(column) + 1]
+    offsets = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column) + 1]
     data = column.buffers()[2]
-    digits = b"" if data is None else binascii.hexlify(memoryview(data)[int(offsets[0]): int(offsets[-1])])
+    digits = b"" if data is None else binascii.hexlify(memoryview(data)[int(offsets[0]) : int(offsets[-1])])
     mask = None if not column.null_count else pc.is_null(column)
     moved = pa.py_buffer(((offsets - offsets[0]) * 2).astype(np.int64).tobytes())
     result = pa.Array.from_buffers(pa.large_string(), len(column), [None, moved, pa.py_buffer(digits)])
@@ -158,8 +164,11 @@ def copy_buffer(rows: pa.Table, columns: Sequence[str]) -> pa.Buffer:
         if _is_text(column.type):
             texts.append(_escaped(column.cast(pa.large_string()), _COPY_ESCAPES))
         elif _is_bytes(column.type):
-            texts.append(pc.binary_join_element_wise(pa.scalar("\\\\x", pa.large_string()), hexadecimal(column),
-                                                     pa.scalar("", pa.large_string())))
+            texts.append(
+                pc.binary_join_element_wise(
+                    pa.scalar("\\\\x", pa.large_string()), hexadecimal(column), pa.scalar("", pa.large_string())
+                )
+            )
         else:
             texts.append(_text(column, zone=True))
     lines = _joined(texts, "\t", "\\N", "", "\n")
@@ -192,13 +201,13 @@ def statements(rows: pa.Array, limit: int) -> Iterator[bytes]:
     """The rows of ``literal_rows`` as lists of at most about ``limit`` bytes (a row may be longer), without the last comma."""
     if not len(rows):
         return
-    offsets = np.frombuffer(rows.buffers()[1], dtype=np.int64)[rows.offset: rows.offset + len(rows) + 1]
+    offsets = np.frombuffer(rows.buffers()[1], dtype=np.int64)[rows.offset : rows.offset + len(rows) + 1]
     data = memoryview(rows.buffers()[2])
     first = 0
     while first < len(rows):
         last = int(np.searchsorted(offsets, offsets[first] + limit, side="right")) - 1
         last = max(last, first + 1)
-        yield bytes(data[int(offsets[first]): int(offsets[last]) - 1])
+        yield bytes(data[int(offsets[first]) : int(offsets[last]) - 1])
         first = last
 
 
@@ -209,7 +218,9 @@ def _quoted(column: pa.Array, opening: str) -> pa.Array:
 
 def _joined(texts: Sequence[pa.Array], separator: str, null: str, opening: str, closing: str) -> pa.Array:
     text = pa.large_string()
-    line = pc.binary_join_element_wise(*texts, pa.scalar(separator, text), null_handling="replace", null_replacement=null)
+    line = pc.binary_join_element_wise(
+        *texts, pa.scalar(separator, text), null_handling="replace", null_replacement=null
+    )
     return pc.binary_join_element_wise(pa.scalar(opening, text), line, pa.scalar(closing, text), pa.scalar("", text))
 
 

@@ -1,4 +1,5 @@
 """The JDBC sink: tables that follow the source's, in PostgreSQL, MariaDB and others by dialect."""
+
 from __future__ import annotations
 
 import contextlib
@@ -34,14 +35,33 @@ if TYPE_CHECKING:
 
 _NESTED: Final = ("array", "map", "struct", "variant")
 #: Types that Arrow and the dialects know as they are; others go as text.
-_PLAIN: Final = ("byte", "short", "integer", "long", "float", "double", "decimal", "boolean", "string", "varchar", "char",
-                 "binary", "date", "timestamp", "timestamp_ntz")
+_PLAIN: Final = (
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "decimal",
+    "boolean",
+    "string",
+    "varchar",
+    "char",
+    "binary",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+)
 _EXPIRE_EVERY_S: Final = 60.0
 METRICS: Final = (
     JobMetric("jdbc_rows_total", "counter", "rows", "Rows given to tasks of this run, before reduction per key."),
     JobMetric("jdbc_loaded_total", "counter", "rows", "Rows loaded into tables in this run."),
-    JobMetric("jdbc_skipped_total", "counter", "rows", "Rows left out because they were committed before (mode insert)."),
-    JobMetric("jdbc_bad_total", "counter", "rows", "Rows that the database refused and that were put aside in this run."),
+    JobMetric(
+        "jdbc_skipped_total", "counter", "rows", "Rows left out because they were committed before (mode insert)."
+    ),
+    JobMetric(
+        "jdbc_bad_total", "counter", "rows", "Rows that the database refused and that were put aside in this run."
+    ),
     JobMetric("jdbc_retries_total", "counter", "", "Transactions that were tried again in this run."),
 )
 
@@ -80,8 +100,11 @@ class JdbcSink(Sink):
     def plan(cls, config: Config) -> list[str]:
         """Where it writes, and how."""
         chosen = settings(config)
-        lines = [f"jdbc: {chosen.login.text}, mode {chosen.mode}, deletes {chosen.delete_mode}, table {chosen.table}"
-                 + (f" in schema {chosen.schema}" if chosen.schema else "") + f", {chosen.connections} connections per table"]
+        lines = [
+            f"jdbc: {chosen.login.text}, mode {chosen.mode}, deletes {chosen.delete_mode}, table {chosen.table}"
+            + (f" in schema {chosen.schema}" if chosen.schema else "")
+            + f", {chosen.connections} connections per table"
+        ]
         return lines + [f"jdbc: {each}" for each in cls.check(config)]
 
     @classmethod
@@ -92,7 +115,9 @@ class JdbcSink(Sink):
         try:
             with contextlib.closing(kind.connect(chosen.login)) as connection:
                 schema = "" if "${" in chosen.schema else chosen.schema
-                return [f"sink.jdbc.user: {each}" for each in kind.rights(connection, schema, create=chosen.auto_create)]
+                return [
+                    f"sink.jdbc.user: {each}" for each in kind.rights(connection, schema, create=chosen.auto_create)
+                ]
         except Exception as error:
             fault = kind.classify(error)
             if fault is None:
@@ -236,7 +261,9 @@ def projected(changes: TableChanges, names: Columns, chosen: Settings) -> DataFr
     if "ums_uid_" in system:
         selected.append(functions.col("ums_uid_"))
     if "ums_active_" in system:
-        selected.append(functions.when(functions.col("ums_op_") == "d", 0).otherwise(1).cast("tinyint").alias("ums_active_"))
+        selected.append(
+            functions.when(functions.col("ums_op_") == "d", 0).otherwise(1).cast("tinyint").alias("ums_active_")
+        )
     return frame.select(*selected, *(functions.col(name) for name in POSITION))
 
 
@@ -253,5 +280,3 @@ def _login_problem(chosen: Settings, error: Exception) -> str:
     elif "ssl" in lowered or "tls" in lowered or "certificate" in lowered:
         name = "sink.jdbc.ssl.mode"
     return f"{name}: {chosen.login.text} can't be used: {text}"
-
-

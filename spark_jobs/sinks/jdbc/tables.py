@@ -1,4 +1,5 @@
 """Makes target tables and changes them when the source's tables change. Runs on the driver; blocks."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
@@ -35,21 +36,29 @@ def name_problem(settings: Settings, dialect: Dialect, schema: TableSchema) -> s
     for name in (*([where] if where else []), table, plans.side_name(settings, dialect, table), settings.commit_table):
         reason = dialect.refuses(name)
         if reason:
-            return (f"table {schema.namespace} can't be written to a table {name!r}: {reason}; choose another name by "
-                    "sink.jdbc.table, sink.jdbc.schema, sink.jdbc.side.table.suffix or sink.jdbc.commit.table")
+            return (
+                f"table {schema.namespace} can't be written to a table {name!r}: {reason}; choose another name by "
+                "sink.jdbc.table, sink.jdbc.schema, sink.jdbc.side.table.suffix or sink.jdbc.commit.table"
+            )
     for column in schema.columns:
         name = _short(dialect, column.name)
         reason = dialect.refuses(name)
         if reason:
-            return (f"table {schema.namespace} has a column {column.name!r}, which the database can't hold: {reason}; "
-                    "rename it in the source or on its way (transform ReplaceField)")
+            return (
+                f"table {schema.namespace} has a column {column.name!r}, which the database can't hold: {reason}; "
+                "rename it in the source or on its way (transform ReplaceField)"
+            )
         same = name if dialect.octets else name.lower()  # MariaDB's and MySQL's column names know no case
         if same in _RESERVED:
-            return (f"table {schema.namespace} has a column {column.name}, which is the name of a column of the sink; "
-                    "rename it in the source's view of it")
+            return (
+                f"table {schema.namespace} has a column {column.name}, which is the name of a column of the sink; "
+                "rename it in the source's view of it"
+            )
         if same in seen:
-            return (f"table {schema.namespace}: the columns {seen[same]} and {column.name} have one name in the database; "
-                    "rename one in the source or on its way (transform ReplaceField)")
+            return (
+                f"table {schema.namespace}: the columns {seen[same]} and {column.name} have one name in the database; "
+                "rename one in the source or on its way (transform ReplaceField)"
+            )
         seen[same] = column.name
     return ""
 
@@ -75,8 +84,11 @@ def refusal(settings: Settings, dialect: Dialect, schema: TableSchema) -> str:
     missing = [name for name in keys if name not in present]
     if keys and not missing:
         return ""
-    return (f"table {schema.namespace} has no primary key" + (f" and no column {missing[0]}" if missing else "")
-            + f": sink.jdbc.mode={settings.mode} needs one. Name it in sink.jdbc.key.columns, or use sink.jdbc.mode=insert")
+    return (
+        f"table {schema.namespace} has no primary key"
+        + (f" and no column {missing[0]}" if missing else "")
+        + f": sink.jdbc.mode={settings.mode} needs one. Name it in sink.jdbc.key.columns, or use sink.jdbc.mode=insert"
+    )
 
 
 def columns(settings: Settings, dialect: Dialect, schema: TableSchema) -> Columns:
@@ -89,12 +101,15 @@ def columns(settings: Settings, dialect: Dialect, schema: TableSchema) -> Column
     if problem:
         raise Fatal(problem)
     keys = _keys(settings, schema)
-    return Columns(tuple((column.name, _short(dialect, column.name)) for column in schema.columns),
-                   tuple(_short(dialect, name) for name in keys))
+    return Columns(
+        tuple((column.name, _short(dialect, column.name)) for column in schema.columns),
+        tuple(_short(dialect, name) for name in keys),
+    )
 
 
-def changes(dialect: Dialect, table: str, present: Existing, wanted: tuple[Wanted, ...], *, strict_null: bool
-            ) -> tuple[list[str], list[str], dict[str, str]]:
+def changes(
+    dialect: Dialect, table: str, present: Existing, wanted: tuple[Wanted, ...], *, strict_null: bool
+) -> tuple[list[str], list[str], dict[str, str]]:
     """Statements that make a table fit, complaints about what no statement fixes without a person, and types. Pure.
 
     The types are those of the wanted columns after the statements.
@@ -122,30 +137,42 @@ def changes(dialect: Dialect, table: str, present: Existing, wanted: tuple[Wante
         types[each.name] = serves or kind
         if serves is None:
             other = dialect.widen(table, Wanted(each.name, kind, each.nullable))
-            problems.append(f"column {each.name} is {column.type} but the source's values are {kind}, which it can't hold and "
-                            f"can't be widened to; change it yourself, for instance (say how old values are changed): {other}")
+            problems.append(
+                f"column {each.name} is {column.type} but the source's values are {kind}, which it can't hold and "
+                f"can't be widened to; change it yourself, for instance (say how old values are changed): {other}"
+            )
         elif serves != column.type:
             statements.append(dialect.widen(table, Wanted(each.name, serves, each.nullable)))
         if strict_null and each.nullable and not column.nullable:
-            problems.append(f"column {each.name} is NOT NULL, but a change may have no value for it (a delete has a key only)")
+            problems.append(
+                f"column {each.name} is NOT NULL, but a change may have no value for it (a delete has a key only)"
+            )
     named = {(each.name if dialect.octets else each.name.lower()) for each in wanted}
-    problems += [f"column {column.name} is NOT NULL without a default, and the source has no such column"
-                 for name, column in by_name.items() if name not in named and not column.nullable and not column.default]
+    problems += [
+        f"column {column.name} is NOT NULL without a default, and the source has no such column"
+        for name, column in by_name.items()
+        if name not in named and not column.nullable and not column.default
+    ]
     return statements, problems, types
 
 
 def unique_problem(dialect: Dialect, table: str, present: Existing, keys: tuple[str, ...]) -> str | None:
     """What is wrong with a table's unique indexes for an upsert by ``keys``. Pure."""
+
     def same(names: tuple[str, ...]) -> frozenset[str]:
         return frozenset(names if dialect.octets else (name.lower() for name in names))
 
     if same(keys) not in {same(names) for names in present.unique}:
-        return ("it has no unique index over exactly the key (" + ", ".join(keys) + "); run: "
-                f"ALTER TABLE {table} ADD PRIMARY KEY ({', '.join(map(dialect.quote, keys))})")
+        return (
+            "it has no unique index over exactly the key (" + ", ".join(keys) + "); run: "
+            f"ALTER TABLE {table} ADD PRIMARY KEY ({', '.join(map(dialect.quote, keys))})"
+        )
     others = [names for names in present.unique if same(names) != same(keys)]
     if others and not dialect.octets:
-        return (f"it has another unique index ({', '.join(others[0])}): INSERT ... ON DUPLICATE KEY UPDATE would change the "
-                "row that meets it instead of the key's; drop that index or make it a plain one")
+        return (
+            f"it has another unique index ({', '.join(others[0])}): INSERT ... ON DUPLICATE KEY UPDATE would change the "
+            "row that meets it instead of the key's; drop that index or make it a plain one"
+        )
     return None
 
 
@@ -189,21 +216,39 @@ class Tables:
         where = plans.target(self.settings, self.dialect, schema.namespace)
         owner = self._owners.setdefault(where, identity(schema.namespace))
         if owner != identity(schema.namespace) and not self.settings.shared:
-            raise Fatal(f"the source tables {owner} and {identity(schema.namespace)} would both be written to {where[1]}: "
-                        "name more parts in sink.jdbc.table (${database}_${table}), or set sink.jdbc.table.shared=true if "
-                        "their keys differ")
+            raise Fatal(
+                f"the source tables {owner} and {identity(schema.namespace)} would both be written to {where[1]}: "
+                "name more parts in sink.jdbc.table (${database}_${table}), or set sink.jdbc.table.shared=true if "
+                "their keys differ"
+            )
         found = columns(self.settings, self.dialect, schema)
         renamed = dict(found.pairs)
         type_of = {column.name: column for column in schema.columns}
-        own = tuple(Wanted(renamed[each.name], each.type, each.nullable) if each.name in type_of else each
-                    for each in plans.wanted_columns(self.settings, self.dialect, schema, self._source_keys(found)))
+        own = tuple(
+            Wanted(renamed[each.name], each.type, each.nullable) if each.name in type_of else each
+            for each in plans.wanted_columns(self.settings, self.dialect, schema, self._source_keys(found))
+        )
         run, types = self._ensure(connection, where, own, found.keys)
-        clocks = tuple(name for source, name in found.pairs if type_of[source].meaning == TIME
-                       and not takes_nanoseconds(self.dialect.kind(types[name])))
+        clocks = tuple(
+            name
+            for source, name in found.pairs
+            if type_of[source].meaning == TIME and not takes_nanoseconds(self.dialect.kind(types[name]))
+        )
         # A column of text tells spellings apart: its rows keep the one that they have.
         uuids = tuple(name for name in found.keys if types[name] == "uuid")
-        plan = replace(plans.make(self.settings, self.dialect, self.job, schema.namespace, where,
-                                  tuple(name for _, name in found.pairs), found.keys), clocks=clocks, uuids=uuids)
+        plan = replace(
+            plans.make(
+                self.settings,
+                self.dialect,
+                self.job,
+                schema.namespace,
+                where,
+                tuple(name for _, name in found.pairs),
+                found.keys,
+            ),
+            clocks=clocks,
+            uuids=uuids,
+        )
         self._plans[schema.namespace] = (schema, plan, found)
         return plan, found, run
 
@@ -229,8 +274,9 @@ class Tables:
             return ()
         return tuple(source for source, name in found.pairs if name in found.keys)
 
-    def _ensure(self, connection: Connection, where: tuple[str, str], own: tuple[Wanted, ...], keys: tuple[str, ...]
-                ) -> tuple[list[str], dict[str, str]]:
+    def _ensure(
+        self, connection: Connection, where: tuple[str, str], own: tuple[Wanted, ...], keys: tuple[str, ...]
+    ) -> tuple[list[str], dict[str, str]]:
         """Make and change the tables; the statements that were run, and the types of the table's own columns as they are."""
         schema, table = where
         settings, dialect = self.settings, self.dialect
@@ -248,8 +294,15 @@ class Tables:
             run += self._one(connection, schema, settings.commit_table, names.commits, columns_, key)[0]
         return run, types
 
-    def _one(self, connection: Connection, schema: str, table: str, quoted: str, wanted: tuple[Wanted, ...],
-             keys: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
+    def _one(
+        self,
+        connection: Connection,
+        schema: str,
+        table: str,
+        quoted: str,
+        wanted: tuple[Wanted, ...],
+        keys: tuple[str, ...],
+    ) -> tuple[list[str], dict[str, str]]:
         """Make and change one table; the statements that were run, and the types of the wanted columns as they are."""
         dialect, settings = self.dialect, self.settings
         present = dialect.describe(connection, schema, table)
@@ -264,8 +317,11 @@ class Tables:
             made = [statement]
         else:
             made = []
-        business = settings.mode == SPLIT and quoted.endswith(dialect.quote(table)) and not any(
-            each.name == "ums_id_" for each in wanted)
+        business = (
+            settings.mode == SPLIT
+            and quoted.endswith(dialect.quote(table))
+            and not any(each.name == "ums_id_" for each in wanted)
+        )
         # The table of split gets no rows of deletes, so that it may have NOT NULL columns.
         strict_null = not business and settings.mode != INSERT
         statements, problems, types = changes(dialect, quoted, present, wanted, strict_null=strict_null)
@@ -275,7 +331,9 @@ class Tables:
             raise Fatal(f"table {table} does not fit: " + "; ".join(problems))
         if statements:
             if not settings.auto_evolve:
-                raise Fatal(f"table {table} lacks something and sink.jdbc.auto.evolve is off; run:\n" + ";\n".join(statements))
+                raise Fatal(
+                    f"table {table} lacks something and sink.jdbc.auto.evolve is off; run:\n" + ";\n".join(statements)
+                )
             self._run(connection, statements)
         return made + statements, types
 

@@ -3,6 +3,7 @@
 Runs in Spark's Python workers. A fault of the database is not raised but reported in the one row that a task gives back
 (``OUTCOME``), so that the driver can tell a passing one from one that a person has to mend, with its text.
 """
+
 # ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ import pyarrow.compute as pc
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Fault
-from spark_jobs.sinks.jdbc.rows import DAY_NS, OFFSET, PARTITION, TOPIC, at_offset_boundary, newest, with_clocks, with_uuids
+from spark_jobs.sinks.jdbc.rows import (
+    DAY_NS,
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    at_offset_boundary,
+    newest,
+    with_clocks,
+    with_uuids,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +39,17 @@ if TYPE_CHECKING:
 
 #: Columns of a task's report, as Spark's schema text and as Arrow's.
 OUTCOME_DDL: Final = "rows long, loaded long, skipped long, bad long, retries long, error string, passing boolean"
-OUTCOME: Final = pa.schema([("rows", pa.int64()), ("loaded", pa.int64()), ("skipped", pa.int64()), ("bad", pa.int64()),
-                            ("retries", pa.int64()), ("error", pa.string()), ("passing", pa.bool_())])
+OUTCOME: Final = pa.schema(
+    [
+        ("rows", pa.int64()),
+        ("loaded", pa.int64()),
+        ("skipped", pa.int64()),
+        ("bad", pa.int64()),
+        ("retries", pa.int64()),
+        ("error", pa.string()),
+        ("passing", pa.bool_()),
+    ]
+)
 _LONGEST_PAUSE_S: Final = 10.0
 _VALUE_SHOWN: Final = 200
 #: How PostgreSQL (in COPY's context) and MariaDB name the column whose value they refuse.
@@ -116,9 +135,9 @@ class _Writer:
         """The rows in pieces of one transaction each; with positions kept, the rows of a record are never cut apart."""
         held: list[pa.RecordBatch] = []
         rows = size = 0
-        own = self.plan.columns[:self.plan.own]
+        own = self.plan.columns[: self.plan.own]
         for given in batches:
-            batch = given.rename_columns([*own, *given.schema.names[len(own):]])
+            batch = given.rename_columns([*own, *given.schema.names[len(own) :]])
             for start in range(0, batch.num_rows, self.plan.batch_rows):
                 piece = batch.slice(start, self.plan.batch_rows)
                 held.append(piece)
@@ -156,7 +175,9 @@ class _Writer:
                 self.close()  # whatever was begun is rolled back by the server
                 self.outcome.retries += 1
                 if attempt == self.plan.retries:
-                    raise Retriable(f"{self._table()} could not be written {attempt + 1} times: {_text(error)}") from error
+                    raise Retriable(
+                        f"{self._table()} could not be written {attempt + 1} times: {_text(error)}"
+                    ) from error
                 time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - spreads out writers that met
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
             else:
@@ -177,7 +198,9 @@ class _Writer:
         return f"table {self.plan.target} ({self.plan.login.text})"
 
     @staticmethod
-    def _execute(connection: Connection, statement: str, arguments: tuple[Any, ...] | None = None) -> list[tuple[Any, ...]]:
+    def _execute(
+        connection: Connection, statement: str, arguments: tuple[Any, ...] | None = None
+    ) -> list[tuple[Any, ...]]:
         with connection.cursor() as cursor:
             cursor.execute(statement, arguments)
             return list(cursor.fetchall()) if cursor.description else []
@@ -224,15 +247,22 @@ class _Writer:
         """Rows at or after the positions of the table of positions, which is locked and moved on in this transaction."""
         ends = rows.group_by([TOPIC, PARTITION], use_threads=False).aggregate([(OFFSET, "max")]).to_pylist()
         quote, commits = self.dialect.quote, self.plan.commits
-        place = (f"{quote('job_')} = %s AND {quote('table_')} = %s AND {quote('kafka_topic_')} = %s "
-                 f"AND {quote('kafka_partition_')} = %s")
+        place = (
+            f"{quote('job_')} = %s AND {quote('table_')} = %s AND {quote('kafka_topic_')} = %s "
+            f"AND {quote('kafka_partition_')} = %s"
+        )
         for end in sorted(ends, key=lambda each: (each[TOPIC], each[PARTITION])):
             where = (self.plan.job, self.plan.target, end[TOPIC], end[PARTITION])
-            found = self._execute(connection, f"SELECT {quote('next_offset_')} FROM {commits} WHERE {place} FOR UPDATE", where)
+            found = self._execute(
+                connection, f"SELECT {quote('next_offset_')} FROM {commits} WHERE {place} FOR UPDATE", where
+            )
             if not found:
                 try:
-                    self._execute(connection, f"INSERT INTO {commits} ({', '.join(map(quote, _COMMIT))}) "
-                                              "VALUES (%s, %s, %s, %s, 0)", where)
+                    self._execute(
+                        connection,
+                        f"INSERT INTO {commits} ({', '.join(map(quote, _COMMIT))}) VALUES (%s, %s, %s, %s, 0)",
+                        where,
+                    )
                 except Exception as error:
                     if self.dialect.classify(error) is Fault.DATA:  # a duplicate: another writer found nothing, too
                         raise _Collision("another writer writes the same positions") from error
@@ -241,11 +271,17 @@ class _Writer:
             done = int(found[0][0])
             after = int(end[f"{OFFSET}_max"]) + 1
             if done > 0:
-                here = pc.and_(pc.equal(rows.column(TOPIC), end[TOPIC]), pc.equal(rows.column(PARTITION), end[PARTITION]))
+                here = pc.and_(
+                    pc.equal(rows.column(TOPIC), end[TOPIC]), pc.equal(rows.column(PARTITION), end[PARTITION])
+                )
                 rows = rows.filter(pc.invert(pc.and_(here, pc.less(rows.column(OFFSET), done))))
             if after > done:
-                self._execute(connection, f"UPDATE {commits} SET {quote('next_offset_')} = %s, {quote('written_at_')} = "
-                                          f"CURRENT_TIMESTAMP WHERE {place}", (after, *where))
+                self._execute(
+                    connection,
+                    f"UPDATE {commits} SET {quote('next_offset_')} = %s, {quote('written_at_')} = "
+                    f"CURRENT_TIMESTAMP WHERE {place}",
+                    (after, *where),
+                )
         return rows
 
     def _put_aside(self, bad: list[_Bad]) -> None:
@@ -254,8 +290,15 @@ class _Writer:
         with self.letters:
             for each in bad:
                 (row,) = each.row.to_pylist()
-                self.letters.report(row[TOPIC], row[PARTITION], row[OFFSET], None, repr(_own(row)).encode(),
-                                    Fatal(self._complaint(each)), stage="TASK_PUT")
+                self.letters.report(
+                    row[TOPIC],
+                    row[PARTITION],
+                    row[OFFSET],
+                    None,
+                    repr(_own(row)).encode(),
+                    Fatal(self._complaint(each)),
+                    stage="TASK_PUT",
+                )
 
     def _complaint(self, bad: _Bad) -> str:
         (row,) = bad.row.to_pylist()
@@ -264,8 +307,10 @@ class _Writer:
         column = column_of(bad.cause)
         # The row's values stay out of logs and dead letters: the position leads to them.
         named = f" (column {column})" if column in row else ""
-        return (f"{self._table()} refuses the row of {where}: {_text(bad.cause)}{named}. {self._hint(row)}Change the column so "
-                "that it can hold the value, or set errors.tolerance=all to put such rows aside")
+        return (
+            f"{self._table()} refuses the row of {where}: {_text(bad.cause)}{named}. {self._hint(row)}Change the column so "
+            "that it can hold the value, or set errors.tolerance=all to put such rows aside"
+        )
 
     def _hint(self, row: dict[str, Any]) -> str:
         """What holds a time that is none of a day; empty where the row has no such."""
@@ -274,8 +319,10 @@ class _Writer:
             return ""
         name = self.dialect.quote(wrong[0])
         table = self.dialect.quote(self.plan.target)
-        return (f"The time in column {wrong[0]} is negative, or a day and more. In PostgreSQL an interval holds it: ALTER "
-                f"TABLE {table} ALTER COLUMN {name} TYPE interval; a bigint holds its nanoseconds. ")
+        return (
+            f"The time in column {wrong[0]} is negative, or a day and more. In PostgreSQL an interval holds it: ALTER "
+            f"TABLE {table} ALTER COLUMN {name} TYPE interval; a bigint holds its nanoseconds. "
+        )
 
 
 _COMMIT: Final = ("job_", "table_", "kafka_topic_", "kafka_partition_", "next_offset_")

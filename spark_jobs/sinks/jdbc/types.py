@@ -1,20 +1,47 @@
 """Which SQL types can hold which: the rules behind widening, for all dialects. Pure."""
+
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
-_TYPE: Final = re.compile(r"\s*([a-z][a-z0-9 ]*?)\s*(?:\((\d+)(?:\s*,\s*(-?\d+))?\))?(\s+(?:with|without) time zone)?"
-                          r"(\s+unsigned)?(\s+zerofill)?\s*\Z")
-_INTEGERS: Final = {"tinyint": 1, "smallint": 2, "int2": 2, "mediumint": 3, "integer": 4, "int": 4, "int4": 4, "bigint": 8,
-                    "int8": 8}
+_TYPE: Final = re.compile(
+    r"\s*([a-z][a-z0-9 ]*?)\s*(?:\((\d+)(?:\s*,\s*(-?\d+))?\))?(\s+(?:with|without) time zone)?"
+    r"(\s+unsigned)?(\s+zerofill)?\s*\Z"
+)
+_INTEGERS: Final = {
+    "tinyint": 1,
+    "smallint": 2,
+    "int2": 2,
+    "mediumint": 3,
+    "integer": 4,
+    "int": 4,
+    "int4": 4,
+    "bigint": 8,
+    "int8": 8,
+}
 _FLOATS: Final = {"real": 4, "float4": 4, "float": 4, "double precision": 8, "double": 8, "float8": 8}
 _DECIMALS: Final = ("numeric", "decimal")
-_TEXTS: Final = {"text": 65_535, "tinytext": 255, "mediumtext": 1 << 24, "longtext": 1 << 32, "character varying": 0,
-                 "varchar": 0, "character": 0, "char": 0}
-_BYTES: Final = {"bytea": 1 << 32, "varbinary": 0, "binary": 0, "tinyblob": 255, "blob": 65_535, "mediumblob": 1 << 24,
-                 "longblob": 1 << 32}
+_TEXTS: Final = {
+    "text": 65_535,
+    "tinytext": 255,
+    "mediumtext": 1 << 24,
+    "longtext": 1 << 32,
+    "character varying": 0,
+    "varchar": 0,
+    "character": 0,
+    "char": 0,
+}
+_BYTES: Final = {
+    "bytea": 1 << 32,
+    "varbinary": 0,
+    "binary": 0,
+    "tinyblob": 255,
+    "blob": 65_535,
+    "mediumblob": 1 << 24,
+    "longblob": 1 << 32,
+}
 _TIMES: Final = ("timestamp", "datetime", "timestamptz")
 #: Digits after a second that a time of the day has when its type says none.
 _SECOND_DIGITS: Final = 6
@@ -76,13 +103,17 @@ def holds(present: Kind, wanted: Kind) -> bool:
     if present.family == "other" or wanted.family == "other":
         # A type of the database's own (uuid, inet, an enum, jsonb): it reads text and refuses what is none.
         # An interval of PostgreSQL holds times that its time does not.
-        return {present.family, wanted.family} <= {"text", "other"} or (present.family, wanted.family) == ("other", "clock")
+        return {present.family, wanted.family} <= {"text", "other"} or (present.family, wanted.family) == (
+            "other",
+            "clock",
+        )
     if present.family == "text" and wanted.family != "bytes":
         return wanted.family != "text" or present.size >= wanted.size or wanted.size >= 1 << 24
     if present.family == wanted.family:
         if present.family == "decimal":
-            return present.scale >= wanted.scale and (present.size >= 1000 or
-                                                      present.size - present.scale >= wanted.size - wanted.scale)
+            return present.scale >= wanted.scale and (
+                present.size >= 1000 or present.size - present.scale >= wanted.size - wanted.scale
+            )
         if present.family == "bytes":
             return present.size >= wanted.size or wanted.size >= 1 << 24
         return present.size >= wanted.size

@@ -90,8 +90,8 @@ KEYS: Final = (
         group=_WHAT,
         validator=one_of("records", "rows"),
         doc="`records` passes keys and values on as they are, byte by byte, also tombstones; `rows` writes a JSON "
-            "object per change, with the table's columns and the `ums_*` columns, after the source's format was "
-            "decoded.",
+        "object per change, with the table's columns and the `ums_*` columns, after the source's format was "
+        "decoded.",
     ),
     ConfigKey(
         name="sink.kafka.key",
@@ -117,7 +117,9 @@ KEYS: Final = (
         group=_WHAT,
         doc="Keep the records' timestamps; with false Kafka's clock gives new ones.",
     ),
-    ConfigKey(name="sink.kafka.headers", type=_B, default=True, group=_WHAT, doc="Keep the records' headers (`records` only)."),
+    ConfigKey(
+        name="sink.kafka.headers", type=_B, default=True, group=_WHAT, doc="Keep the records' headers (`records` only)."
+    ),
     ConfigKey(
         name="sink.kafka.partitioner",
         type=_S,
@@ -125,8 +127,8 @@ KEYS: Final = (
         group=_HOW,
         validator=one_of("source", "key", "round-robin"),
         doc="The partition to write to: `source` (the same number: order is kept; the target needs at least as many "
-            "partitions), `key` (by the key's hash as Java's producer does; keyless records are spread by their "
-            "offset), or `round-robin` (by offset).",
+        "partitions), `key` (by the key's hash as Java's producer does; keyless records are spread by their "
+        "offset), or `round-robin` (by offset).",
     ),
     ConfigKey(
         name="sink.kafka.acks",
@@ -146,8 +148,8 @@ KEYS: Final = (
         importance=Importance.LOW,
         validator=between(1000, 900_000),
         doc="With exactly-once: how long one batch of a partition may take to be written; also how long readers of "
-            "committed records may have to wait behind a job that died and is not started again. Not above the "
-            "broker's transaction.max.timeout.ms.",
+        "committed records may have to wait behind a job that died and is not started again. Not above the "
+        "broker's transaction.max.timeout.ms.",
     ),
 )
 CONFIG: Final = ConfigDef(KEYS)
@@ -205,7 +207,7 @@ def target_topic(template: str, topic: str, namespace: str) -> str:
     def fill(found: re.Match[str]) -> str:
         return _BAD.sub("_", topic if found.group(1) == "topic" else namespace)
 
-    return _PLACEHOLDER.sub(fill, template)[:topic_names.LONGEST]
+    return _PLACEHOLDER.sub(fill, template)[: topic_names.LONGEST]
 
 
 def table_group(group: str, namespace: str) -> str:

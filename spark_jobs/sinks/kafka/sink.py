@@ -105,7 +105,9 @@ class KafkaSink(Sink):
             columns = ["topic", "partition", "offset", "timestamp", "key", "value"]
             if self.context.config["sink.kafka.headers"]:
                 columns.append("headers")
-            return self._write(batch, batch.raw.select(*columns), "", dict.fromkeys((topic for topic, _ in batch.ranges), ""))
+            return self._write(
+                batch, batch.raw.select(*columns), "", dict.fromkeys((topic for topic, _ in batch.ranges), "")
+            )
         return sum(self._write_table(batch, table) for table in batch.changes())
 
     def _write_table(self, batch: Batch, table: TableChanges) -> int:
@@ -136,7 +138,9 @@ class KafkaSink(Sink):
             key.cast("binary").alias("key"),
             f.to_json(f.struct(*own.values(), *system), WHOLE).cast("binary").alias("value"),
         )
-        return self._write(batch, rows, table.schema.namespace, {topic: table.schema.namespace for topic, _ in batch.ranges})
+        return self._write(
+            batch, rows, table.schema.namespace, {topic: table.schema.namespace for topic, _ in batch.ranges}
+        )
 
     def _write(self, batch: Batch, rows: DataFrame, stream: str, namespaces: Mapping[str, str]) -> int:
         config = self.context.config
@@ -170,7 +174,9 @@ class KafkaSink(Sink):
             raise cause from error
         self._explain = False
         for row in found:
-            self._positions[settings.group, row["topic"], row["partition"]] = batch.ranges[row["topic"], row["partition"]][1]
+            self._positions[settings.group, row["topic"], row["partition"]] = batch.ranges[
+                row["topic"], row["partition"]
+            ][1]
         skipped = sum(row["skipped"] for row in found)
         if skipped:
             self.context.log.info(
@@ -179,7 +185,9 @@ class KafkaSink(Sink):
                 skipped,
                 stream or "the batch",
             )
-        self.context.metrics["kafka_sink_skipped_total"] = self.context.metrics.get("kafka_sink_skipped_total", 0.0) + skipped
+        self.context.metrics["kafka_sink_skipped_total"] = (
+            self.context.metrics.get("kafka_sink_skipped_total", 0.0) + skipped
+        )
         return sum(int(row["written"]) for row in found)
 
     def idle(self) -> None:
@@ -300,7 +308,9 @@ class KafkaSink(Sink):
 
         admin = AdminClient(clients.confluent(self.context.config) if source else self._client)
         try:
-            found = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)[name].result(2 * _TIMEOUT_S)
+            found = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)[name].result(
+                2 * _TIMEOUT_S
+            )
         except TimeoutError as error:
             raise Retriable(f"Kafka sink: topic {name} can't be looked up: Kafka does not answer") from error
         except KafkaException as error:

@@ -338,7 +338,9 @@ class PartitionWriter:
                 try:
                     self._commit()
                 except KafkaException as error:
-                    raise self._failed(error, f"the transaction of {self._at[0]}-{self._at[1]} can't be committed") from error
+                    raise self._failed(
+                        error, f"the transaction of {self._at[0]}-{self._at[1]} can't be committed"
+                    ) from error
         elif self._settings.guarantee == "at-least-once":
             try:
                 with self._limit("flush"):
@@ -397,7 +399,9 @@ class PartitionWriter:
         offset, metadata = self._position()
         topic_id = metadata.partition(" ")[2]
         if offset is None:
-            offset, topic_id = read_markers(self._settings).get(marker_key(self._settings.stream, *self._at), (None, ""))
+            offset, topic_id = read_markers(self._settings).get(
+                marker_key(self._settings.stream, *self._at), (None, "")
+            )
             if offset is not None:
                 _log.warning(
                     "group %s has lost its position in %s-%d (it expires after the broker's "
@@ -410,7 +414,9 @@ class PartitionWriter:
                 )
         if offset is not None and topic_id != self._settings.topic_ids.get(topic, ""):
             _log.warning(
-                "topic %s was deleted and made again since %d was written: it is copied from its beginning", topic, offset
+                "topic %s was deleted and made again since %d was written: it is copied from its beginning",
+                topic,
+                offset,
             )
             offset = None
         return owned, self._start if offset is None else offset

@@ -3,6 +3,7 @@
 What a client reads an answer into is a msgspec type: what the client can't read does not fit either. Facts about the clients
 are in ``calls``.
 """
+
 from __future__ import annotations
 
 import http.client
@@ -86,9 +87,14 @@ REBALANCE = "Request cannot be completed because a rebalance is expected"
 
 def state(wanted: str, tasks: int = 1) -> Callable[[Any], bool]:
     """Whether a status says that a connector and so many tasks are in a state."""
+
     def holds(status: Any) -> bool:
-        return (status.connector.state == wanted and len(status.tasks) == tasks
-                and all(task.state == wanted for task in status.tasks))
+        return (
+            status.connector.state == wanted
+            and len(status.tasks) == tasks
+            and all(task.state == wanted for task in status.tasks)
+        )
+
     return holds
 
 
@@ -108,7 +114,11 @@ def replay(client: Client, url: str, values: Mapping[str, str]) -> dict[str, Any
     found: dict[str, Any] = {}
     for call in client.calls:
         path = _fill(call.path, encoded)
-        body = None if call.body is None else _fill(json.dumps(call.body), {key: _inside(each) for key, each in names.items()})
+        body = (
+            None
+            if call.body is None
+            else _fill(json.dumps(call.body), {key: _inside(each) for key, each in names.items()})
+        )
         deadline = time.monotonic() + PATIENCE_S
         while True:
             status, answer = _ask_patiently(client, url, call.method, path, body)

@@ -1,4 +1,5 @@
 """A public client of Kafka Connect, unmodified, against Kafka's worker and against ours: the same calls, the same answers."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,9 @@ CLASS = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["java", "millrace"])
-def test_every_call_of_the_client(urls: tuple[str, str], ours: bool, unique: Callable[[str], str], tmp_path: Path) -> None:
+def test_every_call_of_the_client(
+    urls: tuple[str, str], ours: bool, unique: Callable[[str], str], tmp_path: Path
+) -> None:
     client = KafkaConnect(url=urls[ours])
     name = unique("client")
     source = tmp_path / "lines.txt"
@@ -52,9 +55,13 @@ def test_every_call_of_the_client(urls: tuple[str, str], ours: bool, unique: Cal
     assert client.get_connector_task_status(name, 0)["state"] == "RUNNING"
     assert name in client.list_connectors(expand="status")
     assert name in client.list_connectors(state="running", expand="status")
-    eventually(lambda: client.list_connector_topics(name) == {name: {"topics": [name]}}, "the topic is known", 30, every=0.1)
+    eventually(
+        lambda: client.list_connector_topics(name) == {name: {"topics": [name]}}, "the topic is known", 30, every=0.1
+    )
     client.reset_connector_topics(name)
-    eventually(lambda: client.list_connector_topics(name) == {name: {"topics": []}}, "the topics are forgotten", 30, every=0.1)
+    eventually(
+        lambda: client.list_connector_topics(name) == {name: {"topics": []}}, "the topics are forgotten", 30, every=0.1
+    )
     assert client.update_connector(name, {**config, "batch.size": "100"})["config"]["batch.size"] == "100"
     reaches("RUNNING")
     client.restart_connector(name, include_tasks=True, only_failed=False)
@@ -66,7 +73,9 @@ def test_every_call_of_the_client(urls: tuple[str, str], ours: bool, unique: Cal
     client.resume_connector(name)
     reaches("RUNNING")
     client.stop_connector(name)
-    eventually(lambda: client.get_connector_status(name)["connector"]["state"] == "STOPPED", "it is stopped", 30, every=0.1)
+    eventually(
+        lambda: client.get_connector_status(name)["connector"]["state"] == "STOPPED", "it is stopped", 30, every=0.1
+    )
     client.resume_connector(name)
     reaches("RUNNING")
     assert CLASS in [plugin["class"] for plugin in client.list_connector_plugins()]

@@ -1,4 +1,5 @@
 """Public clients written in Python, unmodified, against Kafka's worker and ours: what one reads of both is the same."""
+
 from __future__ import annotations
 
 import json
@@ -67,8 +68,11 @@ def reaches(connector: Connector, wanted: list[str]) -> None:
     def there() -> bool:
         try:
             return states(connector.status) == wanted
-        except ConnectGenericException:  # Kafka's worker knows no status just after the creation, and is busy now and then
+        except (
+            ConnectGenericException
+        ):  # Kafka's worker knows no status just after the creation, and is busy now and then
             return False
+
     assert wait_until(there, 30, 0.1), f"{connector.name} is not {wanted}"
 
 
@@ -101,9 +105,12 @@ def everything(url: str, file: str) -> dict[str, Any]:
     note("configure wrongly", lambda: configure({**config, "batch.size": "x"}))
     note("configured", lambda: connector.config)
     for step, steer, wanted in (
-            ("restart", connector.restart, RUNNING), ("restart tasks", connector.restart_all_tasks, RUNNING),
-            ("pause", connector.pause, ["PAUSED", "PAUSED"]), ("resume", connector.resume, RUNNING),
-            ("cycle", connector.cycle_connector, RUNNING)):
+        ("restart", connector.restart, RUNNING),
+        ("restart tasks", connector.restart_all_tasks, RUNNING),
+        ("pause", connector.pause, ["PAUSED", "PAUSED"]),
+        ("resume", connector.resume, RUNNING),
+        ("cycle", connector.cycle_connector, RUNNING),
+    ):
         note(step, steer)
         reaches(connector, wanted)
     note("log level", lambda: [level("WARN"), level("INFO"), sorted(cluster.loggers["root"])])
@@ -112,14 +119,22 @@ def everything(url: str, file: str) -> dict[str, Any]:
     note("log level again", lambda: cluster.set_logger_log_level("root", "INFO"))
     note("health", lambda: health(url))
     note("delete", connector.delete)
-    for step, ask in (("exists", nobody.exists), ("status", lambda: nobody.status), ("pause", nobody.pause),
-                      ("resume", nobody.resume), ("restart", nobody.restart), ("delete", nobody.delete)):
+    for step, ask in (
+        ("exists", nobody.exists),
+        ("status", lambda: nobody.status),
+        ("pause", nobody.pause),
+        ("resume", nobody.resume),
+        ("restart", nobody.restart),
+        ("delete", nobody.delete),
+    ):
         note(f"{step} of nobody", ask)
     return notes.found
 
 
 def health(url: str, *containers: str) -> dict[str, Any]:
-    found: dict[str, Any] = Health(url, None, ["FAILED"], None, 0, containers or ["connector", "task"]).get_health_result()
+    found: dict[str, Any] = Health(
+        url, None, ["FAILED"], None, 0, containers or ["connector", "task"]
+    ).get_health_result()
     return found
 
 
@@ -132,13 +147,25 @@ def test_what_people_are_told_of_a_failed_task(urls: tuple[str, str], file: str)
     """Clients show a part of the trace: its first line, or what follows "Caused by:"."""
     for url in urls:
         name = f"fails-{secrets.token_hex(4)}"
-        status, _ = call("PUT", f"{url}/connectors/{name}/config", {
-            "connector.class": CLASS, "tasks.max": "1", "file": file, "topic": "topic-of-fails",
-            "value.converter": "org.apache.kafka.connect.converters.LongConverter"})
+        status, _ = call(
+            "PUT",
+            f"{url}/connectors/{name}/config",
+            {
+                "connector.class": CLASS,
+                "tasks.max": "1",
+                "file": file,
+                "topic": "topic-of-fails",
+                "value.converter": "org.apache.kafka.connect.converters.LongConverter",
+            },
+        )
         assert status == 201
         # While Kafka's worker knows no status yet, the check says that something is wrong and nothing more.
-        eventually(lambda url=url: bool(health(url).get("failures")),  # type: ignore[misc]
-                   "the failure is shown", 30, every=0.1)
+        eventually(
+            lambda url=url: bool(health(url).get("failures")),  # type: ignore[misc]
+            "the failure is shown",
+            30,
+            every=0.1,
+        )
         [failure] = health(url)["failures"]
         assert (failure["type"], failure["connector"], failure["id"]) == ("task", name, 0)
         assert failure["trace"].partition("\n")[0].partition(": ")[2].startswith("Tolerance exceeded in error handler")

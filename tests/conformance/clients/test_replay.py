@@ -1,4 +1,5 @@
 """Public clients' calls, asked of Kafka's worker and of ours: no client fails, and all read the same."""
+
 from __future__ import annotations
 
 import json
@@ -43,8 +44,23 @@ def test_akhqs_client_unmodified(urls: tuple[str, str], tmp_path: Path) -> None:
     for url in urls:
         values = _values(tmp_path)
         done = subprocess.run(
-            [str(java.executable), "-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", ":".join(map(str, (classes, *jars))), "Akhq",
-             url, values["id"], values["file"], values["topic"]], capture_output=True, text=True, timeout=120, check=False)
+            [
+                str(java.executable),
+                "-XX:TieredStopAtLevel=1",
+                "-Xmx128m",
+                "-cp",
+                ":".join(map(str, (classes, *jars))),
+                "Akhq",
+                url,
+                values["id"],
+                values["file"],
+                values["topic"],
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         text = done.stdout
         for key, value in values.items():
@@ -58,4 +74,6 @@ def test_akhqs_client_unmodified(urls: tuple[str, str], tmp_path: Path) -> None:
 
 
 def _ordered(answers: dict[str, Any]) -> dict[str, Any]:
-    return {call: dict(sorted(answer.items())) if isinstance(answer, dict) else answer for call, answer in answers.items()}
+    return {
+        call: dict(sorted(answer.items())) if isinstance(answer, dict) else answer for call, answer in answers.items()
+    }

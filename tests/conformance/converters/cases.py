@@ -88,11 +88,15 @@ def json_cases() -> list[Spec]:
         values += [({"type": kind}, number) for number in (0, 1, -1, (1 << bits) - 1, -(1 << bits), 42)]
     values += [({"type": "string"}, text) for text in TEXTS]
     values += [({"type": "string"}, chr(code)) for code in range(0xA1)]
-    values += [({"type": "string"}, text) for text in ("\ud800", "x\udc00y", "\ud83d\ude00", "\ude00\ud83d", "a\ud800\x1f")]
+    values += [
+        ({"type": "string"}, text) for text in ("\ud800", "x\udc00y", "\ud83d\ude00", "\ude00\ud83d", "a\ud800\x1f")
+    ]
     values += [({"type": "double"}, double_bits(number)) for number in DOUBLES]
     values += [({"type": "float"}, float_bits(number)) for number in FLOATS]
     values += [({"type": "boolean"}, True), ({"type": "boolean"}, False)]
-    values += [({"type": "bytes"}, base64_text(data)) for data in (b"", b"\x00", b"\xff\xfe\xfd", b"abcd", bytes(range(256)))]
+    values += [
+        ({"type": "bytes"}, base64_text(data)) for data in (b"", b"\x00", b"\xff\xfe\xfd", b"abcd", bytes(range(256)))
+    ]
     values += [
         (decimal_schema(scale), [digits, scale])
         for digits in ("0", "1", "-1", "127", "128", "-128", "-129", "255", "256", "12345678901234567890123456789")
@@ -101,7 +105,8 @@ def json_cases() -> list[Spec]:
     values += [({"type": "int32", "name": DATE, "version": 1}, days) for days in (0, 19000, -719162, 2932896)]
     values += [({"type": "int32", "name": TIME, "version": 1}, millis) for millis in (0, 1, 86_399_999)]
     values += [
-        ({"type": "int64", "name": TIMESTAMP, "version": 1}, millis) for millis in (0, -1, 1_700_000_000_123, 253402300799999)
+        ({"type": "int64", "name": TIMESTAMP, "version": 1}, millis)
+        for millis in (0, -1, 1_700_000_000_123, 253402300799999)
     ]
     values += [({"type": kind, "optional": True}, None) for kind in SCALARS]
     values += [({"type": kind}, None) for kind in SCALARS]
@@ -109,7 +114,9 @@ def json_cases() -> list[Spec]:
     values += [*_defaults(), *containers(), (None, None)]
     values += [_random_case(rng) for _ in range(260)]
     for number, (schema, value) in enumerate(values):
-        cases += [{"op": "json", "config": config, "schema": schema, "value": value} for config in _configs(number, schema)]
+        cases += [
+            {"op": "json", "config": config, "schema": schema, "value": value} for config in _configs(number, schema)
+        ]
     return cases
 
 
@@ -186,7 +193,10 @@ def containers() -> list[tuple[Spec, Any]]:
         ({"type": "array", "values": {"type": "array", "values": number}}, [[1], [], [2, 3]]),
         (
             {"type": "map", "keys": text, "values": point},
-            [["a\x1f", {"x": double_bits(1.0), "y": float_bits(1.0)}], ["ü", {"x": double_bits(0.0), "y": float_bits(3e9)}]],
+            [
+                ["a\x1f", {"x": double_bits(1.0), "y": float_bits(1.0)}],
+                ["ü", {"x": double_bits(0.0), "y": float_bits(3e9)}],
+            ],
         ),
         ({"type": "map", "keys": number, "values": text}, [[1, "a"], [-5, "b"]]),
         (
@@ -194,12 +204,18 @@ def containers() -> list[tuple[Spec, Any]]:
             [[1, double_bits(1e300)], [2, None]],
         ),
         ({"type": "map", "keys": {"type": "boolean"}, "values": number}, [[True, 1], [False, 0]]),
-        ({"type": "map", "keys": {"type": "double"}, "values": number}, [[double_bits(1e10), 1], [double_bits(1.5), 0]]),
+        (
+            {"type": "map", "keys": {"type": "double"}, "values": number},
+            [[double_bits(1e10), 1], [double_bits(1.5), 0]],
+        ),
         ({"type": "map", "keys": {"type": "bytes"}, "values": number}, [[base64_text(b"k"), 1]]),
         ({"type": "map", "keys": {"type": "string", "optional": True}, "values": number}, [["a", 1], [None, 2]]),
         ({"type": "map", "keys": {"type": "int32", "optional": True}, "values": number}, [[None, 1], [2, 2]]),
         ({"type": "map", "keys": decimal_schema(1), "values": text}, [[["15", 1], "x"]]),
-        ({"type": "map", "keys": text, "values": {"type": "map", "keys": number, "values": text}}, [["m", [[1, "one"]]]]),
+        (
+            {"type": "map", "keys": text, "values": {"type": "map", "keys": number, "values": text}},
+            [["m", [[1, "one"]]]],
+        ),
         ({"type": "struct", "fields": []}, {}),
         (
             {"type": "struct", "fields": [['with "quote', number], ["back\\slash", text], ["\x01", text]]},
@@ -320,7 +336,8 @@ def random_schema(rng: random.Random, depth: int, *, names: list[int] | None = N
             spec = {
                 "type": "struct",
                 "fields": [
-                    [f"{name}_{index}", random_schema(rng, depth - 1, names=names)] for index, name in enumerate(members)
+                    [f"{name}_{index}", random_schema(rng, depth - 1, names=names)]
+                    for index, name in enumerate(members)
                 ],
             }
         case _:

@@ -29,7 +29,11 @@ def avro_cases() -> list[Spec]:
                 ({"type": "struct", "name": "R", "fields": [["f", spec]]}, {"f": random_value(rng, spec, finite=True)})
             )
     number, text = {"type": "int32"}, {"type": "string"}
-    point: Spec = {"type": "struct", "name": "geo.Point", "fields": [["x", number], ["y", {**number, "optional": True}]]}
+    point: Spec = {
+        "type": "struct",
+        "name": "geo.Point",
+        "fields": [["x", number], ["y", {**number, "optional": True}]],
+    }
     values += [
         (decimal_schema(2), ["12345", 2]),
         (decimal_schema(0), ["-1", 0]),
@@ -95,7 +99,11 @@ def avro_cases() -> list[Spec]:
             {"a": 1, "b": None, "c": 2, "d": base64_text(b"x"), "e": True, "f": double_bits(2.5), "g": []},
         ),
         (
-            {"type": "struct", "name": "Dates", "fields": [["a", {"type": "int32", "name": DATE, "version": 1, "default": 7}]]},
+            {
+                "type": "struct",
+                "name": "Dates",
+                "fields": [["a", {"type": "int32", "name": DATE, "version": 1, "default": 7}]],
+            },
             {"a": 1},
         ),
         ({**point, "optional": True}, {"x": 1}),

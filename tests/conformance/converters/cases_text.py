@@ -29,16 +29,24 @@ def text_cases() -> list[Spec]:
     values += [({"type": "double"}, double_bits(number)) for number in DOUBLES] + [
         ({"type": "float"}, float_bits(number)) for number in FLOATS
     ]
-    values += [({"type": "int64"}, -5), ({"type": "boolean"}, True), ({"type": "string", "optional": True}, None), (None, None)]
+    values += [
+        ({"type": "int64"}, -5),
+        ({"type": "boolean"}, True),
+        ({"type": "string", "optional": True}, None),
+        (None, None),
+    ]
     values += [(None, spec) for spec in schemaless_values(rng) if "bytes" not in str(spec)]
     values += [(schema, value) for schema, value in containers() if "bytes" not in str(schema)]
     values += [(decimal_schema(2), ["12345", 2]), (decimal_schema(-3), ["5", -3]), (decimal_schema(10), ["0", 10])]
     values += [
-        ({"type": "int64", "name": TIMESTAMP, "version": 1}, millis) for millis in (0, 1_700_000_000_123, -1, 253402300799999)
+        ({"type": "int64", "name": TIMESTAMP, "version": 1}, millis)
+        for millis in (0, 1_700_000_000_123, -1, 253402300799999)
     ]
     values += [({"type": "int32", "name": DATE, "version": 1}, days) for days in (0, 19000, -1)]
     values += [({"type": "int32", "name": TIME, "version": 1}, millis) for millis in (0, 86_399_999)]
-    values += [({"type": "array", "values": {"type": "int64", "name": TIMESTAMP, "version": 1}}, [0, 1_700_000_000_000])]
+    values += [
+        ({"type": "array", "values": {"type": "int64", "name": TIMESTAMP, "version": 1}}, [0, 1_700_000_000_000])
+    ]
     for _ in range(60):
         spec = random_schema(rng, 2)
         if "bytes" not in str(spec) and "default" not in str(spec):

@@ -21,8 +21,16 @@ class JavaConverters:
     program: str = "ConverterVectors"
 
     @classmethod
-    def compiled(cls, home: Path, classpath: str, folder: Path, *, release: int, more: str = "",
-                 program: str = "ConverterVectors") -> JavaConverters:
+    def compiled(
+        cls,
+        home: Path,
+        classpath: str,
+        folder: Path,
+        *,
+        release: int,
+        more: str = "",
+        program: str = "ConverterVectors",
+    ) -> JavaConverters:
         """Compile ``java``, and with it the sources in the folder ``more`` beside it."""
         beside = sorted((SOURCES.parent / more).glob("*.java")) if more else []
         subprocess.run(

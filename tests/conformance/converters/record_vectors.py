@@ -5,6 +5,7 @@
 JsonSchemaData and ProtobufData (``confluentinc/schema-registry``, 8.1.5), made from their source; the vectors for them are
 written only then. ``CLASSPATH`` must hold Debezium's connectors too.
 """
+
 from __future__ import annotations
 
 import gzip
@@ -30,8 +31,10 @@ def main() -> None:
         def answered(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
             answers = java.ask(requests)
             old = older.ask(requests) if older else answers
-            return [{**request, "java": answer, **({"older": before} if before != answer else {})}
-                    for request, answer, before in zip(requests, answers, old, strict=True)]
+            return [
+                {**request, "java": answer, **({"older": before} if before != answer else {})}
+                for request, answer, before in zip(requests, answers, old, strict=True)
+            ]
 
         written = answered(cases.json_cases())
         sets = {
@@ -45,32 +48,40 @@ def main() -> None:
             "primitives": answered(cases_registry.primitive_cases()),
         }
     with tempfile.TemporaryDirectory() as folder:
-        debezium = JavaConverters.compiled(home, classpath, Path(folder), release=17, more="java_debezium",
-                                           program="CloudEventsVectors")
+        debezium = JavaConverters.compiled(
+            home, classpath, Path(folder), release=17, more="java_debezium", program="CloudEventsVectors"
+        )
         requests = cases_cloudevents.cloudevents_cases()
-        sets["cloudevents"] = [{**request, "java": answer}
-                               for request, answer in zip(requests, debezium.ask(requests), strict=True)]
+        sets["cloudevents"] = [
+            {**request, "java": answer} for request, answer in zip(requests, debezium.ask(requests), strict=True)
+        ]
     if len(sys.argv) > 4:
         sets |= _confluent(home, f"{sys.argv[4]}:{classpath}")
     VECTORS.mkdir(exist_ok=True)
     for name, vectors in sets.items():
         text = "\n".join(json.dumps(vector, separators=(",", ":")) for vector in vectors) + "\n"
         (VECTORS / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
-        print(f"{name}: {len(vectors)} cases, {sum('error' in vector['java'] for vector in vectors)} refused, "
-              f"{sum('older' in vector for vector in vectors)} different in the older Java")
+        print(
+            f"{name}: {len(vectors)} cases, {sum('error' in vector['java'] for vector in vectors)} refused, "
+            f"{sum('older' in vector for vector in vectors)} different in the older Java"
+        )
 
 
 def _confluent(home: Path, classpath: str) -> dict[str, list[dict[str, Any]]]:
     sets: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        java = JavaConverters.compiled(home, classpath, Path(folder), release=17, more="java_confluent",
-                                       program="ConfluentVectors")
+        java = JavaConverters.compiled(
+            home, classpath, Path(folder), release=17, more="java_confluent", program="ConfluentVectors"
+        )
         for op in ("jsonschema", "protobuf"):
             requests = cases_registry.registry_cases(op)
-            sets[op] = [{**request, "java": answer} for request, answer in zip(requests, java.ask(requests), strict=True)]
+            sets[op] = [
+                {**request, "java": answer} for request, answer in zip(requests, java.ask(requests), strict=True)
+            ]
             requests = cases_registry.registry_read_cases(op, sets[op])
-            sets[f"{op}_read"] = [{**request, "java": answer}
-                                  for request, answer in zip(requests, java.ask(requests), strict=True)]
+            sets[f"{op}_read"] = [
+                {**request, "java": answer} for request, answer in zip(requests, java.ask(requests), strict=True)
+            ]
     return sets
 
 

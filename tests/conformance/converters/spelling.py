@@ -6,6 +6,7 @@ as numbers, floats as the hexadecimal digits of their bits, bytes in Base64, dec
 pairs, structs as objects with only the fields that are set. Without a schema it is a pair of kind (int, float, bool, str,
 bytes, list, dict, decimal) and content.
 """
+
 from __future__ import annotations
 
 import base64
@@ -105,7 +106,11 @@ def value_of(schema: Schema | None, spec: Any) -> Any:
         case Type.MAP:
             return {value_of(schema.key_schema, key): value_of(schema.value_schema, item) for key, item in spec}
         case Type.STRUCT:
-            return {member.name: value_of(member.schema, spec[member.name]) for member in schema.fields if member.name in spec}
+            return {
+                member.name: value_of(member.schema, spec[member.name])
+                for member in schema.fields
+                if member.name in spec
+            }
         case _:
             return spec
 

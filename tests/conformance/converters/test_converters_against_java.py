@@ -3,6 +3,7 @@
 The recorded vectors are always compared. Where a JDK and the jars are at hand, Java is asked again, so that a stale recording
 shows. Deliberate differences are listed here, each with its reason.
 """
+
 from __future__ import annotations
 
 import base64
@@ -44,12 +45,24 @@ DESCRIBE = JsonConverter({"replace.null.with.default": "false"})
 HEADERS = create_header_converter("SimpleHeaderConverter", {})
 NEWEST_ALGORITHM = 19  # the JDK whose Double.toString prints the shortest digits
 AVRO_JARS = (
-    Artifact("io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",
-             "95392390745e31941e3f8e3565f883a2c31b9fd1d38eb0e22aac7721dd73508a", 74377, frozenset()),
-    Artifact("io.apicurio:apicurio-registry-serdes-avro-serde:2.6.13.Final",
-             "71e2a474b6ef82b94d161eed801bc6570a31b324e6872e7c19e09c3b10bc3ad1", 30798, frozenset()),
-    Artifact("org.apache.avro:avro:1.12.0",
-             "1f5fbfff9b7427d6832cc3031a3c81413d3e21d9e2551847d9231c28493f9492", 713436, frozenset()),
+    Artifact(
+        "io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",
+        "95392390745e31941e3f8e3565f883a2c31b9fd1d38eb0e22aac7721dd73508a",
+        74377,
+        frozenset(),
+    ),
+    Artifact(
+        "io.apicurio:apicurio-registry-serdes-avro-serde:2.6.13.Final",
+        "71e2a474b6ef82b94d161eed801bc6570a31b324e6872e7c19e09c3b10bc3ad1",
+        30798,
+        frozenset(),
+    ),
+    Artifact(
+        "org.apache.avro:avro:1.12.0",
+        "1f5fbfff9b7427d6832cc3031a3c81413d3e21d9e2551847d9231c28493f9492",
+        713436,
+        frozenset(),
+    ),
 )
 
 
@@ -85,6 +98,7 @@ def same(case: Case, ours: Case) -> bool:
 def shown(case: Case, ours: Case) -> str:
     def readable(answer: Case) -> Any:
         return decoded(answer["bytes"]) if answer.get("bytes") else answer
+
     request = {name: part for name, part in case.items() if name not in ("java", "older")}
     return f"{request}\n  java {readable(case['java'])}\n  ours {readable(ours)}"
 
@@ -105,8 +119,10 @@ def test_json_fast_and_slow_ways_agree() -> None:
         if "error" in case["java"]:
             continue
         config = case["config"]
-        settings = JsonSettings(numeric_decimals=config.get("decimal.format", "").upper() == "NUMERIC",
-                                replace_null=config.get("replace.null.with.default", "true") == "true")
+        settings = JsonSettings(
+            numeric_decimals=config.get("decimal.format", "").upper() == "NUMERIC",
+            replace_null=config.get("replace.null.with.default", "true") == "true",
+        )
         schema = schema_of(case["schema"])
         value = value_of(schema, case["value"])
         if schema is None and value is None:
@@ -128,6 +144,7 @@ def comparable(data: bytes | None) -> Any:
         if isinstance(part, list):
             return sorted((unordered(item) for item in part), key=lambda item: json.dumps(item, sort_keys=True))
         return part + 0.0 if isinstance(part, float) else part  # Java reads -0.0 as 0.0
+
     return unordered(json.loads(data))
 
 
@@ -145,13 +162,18 @@ def test_json_is_read_as_java_reads_it() -> None:
     different = []
     for case in load("json_read"):
         try:
-            schema, value = create_converter("JsonConverter", case["config"], False).to_connect("topic", decoded(case["data"]))
+            schema, value = create_converter("JsonConverter", case["config"], False).to_connect(
+                "topic", decoded(case["data"])
+            )
             ours = encoded(described(schema, value))
         except Skippable as error:
             ours = {"error": str(error)}
         java = case["java"]
         equal = ("error" in ours and "error" in java) or (
-            "bytes" in ours and "bytes" in java and comparable(decoded(ours["bytes"])) == comparable(decoded(java["bytes"])))
+            "bytes" in ours
+            and "bytes" in java
+            and comparable(decoded(ours["bytes"])) == comparable(decoded(java["bytes"]))
+        )
         if not equal and not is_lenient_in_java(case):
             different.append(shown(case, ours))
     assert not different, f"{len(different)} differ:\n" + "\n".join(different[:8])
@@ -226,7 +248,9 @@ def jdk() -> tuple[Path, int]:
     return Path(compiler).resolve().parent.parent, int(found[1])
 
 
-@pytest.mark.parametrize("name", ["json", "json_read", "numbers", "murmur2", "text", "header_read", "avro", "primitives"])
+@pytest.mark.parametrize(
+    "name", ["json", "json_read", "numbers", "murmur2", "text", "header_read", "avro", "primitives"]
+)
 def test_the_recording_is_what_java_answers_now(name: str, java: JavaConverters, java_version: int) -> None:
     cases = load(name)
     requests = [{part: content for part, content in case.items() if part not in ("java", "older")} for case in cases]

@@ -4,6 +4,7 @@ The recorded vectors are always compared. Kafka's and Debezium's classes are ask
 Confluent's where ``MILLRACE_CONFLUENT_CLASSPATH`` names theirs, which no public repository has. Deliberate differences are
 listed here, each with its reason.
 """
+
 from __future__ import annotations
 
 import json
@@ -50,8 +51,12 @@ if TYPE_CHECKING:
 
 #: Java's calendar is the Julian one before this day.
 GREGORIAN_MS = -12_219_292_800_000
-MYSQL = Artifact("io.debezium:debezium-connector-mysql:3.5.0.Final",
-                 "7948107f1efb5105e1fb56cd7b50a4077aaeb9724cf75f816b03e6d1d0a5ca15", 155295, frozenset())
+MYSQL = Artifact(
+    "io.debezium:debezium-connector-mysql:3.5.0.Final",
+    "7948107f1efb5105e1fb56cd7b50a4077aaeb9724cf75f816b03e6d1d0a5ca15",
+    155295,
+    frozenset(),
+)
 
 
 def on(case: Case, option: str, *, default: bool = False) -> bool:
@@ -69,7 +74,9 @@ def test_single_numbers_are_written_and_refused_as_in_java() -> None:
             value = value_of(schema, case["value"])
             try:
                 data = create_converter(case["name"], {}, True).from_connect("topic", schema, value)
-                assert create_header_converter(case["name"], {}).from_connect_header("topic", "h", schema, value) == data
+                assert (
+                    create_header_converter(case["name"], {}).from_connect_header("topic", "h", schema, value) == data
+                )
                 ours = encoded(data)
             except Skippable as error:
                 ours = {"error": str(error)}
@@ -91,10 +98,16 @@ def test_single_numbers_are_written_and_refused_as_in_java() -> None:
 
 
 def json_settings(case: Case) -> JsonSchemaSettings:
-    values = JsonSettings(numeric_decimals=case["config"].get("decimal.format") == "NUMERIC", entries=True,
-                          replace_null=not on(case, "ignore.default.for.nullables"))
-    return JsonSchemaSettings(values, additional=on(case, "object.additional.properties", default=True),
-                              optional=on(case, "use.optional.for.nonrequired"))
+    values = JsonSettings(
+        numeric_decimals=case["config"].get("decimal.format") == "NUMERIC",
+        entries=True,
+        replace_null=not on(case, "ignore.default.for.nullables"),
+    )
+    return JsonSchemaSettings(
+        values,
+        additional=on(case, "object.additional.properties", default=True),
+        optional=on(case, "use.optional.for.nonrequired"),
+    )
 
 
 def test_json_schemas_and_values() -> None:
@@ -115,7 +128,9 @@ def test_json_schemas_and_values() -> None:
             refused += 1 if "null value" in str(error) else 1000
             continue
         java = decoded(case["java"]["bytes"])
-        if data != java and json.loads(data or b"") != json.loads(java or b""):  # the order of a map's entries is Java's
+        if data != java and json.loads(data or b"") != json.loads(
+            java or b""
+        ):  # the order of a map's entries is Java's
             different.append(shown(case, encoded(data)))
     assert refused < 9
     assert not different, "\n".join(different[:5])
@@ -127,14 +142,17 @@ def test_json_schemas_and_values_are_read_as_java_reads_them() -> None:
         if '"$ref"' in case["text"]:
             continue  # Java marks the second use of a definition with a parameter of its own
         try:
-            ours = encoded(described(*json_schema_reader(case["text"], {}, json_settings(case))(decoded(case["data"]) or b"")))
+            ours = encoded(
+                described(*json_schema_reader(case["text"], {}, json_settings(case))(decoded(case["data"]) or b""))
+            )
         except Skippable as error:
             ours = {"error": str(error)}
         java = case["java"]
         if "error" in java and "Decimal" in case["text"]:
             continue  # a numeric default of a Decimal, which Java's own JsonConverter can't describe
-        if ("error" in ours) != ("error" in java) or ("bytes" in ours and comparable(decoded(ours["bytes"])) != comparable(
-                decoded(java["bytes"]))):
+        if ("error" in ours) != ("error" in java) or (
+            "bytes" in ours and comparable(decoded(ours["bytes"])) != comparable(decoded(java["bytes"]))
+        ):
             different.append(shown(case, ours))
     assert not different, f"{len(different)} differ:\n" + "\n".join(different[:5])
 
@@ -144,11 +162,16 @@ def test_json_schemas_and_values_are_read_as_java_reads_them() -> None:
 
 def protobuf_settings(case: Case) -> ProtobufSettings:
     return ProtobufSettings(
-        optional=on(case, "optional.for.nullables"), wrapper=on(case, "wrapper.for.nullables"),
-        scrub=on(case, "scrub.invalid.names"), replace_null=not on(case, "ignore.default.for.nullables"),
-        enhanced=on(case, "enhanced.protobuf.schema.support"), int_enums=on(case, "int.for.enums"),
-        index_unions=on(case, "generate.index.for.unions", default=True), flatten=on(case, "flatten.unions"),
-        nulls=on(case, "generate.struct.for.nulls"))
+        optional=on(case, "optional.for.nullables"),
+        wrapper=on(case, "wrapper.for.nullables"),
+        scrub=on(case, "scrub.invalid.names"),
+        replace_null=not on(case, "ignore.default.for.nullables"),
+        enhanced=on(case, "enhanced.protobuf.schema.support"),
+        int_enums=on(case, "int.for.enums"),
+        index_unions=on(case, "generate.index.for.unions", default=True),
+        flatten=on(case, "flatten.unions"),
+        nulls=on(case, "generate.struct.for.nulls"),
+    )
 
 
 def has_old_date(spec: Any, value: Any) -> bool:
@@ -186,7 +209,9 @@ def test_protobuf_schemas_and_messages() -> None:
                     different.append(shown(case, {"error": str(error)}))
             continue
         if "error" in java:
-            assert '"default"' in json.dumps(case["schema"])  # Java fails for defaults inside of arrays, which Protobuf has not
+            assert '"default"' in json.dumps(
+                case["schema"]
+            )  # Java fails for defaults inside of arrays, which Protobuf has not
             continue
         compared += 1
         text = proto_text(file)
@@ -233,8 +258,11 @@ def test_cloud_events_are_debeziums() -> None:
         value = value_of(schema, case["value"])
         encode = converter.header_encoder("topic", schema)
         try:
-            data = (encode(value, [(name, text.encode()) for name, text in case["headers"]]) if encode is not None
-                    else converter.encoder("topic", schema)(value))
+            data = (
+                encode(value, [(name, text.encode()) for name, text in case["headers"]])
+                if encode is not None
+                else converter.encoder("topic", schema)(value)
+            )
         except Skippable as error:
             pairs.append((case, {"error": str(error)}))
             continue
@@ -247,7 +275,9 @@ def test_cloud_events_are_debeziums() -> None:
 
 def asked_again(name: str, java: JavaConverters) -> None:
     cases = load(name)
-    answers = java.ask([{part: content for part, content in case.items() if part not in ("java", "older")} for case in cases])
+    answers = java.ask(
+        [{part: content for part, content in case.items() if part not in ("java", "older")} for case in cases]
+    )
     for case, answer in zip(cases, answers, strict=True):
         assert answer == case["java"], case
 
@@ -255,8 +285,12 @@ def asked_again(name: str, java: JavaConverters) -> None:
 def jars(*sets: str, more: tuple[Artifact, ...]) -> list[str]:
     manifest = load_manifest()
     try:
-        return [str(path) for path in Resolver().fetch([*(each for name in sets for each in manifest.members(name)), *more],
-                                                       "the Java converters")]
+        return [
+            str(path)
+            for path in Resolver().fetch(
+                [*(each for name in sets for each in manifest.members(name)), *more], "the Java converters"
+            )
+        ]
     except StackError as error:
         pytest.skip(f"the Java converters' jars can't be had: {error}")
 
@@ -264,19 +298,29 @@ def jars(*sets: str, more: tuple[Artifact, ...]) -> list[str]:
 def test_the_recorded_events_are_what_debezium_answers_now(tmp_path: Path) -> None:
     home, _ = jdk()
     classpath = ":".join(jars("connect", "debezium", more=(*AVRO_JARS, MYSQL)))
-    asked_again("cloudevents", JavaConverters.compiled(home, classpath, tmp_path, release=17, more="java_debezium",
-                                                       program="CloudEventsVectors"))
+    asked_again(
+        "cloudevents",
+        JavaConverters.compiled(
+            home, classpath, tmp_path, release=17, more="java_debezium", program="CloudEventsVectors"
+        ),
+    )
 
 
 @pytest.mark.parametrize("name", ["jsonschema", "jsonschema_read", "protobuf", "protobuf_read"])
 def test_the_recording_is_what_confluent_answers_now(name: str, tmp_path: Path) -> None:
     given = os.environ.get("MILLRACE_CONFLUENT_CLASSPATH")
     if not given:
-        pytest.skip("MILLRACE_CONFLUENT_CLASSPATH names no class path with Confluent's converters, which are in no public "
-                    "Maven repository; the recorded vectors are compared all the same")
+        pytest.skip(
+            "MILLRACE_CONFLUENT_CLASSPATH names no class path with Confluent's converters, which are in no public "
+            "Maven repository; the recorded vectors are compared all the same"
+        )
     home, version = jdk()
     if version < NEWEST_ALGORITHM:
         pytest.skip(f"the vectors were recorded with a newer JDK, which prints some numbers otherwise than {version}")
     classpath = ":".join([given, *jars("connect", more=AVRO_JARS)])
-    asked_again(name, JavaConverters.compiled(home, classpath, tmp_path, release=17, more="java_confluent",
-                                              program="ConfluentVectors"))
+    asked_again(
+        name,
+        JavaConverters.compiled(
+            home, classpath, tmp_path, release=17, more="java_confluent", program="ConfluentVectors"
+        ),
+    )

@@ -1,4 +1,5 @@
 """A Java Connect cluster's internal topics taken over by Millrace, and the other way round."""
+
 from __future__ import annotations
 
 import json
@@ -16,14 +17,17 @@ if TYPE_CHECKING:
     from compose.local.connect import JavaConnect
     from compose.local.worker import MillraceWorker
 
-PROPERTIES = {"offset.flush.interval.ms": "500", "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-              "key.converter": "org.apache.kafka.connect.storage.StringConverter", "scheduled.rebalance.max.delay.ms": "0"}
+PROPERTIES = {
+    "offset.flush.interval.ms": "500",
+    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "scheduled.rebalance.max.delay.ms": "0",
+}
 SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 
 
 def lines(bootstrap: str, topic: str) -> list[str]:
     return [(record.value or b"").decode() for record in read_topic(bootstrap, topic)]
-
 
 
 def offset_of(worker: JavaConnect | MillraceWorker, name: str) -> Any:
@@ -42,8 +46,9 @@ def states(worker: JavaConnect | MillraceWorker, name: str) -> tuple[str, list[s
     return (body["connector"]["state"], [task["state"] for task in body["tasks"]]) if status == 200 else ("MISSING", [])
 
 
-def populate(worker: JavaConnect | MillraceWorker, bootstrap: str, folder: Path,
-             unique: Callable[[str], str]) -> dict[str, str]:
+def populate(
+    worker: JavaConnect | MillraceWorker, bootstrap: str, folder: Path, unique: Callable[[str], str]
+) -> dict[str, str]:
     """One running, one paused, one stopped and one deleted connector, each past its first lines; name -> topic."""
     topics: dict[str, str] = {}
     for kind in ("running", "paused", "stopped", "deleted"):
@@ -51,8 +56,11 @@ def populate(worker: JavaConnect | MillraceWorker, bootstrap: str, folder: Path,
         topics[kind] = name
         path = folder / f"{kind}.txt"
         path.write_text("".join(f"{kind} before {n}\n" for n in range(100)), encoding="ascii")
-        status, body = worker.request("PUT", f"/connectors/{name}/config", {
-            "connector.class": SOURCE, "tasks.max": "1", "file": str(path), "topic": name})
+        status, body = worker.request(
+            "PUT",
+            f"/connectors/{name}/config",
+            {"connector.class": SOURCE, "tasks.max": "1", "file": str(path), "topic": name},
+        )
         assert status == 201, body
     for kind, name in topics.items():
         size = (folder / f"{kind}.txt").stat().st_size
@@ -66,15 +74,25 @@ def populate(worker: JavaConnect | MillraceWorker, bootstrap: str, folder: Path,
     return topics
 
 
-def check_taken_over(worker: JavaConnect | MillraceWorker, bootstrap: str, folder: Path, topics: dict[str, str],
-                     before: dict[str, Any]) -> None:
+def check_taken_over(
+    worker: JavaConnect | MillraceWorker, bootstrap: str, folder: Path, topics: dict[str, str], before: dict[str, Any]
+) -> None:
     """The second cluster knows all that the first knew, goes on from its offsets, and repeats nothing."""
-    eventually(lambda: states(worker, topics["running"]) == ("RUNNING", ["RUNNING"]), "it runs again",
-               detail=lambda: states(worker, topics["running"]))
-    eventually(lambda: states(worker, topics["paused"])[0] == "PAUSED", "it is paused again",
-               detail=lambda: states(worker, topics["paused"]))
-    eventually(lambda: states(worker, topics["stopped"])[0] == "STOPPED", "it is stopped again",
-               detail=lambda: states(worker, topics["stopped"]))
+    eventually(
+        lambda: states(worker, topics["running"]) == ("RUNNING", ["RUNNING"]),
+        "it runs again",
+        detail=lambda: states(worker, topics["running"]),
+    )
+    eventually(
+        lambda: states(worker, topics["paused"])[0] == "PAUSED",
+        "it is paused again",
+        detail=lambda: states(worker, topics["paused"]),
+    )
+    eventually(
+        lambda: states(worker, topics["stopped"])[0] == "STOPPED",
+        "it is stopped again",
+        detail=lambda: states(worker, topics["stopped"]),
+    )
     assert states(worker, topics["deleted"])[0] == "MISSING"
     assert worker.request("GET", f"/connectors/{topics['deleted']}")[0] == 404
     for kind in ("running", "paused", "stopped"):
@@ -87,14 +105,21 @@ def check_taken_over(worker: JavaConnect | MillraceWorker, bootstrap: str, folde
         assert worker.request("PUT", f"/connectors/{topics[kind]}/resume")[0] == 202
     for kind in ("running", "paused", "stopped"):
         wanted = [f"{kind} before {n}" for n in range(100)] + [f"{kind} after {n}" for n in range(50)]
-        eventually(lambda kind=kind, wanted=wanted: lines(bootstrap, topics[kind]) == wanted,  # type: ignore[misc]
-                   f"{topics[kind]} holds all lines once",
-                   detail=lambda kind=kind: lines(bootstrap, topics[kind])[95:])  # type: ignore[misc]
+        eventually(
+            lambda kind=kind, wanted=wanted: lines(bootstrap, topics[kind]) == wanted,  # type: ignore[misc]
+            f"{topics[kind]} holds all lines once",
+            detail=lambda kind=kind: lines(bootstrap, topics[kind])[95:],  # type: ignore[misc]
+        )
 
 
 def snapshot(worker: JavaConnect | MillraceWorker, topics: dict[str, str]) -> dict[str, Any]:
-    return {topics[kind]: {"config": worker.request("GET", f"/connectors/{topics[kind]}/config")[1],
-                           "offsets": offset_of(worker, topics[kind])} for kind in ("running", "paused", "stopped")}
+    return {
+        topics[kind]: {
+            "config": worker.request("GET", f"/connectors/{topics[kind]}/config")[1],
+            "offsets": offset_of(worker, topics[kind]),
+        }
+        for kind in ("running", "paused", "stopped")
+    }
 
 
 def records(bootstrap: str, topic: str) -> dict[str, Any]:
@@ -114,9 +139,14 @@ def shape(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("exactly_once", ["disabled", "enabled"])
-def test_java_cluster_runs_on_in_millrace(bootstrap: str, java_connect: Callable[..., JavaConnect],
-                                          millrace: Callable[..., MillraceWorker], unique: Callable[[str], str],
-                                          tmp_path: Path, exactly_once: str) -> None:
+def test_java_cluster_runs_on_in_millrace(
+    bootstrap: str,
+    java_connect: Callable[..., JavaConnect],
+    millrace: Callable[..., MillraceWorker],
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    exactly_once: str,
+) -> None:
     group = unique("take")
     properties = {**PROPERTIES, "exactly.once.source.support": exactly_once}
     java = java_connect(group=group, properties=properties)
@@ -128,9 +158,14 @@ def test_java_cluster_runs_on_in_millrace(bootstrap: str, java_connect: Callable
 
 
 @pytest.mark.parametrize("exactly_once", ["disabled", "enabled"])
-def test_millrace_cluster_runs_on_in_java(bootstrap: str, java_connect: Callable[..., JavaConnect],
-                                          millrace: Callable[..., MillraceWorker], unique: Callable[[str], str],
-                                          tmp_path: Path, exactly_once: str) -> None:
+def test_millrace_cluster_runs_on_in_java(
+    bootstrap: str,
+    java_connect: Callable[..., JavaConnect],
+    millrace: Callable[..., MillraceWorker],
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    exactly_once: str,
+) -> None:
     group = unique("take")
     properties = {**PROPERTIES, "exactly.once.source.support": exactly_once}
     ours = millrace(group=group, properties=properties)
@@ -141,9 +176,13 @@ def test_millrace_cluster_runs_on_in_java(bootstrap: str, java_connect: Callable
     check_taken_over(java, bootstrap, tmp_path, topics, before)
 
 
-def test_internal_records_have_the_same_form(bootstrap: str, java_connect: Callable[..., JavaConnect],
-                                             millrace: Callable[..., MillraceWorker], unique: Callable[[str], str],
-                                             tmp_path: Path) -> None:
+def test_internal_records_have_the_same_form(
+    bootstrap: str,
+    java_connect: Callable[..., JavaConnect],
+    millrace: Callable[..., MillraceWorker],
+    unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for who, factory in (("java", java_connect), ("ours", millrace)):
         group = unique(who)
@@ -155,7 +194,8 @@ def test_internal_records_have_the_same_form(bootstrap: str, java_connect: Calla
         found[who] = {}
         for kind in ("configs", "offsets", "status"):
             content = records(bootstrap, f"{group}-{kind}")
-            found[who][kind] = {key.replace(group, "G").replace(str(folder), "F"): shape(value)
-                                for key, value in content.items()}
+            found[who][kind] = {
+                key.replace(group, "G").replace(str(folder), "F"): shape(value) for key, value in content.items()
+            }
     for kind in ("configs", "offsets", "status"):
         assert found["ours"][kind] == found["java"][kind], kind

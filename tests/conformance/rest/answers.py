@@ -1,4 +1,5 @@
 """Asking a worker, and bringing its answers into a form in which two products can be compared."""
+
 from __future__ import annotations
 
 import http.client
@@ -26,7 +27,11 @@ _VERSION_OPTION = ".plugin.version"
 _AVAILABLE = re.compile(r"available versions: \[[^\]]*\]")
 _CHOICE = re.compile(r"(could not be found\.) Available [a-z]+: [^\"]*")
 #: Options that Millrace has beside Kafka Connect's: they are not compared.
-_MORE = ({key.name for key in EXTENSIONS} | set(FileStreamSourceConnector.config_def.keys)) - {"file", "topic", "batch.size"}
+_MORE = ({key.name for key in EXTENSIONS} | set(FileStreamSourceConnector.config_def.keys)) - {
+    "file",
+    "topic",
+    "batch.size",
+}
 _MORE_GROUPS = set(FileStreamSourceConnector.config_def.groups) - set(SOURCE_CONFIG.groups)
 
 
@@ -188,9 +193,14 @@ def _anonymous(body: Any) -> Any:
         return body
     # Java writes a task's version as null for a moment after it was stopped: in one run it is seen, in the next it is not.
     task = {"id", "state"} <= body.keys()
-    return {key: "TIME" if key == "last_modified" and item is not None
-            else "VERSION" if key == "version" and (task or item is not None)
-            else _anonymous(item) for key, item in body.items()}
+    return {
+        key: "TIME"
+        if key == "last_modified" and item is not None
+        else "VERSION"
+        if key == "version" and (task or item is not None)
+        else _anonymous(item)
+        for key, item in body.items()
+    }
 
 
 def _infos(body: dict[str, Any]) -> dict[str, Any]:
@@ -209,8 +219,12 @@ def _infos(body: dict[str, Any]) -> dict[str, Any]:
     added = sorted((item for item in configs if _added(item["value"]["name"])), key=lambda item: item["value"]["name"])
     groups = [group for group in body["groups"] if group not in _MORE_GROUPS]
     base = groups.index("offsets.topic") + 1 if "offsets.topic" in groups else 0
-    return {"name": body["name"], "error_count": body["error_count"],
-            "groups": [*groups[:base], *sorted(groups[base:])], "configs": [*settled, *added]}
+    return {
+        "name": body["name"],
+        "error_count": body["error_count"],
+        "groups": [*groups[:base], *sorted(groups[base:])],
+        "configs": [*settled, *added],
+    }
 
 
 def _added(name: str) -> bool:
@@ -220,8 +234,13 @@ def _added(name: str) -> bool:
 
 def _of_converter(name: str) -> bool:
     return (name.partition(".converter.")[2] or name) in {
-        "converter.type", "converter.encoding", "decimal.format", "replace.null.with.default", "schemas.cache.size",
-        "schemas.enable"}
+        "converter.type",
+        "converter.encoding",
+        "decimal.format",
+        "replace.null.with.default",
+        "schemas.cache.size",
+        "schemas.enable",
+    }
 
 
 def _definitions(body: list[dict[str, Any]]) -> list[dict[str, Any]]:

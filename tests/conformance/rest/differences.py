@@ -2,6 +2,7 @@
 
 A difference says what the answer is instead, so that it is tested like everything else; one that has gone is an error too.
 """
+
 from __future__ import annotations
 
 import re
@@ -30,83 +31,126 @@ class Difference:
     changes: Mapping[str, tuple[Any, Any]] | None = None
 
 
-_MALFORMED = "A body that can't be understood is the client's mistake: 400 says what was expected, no 500 with parser's words."
+_MALFORMED = (
+    "A body that can't be understood is the client's mistake: 400 says what was expected, no 500 with parser's words."
+)
 _SECRET = "Any value may be a secret while the connector class is not known, so values stay out of the message."
-_RETRY = ("Passing faults of the source or of Kafka are retried for ever unless told otherwise; in Kafka Connect the option "
-          "covers transforms and converters only, which are not retried by default.")
+_RETRY = (
+    "Passing faults of the source or of Kafka are retried for ever unless told otherwise; in Kafka Connect the option "
+    "covers transforms and converters only, which are not retried by default."
+)
 _NAMES = "Every name that can be created can be addressed."
 _ASKED = "The client's mistake is answered with 400, as in POST /connectors, not with 500."
 
 DIFFERENCES: Mapping[str, Difference] = {
-    **{name: Difference(_MALFORMED, message=message) for name, message in (
-        ("create-empty-object", "The field 'config' is missing"),
-        ("create-no-body", "The request has no body"),
-        ("create-null", "The request body must be a JSON object"),
-        ("create-list", "The request body must be a JSON object"),
-        ("create-malformed", "The request body is not valid JSON: .* line 1 column 12"),
-        ("create-unknown-field", "Unknown field 'x' in the request body"),
-        ("create-initial-state", "Invalid initial_state 'foo'; it must be one of RUNNING, PAUSED, STOPPED"),
-        ("create-nested", "The value of 'a' must be a string, a number or a boolean"),
-        ("create-no-config", "The field 'config' is missing"),
-        ("put-list", "The request body must be a JSON object"),
-        ("put-null", "The request body must be a JSON object"),
-        ("patch-null", "The request body must be a JSON object"),
-        ("logger-null", "The request body must be a JSON object"),
-        ("validate-null", "The request body must be a JSON object"),
-        ("offsets-patch-null", "The request body must be a JSON object"),
-        ("offsets-patch-shape", "The field 'offsets' must be a list"),
-        ("offsets-patch-unknown-field", "Unknown field 'x' in entry 0 of 'offsets'"),
-    )},
+    **{
+        name: Difference(_MALFORMED, message=message)
+        for name, message in (
+            ("create-empty-object", "The field 'config' is missing"),
+            ("create-no-body", "The request has no body"),
+            ("create-null", "The request body must be a JSON object"),
+            ("create-list", "The request body must be a JSON object"),
+            ("create-malformed", "The request body is not valid JSON: .* line 1 column 12"),
+            ("create-unknown-field", "Unknown field 'x' in the request body"),
+            ("create-initial-state", "Invalid initial_state 'foo'; it must be one of RUNNING, PAUSED, STOPPED"),
+            ("create-nested", "The value of 'a' must be a string, a number or a boolean"),
+            ("create-no-config", "The field 'config' is missing"),
+            ("put-list", "The request body must be a JSON object"),
+            ("put-null", "The request body must be a JSON object"),
+            ("patch-null", "The request body must be a JSON object"),
+            ("logger-null", "The request body must be a JSON object"),
+            ("validate-null", "The request body must be a JSON object"),
+            ("offsets-patch-null", "The request body must be a JSON object"),
+            ("offsets-patch-shape", "The field 'offsets' must be a list"),
+            ("offsets-patch-unknown-field", "Unknown field 'x' in entry 0 of 'offsets'"),
+        )
+    },
     "offsets-patch-null-partition": Difference(
         "A null partition would reset nothing; Kafka Connect answers that the offsets have been altered.",
-        message="Entry 0 of 'offsets': 'partition' must be a JSON object"),
+        message="Entry 0 of 'offsets': 'partition' must be a JSON object",
+    ),
     "create-no-class-null": Difference(
-        _SECRET, message=r"Connector config \{a=\[hidden\], name=a\} contains no connector type"),
-    "validate-no-class": Difference(f"{_ASKED} {_SECRET}", message=r"Connector config \{(?=.*name=x)(?=.*topic=\[hidden\]).*\} "
-                                                                  "contains no connector type"),
+        _SECRET, message=r"Connector config \{a=\[hidden\], name=a\} contains no connector type"
+    ),
+    "validate-no-class": Difference(
+        f"{_ASKED} {_SECRET}",
+        message=r"Connector config \{(?=.*name=x)(?=.*topic=\[hidden\]).*\} "
+        "contains no connector type",
+    ),
     "validate-unknown": Difference(
-        _ASKED, message="Failed to find any class that implements Connector and which name matches Nope, available connectors "
-                        "are: PluginDesc"),
+        _ASKED,
+        message="Failed to find any class that implements Connector and which name matches Nope, available connectors "
+        "are: PluginDesc",
+    ),
     "create-unknown-class": Difference(
         "The list of available connectors is Millrace's.",
         message="Failed to find any class that implements Connector and which name matches Nope, available connectors are: .*"
-                "PluginDesc{klass=class org.apache.kafka.connect.file.FileStreamSourceConnector"),
-    "offsets-patch-partition": Difference("An offset that the connector can't resume from is the client's mistake: 400."),
-    "offsets-patch-position": Difference("An offset that the connector can't resume from is the client's mistake: 400."),
-    "tasks-config": Difference("Kafka Connect 4 has dropped this resource; clients of 3.x still ask for it.", 404,
-                               "Connector nope not found"),
-    "create-slash-name": Difference(_NAMES, 201, changes={
-        "location": ("http://WORKER/connectors/a/b%25", "http://WORKER/connectors/a%2Fb%25")}),
-    "slash-name": Difference(_NAMES, 200, changes={
-        "status": (400, 200), "type": ("text/html;charset=iso-8859-1", "application/json"),
-        "body": ("TEXT", {"connector.class": "FileStreamSource", "file": "{file}", "name": "a/b%", "topic": "{topic}"})}),
+        "PluginDesc{klass=class org.apache.kafka.connect.file.FileStreamSourceConnector",
+    ),
+    "offsets-patch-partition": Difference(
+        "An offset that the connector can't resume from is the client's mistake: 400."
+    ),
+    "offsets-patch-position": Difference(
+        "An offset that the connector can't resume from is the client's mistake: 400."
+    ),
+    "tasks-config": Difference(
+        "Kafka Connect 4 has dropped this resource; clients of 3.x still ask for it.", 404, "Connector nope not found"
+    ),
+    "create-slash-name": Difference(
+        _NAMES, 201, changes={"location": ("http://WORKER/connectors/a/b%25", "http://WORKER/connectors/a%2Fb%25")}
+    ),
+    "slash-name": Difference(
+        _NAMES,
+        200,
+        changes={
+            "status": (400, 200),
+            "type": ("text/html;charset=iso-8859-1", "application/json"),
+            "body": (
+                "TEXT",
+                {"connector.class": "FileStreamSource", "file": "{file}", "name": "a/b%", "topic": "{topic}"},
+            ),
+        },
+    ),
     "delete-slash-name": Difference(_NAMES, 204, changes={"status": (400, 204)}),
     "validate-nulls": Difference(
-        "A null for one of the connector's own options is an error too; Kafka Connect overlooks it.", 200),
+        "A null for one of the connector's own options is an error too; Kafka Connect overlooks it.", 200
+    ),
     "validate-topic-groups": Difference(
         "The options of topic creation groups are checked and shown; Kafka Connect finds mistakes when the connector starts.",
-        200),
-    **{name: Difference("What would fail the task when it starts, or at its first record, is an error of the option.", 200)
-       for name in ("validate-later-transform", "validate-later-predicate", "validate-later-converter",
-                    "validate-later-retries")},
-    **{name: Difference("With a version that isn't there all options are shown all the same.", 200)
-       for name in ("validate-version", "validate-version-bogus")},
+        200,
+    ),
+    **{
+        name: Difference(
+            "What would fail the task when it starts, or at its first record, is an error of the option.", 200
+        )
+        for name in (
+            "validate-later-transform",
+            "validate-later-predicate",
+            "validate-later-converter",
+            "validate-later-retries",
+        )
+    },
+    **{
+        name: Difference("With a version that isn't there all options are shown all the same.", 200)
+        for name in ("validate-version", "validate-version-bogus")
+    },
     "validate-override-bogus": Difference(
-        "A client property that can't be parsed is an error of that property, not of the whole request.", 200),
+        "A client property that can't be parsed is an error of that property, not of the whole request.", 200
+    ),
 }
 
 #: Where ``validate`` answers otherwise on the configurations of ``tests/conformance/validation``, and why.
 VALIDATION: Mapping[str, str] = {
     "topic creation groups": "The options of topic creation groups are checked and shown; Kafka Connect finds mistakes when "
-                             "the connector starts.",
+    "the connector starts.",
     "what fails later": "What would fail the task when it starts, or at its first record, is an error of the option.",
     "client properties": "A client property that can't be parsed is an error of that property (400 in POST and PUT), no 500.",
     "unused clients": "What the override policy forbids is refused also for clients that this connector makes no use of; Kafka "
-                      "Connect overlooks it.",
+    "Connect overlooks it.",
     "connector version": "A version range that can't be read is the client's mistake: 400 with the same text, not 500.",
     "missing and checked": "A missing option that also has a validator is one error, in Kafka Connect two.",
     "exactly once": "A connector whose own options are wrong is not asked whether it supports exactly once; Kafka Connect "
-                    "counts its failure as a further error.",
+    "counts its failure as a further error.",
     "texts": "What a Java library says of a regular expression or a type stands here in other words.",
     "blanks": "Blanks around class names don't matter; Kafka Connect looks for a class of that very name.",
     "other classes": "Classes of a JVM that are no plugins, interfaces included, can't be found.",
@@ -117,30 +161,32 @@ GENERAL = {
     "the content type of errors": "It is always application/json; Kafka Connect names none where no resource was asked for.",
     "405": "It has the Allow header that RFC 9110 asks for.",
     "while a worker starts": "All but /health, /metrics and /admin answers 503 with Retry-After until the worker has "
-                             "read the cluster's state; Kafka Connect answers from an incomplete one.",
+    "read the cluster's state; Kafka Connect answers from an incomplete one.",
     "no known leader": "409 with the text of every other conflict, which clients know to retry on.",
     "unforeseen errors": "500 names the kind of error; its text, which may quote a configuration, is in the worker's log only.",
     "large bodies": "Beyond rest.request.max.bytes they are refused with 413.",
     "authentication": "`rest.authentication`. Of `rest.extension.classes` only BasicAuthSecurityRestExtension works, others "
-                      "stop the worker; an empty credentials file lets nobody in. /health asks nobody.",
+    "stop the worker; an empty credentials file lets nobody in. /health asks nobody.",
     "internal requests": "They carry a signature of Millrace's own beside KIP-507's, for one request and taken once; KIP-507's "
-                         "alone can be replayed.",
+    "alone can be replayed.",
     "limits": "408, 429 and 503 answer slow, frequent or too many requests; idle connections close after 30 s.",
     "cross-origin": "With authentication on, `*` gives no Access-Control-Allow-Credentials, and changes with a password or "
-                    "certificate from pages of origins that are not named get 403.",
+    "certificate from pages of origins that are not named get 403.",
     "a class that isn't there": "For transforms and predicates the message names those that there are. For connectors it is "
-                                "the same every time; Kafka Connect puts the name of an exception before it from the second "
-                                "time on.",
+    "the same every time; Kafka Connect puts the name of an exception before it from the second "
+    "time on.",
     "the trace of a failed task": "It begins with the error and its causes, as in Kafka Connect, but they and the lines of "
-                                  "code are Python's.",
+    "code are Python's.",
     "connector-plugins": "A connector is listed under its Java name and under its Python path; either can be configured.",
 }
 
 #: Options whose declaration differs: name -> attribute -> (Kafka Connect's, Millrace's), with the reason.
 OPTIONS: Mapping[str, tuple[str, Mapping[str, tuple[Any, Any]]]] = {
     "errors.retry.timeout": (_RETRY, {"default_value": ("0", None), "value": ("0", None)}),
-    "converter.type": ("The worker says what a converter is used for; it need not be configured.",
-                       {"default_value": (None, "value"), "required": (True, False)}),
+    "converter.type": (
+        "The worker says what a converter is used for; it need not be configured.",
+        {"default_value": (None, "value"), "required": (True, False)},
+    ),
 }
 
 
@@ -160,7 +206,11 @@ def differs(name: str, golden: Mapping[str, Any], answer: Mapping[str, Any]) -> 
     if difference.changes:
         expected = {key: value for key, value in golden.items() if key not in difference.changes}
         expected |= {key: new for key, (_, new) in difference.changes.items()}
-        return None if {key: answer.get(key) for key in expected} == expected else "is not the one in the table of differences"
+        return (
+            None
+            if {key: answer.get(key) for key in expected} == expected
+            else "is not the one in the table of differences"
+        )
     if difference.message and not re.match(difference.message, answer["body"]["message"], re.DOTALL):
         return f"has not the message {difference.message!r}"
     return None

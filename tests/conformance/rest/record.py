@@ -1,4 +1,5 @@
 """Ask Kafka Connect itself, and keep its answers in ``golden.json``: ``python -m tests.conformance.rest.record BOOTSTRAP``."""
+
 from __future__ import annotations
 
 import json
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).with_name("golden.json")
 #: Offsets are saved often, so that the story need not wait for them.
-PROPERTIES = {"offset.flush.interval.ms": "500", "exactly.once.source.support": "enabled",
-              "scheduled.rebalance.max.delay.ms": "1000"}
+PROPERTIES = {
+    "offset.flush.interval.ms": "500",
+    "exactly.once.source.support": "enabled",
+    "scheduled.rebalance.max.delay.ms": "1000",
+}
 
 
 def story(start: Callable[..., Any], folder: Path) -> dict[str, Any]:
@@ -43,14 +47,19 @@ def story(start: Callable[..., Any], folder: Path) -> dict[str, Any]:
 def main(bootstrap: str) -> None:
     """Record."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+
         def start(**attributes: Any) -> JavaConnect:
-            worker = JavaConnect(state_dir=Path(tempfile.mkdtemp(dir=folder)), bootstrap=bootstrap, jvm_options=FAST_START,
-                                 **attributes)
+            worker = JavaConnect(
+                state_dir=Path(tempfile.mkdtemp(dir=folder)), bootstrap=bootstrap, jvm_options=FAST_START, **attributes
+            )
             stack.callback(worker.kill)
             return worker.start()
+
         answers = story(start, Path(folder))
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(answer, sort_keys=True, ensure_ascii=False)}"
-                       for name, answer in answers.items())
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(answer, sort_keys=True, ensure_ascii=False)}"
+        for name, answer in answers.items()
+    )
     GOLDEN.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     sys.stdout.write(f"{len(answers)} answers\n")
 

@@ -2,6 +2,7 @@
 
 Placeholders: ``{topic}`` and ``{file}`` are of this run; ``{file}`` has two lines of four bytes.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -83,7 +84,13 @@ ROOT = (
     Step("unsupported-missing", "POST", "/connectors", "{}", (("Content-Type", ""),)),
     Step("unsupported-text-json", "POST", "/connectors", "{}", (("Content-Type", "text/json"),)),
     Step("unsupported-without-body", "PUT", "/connectors/x/pause", None, (("Content-Type", "text/plain"),)),
-    Step("unsupported-form", "POST", "/connectors/x/restart", "a=b", (("Content-Type", "application/x-www-form-urlencoded"),)),
+    Step(
+        "unsupported-form",
+        "POST",
+        "/connectors/x/restart",
+        "a=b",
+        (("Content-Type", "application/x-www-form-urlencoded"),),
+    ),
     Step("not-acceptable-pause", "PUT", "/connectors/x/pause", None, (("Accept", "text/plain"),)),
     Step("charset", "PUT", "/connectors/x/config", "{}", (("Content-Type", "application/json; charset=utf-8"),)),
 )
@@ -104,26 +111,57 @@ REFUSED = (
     Step("create-other-name", "POST", "/connectors", {"name": "a", "config": {"name": "b"}}),
     Step("create-name-in-config-only", "POST", "/connectors", {"config": {"name": "zz"}}),
     Step("create-unknown-class", "POST", "/connectors", {"name": "a", "config": {"connector.class": "Nope"}}),
-    Step("create-missing-topic", "POST", "/connectors", {"name": "a", "config": {"connector.class": "FileStreamSource"}}),
+    Step(
+        "create-missing-topic", "POST", "/connectors", {"name": "a", "config": {"connector.class": "FileStreamSource"}}
+    ),
     Step("create-blank-name", "POST", "/connectors", {"name": "  ", "config": SMALL}),
     Step("create-no-name", "POST", "/connectors", {"config": SMALL}),
     Step("create-control-characters", "POST", "/connectors", {"name": "a\nb", "config": SMALL}),
-    Step("create-several-errors", "POST", "/connectors", {"name": "a", "config": {
-        **SMALL, "tasks.max": "abc", "errors.tolerance": "some", "errors.log.enable": "perhaps"}}),
+    Step(
+        "create-several-errors",
+        "POST",
+        "/connectors",
+        {
+            "name": "a",
+            "config": {**SMALL, "tasks.max": "abc", "errors.tolerance": "some", "errors.log.enable": "perhaps"},
+        },
+    ),
     Step("create-null-value", "POST", "/connectors", {"name": "a", "config": {**SMALL, "x": None}}),
     Step("put-blank-name", "PUT", "/connectors/%20/config", SMALL),
     Step("put-empty", "PUT", "/connectors/a/config", {}),
     Step("put-list", "PUT", "/connectors/a/config", []),
     Step("put-null", "PUT", "/connectors/a/config", "null"),
-    *(_get(f"unknown-{part.strip('/').replace('/', '-') or 'connector'}", f"/connectors/nope{part}") for part in (
-        "", "/config", "/status", "/tasks", "/tasks/0/status", "/tasks/x/status", "/tasks/-1/status", "/topics", "/offsets",
-        "/restart", "/nosuch")),
-    *(Step(f"unknown-{name}", method, f"/connectors/nope/{path}", body) for name, method, path, body in (
-        ("pause", "PUT", "pause", None), ("resume", "PUT", "resume", None), ("stop", "PUT", "stop", None),
-        ("restart-post", "POST", "restart", None), ("restart-tasks", "POST", "restart?includeTasks=true", None),
-        ("task-restart", "POST", "tasks/0/restart", None), ("patch", "PATCH", "config", {"x": None}),
-        ("offsets-delete", "DELETE", "offsets", None), ("topics-reset", "PUT", "topics/reset", None),
-        ("offsets-patch", "PATCH", "offsets", {"offsets": [{"partition": {"filename": "q"}, "offset": None}]}))),
+    *(
+        _get(f"unknown-{part.strip('/').replace('/', '-') or 'connector'}", f"/connectors/nope{part}")
+        for part in (
+            "",
+            "/config",
+            "/status",
+            "/tasks",
+            "/tasks/0/status",
+            "/tasks/x/status",
+            "/tasks/-1/status",
+            "/topics",
+            "/offsets",
+            "/restart",
+            "/nosuch",
+        )
+    ),
+    *(
+        Step(f"unknown-{name}", method, f"/connectors/nope/{path}", body)
+        for name, method, path, body in (
+            ("pause", "PUT", "pause", None),
+            ("resume", "PUT", "resume", None),
+            ("stop", "PUT", "stop", None),
+            ("restart-post", "POST", "restart", None),
+            ("restart-tasks", "POST", "restart?includeTasks=true", None),
+            ("task-restart", "POST", "tasks/0/restart", None),
+            ("patch", "PATCH", "config", {"x": None}),
+            ("offsets-delete", "DELETE", "offsets", None),
+            ("topics-reset", "PUT", "topics/reset", None),
+            ("offsets-patch", "PATCH", "offsets", {"offsets": [{"partition": {"filename": "q"}, "offset": None}]}),
+        )
+    ),
     Step("unknown-delete", "DELETE", "/connectors/nope"),
     _get("tasks-config", "/connectors/nope/tasks-config"),
 )
@@ -172,8 +210,12 @@ LIFE = (
     _get("status-paused", "/connectors/c1/status", '"id":0,"state":"PAUSED"', '"connector":{"state":"PAUSED"'),
     Step("resume", "PUT", "/connectors/c1/resume"),
     _get("status-resumed", "/connectors/c1/status", '"id":0,"state":"RUNNING"', '"connector":{"state":"RUNNING"'),
-    Step("offsets-patch-running", "PATCH", "/connectors/c1/offsets", {
-        "offsets": [{"partition": {"filename": "{file}"}, "offset": {"position": 4}}]}),
+    Step(
+        "offsets-patch-running",
+        "PATCH",
+        "/connectors/c1/offsets",
+        {"offsets": [{"partition": {"filename": "{file}"}, "offset": {"position": 4}}]},
+    ),
     Step("offsets-delete-running", "DELETE", "/connectors/c1/offsets"),
     Step("stop", "PUT", "/connectors/c1/stop"),
     _get("status-stopped", "/connectors/c1/status", '"connector":{"state":"STOPPED"', '"tasks":[]'),
@@ -185,19 +227,36 @@ LIFE = (
     Step("restart-stopped-tasks", "POST", "/connectors/c1/restart?includeTasks=true"),
     _get("status-stopped-restarted-tasks", "/connectors/c1/status", '"connector":{"state":"STOPPED"', '"tasks":[]'),
     Step("restart-stopped-failed", "POST", "/connectors/c1/restart?includeTasks=true&onlyFailed=true"),
-    Step("offsets-patch", "PATCH", "/connectors/c1/offsets", {
-        "offsets": [{"partition": {"filename": "{file}"}, "offset": {"position": 4}}]}),
+    Step(
+        "offsets-patch",
+        "PATCH",
+        "/connectors/c1/offsets",
+        {"offsets": [{"partition": {"filename": "{file}"}, "offset": {"position": 4}}]},
+    ),
     _get("offsets-patched", "/connectors/c1/offsets", '"position":4'),
-    Step("offsets-patch-partition", "PATCH", "/connectors/c1/offsets", {
-        "offsets": [{"partition": {"nope": "{file}"}, "offset": {"position": 4}}]}),
-    Step("offsets-patch-position", "PATCH", "/connectors/c1/offsets", {
-        "offsets": [{"partition": {"filename": "{file}"}, "offset": {"position": "x"}}]}),
+    Step(
+        "offsets-patch-partition",
+        "PATCH",
+        "/connectors/c1/offsets",
+        {"offsets": [{"partition": {"nope": "{file}"}, "offset": {"position": 4}}]},
+    ),
+    Step(
+        "offsets-patch-position",
+        "PATCH",
+        "/connectors/c1/offsets",
+        {"offsets": [{"partition": {"filename": "{file}"}, "offset": {"position": "x"}}]},
+    ),
     Step("offsets-patch-empty", "PATCH", "/connectors/c1/offsets", {"offsets": []}),
     Step("offsets-patch-missing", "PATCH", "/connectors/c1/offsets", {}),
     Step("offsets-patch-null", "PATCH", "/connectors/c1/offsets", "null"),
     Step("offsets-patch-shape", "PATCH", "/connectors/c1/offsets", {"offsets": "x"}),
     Step("offsets-patch-unknown-field", "PATCH", "/connectors/c1/offsets", {"offsets": [{"x": 1}]}),
-    Step("offsets-patch-null-partition", "PATCH", "/connectors/c1/offsets", {"offsets": [{"partition": None, "offset": None}]}),
+    Step(
+        "offsets-patch-null-partition",
+        "PATCH",
+        "/connectors/c1/offsets",
+        {"offsets": [{"partition": None, "offset": None}]},
+    ),
     Step("offsets-delete", "DELETE", "/connectors/c1/offsets"),
     _get("offsets-deleted", "/connectors/c1/offsets", '{"offsets":[]}'),
     Step("topics-reset", "PUT", "/connectors/c1/topics/reset"),
@@ -231,8 +290,10 @@ LOGGERS = (
     Step("logger-set-parent-again", "PUT", "/admin/loggers/conformance", {"level": "ERROR"}),
     _get("logger-child", "/admin/loggers/conformance.x"),
     _get("loggers-set", "/admin/loggers/", fields=("conformance", "conformance.x", "conformance.y")),
-    *(Step(f"logger-level-{level.strip()}", "PUT", "/admin/loggers/conformance.z", {"level": level})
-      for level in ("TRACE", "FATAL", "OFF", " info ", "bogus", "warning")),
+    *(
+        Step(f"logger-level-{level.strip()}", "PUT", "/admin/loggers/conformance.z", {"level": level})
+        for level in ("TRACE", "FATAL", "OFF", " info ", "bogus", "warning")
+    ),
     Step("logger-set-off", "PUT", "/admin/loggers/conformance.z", {"level": "OFF"}),
     _get("logger-off", "/admin/loggers/conformance.z"),
     _get("loggers-off", "/admin/loggers", fields=("conformance.y", "conformance.z")),
@@ -250,13 +311,27 @@ LOGGERS = (
 PLUGINS = (
     _get("plugins", "/connector-plugins", fields=(FULL_NAME,)),
     _get("plugins-slash", "/connector-plugins/", fields=(FULL_NAME,)),
-    _get("plugins-all", "/connector-plugins?connectorsOnly=false", fields=(
-        FULL_NAME, "org.apache.kafka.connect.json.JsonConverter", "org.apache.kafka.connect.storage.StringConverter",
-        "org.apache.kafka.connect.converters.ByteArrayConverter", "org.apache.kafka.connect.storage.SimpleHeaderConverter",
-        "org.apache.kafka.connect.transforms.InsertField$Key", "org.apache.kafka.connect.transforms.InsertField$Value",
-        "org.apache.kafka.connect.transforms.RegexRouter", "org.apache.kafka.connect.transforms.Filter",
-        "org.apache.kafka.connect.transforms.predicates.TopicNameMatches")),
-    _get("plugins-bogus", "/connector-plugins?connectorsOnly=bogus", fields=("org.apache.kafka.connect.json.JsonConverter",)),
+    _get(
+        "plugins-all",
+        "/connector-plugins?connectorsOnly=false",
+        fields=(
+            FULL_NAME,
+            "org.apache.kafka.connect.json.JsonConverter",
+            "org.apache.kafka.connect.storage.StringConverter",
+            "org.apache.kafka.connect.converters.ByteArrayConverter",
+            "org.apache.kafka.connect.storage.SimpleHeaderConverter",
+            "org.apache.kafka.connect.transforms.InsertField$Key",
+            "org.apache.kafka.connect.transforms.InsertField$Value",
+            "org.apache.kafka.connect.transforms.RegexRouter",
+            "org.apache.kafka.connect.transforms.Filter",
+            "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+        ),
+    ),
+    _get(
+        "plugins-bogus",
+        "/connector-plugins?connectorsOnly=bogus",
+        fields=("org.apache.kafka.connect.json.JsonConverter",),
+    ),
     _get("plugin", "/connector-plugins/FileStreamSource"),
     _get("plugin-config", _PLUGIN),
     _get("plugin-config-full-name", f"/connector-plugins/{FULL_NAME}/config"),
@@ -273,7 +348,12 @@ PLUGINS = (
 
 VALIDATION = (
     _validate("minimal"),
-    Step("validate-slash", "PUT", f"/connector-plugins/{FULL_NAME}/config/validate/", {**VALID, "connector.class": FULL_NAME}),
+    Step(
+        "validate-slash",
+        "PUT",
+        f"/connector-plugins/{FULL_NAME}/config/validate/",
+        {**VALID, "connector.class": FULL_NAME},
+    ),
     Step("validate-null", "PUT", f"{_PLUGIN}/validate", "null"),
     Step("validate-unknown", "PUT", "/connector-plugins/Nope/config/validate", {"connector.class": "Nope"}),
     Step("validate-mismatch", "PUT", f"{_PLUGIN}/validate", {"connector.class": "FileStreamSink"}),
@@ -285,8 +365,15 @@ VALIDATION = (
     _changed("nulls", {"topic": None, "zz": None, "tasks.max": None}),
     _changed("name-empty", {"name": ""}),
     _changed("name-control", {"name": "a\tb\x7f"}),
-    _changed("enumerations", {"errors.tolerance": "some", "config.action.reload": "x", "errors.log.enable": "perhaps",
-                              "errors.retry.timeout": "1.5"}),
+    _changed(
+        "enumerations",
+        {
+            "errors.tolerance": "some",
+            "config.action.reload": "x",
+            "errors.log.enable": "perhaps",
+            "errors.retry.timeout": "1.5",
+        },
+    ),
     _changed("transaction", {"transaction.boundary": "Interval", "transaction.boundary.interval.ms": "-1"}),
     _changed("exactly-once", {"exactly.once.support": "required"}),
     _changed("exactly-once-bogus", {"exactly.once.support": "bogus", "transaction.boundary": "connector"}),
@@ -298,54 +385,135 @@ VALIDATION = (
     _changed("version-range", {"connector.plugin.version": "[0.0.1,99)"}),
     _changed("version-bogus", {"connector.plugin.version": "bogus["}),
     _changed("batch-size", {"batch.size": "x"}),
-    _changed("converter", {
-        "key.converter": "JsonConverter", "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-        "header.converter": "StringConverter"}),
+    _changed(
+        "converter",
+        {
+            "key.converter": "JsonConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "header.converter": "StringConverter",
+        },
+    ),
     _changed("converter-short", {"key.converter": "Json"}),
     _changed("converter-options", {"value.converter": "JsonConverter", "value.converter.schemas.enable": "maybe"}),
     _changed("converter-unknown", {"key.converter": "nope"}),
     _changed("converter-empty", {"key.converter": ""}),
     _changed("converter-no-converter", {"key.converter": "org.apache.kafka.connect.transforms.RegexRouter"}),
-    _changed("converter-version", {"header.converter": "SimpleHeaderConverter", "header.converter.plugin.version": "9"}),
-    _changed("transform", {"transforms": "a", "transforms.a.type": "RegexRouter", "transforms.a.regex": ".*",
-                           "transforms.a.replacement": "x"}),
-    _changed("transform-negate", {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.RegexRouter",
-                                  "transforms.a.regex": ".*", "transforms.a.replacement": "x", "transforms.a.negate": "true"}),
-    _changed("transform-predicate", {
-        "transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.Filter", "transforms.a.predicate": "p",
-        "predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": "x"}),
+    _changed(
+        "converter-version", {"header.converter": "SimpleHeaderConverter", "header.converter.plugin.version": "9"}
+    ),
+    _changed(
+        "transform",
+        {
+            "transforms": "a",
+            "transforms.a.type": "RegexRouter",
+            "transforms.a.regex": ".*",
+            "transforms.a.replacement": "x",
+        },
+    ),
+    _changed(
+        "transform-negate",
+        {
+            "transforms": "a",
+            "transforms.a.type": "org.apache.kafka.connect.transforms.RegexRouter",
+            "transforms.a.regex": ".*",
+            "transforms.a.replacement": "x",
+            "transforms.a.negate": "true",
+        },
+    ),
+    _changed(
+        "transform-predicate",
+        {
+            "transforms": "a",
+            "transforms.a.type": "org.apache.kafka.connect.transforms.Filter",
+            "transforms.a.predicate": "p",
+            "predicates": "p",
+            "predicates.p.type": "TopicNameMatches",
+            "predicates.p.pattern": "x",
+        },
+    ),
     _changed("transform-missing", {"transforms": "a", "transforms.a.type": "RegexRouter", "transforms.a.regex": ".*"}),
     _changed("transform-unknown", {"transforms": "a", "transforms.a.type": "nope"}),
     _changed("transform-no-type", {"transforms": "a", "predicates": "p"}),
     _changed("transform-twice", {"transforms": "a,a"}),
-    _changed("transform-is-predicate", {
-        "transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"}),
+    _changed(
+        "transform-is-predicate",
+        {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"},
+    ),
     # Classes of the wrong kind, or of none that can be made.
-    _changed("transform-is-converter", {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.json.JsonConverter"}),
-    _changed("transform-abstract", {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.Cast"}),
-    _changed("predicate-is-converter", {"predicates": "p", "predicates.p.type": "org.apache.kafka.connect.json.JsonConverter"}),
+    _changed(
+        "transform-is-converter",
+        {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.json.JsonConverter"},
+    ),
+    _changed(
+        "transform-abstract", {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.Cast"}
+    ),
+    _changed(
+        "predicate-is-converter",
+        {"predicates": "p", "predicates.p.type": "org.apache.kafka.connect.json.JsonConverter"},
+    ),
     # Aliases: dots, spaces, one the beginning of another, empty ones; a predicate and a transform that nothing names.
-    _changed("transform-odd-aliases", {
-        "transforms": "a, a.b ,c d", "transforms.a.type": "RegexRouter", "transforms.a.regex": "x",
-        "transforms.a.replacement": "", "transforms.a.b.type": "org.apache.kafka.connect.transforms.Filter",
-        "transforms.c d.type": "org.apache.kafka.connect.transforms.HoistField$Key", "transforms.c d.field": "",
-        "transforms.e.type": "nope", "predicates.q.type": "nope"}),
-    _changed("transform-empty-alias", {"transforms": "a,,b", "transforms.a.type": "TimestampRouter",
-                                       "transforms.b.type": "DropHeaders"}),
+    _changed(
+        "transform-odd-aliases",
+        {
+            "transforms": "a, a.b ,c d",
+            "transforms.a.type": "RegexRouter",
+            "transforms.a.regex": "x",
+            "transforms.a.replacement": "",
+            "transforms.a.b.type": "org.apache.kafka.connect.transforms.Filter",
+            "transforms.c d.type": "org.apache.kafka.connect.transforms.HoistField$Key",
+            "transforms.c d.field": "",
+            "transforms.e.type": "nope",
+            "predicates.q.type": "nope",
+        },
+    ),
+    _changed(
+        "transform-empty-alias",
+        {"transforms": "a,,b", "transforms.a.type": "TimestampRouter", "transforms.b.type": "DropHeaders"},
+    ),
     # Every option of a converter is wrong, and one does not exist.
-    _changed("converter-all-wrong", {
-        "header.converter": "JsonConverter", "header.converter.schemas.enable": "maybe",
-        "header.converter.schemas.cache.size": "x", "header.converter.decimal.format": "hex",
-        "header.converter.converter.type": "both", "header.converter.nosuch": "x", "key.converter": "LongConverter",
-        "value.converter": "SimpleHeaderConverter"}),
-    _changed("retries-wrong", {"errors.retry.delay.max.ms": "x", "errors.retry.timeout": "-2", "batch.size": "2147483648"}),
+    _changed(
+        "converter-all-wrong",
+        {
+            "header.converter": "JsonConverter",
+            "header.converter.schemas.enable": "maybe",
+            "header.converter.schemas.cache.size": "x",
+            "header.converter.decimal.format": "hex",
+            "header.converter.converter.type": "both",
+            "header.converter.nosuch": "x",
+            "key.converter": "LongConverter",
+            "value.converter": "SimpleHeaderConverter",
+        },
+    ),
+    _changed(
+        "retries-wrong", {"errors.retry.delay.max.ms": "x", "errors.retry.timeout": "-2", "batch.size": "2147483648"}
+    ),
     # What Kafka Connect finds later.
-    _changed("later-transform", {"transforms": "a", "transforms.a.type": "RegexRouter", "transforms.a.regex": "a(b)",
-                                 "transforms.a.replacement": "$2"}),
-    _changed("later-predicate", {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.Filter",
-                                 "transforms.a.predicate": "q"}),
-    _changed("later-converter", {"key.converter": "JsonConverter", "key.converter.schemas.cache.size": "-1",
-                                 "value.converter": "StringConverter", "value.converter.converter.encoding": "klingon"}),
+    _changed(
+        "later-transform",
+        {
+            "transforms": "a",
+            "transforms.a.type": "RegexRouter",
+            "transforms.a.regex": "a(b)",
+            "transforms.a.replacement": "$2",
+        },
+    ),
+    _changed(
+        "later-predicate",
+        {
+            "transforms": "a",
+            "transforms.a.type": "org.apache.kafka.connect.transforms.Filter",
+            "transforms.a.predicate": "q",
+        },
+    ),
+    _changed(
+        "later-converter",
+        {
+            "key.converter": "JsonConverter",
+            "key.converter.schemas.cache.size": "-1",
+            "value.converter": "StringConverter",
+            "value.converter.converter.encoding": "klingon",
+        },
+    ),
     _changed("later-retries", {"errors.retry.delay.max.ms": "0"}),
     _changed("overrides", {"producer.override.linger.ms": "5", "producer.override.nosuch": "7"}),
     _changed("override-bogus", {"producer.override.linger.ms": "x"}),
@@ -354,10 +522,20 @@ VALIDATION = (
 INTERNAL = (
     Step("fence-unsigned", "PUT", "/connectors/x/fence", {}),
     Step("tasks-unsigned", "POST", "/connectors/x/tasks", []),
-    *(Step(f"fence-{name}", "PUT", "/connectors/x/fence", {}, (
-        ("X-Connect-Authorization", signature), ("X-Connect-Request-Signature-Algorithm", algorithm)))
-      for name, signature, algorithm in (("forged", "abcd", "HmacSHA256"), ("algorithm", "abcd", "HmacMD5"),
-                                         ("no-algorithm", "abcd", "nope"))),
+    *(
+        Step(
+            f"fence-{name}",
+            "PUT",
+            "/connectors/x/fence",
+            {},
+            (("X-Connect-Authorization", signature), ("X-Connect-Request-Signature-Algorithm", algorithm)),
+        )
+        for name, signature, algorithm in (
+            ("forged", "abcd", "HmacSHA256"),
+            ("algorithm", "abcd", "HmacMD5"),
+            ("no-algorithm", "abcd", "nope"),
+        )
+    ),
 )
 
 #: Asked of one worker.
@@ -365,20 +543,36 @@ STEPS = (*ROOT, *REFUSED, *LIFE, *LOGGERS, *PLUGINS, *VALIDATION, *INTERNAL)
 
 #: Asked of a cluster of two.
 FORWARDED = (
-    *(Step(f"{worker}-{name}", method, path.replace("NAME", f"f-{worker}"), body, worker=worker)
-      for worker in (LEADER, FOLLOWER) for name, method, path, body in (
-          ("create-forward-false", "POST", "/connectors?forward=false", {"name": f"f-{worker}", "config": SMALL,
-                                                                         "initial_state": "STOPPED"}),
-          ("delete-forward-bogus", "DELETE", "/connectors/NAME?forward=bogus", None),
-          ("create-forward-empty", "POST", "/connectors?forward=", {"name": f"f-{worker}", "config": SMALL,
-                                                                    "initial_state": "STOPPED"}),
-          ("create-forward-true", "POST", "/connectors?forward=true", {"name": f"f-{worker}", "config": SMALL,
-                                                                       "initial_state": "STOPPED"}),
-          ("put", "PUT", "/connectors/NAME/config", {**SMALL, "x": 1}),
-          ("put-invalid", "PUT", "/connectors/NAME/config", {}),
-          ("patch", "PATCH", "/connectors/NAME/config", {"x": None}),
-          ("stop", "PUT", "/connectors/NAME/stop", None),
-          ("restart-tasks-unknown", "POST", "/connectors/nope/restart?includeTasks=true", None),
-          ("delete-unknown", "DELETE", "/connectors/nope", None),
-          ("delete", "DELETE", "/connectors/NAME", None))),
+    *(
+        Step(f"{worker}-{name}", method, path.replace("NAME", f"f-{worker}"), body, worker=worker)
+        for worker in (LEADER, FOLLOWER)
+        for name, method, path, body in (
+            (
+                "create-forward-false",
+                "POST",
+                "/connectors?forward=false",
+                {"name": f"f-{worker}", "config": SMALL, "initial_state": "STOPPED"},
+            ),
+            ("delete-forward-bogus", "DELETE", "/connectors/NAME?forward=bogus", None),
+            (
+                "create-forward-empty",
+                "POST",
+                "/connectors?forward=",
+                {"name": f"f-{worker}", "config": SMALL, "initial_state": "STOPPED"},
+            ),
+            (
+                "create-forward-true",
+                "POST",
+                "/connectors?forward=true",
+                {"name": f"f-{worker}", "config": SMALL, "initial_state": "STOPPED"},
+            ),
+            ("put", "PUT", "/connectors/NAME/config", {**SMALL, "x": 1}),
+            ("put-invalid", "PUT", "/connectors/NAME/config", {}),
+            ("patch", "PATCH", "/connectors/NAME/config", {"x": None}),
+            ("stop", "PUT", "/connectors/NAME/stop", None),
+            ("restart-tasks-unknown", "POST", "/connectors/nope/restart?includeTasks=true", None),
+            ("delete-unknown", "DELETE", "/connectors/nope", None),
+            ("delete", "DELETE", "/connectors/NAME", None),
+        )
+    ),
 )

@@ -3,6 +3,7 @@
 Schemathesis makes the requests, of what the document allows and of what it doesn't; always the same ones, so that a failure
 can be repeated. The slow suite makes many more of them.
 """
+
 from __future__ import annotations
 
 import json
@@ -35,8 +36,13 @@ from worker.rest.routes import ROUTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
-          response_schema_conformance]
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
 EXAMPLES = scaled(7, 100)
 #: Of connectors' lives, and of requests in each.
 STORIES, STEPS = scaled((25, 10), (100, 20))
@@ -50,18 +56,39 @@ CONNECTORS: dict[str, dict[str, Any]] = {
     "runs": {"config": FILE},
     "stopped": {"config": FILE, "initial_state": "STOPPED"},
     "a b%": {"config": {"connector.class": "datagen", "topic": "openapi"}, "initial_state": "STOPPED"},
-    "job": {"config": {"connector.class": "spark", "source.topics": "openapi", "source.format": "debezium",
-                         "sink.type": "console"}, "initial_state": "STOPPED"},
+    "job": {
+        "config": {
+            "connector.class": "spark",
+            "source.topics": "openapi",
+            "source.format": "debezium",
+            "sink.type": "console",
+        },
+        "initial_state": "STOPPED",
+    },
 }
 #: What stands in paths most of the time, for made-up names lead nowhere.
 NAMES: dict[str, list[Any]] = {
-    "connector": [*CONNECTORS, "runs", "nope"], "task": [0, 1], "snapshot": ["1"], "logger": ["openapi.a", "openapi"],
+    "connector": [*CONNECTORS, "runs", "nope"],
+    "task": [0, 1],
+    "snapshot": ["1"],
+    "logger": ["openapi.a", "openapi"],
     "plugin": [*CLASSES, "JsonConverter", "RegexRouter", "org.apache.kafka.connect.file.FileStreamSourceConnector"],
 }
 #: What has to be answered at least once, or the requests are no good: nearly everything succeeds for somebody.
-NOT_REACHED = {("createSnapshot", 201), ("listSnapshots", 200), ("getSnapshot", 200), ("deleteSnapshot", 204),
-               ("pauseSnapshot", 202), ("resumeSnapshot", 202), ("cancelSnapshot", 202), ("getLag", 200), ("listTables", 200),
-               ("putTaskConfigs", 204), ("fenceZombies", 204), ("getHealth", 503)}
+NOT_REACHED = {
+    ("createSnapshot", 201),
+    ("listSnapshots", 200),
+    ("getSnapshot", 200),
+    ("deleteSnapshot", 204),
+    ("pauseSnapshot", 202),
+    ("resumeSnapshot", 202),
+    ("cancelSnapshot", 202),
+    ("getLag", 200),
+    ("listTables", 200),
+    ("putTaskConfigs", 204),
+    ("fenceZombies", 204),
+    ("getHealth", 503),
+}
 
 
 @pytest.fixture(scope="module")
@@ -99,20 +126,28 @@ def schema(url: str) -> Any:
 
 
 def _operation(schema: Any, path: str, method: str) -> Any:
-    return next(found for result in schema.get_all_operations()
-                if (found := result.ok()).path == path and found.method.upper() == method)
+    return next(
+        found
+        for result in schema.get_all_operations()
+        if (found := result.ok()).path == path and found.method.upper() == method
+    )
 
 
 #: A good request of each operation is asked first: the names in its path, its query, and its body where the example is not it.
 GOOD: dict[str, Any] = {"connector": "runs", "task": 0, "plugin": "FileStreamSource", "logger": "root", "snapshot": "1"}
 GOOD_OF: dict[str, dict[str, Any]] = {
-    "alterOffsets": {"connector": "stopped"}, "resetOffsets": {"connector": "stopped"}, "getProgress": {"connector": "job"},
-    "setLogLevel": {"logger": "openapi.a"}, "deleteConnector": {"connector": "stopped"}, "putConfig": {"connector": "new"},
+    "alterOffsets": {"connector": "stopped"},
+    "resetOffsets": {"connector": "stopped"},
+    "getProgress": {"connector": "job"},
+    "setLogLevel": {"logger": "openapi.a"},
+    "deleteConnector": {"connector": "stopped"},
+    "putConfig": {"connector": "new"},
 }
 
 
 QUERIES: dict[str, tuple[dict[str, str], ...]] = {
-    "restartConnector": ({}, {"includeTasks": "true", "onlyFailed": "true"}), "setLogLevel": ({}, {"scope": "cluster"}),
+    "restartConnector": ({}, {"includeTasks": "true", "onlyFailed": "true"}),
+    "setLogLevel": ({}, {"scope": "cluster"}),
     "listConnectors": ({}, {"expand": "info"}),
 }
 
@@ -125,8 +160,11 @@ def _running(url: str) -> bool:
 def _good(operation: Any, route: Any, file: str) -> Any:
     names = {**GOOD, **GOOD_OF.get(route.operation.id, {})}
     body = next(iter(route.operation.examples.values()), None)
-    more = {} if body is None else {"body": json.loads(json.dumps(body).replace("/data/lines.txt", file)),
-                                    "media_type": "application/json"}
+    more = (
+        {}
+        if body is None
+        else {"body": json.loads(json.dumps(body).replace("/data/lines.txt", file)), "media_type": "application/json"}
+    )
     return operation.Case(path_parameters={name: names[name] for name in GOOD if f"{{{name}}}" in route.path}, **more)
 
 
@@ -153,13 +191,25 @@ def _aim(data: Any, case: Any, file: str) -> None:
             if data.draw(st.booleans()):
                 config.update(FILE, file=file)
     if isinstance(case.body, dict) and "offsets" in case.path and data.draw(st.booleans()):
-        case.body = {"offsets": [{"partition": {"filename": file}, "offset": data.draw(st.sampled_from(
-            [None, {"position": 4}, {"position": -1}, {"position": "4"}, {"position": 2**70}, {}]))}]}
+        case.body = {
+            "offsets": [
+                {
+                    "partition": {"filename": file},
+                    "offset": data.draw(
+                        st.sampled_from(
+                            [None, {"position": 4}, {"position": -1}, {"position": "4"}, {"position": 2**70}, {}]
+                        )
+                    ),
+                }
+            ]
+        }
         case.path_parameters["connector"] = "stopped"
 
 
-@pytest.mark.parametrize("route", [
-    pytest.param(route, id=route.operation.id) for route in ROUTES["all"] if route.operation.id not in LEFT_OUT])
+@pytest.mark.parametrize(
+    "route",
+    [pytest.param(route, id=route.operation.id) for route in ROUTES["all"] if route.operation.id not in LEFT_OUT],
+)
 def test_it_answers_as_documented(schema: Any, url: str, file: str, route: Any, answered: set[tuple[str, int]]) -> None:
     operation = _operation(schema, route.path, route.method)
     # There is nothing wrong that could be asked of an operation whose only parameters are names.
@@ -174,15 +224,25 @@ def test_it_answers_as_documented(schema: Any, url: str, file: str, route: Any, 
         response = case.call(base_url=url, timeout=30)
         answered.add((route.operation.id, response.status_code))
         case.validate_response(response, checks=CHECKS)
-    for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)[:2 if wrong else 1]:
+    for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)[: 2 if wrong else 1]:
         _prepare(url, file)
-        _ask_often(operation.as_strategy(generation_mode=mode), url, file, lambda status: answered.add(
-            (route.operation.id, status)))
+        _ask_often(
+            operation.as_strategy(generation_mode=mode),
+            url,
+            file,
+            lambda status: answered.add((route.operation.id, status)),
+        )
 
 
 def _ask_often(cases: Any, url: str, file: str, note: Callable[[int], None]) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
-              suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(data=st.data())
     def ask(data: Any) -> None:
         case = data.draw(cases)
@@ -234,8 +294,11 @@ def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema:
             # A good configuration mostly: nothing can be followed from a refusal.
             if case.operation.label == "POST /connectors" and isinstance(case.body, dict):
                 self.created += 1
-                case.body = {"name": f"story {self.created}/%", "config": {**FILE, "file": file}, **(
-                    {} if self.created % 2 else {"initial_state": "STOPPED"})}
+                case.body = {
+                    "name": f"story {self.created}/%",
+                    "config": {**FILE, "file": file},
+                    **({} if self.created % 2 else {"initial_state": "STOPPED"}),
+                }
             if case.operation.label == "PUT /connectors/{connector}/config" and isinstance(case.body, dict):
                 case.body = {**case.body, **FILE, "file": file, "tasks.max": "1"}
                 case.body.pop("name", None)
@@ -254,7 +317,9 @@ def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema:
                 return
             if operation == "putConfig":
                 self.deleted.discard(name)
-            assert name not in self.deleted, f"{operation} of a connector that was deleted is answered {response.status_code}"
+            assert name not in self.deleted, (
+                f"{operation} of a connector that was deleted is answered {response.status_code}"
+            )
             if operation == "deleteConnector":
                 self.deleted.add(name)
                 del self.wanted[name]
@@ -266,15 +331,26 @@ def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema:
                 self.wanted[name] = WANTED[operation]
             if case.method != "GET":
                 # Answers in between depend on the moment, and hypothesis wants equal requests to have equal answers.
-                assert wait_until(lambda: _settled(url, self.wanted), 30, 0.02), call("GET", f"{url}/connectors?expand=status",
-                                                                                      None, 30)
+                assert wait_until(lambda: _settled(url, self.wanted), 30, 0.02), call(
+                    "GET", f"{url}/connectors?expand=status", None, 30
+                )
 
         def validate_response(self, response: Any, case: Any, **more: Any) -> None:
-            case.validate_response(response, checks=[*CHECKS, ensure_resource_availability],
-                                   recorder=self.recorder, transport_kwargs=more)
+            case.validate_response(
+                response, checks=[*CHECKS, ensure_resource_availability], recorder=self.recorder, transport_kwargs=more
+            )
 
-    Story.run(settings=settings(max_examples=STORIES, stateful_step_count=STEPS, deadline=None, database=None, derandomize=True,
-                                phases=[Phase.generate], suppress_health_check=list(HealthCheck)))
+    Story.run(
+        settings=settings(
+            max_examples=STORIES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+    )
     assert {("createConnector", 201), ("deleteConnector", 204)} <= asked, sorted(asked)
     # Links were followed, before and after the end of what they lead to.
     assert len({operation for operation, status in asked if status < 300}) >= len(followed) // 2, sorted(asked)
@@ -282,6 +358,10 @@ def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema:
 
 
 def test_the_requests_have_reached_what_they_should(answered: set[tuple[str, int]]) -> None:
-    wanted = {(route.operation.id, status) for route in ROUTES["all"] for status in route.operation.replies
-              if route.operation.id not in LEFT_OUT and status != 500}
+    wanted = {
+        (route.operation.id, status)
+        for route in ROUTES["all"]
+        for status in route.operation.replies
+        if route.operation.id not in LEFT_OUT and status != 500
+    }
     assert wanted - NOT_REACHED <= answered, sorted(wanted - NOT_REACHED - answered)

@@ -3,6 +3,7 @@
 ``golden.json`` holds what Kafka Connect answered; in the slow suite the first test asks it again, so that nobody has to
 believe the file.
 """
+
 from __future__ import annotations
 
 import json
@@ -30,19 +31,24 @@ def golden() -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_kafka_connect_still_answers_so(java_connect: Callable[..., Any], golden: dict[str, Any],
-                                        tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_kafka_connect_still_answers_so(
+    java_connect: Callable[..., Any], golden: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     answers = story(java_connect, tmp_path_factory.mktemp("rest"))
     wrong = [name for name in NAMES if answers[name] != golden[name]]
     assert not wrong, "\n".join(f"{name}: recorded {golden[name]}, now {answers[name]}" for name in wrong)
 
 
-def test_millrace_answers_like_kafka_connect(millrace: Callable[..., Any], golden: dict[str, Any],
-                                             tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_millrace_answers_like_kafka_connect(
+    millrace: Callable[..., Any], golden: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     answers = story(millrace, tmp_path_factory.mktemp("rest"))
     complaints = {name: differs(name, golden[name], answers[name]) for name in NAMES}
-    wrong = [f"{name} {complaint}:\n  Kafka Connect {json.dumps(golden[name])}\n  Millrace      {json.dumps(answers[name])}"
-             for name, complaint in complaints.items() if complaint is not None]
+    wrong = [
+        f"{name} {complaint}:\n  Kafka Connect {json.dumps(golden[name])}\n  Millrace      {json.dumps(answers[name])}"
+        for name, complaint in complaints.items()
+        if complaint is not None
+    ]
     assert not wrong, f"{len(wrong)} of {len(NAMES)} answers differ:\n" + "\n".join(wrong)
 
 
@@ -55,4 +61,5 @@ def test_the_scenario_and_the_tables_fit_together(golden: dict[str, Any]) -> Non
 
 def test_the_compatibility_page_has_the_table() -> None:
     assert page() in COMPATIBILITY.read_text(encoding="utf-8"), (
-        "put what `python -m tests.conformance.rest.differences` prints into docs/connect-compatibility.md")
+        "put what `python -m tests.conformance.rest.differences` prints into docs/connect-compatibility.md"
+    )

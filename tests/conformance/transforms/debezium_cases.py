@@ -4,6 +4,7 @@ Run as a program it applies Debezium's own classes and writes ``debezium_vectors
 comparison runs without Java: ``python -m tests.conformance.transforms.debezium_cases``. The jars are the pinned sets
 ``connect``, ``debezium``, ``debezium-scripting`` and, for EnforceRecordSize, ``debezium-36``.
 """
+
 from __future__ import annotations
 
 import gzip
@@ -35,35 +36,84 @@ STRING, INT32, INT64 = schema("string"), schema("int32"), schema("int64")
 
 #: Column types with values.
 COLUMNS: tuple[tuple[Json, tuple[Any, ...]], ...] = (
-    (INT32, (1, 2, -2147483648, 2147483647)), (INT64, (7, -5, 9007199254740993, -9223372036854775808)),
-    (schema("int16"), (3, -32768)), (schema("boolean"), (True, False)), (schema("double"), (0.5, -2.25, 0.0, 1e300)),
+    (INT32, (1, 2, -2147483648, 2147483647)),
+    (INT64, (7, -5, 9007199254740993, -9223372036854775808)),
+    (schema("int16"), (3, -32768)),
+    (schema("boolean"), (True, False)),
+    (schema("double"), (0.5, -2.25, 0.0, 1e300)),
     (schema("float"), (0.25, -1.5)),
-    (STRING, ("", "plain", "ümlaut \u2713", "\U0001f600 wide", "a", "sixteen bytes ab", "a little more than sixteen ünits")),
-    (schema("bytes", name=DATA + "Decimal", version=1, parameters={"scale": "2"}), ("BNI=", "+y4=", "AA==", "fwAAAAAAAAAA")),
-    (schema("array", items=STRING), ([], ["a", "ü"])), (schema("map", keys=STRING, values=INT32), ({}, {"a": 1, "b": 2})),
+    (
+        STRING,
+        ("", "plain", "ümlaut \u2713", "\U0001f600 wide", "a", "sixteen bytes ab", "a little more than sixteen ünits"),
+    ),
+    (
+        schema("bytes", name=DATA + "Decimal", version=1, parameters={"scale": "2"}),
+        ("BNI=", "+y4=", "AA==", "fwAAAAAAAAAA"),
+    ),
+    (schema("array", items=STRING), ([], ["a", "ü"])),
+    (schema("map", keys=STRING, values=INT32), ({}, {"a": 1, "b": 2})),
     (schema("int32", name=TIME + "Date", version=1), (0, 19000)),
     (schema("int64", name=TIME + "MicroTime", version=1), (3_600_000_000,)),
 )
-SECONDS = (0, 1_700_000_000, 1_711_846_800, 1_711_850_399, 1_698_541_200, 1_698_544_799, -1, -5_000_000_000, 4_102_444_800)
+SECONDS = (
+    0,
+    1_700_000_000,
+    1_711_846_800,
+    1_711_850_399,
+    1_698_541_200,
+    1_698_544_799,
+    -1,
+    -5_000_000_000,
+    4_102_444_800,
+)
 TIMES: tuple[tuple[Json, tuple[Any, ...]], ...] = (
     (schema("int64", name=TIME + "Timestamp", version=1), tuple(second * 1000 + 123 for second in SECONDS)),
-    (schema("int64", name=TIME + "MicroTimestamp", version=1), (
-        *(second * 1_000_000 + 123_456 for second in SECONDS), -62_200_000_000_000_000, 253_500_000_000_000_000)),
-    (schema("int64", name=TIME + "NanoTimestamp", version=1), tuple(second * 10**9 + 123_456_789 for second in SECONDS)),
+    (
+        schema("int64", name=TIME + "MicroTimestamp", version=1),
+        (*(second * 1_000_000 + 123_456 for second in SECONDS), -62_200_000_000_000_000, 253_500_000_000_000_000),
+    ),
+    (
+        schema("int64", name=TIME + "NanoTimestamp", version=1),
+        tuple(second * 10**9 + 123_456_789 for second in SECONDS),
+    ),
     (schema("int64", name=DATA + "Timestamp", version=1), tuple(second * 1000 + 7 for second in SECONDS)),
-    (schema("int32", name=DATA + "Date", version=1), (0, 20000)), (schema("int32", name=DATA + "Time", version=1), (86399999,)),
+    (schema("int32", name=DATA + "Date", version=1), (0, 20000)),
+    (schema("int32", name=DATA + "Time", version=1), (86399999,)),
     (schema("int32", name=TIME + "Time", version=1), (5,)),
-    (schema("string", name=TIME + "ZonedTimestamp", version=1), (
-        "2024-03-31T02:30:00+01:00", "2024-07-01T12:00:00Z", "1969-12-31T23:59:59.123456789Z", "2024-10-27T00:30:00.5Z",
-        "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-11:00", "2024-01-01T00:00Z", "+12024-01-01T00:00:00Z", "not a time",
-        "2023-02-30T00:00:00Z")),
+    (
+        schema("string", name=TIME + "ZonedTimestamp", version=1),
+        (
+            "2024-03-31T02:30:00+01:00",
+            "2024-07-01T12:00:00Z",
+            "1969-12-31T23:59:59.123456789Z",
+            "2024-10-27T00:30:00.5Z",
+            "0001-01-01T00:00:00Z",
+            "9999-12-31T23:59:59-11:00",
+            "2024-01-01T00:00Z",
+            "+12024-01-01T00:00:00Z",
+            "not a time",
+            "2023-02-30T00:00:00Z",
+        ),
+    ),
 )
 #: Zones without clock changes, so that a ZonedTime, which is converted with the offset of the day of the test, stays the same.
 STEADY = ("+08:00", "-03:30", "+00:00", "+05:30:15", "Asia/Tokyo", "America/Phoenix", "Etc/GMT+5", "UTC")
-ZONED_TIMES = (schema("string", name=TIME + "ZonedTime", version=1),
-               ("12:00:00Z", "23:59:59.120+02:00", "00:00Z", "25:00:00Z"))
-ZONES = ("Europe/Paris", "America/New_York", "Australia/Lord_Howe", "+08:00", "-11:30", "Africa/Casablanca", "Asia/Kathmandu",
-         "Atlantis/Capital", "8:00", "+19:00")
+ZONED_TIMES = (
+    schema("string", name=TIME + "ZonedTime", version=1),
+    ("12:00:00Z", "23:59:59.120+02:00", "00:00Z", "25:00:00Z"),
+)
+ZONES = (
+    "Europe/Paris",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "+08:00",
+    "-11:30",
+    "Africa/Casablanca",
+    "Asia/Kathmandu",
+    "Atlantis/Capital",
+    "8:00",
+    "+19:00",
+)
 DEFAULTS = {"string": "fallback", "int32": 42, "int64": 43, "boolean": True, "double": 2.5}
 
 
@@ -101,137 +151,296 @@ class Events:
         return {kind["field"]: self.random.choice(values) for kind, values in columns}
 
     def envelope(self, row: Json, table: str) -> Json:
-        source = {"type": "struct", "optional": False, "name": "io.debezium.connector.mysql.Source", "field": "source",
-                  "fields": [{**STRING, "field": "connector"}, {**INT64, "field": "ts_ms"},
-                             {**INT64, "optional": True, "field": "ts_us"}, {**INT64, "optional": True, "field": "ts_ns"},
-                             {**STRING, "optional": True, "default": "false", "field": "snapshot"},
-                             {**STRING, "field": "table"}]}
-        transaction = {"type": "struct", "optional": True, "name": "event.block", "version": 1, "field": "transaction",
-                       "fields": [{**STRING, "field": "id"}, {**INT64, "field": "total_order"}]}
-        return {"type": "struct", "optional": False, "name": f"srv.db.{table}.Envelope", "version": 2, "fields": [
-            {**row, "field": "before"}, {**row, "field": "after"}, source, transaction, {**STRING, "field": "op"},
-            {**INT64, "optional": True, "field": "ts_ms"}]}
+        source = {
+            "type": "struct",
+            "optional": False,
+            "name": "io.debezium.connector.mysql.Source",
+            "field": "source",
+            "fields": [
+                {**STRING, "field": "connector"},
+                {**INT64, "field": "ts_ms"},
+                {**INT64, "optional": True, "field": "ts_us"},
+                {**INT64, "optional": True, "field": "ts_ns"},
+                {**STRING, "optional": True, "default": "false", "field": "snapshot"},
+                {**STRING, "field": "table"},
+            ],
+        }
+        transaction = {
+            "type": "struct",
+            "optional": True,
+            "name": "event.block",
+            "version": 1,
+            "field": "transaction",
+            "fields": [{**STRING, "field": "id"}, {**INT64, "field": "total_order"}],
+        }
+        return {
+            "type": "struct",
+            "optional": False,
+            "name": f"srv.db.{table}.Envelope",
+            "version": 2,
+            "fields": [
+                {**row, "field": "before"},
+                {**row, "field": "after"},
+                source,
+                transaction,
+                {**STRING, "field": "op"},
+                {**INT64, "optional": True, "field": "ts_ms"},
+            ],
+        }
 
-    def event(self, row: Json, columns: list[tuple[Json, tuple[Any, ...]]], table: str, operations: str = "ccruuddtm") -> Json:
+    def event(
+        self, row: Json, columns: list[tuple[Json, tuple[Any, ...]]], table: str, operations: str = "ccruuddtm"
+    ) -> Json:
         op = self.random.choice(operations)
         second = self.random.choice(SECONDS[:6])
         after = self.values(columns)
         # An update that changes some columns only.
         before = {name: value if self.chance(0.5) else self.values(columns)[name] for name, value in after.items()}
-        return {"schema": self.envelope(row, table), "payload": {
-            "before": before if op in "ud" else None, "after": after if op in "cru" else None,
-            "source": {"connector": "mysql", "ts_ms": second * 1000, "ts_us": self.random.choice((None, second * 1_000_000)),
-                       "ts_ns": second * 10**9, "snapshot": self.random.choice((None, "true")), "table": table},
-            "transaction": self.random.choice((None, {"id": "tx:1", "total_order": 4})),
-            "op": op, "ts_ms": self.random.choice((None, 77))}}
+        return {
+            "schema": self.envelope(row, table),
+            "payload": {
+                "before": before if op in "ud" else None,
+                "after": after if op in "cru" else None,
+                "source": {
+                    "connector": "mysql",
+                    "ts_ms": second * 1000,
+                    "ts_us": self.random.choice((None, second * 1_000_000)),
+                    "ts_ns": second * 10**9,
+                    "snapshot": self.random.choice((None, "true")),
+                    "table": table,
+                },
+                "transaction": self.random.choice((None, {"id": "tx:1", "total_order": 4})),
+                "op": op,
+                "ts_ms": self.random.choice((None, 77)),
+            },
+        }
 
     def schema_change(self) -> Json:
-        change = {"type": "struct", "optional": False, "name": "io.debezium.connector.schema.Change",
-                  "fields": [{**STRING, "field": "type"}, {**STRING, "field": "id"}]}
-        choices: tuple[list[str] | None, ...] = (None, [], ["CREATE"], ["ALTER"], ["DROP", "ALTER"], ["TRUNCATE"], ["RENAME"])
+        change = {
+            "type": "struct",
+            "optional": False,
+            "name": "io.debezium.connector.schema.Change",
+            "fields": [{**STRING, "field": "type"}, {**STRING, "field": "id"}],
+        }
+        choices: tuple[list[str] | None, ...] = (
+            None,
+            [],
+            ["CREATE"],
+            ["ALTER"],
+            ["DROP", "ALTER"],
+            ["TRUNCATE"],
+            ["RENAME"],
+        )
         kinds = self.random.choice(choices)
         changes = None if kinds is None else [{"type": kind, "id": "t"} for kind in kinds]
-        return {"schema": {"type": "struct", "optional": False, "name": "io.debezium.connector.mysql.SchemaChangeValue",
-                           "fields": [{**STRING, "optional": True, "field": "ddl"},
-                                      {"type": "array", "items": change, "optional": True, "field": "tableChanges"}]},
-                "payload": {"ddl": "...", "tableChanges": changes}}
+        return {
+            "schema": {
+                "type": "struct",
+                "optional": False,
+                "name": "io.debezium.connector.mysql.SchemaChangeValue",
+                "fields": [
+                    {**STRING, "optional": True, "field": "ddl"},
+                    {"type": "array", "items": change, "optional": True, "field": "tableChanges"},
+                ],
+            },
+            "payload": {"ddl": "...", "tableChanges": changes},
+        }
 
     def heartbeat(self) -> Json:
-        return {"schema": {"type": "struct", "optional": False, "name": "io.debezium.connector.common.Heartbeat",
-                           "fields": [{**INT64, "field": "ts_ms"}]}, "payload": {"ts_ms": 5}}
+        return {
+            "schema": {
+                "type": "struct",
+                "optional": False,
+                "name": "io.debezium.connector.common.Heartbeat",
+                "fields": [{**INT64, "field": "ts_ms"}],
+            },
+            "payload": {"ts_ms": 5},
+        }
 
     def other(self) -> Json | None:
         """What is no change event."""
-        return self.random.choice((
-            None, None, self.heartbeat(), self.schema_change(),
-            {"schema": None, "payload": {"op": "u", "id": 2, "name": "Bob"}},
-            {"schema": STRING, "payload": "text"}, {"schema": None, "payload": 5},
-            {"schema": {"type": "struct", "optional": False, "name": "plain", "fields": [{**INT32, "field": "id"}]},
-             "payload": {"id": 2}}))
+        return self.random.choice(
+            (
+                None,
+                None,
+                self.heartbeat(),
+                self.schema_change(),
+                {"schema": None, "payload": {"op": "u", "id": 2, "name": "Bob"}},
+                {"schema": STRING, "payload": "text"},
+                {"schema": None, "payload": 5},
+                {
+                    "schema": {
+                        "type": "struct",
+                        "optional": False,
+                        "name": "plain",
+                        "fields": [{**INT32, "field": "id"}],
+                    },
+                    "payload": {"id": 2},
+                },
+            )
+        )
 
     def key(self) -> Json | None:
-        described = {"type": "struct", "optional": False, "name": "srv.db.users.Key", "fields": [
-            {**INT32, "field": "id"}, {**STRING, "optional": True, "default": "none", "field": "region"}]}
-        return self.random.choice((
-            {"schema": described, "payload": {"id": 1, "region": None}},
-            {"schema": described, "payload": {"id": 2, "region": "eu"}}, None, {"schema": STRING, "payload": "k"},
-            {"schema": None, "payload": {"id": 1}}))
+        described = {
+            "type": "struct",
+            "optional": False,
+            "name": "srv.db.users.Key",
+            "fields": [{**INT32, "field": "id"}, {**STRING, "optional": True, "default": "none", "field": "region"}],
+        }
+        return self.random.choice(
+            (
+                {"schema": described, "payload": {"id": 1, "region": None}},
+                {"schema": described, "payload": {"id": 2, "region": "eu"}},
+                None,
+                {"schema": STRING, "payload": "k"},
+                {"schema": None, "payload": {"id": 1}},
+            )
+        )
 
-    def record(self, value: Json | None, *, topic: str = "", headers: list[Json] | None = None, key: bool = True) -> Json:
-        return {"topic": topic or self.random.choice(("srv.db.users", "srv.db.orders", "srv.shard1.users", "plain", "x")),
-                "partition": self.random.choice((None, 3)), "timestamp": self.random.choice((None, 1700000000000)),
-                "key": self.key() if key else None, "value": value, "headers": headers or []}
+    def record(
+        self, value: Json | None, *, topic: str = "", headers: list[Json] | None = None, key: bool = True
+    ) -> Json:
+        return {
+            "topic": topic or self.random.choice(("srv.db.users", "srv.db.orders", "srv.shard1.users", "plain", "x")),
+            "partition": self.random.choice((None, 3)),
+            "timestamp": self.random.choice((None, 1700000000000)),
+            "key": self.key() if key else None,
+            "value": value,
+            "headers": headers or [],
+        }
 
     def records(self, count: int = 8, **more: Any) -> list[Json]:
         """Events of one table, and other records."""
         table = self.random.choice(("users", "orders"))
         row, columns = self.row(f"srv.db.{table}.Value")
-        return [self.record(self.other() if self.chance(0.25) else self.event(row, columns, table), **more)
-                for _ in range(count)]
+        return [
+            self.record(self.other() if self.chance(0.25) else self.event(row, columns, table), **more)
+            for _ in range(count)
+        ]
 
 
 def case(kind: str, options: Json, records: list[Json]) -> Json:
-    return {"config": {"transforms": "t", "transforms.t.type": kind,
-                       **{f"transforms.t.{name}": value for name, value in options.items()}}, "records": records}
+    return {
+        "config": {
+            "transforms": "t",
+            "transforms.t.type": kind,
+            **{f"transforms.t.{name}": value for name, value in options.items()},
+        },
+        "records": records,
+    }
 
 
 def changed_cases(events: Events) -> list[Json]:
     names: tuple[Json, ...] = (
-        {"header.changed.name": "Changed"}, {"header.unchanged.name": "Unchanged"}, {"header.changed.name": " "}, {},
-        {"header.changed.name": "Changed", "header.unchanged.name": "Unchanged"})
-    return [case(DEBEZIUM + "ExtractChangedRecordState", events.random.choice(names), events.records()) for _ in range(12)]
+        {"header.changed.name": "Changed"},
+        {"header.unchanged.name": "Unchanged"},
+        {"header.changed.name": " "},
+        {},
+        {"header.changed.name": "Changed", "header.unchanged.name": "Unchanged"},
+    )
+    return [
+        case(DEBEZIUM + "ExtractChangedRecordState", events.random.choice(names), events.records()) for _ in range(12)
+    ]
 
 
 def header_cases(events: Events) -> list[Json]:
-    headers = [{"key": "one", "value": {"schema": STRING, "payload": "1"}},
-               {"key": "two", "value": {"schema": {**INT32, "optional": True}, "payload": None}},
-               {"key": "other", "value": {"schema": STRING, "payload": "stays"}},
-               {"key": "list", "value": {"schema": schema("array", items=STRING), "payload": ["a"]}}]
+    headers = [
+        {"key": "one", "value": {"schema": STRING, "payload": "1"}},
+        {"key": "two", "value": {"schema": {**INT32, "optional": True}, "payload": None}},
+        {"key": "other", "value": {"schema": STRING, "payload": "stays"}},
+        {"key": "list", "value": {"schema": schema("array", items=STRING), "payload": ["a"]}},
+    ]
     options = [
-        {"headers": "one", "fields": "added"}, {"headers": "one,two", "fields": "added,source.added"},
-        {"headers": "list", "fields": "after.names"}, {"headers": "one", "fields": "transaction.added"},
-        {"headers": "one", "fields": "op"}, {"headers": "one", "fields": "nowhere.added"},
-        {"headers": "one", "fields": "op.added"}, {"headers": "one,two", "fields": "added"}, {"headers": "one", "fields": ""},
-        {"headers": "one,other", "fields": "a,b"}, {"headers": "absent", "fields": "added"}, {"headers": "o ne", "fields": "x"},
-        {"headers": "one"}, {"headers": "one", "fields": "after.x"}, {"headers": "one,list,two", "fields": "b,source.a,c"}]
+        {"headers": "one", "fields": "added"},
+        {"headers": "one,two", "fields": "added,source.added"},
+        {"headers": "list", "fields": "after.names"},
+        {"headers": "one", "fields": "transaction.added"},
+        {"headers": "one", "fields": "op"},
+        {"headers": "one", "fields": "nowhere.added"},
+        {"headers": "one", "fields": "op.added"},
+        {"headers": "one,two", "fields": "added"},
+        {"headers": "one", "fields": ""},
+        {"headers": "one,other", "fields": "a,b"},
+        {"headers": "absent", "fields": "added"},
+        {"headers": "o ne", "fields": "x"},
+        {"headers": "one"},
+        {"headers": "one", "fields": "after.x"},
+        {"headers": "one,list,two", "fields": "b,source.a,c"},
+    ]
     made = []
     for number, each in enumerate(options):
         # Debezium keeps a schema per value schema, whatever the headers are: they are the same in each record of a case.
         whole = "other" in each["headers"]
-        records = [events.record(value, topic="t", headers=headers if whole or events.chance(0.8) else headers[2:3])
-                   for value in (record["value"] for record in events.records(6))]
+        records = [
+            events.record(value, topic="t", headers=headers if whole or events.chance(0.8) else headers[2:3])
+            for value in (record["value"] for record in events.records(6))
+        ]
         made.append(case(DEBEZIUM + "HeaderToValue", {**each, "operation": "move" if number % 2 else "copy"}, records))
-    return [*made, case(DEBEZIUM + "HeaderToValue", {"headers": "one", "fields": "x", "operation": "steal"}, []),
-            case(DEBEZIUM + "HeaderToValue", {"headers": "one", "fields": "x"}, [])]
+    return [
+        *made,
+        case(DEBEZIUM + "HeaderToValue", {"headers": "one", "fields": "x", "operation": "steal"}, []),
+        case(DEBEZIUM + "HeaderToValue", {"headers": "one", "fields": "x"}, []),
+    ]
 
 
 def router_cases(events: Events) -> list[Json]:
-    routes = [{"topic.regex": r"srv\.(.*)\.(.*)", "topic.replacement": "all.$2"},
-              {"topic.regex": "(?<server>[a-z]+)\\.[a-z0-9]+\\.users", "topic.replacement": "${server}-users!"},
-              {"topic.regex": "x|plain", "topic.replacement": ""}, {"topic.regex": "nothing", "topic.replacement": "y"},
-              {"topic.regex": ".*", "topic.replacement": "1all"}, {"topic.regex": "(", "topic.replacement": "x"}]
+    routes = [
+        {"topic.regex": r"srv\.(.*)\.(.*)", "topic.replacement": "all.$2"},
+        {"topic.regex": "(?<server>[a-z]+)\\.[a-z0-9]+\\.users", "topic.replacement": "${server}-users!"},
+        {"topic.regex": "x|plain", "topic.replacement": ""},
+        {"topic.regex": "nothing", "topic.replacement": "y"},
+        {"topic.regex": ".*", "topic.replacement": "1all"},
+        {"topic.regex": "(", "topic.replacement": "x"},
+    ]
     more: list[Json] = [
-        {}, {"key.enforce.uniqueness": "false"}, {"key.field.regex": r"srv\.(.*)\.(.*)", "key.field.replacement": "$1"},
-        {"key.field.name": "from"}, {"key.field.name": "id"}, {"key.field.regex": "a.*"},
-        {"schema.name.adjustment.mode": "avro"}, {"schema.name.adjustment.mode": "avro_unicode"},
-        {"schema.name.adjustment.mode": "none", "logical.table.cache.size": "1"}]
+        {},
+        {"key.enforce.uniqueness": "false"},
+        {"key.field.regex": r"srv\.(.*)\.(.*)", "key.field.replacement": "$1"},
+        {"key.field.name": "from"},
+        {"key.field.name": "id"},
+        {"key.field.regex": "a.*"},
+        {"schema.name.adjustment.mode": "avro"},
+        {"schema.name.adjustment.mode": "avro_unicode"},
+        {"schema.name.adjustment.mode": "none", "logical.table.cache.size": "1"},
+    ]
     made = []
     for number in range(27):
         # One topic in each case: Debezium names a schema after the first topic that it met with it.
         topic = events.random.choice(("srv.db.users", "srv.shard1.users", "plain", "x"))
-        made.append(case(DEBEZIUM + "ByLogicalTableRouter", {**routes[number % 6 if number < 18 else 0], **more[number % 9]},
-                         events.records(5, topic=topic)))
+        made.append(
+            case(
+                DEBEZIUM + "ByLogicalTableRouter",
+                {**routes[number % 6 if number < 18 else 0], **more[number % 9]},
+                events.records(5, topic=topic),
+            )
+        )
     return made
 
 
 def partition_cases(events: Events) -> list[Json]:
-    fields = ("change.id", "change.name", "after.name,source.table", "change.c0", "change.c1,change.c2", "change.c3",
-              "change.c4,op", "change.c5", "nowhere", "op.x", "source.snapshot", "before.id", "transaction.total_order", "a,,b",
-              " change.id , source.ts_ms ")
+    fields = (
+        "change.id",
+        "change.name",
+        "after.name,source.table",
+        "change.c0",
+        "change.c1,change.c2",
+        "change.c3",
+        "change.c4,op",
+        "change.c5",
+        "nowhere",
+        "op.x",
+        "source.snapshot",
+        "before.id",
+        "transaction.total_order",
+        "a,,b",
+        " change.id , source.ts_ms ",
+    )
     made = []
     for number in range(30):
-        options: Json = {"partition.payload.fields": fields[number % len(fields)],
-                         "partition.topic.num": events.random.choice(("1", "7", "100", "0", "1000003"))}
+        options: Json = {
+            "partition.payload.fields": fields[number % len(fields)],
+            "partition.topic.num": events.random.choice(("1", "7", "100", "0", "1000003")),
+        }
         if number % 3:
             options["partition.hash.function"] = "murmur" if number % 3 == 1 else "java"
         made.append(case(DEBEZIUM + "partitions.PartitionRouting", options, events.records(8)))
@@ -240,19 +449,43 @@ def partition_cases(events: Events) -> list[Json]:
 
 def timezone_cases(events: Events) -> list[Json]:
     made = [case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, events.records(6)) for zone in ZONES]
-    lists = ("source:users", "source:orders:c0", "topic:srv.db.users", "topic:srv.db.users:c1,srv.db.orders:c2", "users:c0",
-             "srv.db.users:c1", "source:users:before.c0", "source:users:after.c1", "source:users:source.ts_ms", "nonsense",
-             "source:users:source.ts_us,source:users:source.ts_ns", "topic:x-y", "TOPIC:plain", "source:users,orders",
-             "source:users:source.ts_ms,users:c1", "source:", "a:b:c", "source:users:c0:c1")
+    lists = (
+        "source:users",
+        "source:orders:c0",
+        "topic:srv.db.users",
+        "topic:srv.db.users:c1,srv.db.orders:c2",
+        "users:c0",
+        "srv.db.users:c1",
+        "source:users:before.c0",
+        "source:users:after.c1",
+        "source:users:source.ts_ms",
+        "nonsense",
+        "source:users:source.ts_us,source:users:source.ts_ns",
+        "topic:x-y",
+        "TOPIC:plain",
+        "source:users,orders",
+        "source:users:source.ts_ms,users:c1",
+        "source:",
+        "a:b:c",
+        "source:users:c0:c1",
+    )
     for each in lists:
         for option in ("include.list", "exclude.list"):
             options = {"converted.timezone": events.random.choice(ZONES[:4]), option: each}
-            made.append(case(DEBEZIUM + "TimezoneConverter", options, events.records(4, topic=events.random.choice(
-                ("srv.db.users", "srv.db.orders")))))
+            made.append(
+                case(
+                    DEBEZIUM + "TimezoneConverter",
+                    options,
+                    events.records(4, topic=events.random.choice(("srv.db.users", "srv.db.orders"))),
+                )
+            )
     both = {"converted.timezone": "+01:00", "include.list": "source:a", "exclude.list": "source:b"}
     steady = Events(99, (ZONED_TIMES,))
-    return [*made, case(DEBEZIUM + "TimezoneConverter", both, events.records(1)),
-            *(case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, steady.records(5)) for zone in STEADY)]
+    return [
+        *made,
+        case(DEBEZIUM + "TimezoneConverter", both, events.records(1)),
+        *(case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, steady.records(5)) for zone in STEADY),
+    ]
 
 
 def small_cases(events: Events) -> list[Json]:
@@ -267,16 +500,33 @@ def small_cases(events: Events) -> list[Json]:
 
 def size_cases() -> list[Json]:
     long = (*("x" * size for size in (10, 1000, 30_000, 60_000)), "é" * 40_000)
-    sizes = Events(7, ((STRING, long), (INT32, (1,)), ({**STRING, "optional": True}, (None, "x" * 26_000)),
-                       (schema("array", items=STRING), ([], ["x" * 5000] * 3)),
-                       (schema("map", keys=STRING, values=INT32), ({"a": 1},))))
+    sizes = Events(
+        7,
+        (
+            (STRING, long),
+            (INT32, (1,)),
+            ({**STRING, "optional": True}, (None, "x" * 26_000)),
+            (schema("array", items=STRING), ([], ["x" * 5000] * 3)),
+            (schema("map", keys=STRING, values=INT32), ({"a": 1},)),
+        ),
+    )
     made = []
-    for options in ({"max.bytes": "1000"}, {"max.bytes": "50000"}, {"max.bytes": "60000", "min.field.size": "0"},
-                    {"max.bytes": "40000", "compression.ratio": "0.5"}, {"max.bytes": "20000", "compression.ratio": "1.7"},
-                    {"max.bytes": "0"}, {"max.bytes": "10", "compression.ratio": "0"},
-                    {"max.bytes": "5", "min.field.size": "-1"}, {}, {"max.bytes": "100000000"}):
+    for options in (
+        {"max.bytes": "1000"},
+        {"max.bytes": "50000"},
+        {"max.bytes": "60000", "min.field.size": "0"},
+        {"max.bytes": "40000", "compression.ratio": "0.5"},
+        {"max.bytes": "20000", "compression.ratio": "1.7"},
+        {"max.bytes": "0"},
+        {"max.bytes": "10", "compression.ratio": "0"},
+        {"max.bytes": "5", "min.field.size": "-1"},
+        {},
+        {"max.bytes": "100000000"},
+    ):
         row, columns = sizes.row("srv.db.users.Value", 4)
-        records = [sizes.record(sizes.event(row, columns, "users", "cud"), topic="srv.db.ü", key=False) for _ in range(3)]
+        records = [
+            sizes.record(sizes.event(row, columns, "users", "cud"), topic="srv.db.ü", key=False) for _ in range(3)
+        ]
         made.append(case(DEBEZIUM + "EnforceRecordSize", options, [*records, sizes.record(None, key=False)]))
     return made
 
@@ -285,105 +535,245 @@ def unwrapped_cases(events: Events) -> list[Json]:
     """What ExtractNewRecordState makes of what the others leave: a chain as it is used."""
     made = []
     for mode in ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone"):
-        config = {"transforms": "c,h,u", "transforms.c.type": DEBEZIUM + "ExtractChangedRecordState",
-                  "transforms.c.header.changed.name": "Changed", "transforms.h.type": DEBEZIUM + "HeaderToValue",
-                  "transforms.h.headers": "Changed", "transforms.h.fields": "source.changed", "transforms.h.operation": "copy",
-                  "transforms.u.type": DEBEZIUM + "ExtractNewRecordState", "transforms.u.add.fields": "op,source.changed",
-                  "transforms.u.delete.tombstone.handling.mode": mode, "transforms.u.add.headers": "op,source.table"}
-        made.append({"config": config, "records": [
-            record for record in events.records(8)
-            if record["value"] is None or str((record["value"]["schema"] or {}).get("name")).endswith(".Envelope")]})
+        config = {
+            "transforms": "c,h,u",
+            "transforms.c.type": DEBEZIUM + "ExtractChangedRecordState",
+            "transforms.c.header.changed.name": "Changed",
+            "transforms.h.type": DEBEZIUM + "HeaderToValue",
+            "transforms.h.headers": "Changed",
+            "transforms.h.fields": "source.changed",
+            "transforms.h.operation": "copy",
+            "transforms.u.type": DEBEZIUM + "ExtractNewRecordState",
+            "transforms.u.add.fields": "op,source.changed",
+            "transforms.u.delete.tombstone.handling.mode": mode,
+            "transforms.u.add.headers": "op,source.table",
+        }
+        made.append(
+            {
+                "config": config,
+                "records": [
+                    record
+                    for record in events.records(8)
+                    if record["value"] is None
+                    or str((record["value"]["schema"] or {}).get("name")).endswith(".Envelope")
+                ],
+            }
+        )
     return made
 
 
-PAYLOADS = (None, "", "  ", "plain text", '{"a": 1, "b c": null, "9x": "y", "n": {"d.e": true, "f": [1, 2]}}', "{bad",
-            '{"a": 1.5, "a-b": 1}', '{"list": [{"x": 1}, {"x": 2}], "big": 3000000000}', '{"mixed": [1, "a"]}', "{}")
+PAYLOADS = (
+    None,
+    "",
+    "  ",
+    "plain text",
+    '{"a": 1, "b c": null, "9x": "y", "n": {"d.e": true, "f": [1, 2]}}',
+    "{bad",
+    '{"a": 1.5, "a-b": 1}',
+    '{"list": [{"x": 1}, {"x": 2}], "big": 3000000000}',
+    '{"mixed": [1, "a"]}',
+    "{}",
+)
 OUTBOX: tuple[tuple[Json, tuple[Any, ...]], ...] = (
-    ({**STRING, "field": "id"}, ("e1", "e2")), ({**STRING, "field": "aggregatetype"}, ("user", "order.x")),
-    ({**STRING, "optional": True, "field": "aggregateid"}, ("a1", None)), ({**STRING, "field": "type"}, ("Created",)),
-    ({**STRING, "optional": True, "field": "payload"}, PAYLOADS), ({**INT32, "field": "part"}, (0, 4)),
+    ({**STRING, "field": "id"}, ("e1", "e2")),
+    ({**STRING, "field": "aggregatetype"}, ("user", "order.x")),
+    ({**STRING, "optional": True, "field": "aggregateid"}, ("a1", None)),
+    ({**STRING, "field": "type"}, ("Created",)),
+    ({**STRING, "optional": True, "field": "payload"}, PAYLOADS),
+    ({**INT32, "field": "part"}, (0, 4)),
     ({**INT32, "optional": True, "field": "version"}, (1, 2)),
-    ({"type": "int64", "optional": True, "name": TIME + "MicroTimestamp", "version": 1, "field": "at"},
-     (1_700_000_000_123_456, -5)),
-    ({**INT64, "field": "plain_at"}, (5,)))
+    (
+        {"type": "int64", "optional": True, "name": TIME + "MicroTimestamp", "version": 1, "field": "at"},
+        (1_700_000_000_123_456, -5),
+    ),
+    ({**INT64, "field": "plain_at"}, (5,)),
+)
 
 
 def outbox_cases(events: Events) -> list[Json]:
     choices: dict[str, tuple[str, ...]] = {
-        "table.field.event.id": ("id", "type", "nowhere"), "table.field.event.key": ("aggregateid", "part", "nowhere"),
-        "table.field.event.type": ("type",), "table.field.event.payload": ("payload", "part", "nowhere"),
-        "table.field.event.timestamp": ("at", "plain_at", "nowhere"), "table.field.event.schema.version": ("version",),
+        "table.field.event.id": ("id", "type", "nowhere"),
+        "table.field.event.key": ("aggregateid", "part", "nowhere"),
+        "table.field.event.type": ("type",),
+        "table.field.event.payload": ("payload", "part", "nowhere"),
+        "table.field.event.timestamp": ("at", "plain_at", "nowhere"),
+        "table.field.event.schema.version": ("version",),
         "table.fields.additional.placement": (
-            "type:header", "type:header:kind,part:envelope", "part:partition", "version:envelope:v,type:envelope",
-            "nowhere:header", "nowhere:envelope,type:header", "type:nowhere", "type"),
-        "table.fields.additional.error.on.missing": ("true", "false"), "table.op.invalid.behavior": ("warn", "error", "fatal"),
+            "type:header",
+            "type:header:kind,part:envelope",
+            "part:partition",
+            "version:envelope:v,type:envelope",
+            "nowhere:header",
+            "nowhere:envelope,type:header",
+            "type:nowhere",
+            "type",
+        ),
+        "table.fields.additional.error.on.missing": ("true", "false"),
+        "table.op.invalid.behavior": ("warn", "error", "fatal"),
         "table.expand.json.payload": ("true", "true", "false"),
         "table.json.payload.null.behavior": ("ignore", "optional_bytes"),
-        "field.name.adjustment.mode": ("none", "avro", "avro_unicode"), "route.by.field": ("aggregatetype", "part", "nowhere"),
-        "route.topic.regex": ("(?<routedByValue>.*)", "us(.*)", "("), "route.topic.replacement": ("to.$1", "all"),
-        "route.tombstone.on.empty.payload": ("true", "false")}
-    wanted = {"table.expand.json.payload": 0.7, "field.name.adjustment.mode": 0.5, "route.tombstone.on.empty.payload": 0.5,
-              "table.fields.additional.placement": 0.5}
+        "field.name.adjustment.mode": ("none", "avro", "avro_unicode"),
+        "route.by.field": ("aggregatetype", "part", "nowhere"),
+        "route.topic.regex": ("(?<routedByValue>.*)", "us(.*)", "("),
+        "route.topic.replacement": ("to.$1", "all"),
+        "route.tombstone.on.empty.payload": ("true", "false"),
+    }
+    wanted = {
+        "table.expand.json.payload": 0.7,
+        "field.name.adjustment.mode": 0.5,
+        "route.tombstone.on.empty.payload": 0.5,
+        "table.fields.additional.placement": 0.5,
+    }
     made = []
     for _ in range(60):
-        options = {name: events.random.choice(values if events.chance(0.15) else values[:2]) for name, values in choices.items()
-                   if events.chance(wanted.get(name, 0.15))}
+        options = {
+            name: events.random.choice(values if events.chance(0.15) else values[:2])
+            for name, values in choices.items()
+            if events.chance(wanted.get(name, 0.15))
+        }
         if {"route.topic.replacement", "route.topic.regex"} & options.keys():
             # A group that there is not is refused at validation here.
-            options |= {"route.topic.regex": options.get("route.topic.regex", "us(.*)"), "route.topic.replacement": "to.$1"}
-        row: Json = {"type": "struct", "optional": True, "name": "srv.db.outbox.Value", "fields": [kind for kind, _ in OUTBOX]}
+            options |= {
+                "route.topic.regex": options.get("route.topic.regex", "us(.*)"),
+                "route.topic.replacement": "to.$1",
+            }
+        row: Json = {
+            "type": "struct",
+            "optional": True,
+            "name": "srv.db.outbox.Value",
+            "fields": [kind for kind, _ in OUTBOX],
+        }
         # Debezium keeps the schema of an envelope that it met first, for a payload's schema or for a version.
         count = 1 if "envelope" in options.get("table.fields.additional.placement", "") else 6
-        made.append(case(DEBEZIUM + "outbox.EventRouter", options, [
-            events.record(events.event(row, list(OUTBOX), "outbox", "ccccudr" if count > 1 else "c") if events.chance(0.9)
-                          else events.other()) for _ in range(count)]))
+        made.append(
+            case(
+                DEBEZIUM + "outbox.EventRouter",
+                options,
+                [
+                    events.record(
+                        events.event(row, list(OUTBOX), "outbox", "ccccudr" if count > 1 else "c")
+                        if events.chance(0.9)
+                        else events.other()
+                    )
+                    for _ in range(count)
+                ],
+            )
+        )
     return made
 
 
 def corner_cases(events: Events) -> list[Json]:
     """What the others meet by chance at best."""
     # Nulls on the way to fields that are there, and to some that are not.
-    columns = [({**INT32, "field": "id"}, (1, -129, 8388608, 2147483647)), ({**STRING, "field": "name"}, ("ü" * 8, "a" * 33)),
-               ({"type": "struct", "optional": True, "name": "inner", "field": "in", "fields": [{**INT32, "field": "x"}]},
-                ({"x": 5}, None))]
-    row: Json = {"type": "struct", "optional": True, "name": "srv.db.users.Value", "fields": [kind for kind, _ in columns]}
-    fields = ("after.gone", "before.gone", "before.id.x", "after.in.gone", "change.in.x", "after.in.x.y",
-              "change.gone,change.id", "change.id,change.name,change.in.x")
-    made = [case(DEBEZIUM + "partitions.PartitionRouting", {
-        "partition.payload.fields": each, "partition.topic.num": "1000003", "partition.hash.function": function},
-        [events.record(events.event(row, columns, "users", "cud"), key=False) for _ in range(6)])
-        for each in fields for function in ("murmur", "java")]
-    made += [case(DEBEZIUM + "ExtractNewRecordState", options, [
-        events.record(events.event(row, columns[:2], "users", "cu"), key=False) for _ in range(2)])
-        for options in ({"add.fields": "op:,source.table:"}, {"add.headers": "op::,source.ts_ms:at"})]
-    outbox: Json = {"type": "struct", "optional": True, "name": "srv.db.outbox.Value", "fields": [kind for kind, _ in OUTBOX]}
-    options: tuple[Json, ...] = ({"table.fields.additional.placement": "type:header:"},
-                                 {"table.fields.additional.placement": "type:envelope:payload"},
-                                 {"table.expand.json.payload": "true"})
+    columns = [
+        ({**INT32, "field": "id"}, (1, -129, 8388608, 2147483647)),
+        ({**STRING, "field": "name"}, ("ü" * 8, "a" * 33)),
+        (
+            {"type": "struct", "optional": True, "name": "inner", "field": "in", "fields": [{**INT32, "field": "x"}]},
+            ({"x": 5}, None),
+        ),
+    ]
+    row: Json = {
+        "type": "struct",
+        "optional": True,
+        "name": "srv.db.users.Value",
+        "fields": [kind for kind, _ in columns],
+    }
+    fields = (
+        "after.gone",
+        "before.gone",
+        "before.id.x",
+        "after.in.gone",
+        "change.in.x",
+        "after.in.x.y",
+        "change.gone,change.id",
+        "change.id,change.name,change.in.x",
+    )
+    made = [
+        case(
+            DEBEZIUM + "partitions.PartitionRouting",
+            {"partition.payload.fields": each, "partition.topic.num": "1000003", "partition.hash.function": function},
+            [events.record(events.event(row, columns, "users", "cud"), key=False) for _ in range(6)],
+        )
+        for each in fields
+        for function in ("murmur", "java")
+    ]
+    made += [
+        case(
+            DEBEZIUM + "ExtractNewRecordState",
+            options,
+            [events.record(events.event(row, columns[:2], "users", "cu"), key=False) for _ in range(2)],
+        )
+        for options in ({"add.fields": "op:,source.table:"}, {"add.headers": "op::,source.ts_ms:at"})
+    ]
+    outbox: Json = {
+        "type": "struct",
+        "optional": True,
+        "name": "srv.db.outbox.Value",
+        "fields": [kind for kind, _ in OUTBOX],
+    }
+    options: tuple[Json, ...] = (
+        {"table.fields.additional.placement": "type:header:"},
+        {"table.fields.additional.placement": "type:envelope:payload"},
+        {"table.expand.json.payload": "true"},
+    )
     for each in options:
         for text in ('{"": 1}', '{"a": {"": null}, "b": 0.1}', '{"a": [[1, null], []], "b": [true]}'):
             event = events.event(outbox, list(OUTBOX), "outbox", "c")
             event["payload"]["after"]["payload"] = text
             made.append(case(DEBEZIUM + "outbox.EventRouter", each, [events.record(event)]))
-    zoned = Events(5, ((schema("string", name=TIME + "ZonedTimestamp", version=1), (
-        "1990-11-04T18:26:18+01", "2024-07-01T12:00-11", "2024-07-01T12:00:00+0100", "2024-07-01T12:00:00+1",
-        "2024-07-01T12:00:00+01:", "2024-07-01T12:00:00.+01:00:09", "2024-07-01t12:00z", "2024-07-01T24:00Z")),))
-    return [*made, *(case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, zoned.records(6))
-                     for zone in ("Europe/Paris", "-03:30"))]
+    zoned = Events(
+        5,
+        (
+            (
+                schema("string", name=TIME + "ZonedTimestamp", version=1),
+                (
+                    "1990-11-04T18:26:18+01",
+                    "2024-07-01T12:00-11",
+                    "2024-07-01T12:00:00+0100",
+                    "2024-07-01T12:00:00+1",
+                    "2024-07-01T12:00:00+01:",
+                    "2024-07-01T12:00:00.+01:00:09",
+                    "2024-07-01t12:00z",
+                    "2024-07-01T24:00Z",
+                ),
+            ),
+        ),
+    )
+    return [
+        *made,
+        *(
+            case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, zoned.records(6))
+            for zone in ("Europe/Paris", "-03:30")
+        ),
+    ]
 
 
 def expression_cases() -> list[Json]:
     """Groovy in Debezium, and the same expression here: as Groovy, and where it is given as CEL."""
     made = []
     for number, (expression, *_) in enumerate((*GROOVY, *ROUTES)):
-        events = Events(1000 + number, ((INT32, (1, 65, 2)), (INT64, (2, 49)), (STRING, ("a", "b", "1", "10", "é")),
-                                        (schema("boolean"), (True, False)), (schema("double"), (2.0, 1.5)),
-                                        (schema("bytes", name=DATA + "Decimal", version=1, parameters={"scale": "2"}),
-                                         ("AMg=", "AJY=")), (schema("array", items=STRING), (["a"],))))
+        events = Events(
+            1000 + number,
+            (
+                (INT32, (1, 65, 2)),
+                (INT64, (2, 49)),
+                (STRING, ("a", "b", "1", "10", "é")),
+                (schema("boolean"), (True, False)),
+                (schema("double"), (2.0, 1.5)),
+                (schema("bytes", name=DATA + "Decimal", version=1, parameters={"scale": "2"}), ("AMg=", "AJY=")),
+                (schema("array", items=STRING), (["a"],)),
+            ),
+        )
         row, columns = events.row("srv.db.users.Value", 7)
         headers = [{"key": "h", "value": {"schema": STRING, "payload": "x"}}]
-        records = [events.record(events.other() if events.chance(0.2) else events.event(row, columns, "users"),
-                                 headers=headers if events.chance(0.7) else []) for _ in range(8)]
+        records = [
+            events.record(
+                events.other() if events.chance(0.2) else events.event(row, columns, "users"),
+                headers=headers if events.chance(0.7) else [],
+            )
+            for _ in range(8)
+        ]
         route = number >= len(GROOVY)
         options = {"language": "jsr223.groovy", "topic.expression" if route else "condition": expression}
         if number % 3 == 0:
@@ -397,10 +787,21 @@ def expression_cases() -> list[Json]:
 def cases() -> Json:
     """What is compared with 3.5, and with 3.6."""
     events, times = Events(1), Events(2, (*TIMES, *COLUMNS[:3]))
-    return {"3.5": [*changed_cases(events), *header_cases(events), *router_cases(events), *partition_cases(events),
-                    *timezone_cases(times), *small_cases(events), *outbox_cases(Events(3)), *unwrapped_cases(events),
-                    *expression_cases(), *corner_cases(Events(4))],
-            "3.6": size_cases()}
+    return {
+        "3.5": [
+            *changed_cases(events),
+            *header_cases(events),
+            *router_cases(events),
+            *partition_cases(events),
+            *timezone_cases(times),
+            *small_cases(events),
+            *outbox_cases(Events(3)),
+            *unwrapped_cases(events),
+            *expression_cases(),
+            *corner_cases(Events(4)),
+        ],
+        "3.6": size_cases(),
+    }
 
 
 def recorded() -> tuple[Json, Json]:
@@ -432,8 +833,10 @@ def main() -> None:
     made = cases()
     document = json.dumps({"cases": made, "expected": ask_java(made)}, separators=(",", ":"))
     VECTORS.write_bytes(gzip.compress(document.encode(), mtime=0))
-    print(f"{VECTORS}: {len(made['3.5']) + len(made['3.6'])} configurations, {VECTORS.stat().st_size} bytes; "
-          f"{len(CEL)} expressions in CEL are compared with them too")
+    print(
+        f"{VECTORS}: {len(made['3.5']) + len(made['3.6'])} configurations, {VECTORS.stat().st_size} bytes; "
+        f"{len(CEL)} expressions in CEL are compared with them too"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """What transforms make of a record that JSON describes, in the form in which Java's answers are recorded."""
+
 from __future__ import annotations
 
 import json
@@ -27,12 +28,19 @@ def outcome(pipeline: Pipeline, case: Json) -> Json | None:
     except TransformError as error:
         return {"error": str(error.__cause__)}
     finally:
-        assert _write(record.value_schema, record.value) == _write(*read(case["value"])), "the record that came in was changed"
+        assert _write(record.value_schema, record.value) == _write(*read(case["value"])), (
+            "the record that came in was changed"
+        )
     if result is None:
         return None
     try:
-        return {"topic": result.topic, "partition": result.partition, "timestamp": result.timestamp,
-                "key": _write(result.key_schema, result.key), "value": _write(result.value_schema, result.value),
-                "headers": [{"key": header.key, "value": _write(header.schema, header.value)} for header in result.headers]}
+        return {
+            "topic": result.topic,
+            "partition": result.partition,
+            "timestamp": result.timestamp,
+            "key": _write(result.key_schema, result.key),
+            "value": _write(result.value_schema, result.value),
+            "headers": [{"key": header.key, "value": _write(header.schema, header.value)} for header in result.headers],
+        }
     except Skippable as error:
         return {"unserializable": str(error)}

@@ -3,6 +3,7 @@
 ``python -m tests.conformance.transforms.record_validate_answers [KAFKA]`` asks a worker of its own about each configuration in
 ``validate_answers.json`` and those named here, and writes the file anew.
 """
+
 from __future__ import annotations
 
 import json
@@ -18,32 +19,49 @@ ANSWERS: Final = Path(__file__).with_name("validate_answers.json")
 _KAFKA: Final = "org.apache.kafka.connect.transforms."
 #: Name -> transform, options.
 _ADDED: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
-    ("cast", "Cast$Value", {"spec": "a:int8,b:string"}), ("cast_none", "Cast$Key", {"spec": ""}),
-    ("cast_type", "Cast$Key", {"spec": "a:int7"}), ("cast_bytes", "Cast$Key", {"spec": "bytes"}),
-    ("cast_two", "Cast$Key", {"spec": "int8,a:int8"}), ("cast_parts", "Cast$Key", {"spec": "a:b:c"}),
-    ("drop_headers", "DropHeaders", {}), ("drop_no_headers", "DropHeaders", {"headers": ""}),
-    ("extract", "ExtractField$Key", {"field": "a"}), ("extract_v3", "ExtractField$Value", {"field.syntax.version": "V3"}),
-    ("flatten", "Flatten$Value", {}), ("header_from", "HeaderFrom$Value", {"fields": "a", "headers": "b", "operation": "move"}),
+    ("cast", "Cast$Value", {"spec": "a:int8,b:string"}),
+    ("cast_none", "Cast$Key", {"spec": ""}),
+    ("cast_type", "Cast$Key", {"spec": "a:int7"}),
+    ("cast_bytes", "Cast$Key", {"spec": "bytes"}),
+    ("cast_two", "Cast$Key", {"spec": "int8,a:int8"}),
+    ("cast_parts", "Cast$Key", {"spec": "a:b:c"}),
+    ("drop_headers", "DropHeaders", {}),
+    ("drop_no_headers", "DropHeaders", {"headers": ""}),
+    ("extract", "ExtractField$Key", {"field": "a"}),
+    ("extract_v3", "ExtractField$Value", {"field.syntax.version": "V3"}),
+    ("flatten", "Flatten$Value", {}),
+    ("header_from", "HeaderFrom$Value", {"fields": "a", "headers": "b", "operation": "move"}),
     ("header_from_bad", "HeaderFrom$Value", {"fields": "", "operation": "steal", "replace.null.with.default": "x"}),
-    ("hoist", "HoistField$Value", {"field": "a"}), ("insert_header", "InsertHeader", {"header": "a"}),
+    ("hoist", "HoistField$Value", {"field": "a"}),
+    ("insert_header", "InsertHeader", {"header": "a"}),
     ("schema", "SetSchemaMetadata$Key", {"schema.name": "n"}),
     ("schema_version", "SetSchemaMetadata$Key", {"schema.version": "x"}),
     ("timestamp", "TimestampConverter$Value", {"target.type": "unix"}),
     ("timestamp_bad", "TimestampConverter$Value", {"target.type": "date", "unix.precision": "hours"}),
-    ("router", "TimestampRouter", {}), ("value_to_key", "ValueToKey", {"fields": "a"}), ("value_to_no_key", "ValueToKey", {}),
+    ("router", "TimestampRouter", {}),
+    ("value_to_key", "ValueToKey", {"fields": "a"}),
+    ("value_to_no_key", "ValueToKey", {}),
 )
 _SHOWN: Final = ("name", "type", "required", "default_value", "importance", "group", "width", "display_name", "order")
 
 
 def _configs() -> dict[str, dict[str, str]]:
     known = {answer["name"]: answer["config"] for answer in json.loads(ANSWERS.read_text(encoding="utf-8"))}
-    return known | {name: {"transforms": "a", "transforms.a.type": _KAFKA + kind, **{
-        f"transforms.a.{option}": value for option, value in options.items()}} for name, kind, options in _ADDED}
+    return known | {
+        name: {
+            "transforms": "a",
+            "transforms.a.type": _KAFKA + kind,
+            **{f"transforms.a.{option}": value for option, value in options.items()},
+        }
+        for name, kind, options in _ADDED
+    }
 
 
 def _answer(worker: JavaConnect, name: str, config: dict[str, str]) -> dict[str, Any]:
     own = {"name": "x", "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "topic": "t"}
-    status, body = worker.request("PUT", "/connector-plugins/FileStreamSourceConnector/config/validate", {**own, **config})
+    status, body = worker.request(
+        "PUT", "/connector-plugins/FileStreamSourceConnector/config/validate", {**own, **config}
+    )
     if status != 200:
         raise RuntimeError(f"{name}: {status} {body}")
     configs = []

@@ -3,6 +3,7 @@
 They keep to what both sides must agree on; what is known to differ has cases of its own beside the test. Floating point
 numbers are such that all versions of Java print them alike, and not -0.0, which Java's JSON parser can't read.
 """
+
 from __future__ import annotations
 
 import base64
@@ -25,15 +26,41 @@ TOPICS: Final = ("inventory.users", "inventory.orders", "plain", "a.b-c")
 _DEPTH: Final = 2
 
 _TEXTS: Final = st.one_of(
-    st.sampled_from(("", "plain", "ümlaut \u2713 \U0001f600", 'with "quotes" \\ and \n', "123", "-7", "+5", "300", "1.5e3",
-                     "true", "TRUE", " 12", "2024-02-29", "2023-11-14T22:13:20.123Z", "14/11/2023", "99999999999", "NaN",
-                     "0x1p3", "1.5f", "-Infinity", "20231114", "Nov 14, 2023 10:13 PM")),
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=6))
-_FLOATS: Final = st.one_of(st.integers(-8_000_000, 8_000_000).map(lambda number: number / 8),
-                           st.sampled_from((0.0, 1e10, 1e-5, 123456789.125)))
+    st.sampled_from(
+        (
+            "",
+            "plain",
+            "ümlaut \u2713 \U0001f600",
+            'with "quotes" \\ and \n',
+            "123",
+            "-7",
+            "+5",
+            "300",
+            "1.5e3",
+            "true",
+            "TRUE",
+            " 12",
+            "2024-02-29",
+            "2023-11-14T22:13:20.123Z",
+            "14/11/2023",
+            "99999999999",
+            "NaN",
+            "0x1p3",
+            "1.5f",
+            "-Infinity",
+            "20231114",
+            "Nov 14, 2023 10:13 PM",
+        )
+    ),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
+)
+_FLOATS: Final = st.one_of(
+    st.integers(-8_000_000, 8_000_000).map(lambda number: number / 8), st.sampled_from((0.0, 1e10, 1e-5, 123456789.125))
+)
 _SINGLES: Final = st.integers(-80_000, 80_000).map(lambda number: number / 8)
-_MILLIS: Final = st.one_of(st.integers(86_400_000, 4_102_444_800_000), st.sampled_from((86_400_000, 1_700_000_000_123,
-                                                                                       1_700_006_400_000)))
+_MILLIS: Final = st.one_of(
+    st.integers(86_400_000, 4_102_444_800_000), st.sampled_from((86_400_000, 1_700_000_000_123, 1_700_006_400_000))
+)
 
 #: Brokers refuse records from the future.
 _PAST: Final = st.integers(1, 1_750_000_000_000)
@@ -72,7 +99,10 @@ SCALARS: Final[tuple[tuple[Json, SearchStrategy[Any]], ...]] = (
     (_logical("int32", "Date"), st.integers(1, 47_000)),
     (_logical("int32", "Time"), st.integers(0, 86_399_999)),
     (_logical("int64", "Timestamp"), _MILLIS),
-    ({"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1}, _MILLIS.map(lambda millis: millis * 1000)),
+    (
+        {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1},
+        _MILLIS.map(lambda millis: millis * 1000),
+    ),
 )
 
 
@@ -115,7 +145,11 @@ def struct(draw: DrawFn, depth: int = 0) -> tuple[Json, Json]:
     """A struct's schema and a value."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True))
     members = [(name, *draw(member(depth))) for name in names]
-    schema: Json = {"type": "struct", "optional": False, "fields": [{**kind, "field": name} for name, kind, _ in members]}
+    schema: Json = {
+        "type": "struct",
+        "optional": False,
+        "fields": [{**kind, "field": name} for name, kind, _ in members],
+    }
     if draw(st.booleans()):
         schema["name"] = draw(st.sampled_from(("Row", "inventory.User")))
         if draw(st.booleans()):
@@ -124,8 +158,11 @@ def struct(draw: DrawFn, depth: int = 0) -> tuple[Json, Json]:
 
 
 _LEAVES: Final = st.one_of(st.none(), st.booleans(), _integers(64), _FLOATS, _TEXTS, _MILLIS)
-_TREES: Final = st.recursive(_LEAVES, lambda inner: st.one_of(
-    st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)), max_leaves=5)
+_TREES: Final = st.recursive(
+    _LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)),
+    max_leaves=5,
+)
 _SCHEMALESS: Final = st.dictionaries(st.sampled_from(NAMES), _TREES, max_size=5)
 
 
@@ -151,24 +188,40 @@ def data(draw: DrawFn) -> Json | None:
 def record(draw: DrawFn) -> Json:
     """One record."""
     names = draw(st.lists(st.sampled_from(("trace", "drop", "h")), max_size=3))
-    return {"topic": draw(st.sampled_from(TOPICS)), "partition": draw(st.sampled_from((None, 0, 3))),
-            "timestamp": draw(st.one_of(st.none(), _PAST, st.just(0))), "key": draw(data()), "value": draw(data()),
-            "headers": [{"key": name, "value": draw(data())} for name in names]}
+    return {
+        "topic": draw(st.sampled_from(TOPICS)),
+        "partition": draw(st.sampled_from((None, 0, 3))),
+        "timestamp": draw(st.one_of(st.none(), _PAST, st.just(0))),
+        "key": draw(data()),
+        "value": draw(data()),
+        "headers": [{"key": name, "value": draw(data())} for name in names],
+    }
 
 
 _NAME: Final = st.sampled_from(NAMES)
 _LIST: Final = st.lists(_NAME, min_size=1, max_size=3, unique=True).map(",".join)
 _TYPES: Final = st.sampled_from(("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string"))
-_PATTERNS: Final = st.sampled_from((
-    "yyyy-MM-dd", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", "yyyyMMdd", "dd/MM/yyyy", "MMM d, yyyy hh:mm a",
-    "EEE, dd MMM yyyy HH:mm:ss Z",
-    "yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "yy-D k K u", "'at' HH 'o''clock' G z"))
+_PATTERNS: Final = st.sampled_from(
+    (
+        "yyyy-MM-dd",
+        "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'",
+        "yyyyMMdd",
+        "dd/MM/yyyy",
+        "MMM d, yyyy hh:mm a",
+        "EEE, dd MMM yyyy HH:mm:ss Z",
+        "yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+        "yy-D k K u",
+        "'at' HH 'o''clock' G z",
+    )
+)
 
 
 @st.composite
 def _insert_field(draw: DrawFn) -> Json:
-    options = {f"{kind}.field": draw(_NAME | st.just(f"_{kind}")) + draw(st.sampled_from(("", "?", "!")))
-               for kind in draw(st.sets(st.sampled_from(("topic", "partition", "timestamp", "static")), min_size=1))}
+    options = {
+        f"{kind}.field": draw(_NAME | st.just(f"_{kind}")) + draw(st.sampled_from(("", "?", "!")))
+        for kind in draw(st.sets(st.sampled_from(("topic", "partition", "timestamp", "static")), min_size=1))
+    }
     if "static.field" in options:
         options["static.value"] = "fixed"
     return options
@@ -184,15 +237,22 @@ def _replace_field(draw: DrawFn) -> Json:
 @st.composite
 def _header_from(draw: DrawFn) -> Json:
     fields = draw(st.lists(_NAME, min_size=1, max_size=2, unique=True))
-    return {"fields": ",".join(fields), "headers": ",".join(f"h{number}" for number in range(len(fields))),
-            "operation": draw(st.sampled_from(("move", "copy")))}
+    return {
+        "fields": ",".join(fields),
+        "headers": ",".join(f"h{number}" for number in range(len(fields))),
+        "operation": draw(st.sampled_from(("move", "copy"))),
+    }
 
 
 @st.composite
 def _cast(draw: DrawFn) -> Json:
     if draw(st.integers(0, 4)) == 0:
         return {"spec": draw(_TYPES)}
-    return {"spec": ",".join(f"{name}:{draw(_TYPES)}" for name in draw(st.lists(_NAME, min_size=1, max_size=5, unique=True)))}
+    return {
+        "spec": ",".join(
+            f"{name}:{draw(_TYPES)}" for name in draw(st.lists(_NAME, min_size=1, max_size=5, unique=True))
+        )
+    }
 
 
 @st.composite
@@ -221,7 +281,9 @@ def _set_schema(draw: DrawFn) -> Json:
 def _extract(draw: DrawFn) -> Json:
     if draw(st.booleans()):
         return {"field": draw(_NAME)}
-    path = draw(st.sampled_from(("inner.id", "inner.inner.name", "`a.b`", "`a.b`.id", "id", "inner", "inner.`a.b`", "x.")))
+    path = draw(
+        st.sampled_from(("inner.id", "inner.inner.name", "`a.b`", "`a.b`.id", "id", "inner", "inner.`a.b`", "x."))
+    )
     return {"field": path, "field.syntax.version": draw(st.sampled_from(("V2", "v2")))}
 
 
@@ -235,24 +297,67 @@ KINDS: Final[dict[str, tuple[bool, bool, SearchStrategy[Json]]]] = {
     "HeaderFrom": (True, True, _header_from()),
     "HoistField": (True, False, st.fixed_dictionaries({"field": _NAME})),
     "InsertField": (True, True, _insert_field()),
-    "InsertHeader": (False, False, st.fixed_dictionaries({
-        "header": st.sampled_from(("h", "new")),
-        "value.literal": st.sampled_from(("text", "5", "300", "-70000", "2.5", "true", "null", "[1,2]", '{"a":1}', "2024-02-29",
-                                          "2023-11-14T22:13:20.123Z", '"quoted"'))})),
-    "MaskField": (True, True, st.fixed_dictionaries({"fields": st.sampled_from(("name", "id", "flag", "x"))}, optional={
-        "replacement": st.sampled_from(("***", "5", "-1.5"))})),
-    "RegexRouter": (False, False, st.sampled_from(({"regex": r"inventory\.(.*)", "replacement": "lake.$1"},
-                                                   {"regex": ".*", "replacement": "all"}))),
+    "InsertHeader": (
+        False,
+        False,
+        st.fixed_dictionaries(
+            {
+                "header": st.sampled_from(("h", "new")),
+                "value.literal": st.sampled_from(
+                    (
+                        "text",
+                        "5",
+                        "300",
+                        "-70000",
+                        "2.5",
+                        "true",
+                        "null",
+                        "[1,2]",
+                        '{"a":1}',
+                        "2024-02-29",
+                        "2023-11-14T22:13:20.123Z",
+                        '"quoted"',
+                    )
+                ),
+            }
+        ),
+    ),
+    "MaskField": (
+        True,
+        True,
+        st.fixed_dictionaries(
+            {"fields": st.sampled_from(("name", "id", "flag", "x"))},
+            optional={"replacement": st.sampled_from(("***", "5", "-1.5"))},
+        ),
+    ),
+    "RegexRouter": (
+        False,
+        False,
+        st.sampled_from(
+            ({"regex": r"inventory\.(.*)", "replacement": "lake.$1"}, {"regex": ".*", "replacement": "all"})
+        ),
+    ),
     "ReplaceField": (True, True, _replace_field()),
     "SetSchemaMetadata": (True, True, _set_schema()),
     "TimestampConverter": (True, True, _timestamp_converter()),
-    "TimestampRouter": (False, False, st.fixed_dictionaries({}, optional={
-        "topic.format": st.sampled_from(("${timestamp}.${topic}", "x-${timestamp}", "${topic}")),
-        "timestamp.format": _PATTERNS.filter(lambda pattern: not set(pattern) & set(" ':,/"))})),
+    "TimestampRouter": (
+        False,
+        False,
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "topic.format": st.sampled_from(("${timestamp}.${topic}", "x-${timestamp}", "${topic}")),
+                "timestamp.format": _PATTERNS.filter(lambda pattern: not set(pattern) & set(" ':,/")),
+            },
+        ),
+    ),
     "ValueToKey": (False, True, st.fixed_dictionaries({"fields": _LIST})),
 }
 _PREDICATES: Final[tuple[tuple[str, Json], ...]] = (
-    ("TopicNameMatches", {"pattern": r"inventory\..*"}), ("RecordIsTombstone", {}), ("HasHeaderKey", {"name": "trace"}))
+    ("TopicNameMatches", {"pattern": r"inventory\..*"}),
+    ("RecordIsTombstone", {}),
+    ("HasHeaderKey", {"name": "trace"}),
+)
 
 
 @st.composite
@@ -266,8 +371,11 @@ def _stage(draw: DrawFn, kind: str, alias: str) -> Json:
     config = {f"transforms.{alias}.{name}": value for name, value in options.items()}
     if kind == "Filter" or draw(st.integers(0, 4)) == 0:
         predicate, more = draw(st.sampled_from(_PREDICATES))
-        config |= {f"transforms.{alias}.predicate": alias, f"predicates.{alias}.type": f"{_KAFKA}predicates.{predicate}",
-                   **{f"predicates.{alias}.{name}": value for name, value in more.items()}}
+        config |= {
+            f"transforms.{alias}.predicate": alias,
+            f"predicates.{alias}.type": f"{_KAFKA}predicates.{predicate}",
+            **{f"predicates.{alias}.{name}": value for name, value in more.items()},
+        }
         if draw(st.booleans()):
             config[f"transforms.{alias}.negate"] = draw(st.sampled_from(("true", "false")))
     return config
@@ -292,8 +400,13 @@ def collect(strategy: SearchStrategy[Json], count: int, number: int) -> list[Jso
     found: list[Json] = []
 
     @seed(number)
-    @settings(max_examples=count, database=None, phases=[Phase.generate], deadline=None,
-              suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count,
+        database=None,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(strategy)
     def take(example: Json) -> None:
         found.append(example)

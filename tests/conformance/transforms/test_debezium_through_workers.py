@@ -2,6 +2,7 @@
 
 Hypothesis chooses the configurations and the events. The slow suite takes more of them.
 """
+
 from __future__ import annotations
 
 import random
@@ -46,14 +47,17 @@ def _case(kind: str) -> st.SearchStrategy[Json]:
         source = random.Random(seed)
         made = [case for case in _KINDS[kind](source) if _compared(case["config"]) and case["records"]]
         return source.choice(made)
+
     return st.integers(0, 1 << 32).map(choose)
 
 
 def _compared(config: Json) -> bool:
     """Whether both give the same for such a configuration; the others are in docs/connect-compatibility.md."""
-    return (config.get("transforms.t.field.name.adjustment.mode", "none") == "none"
-            and config.get("transforms.t.converted.timezone") != "+19:00"
-            and config.get("transforms.t.table.fields.additional.placement") != "type:nowhere")
+    return (
+        config.get("transforms.t.field.name.adjustment.mode", "none") == "none"
+        and config.get("transforms.t.converted.timezone") != "+19:00"
+        and config.get("transforms.t.table.fields.additional.placement") != "type:nowhere"
+    )
 
 
 def _in_cel(case: Json) -> Json:
@@ -64,8 +68,11 @@ def _in_cel(case: Json) -> Json:
         if config.get(option) in texts:
             config |= {option: texts[config[option]], "transforms.t.language": "cel"}
     # Of data without schema, a name that is not there is null in Groovy, and an error in CEL.
-    return {"config": config, "records": case["records"]} if all(
-        record["value"] is None or record["value"]["schema"] for record in case["records"]) else case
+    return (
+        {"config": config, "records": case["records"]}
+        if all(record["value"] is None or record["value"]["schema"] for record in case["records"])
+        else case
+    )
 
 
 def _refused_records() -> list[Json]:
@@ -74,17 +81,31 @@ def _refused_records() -> list[Json]:
     row, columns = events.row("srv.db.users.Value")
     deletions = [events.record(events.event(row, columns, "users", "d"), key=False) for _ in range(2)]
     made = [
-        cases.case(cases.DEBEZIUM + "Filter", {"language": "jsr223.groovy", "condition": "value.after.id == 1"}, deletions),
+        cases.case(
+            cases.DEBEZIUM + "Filter", {"language": "jsr223.groovy", "condition": "value.after.id == 1"}, deletions
+        ),
         cases.case(cases.DEBEZIUM + "Filter", {"language": "jsr223.groovy", "condition": "value.op"}, deletions),
-        cases.case(cases.DEBEZIUM + "partitions.PartitionRouting", {"partition.payload.fields": "after.id",
-                                                                    "partition.topic.num": "3"}, deletions),
-        cases.case(cases.DEBEZIUM + "HeaderToValue", {"headers": "h", "fields": "op", "operation": "copy"}, [
-            {**record, "headers": [{"key": "h", "value": {"schema": cases.STRING, "payload": "x"}}]} for record in deletions])]
+        cases.case(
+            cases.DEBEZIUM + "partitions.PartitionRouting",
+            {"partition.payload.fields": "after.id", "partition.topic.num": "3"},
+            deletions,
+        ),
+        cases.case(
+            cases.DEBEZIUM + "HeaderToValue",
+            {"headers": "h", "fields": "op", "operation": "copy"},
+            [
+                {**record, "headers": [{"key": "h", "value": {"schema": cases.STRING, "payload": "x"}}]}
+                for record in deletions
+            ],
+        ),
+    ]
     return [{**case, "config": {**case["config"], "errors.tolerance": "none"}} for case in made]
 
 
 @pytest.fixture(scope="module")
-def outcomes(kafka: HasBootstrap, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Json, Outcome, Outcome]]]:
+def outcomes(
+    kafka: HasBootstrap, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[tuple[Json, Outcome, Outcome]]]:
     """By kind: each case, and what became of it in both workers."""
     asked = [(kind, case) for number, kind in enumerate(_KINDS) for case in collect(_case(kind), _COUNT, 50 + number)]
     asked += [(_FAILING, case) for case in _refused_records()]
@@ -92,7 +113,9 @@ def outcomes(kafka: HasBootstrap, tmp_path_factory: pytest.TempPathFactory) -> d
     with ThreadPoolExecutor(1) as pool:
         ours = pool.submit(run_millrace, [_in_cel(case) for _, case in asked], kafka.bootstrap, folder)
         try:
-            java = run_java([case for _, case in asked], kafka.bootstrap, folder, plugins=("debezium", "debezium-scripting"))
+            java = run_java(
+                [case for _, case in asked], kafka.bootstrap, folder, plugins=("debezium", "debezium-scripting")
+            )
         except StackError as error:
             ours.result()
             pytest.skip(f"no Java or no jars: {error}")

@@ -3,6 +3,7 @@
 The recorded answers are always compared. In the slow suite Java is asked again, so that a stale
 recording shows. Expressions are compared as Groovy in Debezium, as Groovy here, and as CEL.
 """
+
 from __future__ import annotations
 
 import json
@@ -35,7 +36,9 @@ def agrees(ours: Json | None, java: Json | None) -> bool:
     if java is None or ours is None:
         return ours == java
     if "error" in java:
-        return "error" in ours and (java["class"] not in SAME_TEXTS or ours["error"].startswith(java["error"].rstrip(".")))
+        return "error" in ours and (
+            java["class"] not in SAME_TEXTS or ours["error"].startswith(java["error"].rstrip("."))
+        )
     if "unserializable" in java:
         return "unserializable" in ours
     return ours == java
@@ -65,8 +68,11 @@ def differences(config: Json, records: list[Json], expected: Any) -> list[str]:
         else:
             agreed = agrees(ours, java)
         if not agreed:
-            found.append(json.dumps({"config": config, "record": record, "ours": ours, "java": java}, ensure_ascii=False,
-                                    indent=1))
+            found.append(
+                json.dumps(
+                    {"config": config, "record": record, "ours": ours, "java": java}, ensure_ascii=False, indent=1
+                )
+            )
     return found
 
 
@@ -79,7 +85,9 @@ def test_transform_gives_what_debezium_gives(version: str, number: int) -> None:
 @pytest.mark.parametrize("number", EXPRESSIONS)
 def test_cel_gives_what_groovy_gives(number: int) -> None:
     case, expected = CASES["3.5"][number], EXPECTED["3.5"][number]
-    option = next(name for name in ("transforms.t.condition", "transforms.t.topic.expression") if name in case["config"])
+    option = next(
+        name for name in ("transforms.t.condition", "transforms.t.topic.expression") if name in case["config"]
+    )
     cel = TEXTS.get(case["config"][option])
     if cel is None:
         assert case["config"][option] in {texts[0] for texts in (*GROOVY, *ROUTES) if len(texts) == 1}
@@ -89,8 +97,11 @@ def test_cel_gives_what_groovy_gives(number: int) -> None:
         assert not differences(config, case["records"], expected)
         return
     # Of data without schema, a name that is not there is null in Groovy, and an error in CEL.
-    kept = [(record, java) for record, java in zip(case["records"], expected, strict=True)
-            if record["value"] is None or record["value"]["schema"] is not None]
+    kept = [
+        (record, java)
+        for record, java in zip(case["records"], expected, strict=True)
+        if record["value"] is None or record["value"]["schema"] is not None
+    ]
     assert not differences(config, [record for record, _ in kept], [java for _, java in kept])
 
 

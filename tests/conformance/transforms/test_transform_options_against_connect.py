@@ -3,6 +3,7 @@
 ``validate_answers.json`` holds the answers of a real worker: definition and errors of each ``transforms.*`` and
 ``predicates.*`` option, without the documentation, which is our own. ``record_validate_answers.py`` records them.
 """
+
 from __future__ import annotations
 
 import json
@@ -18,11 +19,24 @@ ANSWERS = json.loads(Path(__file__).with_name("validate_answers.json").read_text
 
 
 def described(key: ConfigKey) -> dict[str, Any]:
-    default = None if key.required or key.default is None else ",".join(key.default) if isinstance(
-        key.default, list) else java_string(key.default)
-    return {"name": key.name, "type": str(key.type), "required": key.required, "default_value": default,
-            "importance": str(key.importance), "group": key.group, "width": str(key.width), "display_name": key.display_name,
-            "order": key.order}
+    default = (
+        None
+        if key.required or key.default is None
+        else ",".join(key.default)
+        if isinstance(key.default, list)
+        else java_string(key.default)
+    )
+    return {
+        "name": key.name,
+        "type": str(key.type),
+        "required": key.required,
+        "default_value": default,
+        "importance": str(key.importance),
+        "group": key.group,
+        "width": str(key.width),
+        "display_name": key.display_name,
+        "order": key.order,
+    }
 
 
 def expected_errors(answer: dict[str, Any]) -> list[str]:
@@ -35,8 +49,10 @@ def expected_errors(answer: dict[str, Any]) -> list[str]:
 def test_options_are_those_of_connect(answer: dict[str, Any]) -> None:
     keys = transform_config_keys(answer["config"])
     ours = {key.name: described(key) for key in keys}
-    theirs = {each["name"]: {name: value for name, value in each.items() if name not in ("value", "errors")}
-              for each in answer["configs"]}
+    theirs = {
+        each["name"]: {name: value for name, value in each.items() if name not in ("value", "errors")}
+        for each in answer["configs"]
+    }
     assert ours == theirs
     assert [key.name for key in keys] == [each["name"] for each in answer["configs"]]
     assert ConfigDef(keys).groups == answer["groups"]

@@ -2,6 +2,7 @@
 
 The recorded vectors are always compared. In the slow suite Java is asked again, so that a stale recording shows.
 """
+
 from __future__ import annotations
 
 import json
@@ -52,7 +53,8 @@ def test_transform_gives_what_java_gives(number: int) -> None:
     for record, java in zip(case["records"], expected, strict=True):
         ours = outcome(pipeline, record)
         assert agrees(ours, java), json.dumps(
-            {"config": case["config"], "record": record, "ours": ours, "java": java}, ensure_ascii=False, indent=1)
+            {"config": case["config"], "record": record, "ours": ours, "java": java}, ensure_ascii=False, indent=1
+        )
 
 
 @pytest.mark.parametrize("number", range(len(CASES["expressions"])))

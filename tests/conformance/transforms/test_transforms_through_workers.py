@@ -2,6 +2,7 @@
 
 The slow suite takes more configurations, and others.
 """
+
 from __future__ import annotations
 
 import json
@@ -38,7 +39,14 @@ def one(kind: str, options: Json, *records: Json, **more: str) -> Json:
 
 def made(value: Json | None, key: Json | None = None, timestamp: int | None = 1_700_000_000_000) -> Json:
     """A record."""
-    return {"topic": "inventory.users", "partition": None, "timestamp": timestamp, "key": key, "value": value, "headers": []}
+    return {
+        "topic": "inventory.users",
+        "partition": None,
+        "timestamp": timestamp,
+        "key": key,
+        "value": value,
+        "headers": [],
+    }
 
 
 def plain(payload: Any) -> Json:
@@ -53,9 +61,15 @@ def typed(kind: str, payload: Any, **more: Any) -> Json:
 
 def row(**fields: tuple[str, Any]) -> Json:
     """A struct of plain types."""
-    return {"schema": {"type": "struct", "optional": False, "name": "Row", "fields": [
-        {"type": kind, "optional": True, "field": name} for name, (kind, _) in fields.items()]},
-        "payload": {name: value for name, (_, value) in fields.items()}}
+    return {
+        "schema": {
+            "type": "struct",
+            "optional": False,
+            "name": "Row",
+            "fields": [{"type": kind, "optional": True, "field": name} for name, (kind, _) in fields.items()],
+        },
+        "payload": {name: value for name, (_, value) in fields.items()},
+    }
 
 
 class Known(NamedTuple):
@@ -76,31 +90,81 @@ def _touches(kind: str, text: str, config: Json, record: Json) -> bool:
 
 KNOWN = {
     "a masked Decimal gets its schema's scale": Known(
-        one("MaskField$Value", {"fields": "d"}, made({"schema": {"type": "struct", "optional": False, "fields": [
-            {"type": "bytes", "name": DATA + "Decimal", "version": 1, "parameters": {"scale": "2"}, "optional": False,
-             "field": "d"}]}, "payload": {"d": "AfQ="}})),
-        partial(_touches, "MaskField", "Decimal")),
+        one(
+            "MaskField$Value",
+            {"fields": "d"},
+            made(
+                {
+                    "schema": {
+                        "type": "struct",
+                        "optional": False,
+                        "fields": [
+                            {
+                                "type": "bytes",
+                                "name": DATA + "Decimal",
+                                "version": 1,
+                                "parameters": {"scale": "2"},
+                                "optional": False,
+                                "field": "d",
+                            }
+                        ],
+                    },
+                    "payload": {"d": "AfQ="},
+                }
+            ),
+        ),
+        partial(_touches, "MaskField", "Decimal"),
+    ),
     "a rename of an absent field has no effect": Known(
-        one("ReplaceField$Value", {"renames": "gone:id"}, made(row(id=("int32", 5)))), _never),
+        one("ReplaceField$Value", {"renames": "gone:id"}, made(row(id=("int32", 5)))), _never
+    ),
     "a whole value that is cast loses its logical type": Known(
-        one("Cast$Value", {"spec": "int64"}, made(typed("int64", 1_700_000_000_000, name=DATA + "Timestamp", version=1))),
-        partial(_touches, "Cast", DATA)),
+        one(
+            "Cast$Value", {"spec": "int64"}, made(typed("int64", 1_700_000_000_000, name=DATA + "Timestamp", version=1))
+        ),
+        partial(_touches, "Cast", DATA),
+    ),
     "days before 1970-01-02 are cast to dates": Known(
-        one("Cast$Value", {"spec": "d:string"}, made({"payload": {"d": -400}, "schema": {
-            "type": "struct", "optional": False, "fields": [
-                {"type": "int32", "name": DATA + "Date", "version": 1, "optional": False, "field": "d"}]}})),
-        _never),
+        one(
+            "Cast$Value",
+            {"spec": "d:string"},
+            made(
+                {
+                    "payload": {"d": -400},
+                    "schema": {
+                        "type": "struct",
+                        "optional": False,
+                        "fields": [
+                            {"type": "int32", "name": DATA + "Date", "version": 1, "optional": False, "field": "d"}
+                        ],
+                    },
+                }
+            ),
+        ),
+        _never,
+    ),
     "a wrong pattern of TimestampRouter is an error of the configuration": Known(
-        one("TimestampRouter", {"timestamp.format": "yyyy-bb"}, made(plain("x"))), _never),
+        one("TimestampRouter", {"timestamp.format": "yyyy-bb"}, made(plain("x"))), _never
+    ),
     "weeks are refused in patterns": Known(
-        one("TimestampRouter", {"timestamp.format": "YYYY-ww"}, made(plain("x"))), _never),
+        one("TimestampRouter", {"timestamp.format": "YYYY-ww"}, made(plain("x"))), _never
+    ),
     "days of the week without a day of the month are not read": Known(
-        one("TimestampConverter$Value", {"target.type": "unix", "format": "EEE HH:mm"}, made(plain("Tue 22:13"))), _never),
+        one("TimestampConverter$Value", {"target.type": "unix", "format": "EEE HH:mm"}, made(plain("Tue 22:13"))),
+        _never,
+    ),
     "a Date beyond 32 bits is refused": Known(
-        one("TimestampConverter$Value", {"target.type": "Date"}, made(typed("int64", 1_700_000_000_123_456_789))), _never),
+        one("TimestampConverter$Value", {"target.type": "Date"}, made(typed("int64", 1_700_000_000_123_456_789))),
+        _never,
+    ),
     "texts may name no zones but UTC and GMT": Known(
-        one("TimestampConverter$Value", {"target.type": "unix", "format": "yyyy-MM-dd HH:mm z"},
-            made(plain("2023-11-14 22:13 PST"))), _never),
+        one(
+            "TimestampConverter$Value",
+            {"target.type": "unix", "format": "yyyy-MM-dd HH:mm z"},
+            made(plain("2023-11-14 22:13 PST")),
+        ),
+        _never,
+    ),
 }
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
@@ -108,17 +172,44 @@ RAW = "org.apache.kafka.connect.converters.ByteArrayConverter"
 SIMPLE = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 #: Other converters behind the transforms.
 CONVERTED = {
-    "a field as text": one("ExtractField$Value", {"field": "name"}, made(row(name=("string", "ümlaut"))),
-                           made(row(name=("string", None))), made(plain({"name": 5})), **{"value.converter": STRING}),
-    "a field as bytes": one("ExtractField$Value", {"field": "raw"}, made(row(raw=("bytes", "AP8B"))),
-                            made(row(raw=("string", "refused"))), **{"value.converter": RAW}),
-    "a key as text": one("ValueToKey", {"fields": "id"}, made(row(id=("int32", 7), name=("string", "n"))),
-                         made(plain({"id": 1, "x": None})), **{"key.converter": STRING}),
-    "headers as text": one("HeaderFrom$Value", {"fields": "id,name", "headers": "a,b", "operation": "move"},
-                           made(row(id=("int64", 7), name=("string", "x y"), flag=("boolean", True))),
-                           made(plain({"id": 2.5, "name": [1, "b"]})), **{"header.converter": SIMPLE}),
-    "a cast as text": one("Cast$Value", {"spec": "string"}, made(typed("double", 2.5)), made(typed("float", 0.125)),
-                          made(typed("bytes", "AP8B")), made(plain(True)), **{"value.converter": STRING}),
+    "a field as text": one(
+        "ExtractField$Value",
+        {"field": "name"},
+        made(row(name=("string", "ümlaut"))),
+        made(row(name=("string", None))),
+        made(plain({"name": 5})),
+        **{"value.converter": STRING},
+    ),
+    "a field as bytes": one(
+        "ExtractField$Value",
+        {"field": "raw"},
+        made(row(raw=("bytes", "AP8B"))),
+        made(row(raw=("string", "refused"))),
+        **{"value.converter": RAW},
+    ),
+    "a key as text": one(
+        "ValueToKey",
+        {"fields": "id"},
+        made(row(id=("int32", 7), name=("string", "n"))),
+        made(plain({"id": 1, "x": None})),
+        **{"key.converter": STRING},
+    ),
+    "headers as text": one(
+        "HeaderFrom$Value",
+        {"fields": "id,name", "headers": "a,b", "operation": "move"},
+        made(row(id=("int64", 7), name=("string", "x y"), flag=("boolean", True))),
+        made(plain({"id": 2.5, "name": [1, "b"]})),
+        **{"header.converter": SIMPLE},
+    ),
+    "a cast as text": one(
+        "Cast$Value",
+        {"spec": "string"},
+        made(typed("double", 2.5)),
+        made(typed("float", 0.125)),
+        made(typed("bytes", "AP8B")),
+        made(plain(True)),
+        **{"value.converter": STRING},
+    ),
 }
 
 #: What ends a task that tolerates no errors; both name the same cause.
@@ -127,14 +218,36 @@ FAILING = {
     "cast of a list": one("Cast$Value", {"spec": "int8"}, made(plain([1]))),
     "extract": one("ExtractField$Value", {"field": "a.b", "field.syntax.version": "V2"}, made(row(a=("int32", 1)))),
     "extract of nothing": one("ExtractField$Value", {"field": "gone"}, made(row(a=("int32", 1)))),
-    "flatten": one("Flatten$Value", {}, made({"schema": {"type": "struct", "optional": False, "fields": [
-        {"type": "map", "keys": {"type": "string", "optional": False}, "values": {"type": "int32", "optional": False},
-         "optional": True, "field": "m"}]}, "payload": {"m": {"a": 1}}})),
+    "flatten": one(
+        "Flatten$Value",
+        {},
+        made(
+            {
+                "schema": {
+                    "type": "struct",
+                    "optional": False,
+                    "fields": [
+                        {
+                            "type": "map",
+                            "keys": {"type": "string", "optional": False},
+                            "values": {"type": "int32", "optional": False},
+                            "optional": True,
+                            "field": "m",
+                        }
+                    ],
+                },
+                "payload": {"m": {"a": 1}},
+            }
+        ),
+    ),
     "header": one("HeaderFrom$Key", {"fields": "a", "headers": "b", "operation": "copy"}, made(plain({}))),
     "schema": one("SetSchemaMetadata$Value", {"schema.name": "n"}, made(plain(5))),
     "schema of a text": one("SetSchemaMetadata$Value", {"schema.name": "n"}, made(typed("string", "x"))),
-    "time": one("TimestampConverter$Value", {"field": "ts", "target.type": "unix", "format": "yyyy-MM-dd"},
-                made(plain({"ts": "14.11.2023"}))),
+    "time": one(
+        "TimestampConverter$Value",
+        {"field": "ts", "target.type": "unix", "format": "yyyy-MM-dd"},
+        made(plain({"ts": "14.11.2023"})),
+    ),
     "time of a number": one("TimestampConverter$Value", {"target.type": "unix"}, made(plain(2.5))),
     "time of a short": one("TimestampConverter$Value", {"target.type": "unix"}, made(typed("int16", 5))),
     "route": one("TimestampRouter", {}, made(plain(1), timestamp=None)),
@@ -146,10 +259,13 @@ FAILING = {
 }
 #: Configurations that can't be used.
 UNUSABLE = {
-    "no cast": one("Cast$Value", {}), "an empty cast": one("Cast$Value", {"spec": ""}),
+    "no cast": one("Cast$Value", {}),
+    "an empty cast": one("Cast$Value", {"spec": ""}),
     "a type": one("Cast$Value", {"spec": "a:int7"}),
-    "bytes": one("Cast$Value", {"spec": "bytes"}), "two whole": one("Cast$Value", {"spec": "int8,a:int8"}),
-    "parts": one("Cast$Value", {"spec": "a:int8:b"}), "no field": one("HoistField$Value", {}),
+    "bytes": one("Cast$Value", {"spec": "bytes"}),
+    "two whole": one("Cast$Value", {"spec": "int8,a:int8"}),
+    "parts": one("Cast$Value", {"spec": "a:int8:b"}),
+    "no field": one("HoistField$Value", {}),
     "a backtick": one("ExtractField$Value", {"field": "`a", "field.syntax.version": "V2"}),
     "a syntax": one("ExtractField$Value", {"field": "a", "field.syntax.version": "V3"}),
     "counts": one("HeaderFrom$Value", {"fields": "a,b", "headers": "c", "operation": "move"}),
@@ -158,9 +274,12 @@ UNUSABLE = {
     "a format": one("TimestampConverter$Value", {"target.type": "string", "format": "bb"}),
     "a target": one("TimestampConverter$Value", {"target.type": "date"}),
     "a unit": one("TimestampConverter$Value", {"target.type": "unix", "unix.precision": "hours"}),
-    "no name": one("SetSchemaMetadata$Value", {}), "a version": one("SetSchemaMetadata$Value", {"schema.version": "x"}),
-    "no headers": one("DropHeaders", {"headers": ""}), "no literal": one("InsertHeader", {"header": "a"}),
-    "no fields": one("ValueToKey", {"fields": ""}), "a side": one("Flatten", {}),
+    "no name": one("SetSchemaMetadata$Value", {}),
+    "a version": one("SetSchemaMetadata$Value", {"schema.version": "x"}),
+    "no headers": one("DropHeaders", {"headers": ""}),
+    "no literal": one("InsertHeader", {"header": "a"}),
+    "no fields": one("ValueToKey", {"fields": ""}),
+    "a side": one("Flatten", {}),
 }
 
 
@@ -181,9 +300,14 @@ class Run(NamedTuple):
 def run(kafka: HasBootstrap, tmp_path_factory: pytest.TempPathFactory) -> Run:
     cases: dict[str, Json] = {}
     for number, kind in enumerate(KINDS):
-        cases |= {f"{kind} {index}": each for index, each in enumerate(collect(case(kind, RECORDS), COUNT, SEED + number))}
-    for group, given in (("known", {name: known.case for name, known in KNOWN.items()}), ("converted", CONVERTED),
-                         ("unusable", UNUSABLE)):
+        cases |= {
+            f"{kind} {index}": each for index, each in enumerate(collect(case(kind, RECORDS), COUNT, SEED + number))
+        }
+    for group, given in (
+        ("known", {name: known.case for name, known in KNOWN.items()}),
+        ("converted", CONVERTED),
+        ("unusable", UNUSABLE),
+    ):
         cases |= {f"{group} {name}": each for name, each in given.items()}
     for name, each in FAILING.items():
         cases[f"failing {name}"] = {**each, "config": {**each["config"], "errors.tolerance": "none"}}
@@ -203,10 +327,12 @@ def run(kafka: HasBootstrap, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_same_bytes_come_to_kafka(run: Run, kind: str) -> None:
     for name in (f"{kind} {index}" for index in range(COUNT)):
         config = run.cases[name]["config"]
-        allowed = [number for number, record in enumerate(run.cases[name]["records"])
-                   if any(known.covers(config, record) for known in KNOWN.values())]
-        left = [text for text in run.differences(name)
-                if not any(f"\nrecord {number}: " in text for number in allowed)]
+        allowed = [
+            number
+            for number, record in enumerate(run.cases[name]["records"])
+            if any(known.covers(config, record) for known in KNOWN.values())
+        ]
+        left = [text for text in run.differences(name) if not any(f"\nrecord {number}: " in text for number in allowed)]
         assert not left, "\n".join(left)
 
 

@@ -18,6 +18,7 @@ and behind the case's transforms one more, ``CaseSource$Stamp``, which redirects
 header with its case, number, topic, partition and timestamp on it. All else is the worker's: chain, predicates, tolerance,
 converters, producer.
 """
+
 from __future__ import annotations
 
 import json
@@ -120,8 +121,15 @@ class Outcome:
         return self.causes[-1] if self.causes else self.failed or ""
 
 
-def run_java(cases: Sequence[Json], bootstrap: str, folder: Path, *, plugins: Sequence[str] = (),
-             extra_classpath: Sequence[Path] = (), timeout_s: float = _DEADLINE_S) -> list[Outcome]:
+def run_java(
+    cases: Sequence[Json],
+    bootstrap: str,
+    folder: Path,
+    *,
+    plugins: Sequence[str] = (),
+    extra_classpath: Sequence[Path] = (),
+    timeout_s: float = _DEADLINE_S,
+) -> list[Outcome]:
     """What Kafka Connect's worker (standalone, one JVM) makes of the cases.
 
     Args:
@@ -140,9 +148,17 @@ def run_java(cases: Sequence[Json], bootstrap: str, folder: Path, *, plugins: Se
     jars = Resolver().fetch(load_manifest().members("connect"), "Kafka Connect (the Java reference)")
     classes = compiled(java, _HERE / "CaseSource.java", jars, _SERVICES)
     run = _Run(cases, bootstrap, folder)
-    worker = JavaConnect(run.folder, bootstrap, group=run.topic, standalone=(), plugins=plugins, jvm_options=FAST_START,
-                         heap=Heap(128, 1024), extra_classpath=[*extra_classpath, classes],
-                         properties={"plugin.discovery": "service_load"})
+    worker = JavaConnect(
+        run.folder,
+        bootstrap,
+        group=run.topic,
+        standalone=(),
+        plugins=plugins,
+        jvm_options=FAST_START,
+        heap=Heap(128, 1024),
+        extra_classpath=[*extra_classpath, classes],
+        properties={"plugin.discovery": "service_load"},
+    )
     worker.start()
     try:
         return run.outcomes(worker, timeout_s)
@@ -151,11 +167,18 @@ def run_java(cases: Sequence[Json], bootstrap: str, folder: Path, *, plugins: Se
         run.clean()
 
 
-def run_millrace(cases: Sequence[Json], bootstrap: str, folder: Path, *, timeout_s: float = _DEADLINE_S) -> list[Outcome]:
+def run_millrace(
+    cases: Sequence[Json], bootstrap: str, folder: Path, *, timeout_s: float = _DEADLINE_S
+) -> list[Outcome]:
     """What Millrace's worker makes of them; arguments and errors as ``run_java``."""
     run = _Run(cases, bootstrap, folder)
-    worker = MillraceWorker(run.folder, bootstrap, group=run.topic, processes=1, properties={
-        "plugin.path": str(_HERE / "plugin"), "offset.flush.interval.ms": "200"})
+    worker = MillraceWorker(
+        run.folder,
+        bootstrap,
+        group=run.topic,
+        processes=1,
+        properties={"plugin.path": str(_HERE / "plugin"), "offset.flush.interval.ms": "200"},
+    )
     worker.start()
     try:
         return run.outcomes(worker, timeout_s)
@@ -179,7 +202,9 @@ def compare(java: Outcome, ours: Outcome, records: Sequence[Json]) -> list[str]:
     for number, (theirs, mine) in enumerate(zip(java.records, ours.records, strict=True)):
         if not _same(theirs, mine):
             shown = json.dumps(records[number], ensure_ascii=False)
-            found.append(f"record {number}: {shown}\n  Java:     {_shown(theirs, mine)}\n  Millrace: {_shown(mine, theirs)}")
+            found.append(
+                f"record {number}: {shown}\n  Java:     {_shown(theirs, mine)}\n  Millrace: {_shown(mine, theirs)}"
+            )
     return found
 
 
@@ -190,8 +215,11 @@ def _same(java: Sent | None, ours: Sent | None) -> bool:
 
 
 def _ordered(sent: Sent) -> Sent:
-    return sent._replace(key=_sorted(sent.key), value=_sorted(sent.value),
-                         headers=tuple((name, _sorted(data)) for name, data in sent.headers))
+    return sent._replace(
+        key=_sorted(sent.key),
+        value=_sorted(sent.value),
+        headers=tuple((name, _sorted(data)) for name, data in sent.headers),
+    )
 
 
 def _sorted(data: bytes | None) -> bytes | None:
@@ -233,7 +261,9 @@ def _shown(sent: Sent | None, other: Sent | None) -> str:
     """What of a record differs from the other's."""
     if sent is None or other is None:
         return "nothing" if sent is None else repr(tuple(sent))
-    return ", ".join(f"{name}={getattr(sent, name)!r}" for name in Sent._fields if getattr(sent, name) != getattr(other, name))
+    return ", ".join(
+        f"{name}={getattr(sent, name)!r}" for name in Sent._fields if getattr(sent, name) != getattr(other, name)
+    )
 
 
 class _Run:
@@ -264,13 +294,16 @@ class _Run:
             found[number].records[record] = sent
         return found
 
-    def _through(self, worker: JavaConnect | MillraceWorker, pool: ThreadPoolExecutor, wave: range,
-                 timeout_s: float) -> list[Outcome]:
+    def _through(
+        self, worker: JavaConnect | MillraceWorker, pool: ThreadPoolExecutor, wave: range, timeout_s: float
+    ) -> list[Outcome]:
         """What became of some cases, without their records; their connectors still run."""
         deadline = time.monotonic() + timeout_s
         refusals = list(pool.map(lambda number: self._create(worker, number), wave))
-        found = {number: Outcome(refused, records=[None] * len(self.cases[number]["records"]))
-                 for number, refused in zip(wave, refusals, strict=True)}
+        found = {
+            number: Outcome(refused, records=[None] * len(self.cases[number]["records"]))
+            for number, refused in zip(wave, refusals, strict=True)
+        }
         waiting = {number for number, outcome in found.items() if outcome.refused is None}
         while waiting and time.monotonic() < deadline:
             waiting = {number for number in waiting if not Path(f"{self._file(number)}.done").exists()}
@@ -296,10 +329,20 @@ class _Run:
         """Start the connector of a case; the text if it was refused."""
         own = self.cases[number]["config"]
         chain = ",".join(filter(None, (own.get("transforms", ""), _STAMP_ALIAS)))
-        config = {"connector.class": "CaseSource", "tasks.max": "1", "case": str(self._file(number)), "key.converter": _JSON,
-                  "value.converter": _JSON, "header.converter": _JSON, "errors.tolerance": "all", **own, "transforms": chain,
-                  f"transforms.{_STAMP_ALIAS}.type": "CaseSource$Stamp", f"transforms.{_STAMP_ALIAS}.topic": self.topic,
-                  f"transforms.{_STAMP_ALIAS}.case": str(number)}
+        config = {
+            "connector.class": "CaseSource",
+            "tasks.max": "1",
+            "case": str(self._file(number)),
+            "key.converter": _JSON,
+            "value.converter": _JSON,
+            "header.converter": _JSON,
+            "errors.tolerance": "all",
+            **own,
+            "transforms": chain,
+            f"transforms.{_STAMP_ALIAS}.type": "CaseSource$Stamp",
+            f"transforms.{_STAMP_ALIAS}.topic": self.topic,
+            f"transforms.{_STAMP_ALIAS}.case": str(number),
+        }
         while True:
             status, body = worker.request("PUT", f"/connectors/{self._name(number)}/config", config, timeout=60)
             if status == 409:  # a rebalance
@@ -355,6 +398,12 @@ def _sent(message: Message) -> tuple[int, int, Sent]:
     if "payload" in described:
         described = json.loads(described["payload"])
     timestamp = described["timestamp"]
-    sent = Sent(message.key(), message.value(), tuple(raw[:-1]), described["topic"], described["partition"],
-                None if timestamp is None else message.timestamp()[1])
+    sent = Sent(
+        message.key(),
+        message.value(),
+        tuple(raw[:-1]),
+        described["topic"],
+        described["partition"],
+        None if timestamp is None else message.timestamp()[1],
+    )
     return int(described["case"]), described["record"], sent

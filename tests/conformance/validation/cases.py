@@ -2,6 +2,7 @@
 
 Nothing here depends on the machine: the same cases are asked of Kafka Connect and of Millrace.
 """
+
 from __future__ import annotations
 
 import random
@@ -42,42 +43,120 @@ class Case:
 # Chosen: clients, versions.
 
 _OVERRIDES: Final[tuple[dict[str, str], ...]] = (
-    {"producer.override.acks": "all"}, {"producer.override.acks": "maybe"}, {"producer.override.linger.ms": "abc"},
-    {"admin.override.retries": "x"}, {"consumer.override.max.poll.records": "zz"}, {"producer.override.": "x"},
-    {"producer.override.compression.type": "brotli"}, {"producer.override.enable.idempotence": " TRUE "},
+    {"producer.override.acks": "all"},
+    {"producer.override.acks": "maybe"},
+    {"producer.override.linger.ms": "abc"},
+    {"admin.override.retries": "x"},
+    {"consumer.override.max.poll.records": "zz"},
+    {"producer.override.": "x"},
+    {"producer.override.compression.type": "brotli"},
+    {"producer.override.enable.idempotence": " TRUE "},
     {"producer.override.acks": " all ", "producer.override.ssl.key.password": "hunter2"},
-    {"producer.override.linger.ms": "5", "producer.override.nosuch": "1", "producer.override.batch.size": "-1",
-     "consumer.override.max.poll.records": "7", "admin.override.sasl.jaas.config": "hunter2"},
+    {
+        "producer.override.linger.ms": "5",
+        "producer.override.nosuch": "1",
+        "producer.override.batch.size": "-1",
+        "consumer.override.max.poll.records": "7",
+        "admin.override.sasl.jaas.config": "hunter2",
+    },
     {"producer.override.ssl.enabled.protocols": "TLSv1.2, TLSv1.3", "admin.override.client.id": ""},
-    {"producer.override.security.protocol": "SASL_PLAINTEXT", "producer.override.sasl.mechanism": "PLAIN",
-     "producer.override.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
-                                           'username="a" password="hunter2";'},
-    {"offsets.storage.topic": "o", "admin.override.client.id": "a", "consumer.override.nosuch": "b",
-     "producer.override.client.id": "c"},
-    {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1",
-     "consumer.override.client.id": "a", "admin.override.client.id": "b"},
+    {
+        "producer.override.security.protocol": "SASL_PLAINTEXT",
+        "producer.override.sasl.mechanism": "PLAIN",
+        "producer.override.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="a" password="hunter2";',
+    },
+    {
+        "offsets.storage.topic": "o",
+        "admin.override.client.id": "a",
+        "consumer.override.nosuch": "b",
+        "producer.override.client.id": "c",
+    },
+    {
+        "topic.creation.default.partitions": "1",
+        "topic.creation.default.replication.factor": "1",
+        "consumer.override.client.id": "a",
+        "admin.override.client.id": "b",
+    },
     {"admin.override.client.id": "a", "consumer.override.client.id": "a"},
 )
 #: Values that every property of a type takes; of texts the default is taken.
-_GOOD: Final = {ConfigType.BOOLEAN: "true", ConfigType.INT: "7", ConfigType.LONG: "7", ConfigType.SHORT: "7",
-                ConfigType.DOUBLE: "0.5", ConfigType.CLASS: "java.lang.String", ConfigType.LIST: "a, b",
-                ConfigType.PASSWORD: "hunter2"}
+_GOOD: Final = {
+    ConfigType.BOOLEAN: "true",
+    ConfigType.INT: "7",
+    ConfigType.LONG: "7",
+    ConfigType.SHORT: "7",
+    ConfigType.DOUBLE: "0.5",
+    ConfigType.CLASS: "java.lang.String",
+    ConfigType.LIST: "a, b",
+    ConfigType.PASSWORD: "hunter2",
+}
 _WORKERS: Final[Mapping[str, Mapping[str, str]]] = {
-    "all": USUAL, "none": {_POLICY: "None"}, "principal": {_POLICY: "Principal", **_EXACTLY_ONCE}}
+    "all": USUAL,
+    "none": {_POLICY: "None"},
+    "principal": {_POLICY: "Principal", **_EXACTLY_ONCE},
+}
 
 
 def _all_properties(kind: str) -> dict[str, str]:
     """Every property that Millrace knows of a client; what Kafka Connect says of each is in the answer."""
-    return {f"{kind}.override.{name}": _GOOD.get(key.type) or key.default or "x" for name, key in client_keys(kind).items()}
+    return {
+        f"{kind}.override.{name}": _GOOD.get(key.type) or key.default or "x" for name, key in client_keys(kind).items()
+    }
 
 
 RANGES: Final = (
-    "[1,", "[1,2],[0,", "(1)", "[3,1]", "bogus[", "a b", "1,2", "1]", "1)", "(1", "[]", "[,]", "(,)", "[,", "[1,2],[1,3]",
-    "[1,2],3", "3,[1,2]", "[1,1)", "(1,1]", "[1,1]", "(,3],[4,)", "[ 1 , 2 ]", "[4.1.2]", "[4,5)", "(4.1.2,)", "4.1.2-rc1",
-    "4.1.2", "[4.1.2-rc1,4.1.2]", "latest", "LATEST", "", "[1;2]", "[4,5),", "[4,5)x", "[4,5)[6,7]", "[1,2,3]", "(,4.1.2)",
-    "(,4.1.2]", "4.1.2.0", "4.1.2-ga", "[4.1.1,4.1.2.1]", "[1,2] , [4,5]", "(4,)", "[,4],[4,]", "[1,2),[2,3)")
-_DROP: Final = {"transforms": "t", "transforms.t.type": "org.apache.kafka.connect.transforms.DropHeaders",
-                "transforms.t.headers": "a"}
+    "[1,",
+    "[1,2],[0,",
+    "(1)",
+    "[3,1]",
+    "bogus[",
+    "a b",
+    "1,2",
+    "1]",
+    "1)",
+    "(1",
+    "[]",
+    "[,]",
+    "(,)",
+    "[,",
+    "[1,2],[1,3]",
+    "[1,2],3",
+    "3,[1,2]",
+    "[1,1)",
+    "(1,1]",
+    "[1,1]",
+    "(,3],[4,)",
+    "[ 1 , 2 ]",
+    "[4.1.2]",
+    "[4,5)",
+    "(4.1.2,)",
+    "4.1.2-rc1",
+    "4.1.2",
+    "[4.1.2-rc1,4.1.2]",
+    "latest",
+    "LATEST",
+    "",
+    "[1;2]",
+    "[4,5),",
+    "[4,5)x",
+    "[4,5)[6,7]",
+    "[1,2,3]",
+    "(,4.1.2)",
+    "(,4.1.2]",
+    "4.1.2.0",
+    "4.1.2-ga",
+    "[4.1.1,4.1.2.1]",
+    "[1,2] , [4,5]",
+    "(4,)",
+    "[,4],[4,]",
+    "[1,2),[2,3)",
+)
+_DROP: Final = {
+    "transforms": "t",
+    "transforms.t.type": "org.apache.kafka.connect.transforms.DropHeaders",
+    "transforms.t.headers": "a",
+}
 
 
 def _versions() -> Iterator[tuple[str, dict[str, str]]]:
@@ -86,13 +165,22 @@ def _versions() -> Iterator[tuple[str, dict[str, str]]]:
     for text in ("[1,", "9", "", "[0,)", "latest"):
         for option in ("key.converter", "header.converter"):
             yield f"{option} {text}", {f"{option}.plugin.version": text}
-            for name in ("org.apache.kafka.connect.json.JsonConverter", "nope", "org.apache.kafka.connect.transforms.Filter"):
+            for name in (
+                "org.apache.kafka.connect.json.JsonConverter",
+                "nope",
+                "org.apache.kafka.connect.transforms.Filter",
+            ):
                 yield f"{option} {name} {text}", {option: name, f"{option}.plugin.version": text}
         for kind in ("transforms", "predicates"):
             yield f"{kind} without type {text}", {kind: "a", f"{kind}.a.plugin.version": text}
-            for name in ("", "nope", "org.apache.kafka.connect.transforms.Cast", "org.apache.kafka.connect.transforms.Filter",
-                         "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",
-                         "org.apache.kafka.connect.transforms.Flatten$Value"):
+            for name in (
+                "",
+                "nope",
+                "org.apache.kafka.connect.transforms.Cast",
+                "org.apache.kafka.connect.transforms.Filter",
+                "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",
+                "org.apache.kafka.connect.transforms.Flatten$Value",
+            ):
                 yield f"{kind} {name} {text}", {kind: "a", f"{kind}.a.type": name, f"{kind}.a.plugin.version": text}
 
 
@@ -100,8 +188,11 @@ def cases() -> list[Case]:
     """All of them."""
     found = [Case(f"range {text}", {**BASE, **_DROP, "transforms.t.plugin.version": text}) for text in RANGES]
     found += [Case(f"version {name}", {**BASE, **config}) for name, config in _versions()]
-    found += [Case(f"client {number} {worker}", {**BASE, **config}, dict(properties))
-              for worker, properties in _WORKERS.items() for number, config in enumerate(_OVERRIDES)]
+    found += [
+        Case(f"client {number} {worker}", {**BASE, **config}, dict(properties))
+        for worker, properties in _WORKERS.items()
+        for number, config in enumerate(_OVERRIDES)
+    ]
     found += [Case(f"client {kind}", {**BASE, **_all_properties(kind)}) for kind in ("producer", "consumer", "admin")]
     numbers = random.Random(_SEED)
     return found + [Case(f"random {number}", _random(numbers)) for number in range(_RANDOM)]
@@ -136,49 +227,109 @@ _SINGLE: Final[Mapping[str, Sequence[str]]] = {
     "topic.creation.groups": ("a", "a,b", "a,a", "", " ", ",", " a , b ", "default", "A"),
     "topic.creation.default.partitions": ("1", "-1", "0", "x", ""),
     "topic.creation.default.replication.factor": ("1", "-1", "0", "x", "40000"),
-    "topic.creation.a.include": ("a.*", "(", "", ","), "topic.creation.a.cleanup.policy": ("compact",),
-    "bogus": ("x", " y"), "transforms.": ("x",), "predicates": ("p",),
+    "topic.creation.a.include": ("a.*", "(", "", ","),
+    "topic.creation.a.cleanup.policy": ("compact",),
+    "bogus": ("x", " y"),
+    "transforms.": ("x",),
+    "predicates": ("p",),
 }
-_CONVERTERS: Final = (_JSON, _STRING, "JsonConverter", "String", "nope", "", f"{_KAFKA}RegexRouter",
-                      "org.apache.kafka.connect.converters.LongConverter",
-                      "org.apache.kafka.connect.storage.SimpleHeaderConverter",
-                      "org.apache.kafka.connect.converters.ByteArrayConverter")
+_CONVERTERS: Final = (
+    _JSON,
+    _STRING,
+    "JsonConverter",
+    "String",
+    "nope",
+    "",
+    f"{_KAFKA}RegexRouter",
+    "org.apache.kafka.connect.converters.LongConverter",
+    "org.apache.kafka.connect.storage.SimpleHeaderConverter",
+    "org.apache.kafka.connect.converters.ByteArrayConverter",
+)
 _OF_CONVERTERS: Final[Mapping[str, Sequence[str]]] = {
-    "schemas.enable": ("true", "x", "", "FALSE "), "schemas.cache.size": ("1", "x", "-1", ""),
-    "decimal.format": ("base64", "NUMERIC", "x", ""), "replace.null.with.default": ("x", "true"),
-    "converter.encoding": ("UTF-8", "nope", ""), "converter.type": ("key", "value", "header"), "plugin.version": _VERSIONS,
-    "bogus": ("x",)}
+    "schemas.enable": ("true", "x", "", "FALSE "),
+    "schemas.cache.size": ("1", "x", "-1", ""),
+    "decimal.format": ("base64", "NUMERIC", "x", ""),
+    "replace.null.with.default": ("x", "true"),
+    "converter.encoding": ("UTF-8", "nope", ""),
+    "converter.type": ("key", "value", "header"),
+    "plugin.version": _VERSIONS,
+    "bogus": ("x",),
+}
 _TRANSFORMS: Final[Mapping[str, Sequence[str]]] = {
-    "DropHeaders": ("headers",), "Cast$Value": ("spec", "replace.null.with.default"), "HoistField$Key": ("field",),
-    "InsertField$Value": ("static.field", "static.value", "timestamp.field", "replace.null.with.default"), "Filter": (),
+    "DropHeaders": ("headers",),
+    "Cast$Value": ("spec", "replace.null.with.default"),
+    "HoistField$Key": ("field",),
+    "InsertField$Value": ("static.field", "static.value", "timestamp.field", "replace.null.with.default"),
+    "Filter": (),
     "RegexRouter": ("regex", "replacement"),
     "ReplaceField$Value": ("include", "exclude", "renames", "replace.null.with.default"),
-    "TimestampRouter": ("topic.format", "timestamp.format"), "Flatten$Key": ("delimiter",),
-    "MaskField$Value": ("fields", "replacement"), "SetSchemaMetadata$Key": ("schema.name", "schema.version"),
-    "ValueToKey": ("fields",), "TimestampConverter$Value": ("target.type", "format", "unix.precision", "field"),
-    "HeaderFrom$Value": ("fields", "headers", "operation"), "InsertHeader": ("header", "value.literal"),
-    "ExtractField$Key": ("field", "field.syntax.version")}
-_NO_TRANSFORMS: Final = (f"{_KAFKA}Cast", f"{_KAFKA}Nope", "nope", "", f"{_PREDICATE}RecordIsTombstone", _JSON,
-                         f"{_KAFKA}HoistField$Header", "RegexRouter")
-_PREDICATES: Final[Mapping[str, Sequence[str]]] = {"RecordIsTombstone": (), "TopicNameMatches": ("pattern",),
-                                                   "HasHeaderKey": ("name",)}
+    "TimestampRouter": ("topic.format", "timestamp.format"),
+    "Flatten$Key": ("delimiter",),
+    "MaskField$Value": ("fields", "replacement"),
+    "SetSchemaMetadata$Key": ("schema.name", "schema.version"),
+    "ValueToKey": ("fields",),
+    "TimestampConverter$Value": ("target.type", "format", "unix.precision", "field"),
+    "HeaderFrom$Value": ("fields", "headers", "operation"),
+    "InsertHeader": ("header", "value.literal"),
+    "ExtractField$Key": ("field", "field.syntax.version"),
+}
+_NO_TRANSFORMS: Final = (
+    f"{_KAFKA}Cast",
+    f"{_KAFKA}Nope",
+    "nope",
+    "",
+    f"{_PREDICATE}RecordIsTombstone",
+    _JSON,
+    f"{_KAFKA}HoistField$Header",
+    "RegexRouter",
+)
+_PREDICATES: Final[Mapping[str, Sequence[str]]] = {
+    "RecordIsTombstone": (),
+    "TopicNameMatches": ("pattern",),
+    "HasHeaderKey": ("name",),
+}
 _NO_PREDICATES: Final = ("nope", "", f"{_KAFKA}Filter", _JSON, "TopicNameMatches")
 #: The first of each is a good one.
 _OF_STAGES: Final[Mapping[str, Sequence[str]]] = {
-    "headers": ("a", "", "a,,b", " a , b ", ","), "spec": ("a:int8", "", "bad:zz", "int8, a:string", " a:int8 "),
-    "field": ("a", "", " ", "a.b"), "regex": (".*", "(", "", "(?<x>a)"), "replacement": ("b", "$1", "", "${x}"),
-    "topic.format": ("${topic}", ""), "timestamp.format": ("yyyy", "b'"), "delimiter": ("-", ""),
+    "headers": ("a", "", "a,,b", " a , b ", ","),
+    "spec": ("a:int8", "", "bad:zz", "int8, a:string", " a:int8 "),
+    "field": ("a", "", " ", "a.b"),
+    "regex": (".*", "(", "", "(?<x>a)"),
+    "replacement": ("b", "$1", "", "${x}"),
+    "topic.format": ("${topic}", ""),
+    "timestamp.format": ("yyyy", "b'"),
+    "delimiter": ("-", ""),
     "fields": ("a,b", "", "a,,", ","),
-    "operation": ("copy", "move", "MOVE", "x", ""), "schema.version": ("1", "x", "", "-1", " 2 "), "schema.name": ("a", ""),
-    "target.type": ("string", "unix", "X", "", "Timestamp"), "format": ("yyyy", "b'", ""),
-    "unix.precision": ("seconds", "Seconds", "x"), "static.field": ("a", "!a", "?a", ""), "static.value": ("v",),
-    "replace.null.with.default": ("true", "no", " FALSE ", "", "True"), "header": ("h", ""), "value.literal": ("1", "abc"),
-    "include": ("a", "", ","), "exclude": ("a",), "renames": ("a:b", "a", "a:b:c", ""), "pattern": ("a.*", "(", ""),
-    "name": ("n", ""), "field.syntax.version": ("V1", "V3", "v2"), "timestamp.field": ("!x", ""),
-    "predicate": ("p", "q", "", " p ", "P"), "negate": ("true", "x", "", "TRUE "), "bogus": ("x",), "plugin.version": _VERSIONS}
+    "operation": ("copy", "move", "MOVE", "x", ""),
+    "schema.version": ("1", "x", "", "-1", " 2 "),
+    "schema.name": ("a", ""),
+    "target.type": ("string", "unix", "X", "", "Timestamp"),
+    "format": ("yyyy", "b'", ""),
+    "unix.precision": ("seconds", "Seconds", "x"),
+    "static.field": ("a", "!a", "?a", ""),
+    "static.value": ("v",),
+    "replace.null.with.default": ("true", "no", " FALSE ", "", "True"),
+    "header": ("h", ""),
+    "value.literal": ("1", "abc"),
+    "include": ("a", "", ","),
+    "exclude": ("a",),
+    "renames": ("a:b", "a", "a:b:c", ""),
+    "pattern": ("a.*", "(", ""),
+    "name": ("n", ""),
+    "field.syntax.version": ("V1", "V3", "v2"),
+    "timestamp.field": ("!x", ""),
+    "predicate": ("p", "q", "", " p ", "P"),
+    "negate": ("true", "x", "", "TRUE "),
+    "bogus": ("x",),
+    "plugin.version": _VERSIONS,
+}
 _CLIENTS: Final[Mapping[str, Sequence[str]]] = {
-    "producer.override.acks": ("all", "1", " all ", "maybe"), "producer.override.linger.ms": ("5", " 5 ", "x"),
-    "admin.override.retries": ("3", "x"), "consumer.override.max.poll.records": ("5", "x"), "producer.override.nosuch": ("x",)}
+    "producer.override.acks": ("all", "1", " all ", "maybe"),
+    "producer.override.linger.ms": ("5", " 5 ", "x"),
+    "admin.override.retries": ("3", "x"),
+    "consumer.override.max.poll.records": ("5", "x"),
+    "producer.override.nosuch": ("x",),
+}
 _PREDICATE_ALIASES: Final = (("p",), ("p", "q"), ("p", "p"), ("p", ""))
 _ALIASES: Final = (("a",), ("a", "b"), ("a", "a"), ("a", ""), ("",), (" a ",), ("a", "a.b"), ("b", "a"), ("A b",))
 
@@ -186,11 +337,14 @@ _ALIASES: Final = (("a",), ("a", "b"), ("a", "a"), ("a", ""), ("",), (" a ",), (
 def _random(numbers: random.Random) -> dict[str, str]:
     def odds(chance: float) -> bool:
         return numbers.random() < chance
+
     config = dict(BASE)
     for option in numbers.sample(list(_SINGLE), numbers.choice((0, 1, 2, 3))):
         config[option] = numbers.choice(_SINGLE[option])
-    for kind, chance, good, bad, prefix in (("transforms", 0.55, _TRANSFORMS, _NO_TRANSFORMS, _KAFKA),
-                                            ("predicates", 0.35, _PREDICATES, _NO_PREDICATES, _PREDICATE)):
+    for kind, chance, good, bad, prefix in (
+        ("transforms", 0.55, _TRANSFORMS, _NO_TRANSFORMS, _KAFKA),
+        ("predicates", 0.35, _PREDICATES, _NO_PREDICATES, _PREDICATE),
+    ):
         if not odds(chance):
             continue
         aliases = numbers.choice(_ALIASES if kind == "transforms" else _PREDICATE_ALIASES)
@@ -212,8 +366,14 @@ def _random(numbers: random.Random) -> dict[str, str]:
     return config
 
 
-def _stage(numbers: random.Random, config: dict[str, str], prefix: str, good: Mapping[str, Sequence[str]], bad: Sequence[str],
-           package: str) -> None:
+def _stage(
+    numbers: random.Random,
+    config: dict[str, str],
+    prefix: str,
+    good: Mapping[str, Sequence[str]],
+    bad: Sequence[str],
+    package: str,
+) -> None:
     """A transform or predicate under ``prefix``, more often a good one."""
     own: tuple[str, ...] = ()
     if numbers.random() < 0.75:

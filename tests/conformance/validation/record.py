@@ -3,6 +3,7 @@
 ``python -m tests.conformance.validation.record [BOOTSTRAP]``; the default is 127.0.0.1:9092. Of each answer only what differs
 from the one for the plain configuration is kept, normalised as in ``tests.conformance.rest``.
 """
+
 from __future__ import annotations
 
 import gzip
@@ -55,14 +56,18 @@ def lengthened(answer: dict[str, Any], plain: Mapping[str, Any]) -> dict[str, An
     if answer["status"] != 200:
         return answer
     entries = {item["value"]["name"]: item for item in (*plain["configs"], *answer["configs"])}
-    return {**{key: value for key, value in answer.items() if key != "order"},
-            "configs": [entries[name] for name in answer["order"]]}
+    return {
+        **{key: value for key, value in answer.items() if key != "order"},
+        "configs": [entries[name] for name in answer["order"]],
+    }
 
 
 def record(url: str, asked: list[Case]) -> dict[str, Any]:
     """A worker's answers: the plain one whole, the others shortened."""
+
     def one(case: Case) -> dict[str, Any]:
         return normalised(case, ask(url, Step(case.name, "PUT", PATH, dict(case.config)), _NAMES))
+
     plain = one(Case("plain", BASE))
     return {"plain": plain, "answers": {case.name: shortened(one(case), plain) for case in asked}}
 
@@ -75,8 +80,9 @@ def main(bootstrap: str = "127.0.0.1:9092") -> None:
     result: dict[str, Any] = {}
     for number, (key, asked) in enumerate(workers.items()):
         with tempfile.TemporaryDirectory() as folder:
-            worker = JavaConnect(Path(folder), bootstrap, group=f"validate-{number}", properties=asked[0].worker,
-                                 jvm_options=FAST_START)
+            worker = JavaConnect(
+                Path(folder), bootstrap, group=f"validate-{number}", properties=asked[0].worker, jvm_options=FAST_START
+            )
             worker.start()
             try:
                 result[key] = record(worker.url, asked)

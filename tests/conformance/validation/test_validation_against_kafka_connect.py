@@ -4,6 +4,7 @@
 documentation: status, groups and options in their order, definitions, values, recommendations, visibility, errors. Differences
 are those that ``tests.conformance.rest.differences.VALIDATION`` names.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -35,7 +36,8 @@ _LATER: Final = re.compile(
     "Unknown predicate|No group|No value specified for static field|must have the same number of elements"
     "|requires format option|Neither schema name nor version configured"
     "|An empty path names no field|Illegal pattern character|there is no such encoding"
-    "|errors.retry.delay.max.ms: Value must be at least 1|for configuration (compression.type|acks): String must be one of")
+    "|errors.retry.delay.max.ms: Value must be at least 1|for configuration (compression.type|acks): String must be one of"
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,7 @@ def ours() -> Mapping[str, dict[str, Any]]:
 
     async def everything() -> dict[str, dict[str, Any]]:
         return {case.name: await one(case) for case in CASES}
+
     return asyncio.run(everything())
 
 
@@ -78,18 +81,27 @@ def test_answer(case: Case, recorded: dict[str, Any], ours: Mapping[str, dict[st
 def test_there_is_an_answer_to_each(recorded: dict[str, Any]) -> None:
     assert len({case.name for case in CASES}) == len(CASES)
     assert {(key, name) for key, each in recorded.items() for name in each["answers"]} == {
-        (worker_key(case.worker), case.name) for case in CASES}
+        (worker_key(case.worker), case.name) for case in CASES
+    }
 
 
-@pytest.mark.parametrize(("option", "value", "difference"), [
-    ("value.converter", f" {_JSON} ", "blanks"), ("value.converter", "java.lang.String", "other classes"),
-    ("header.converter", "org.apache.kafka.connect.storage.HeaderConverter", "other classes")])
+@pytest.mark.parametrize(
+    ("option", "value", "difference"),
+    [
+        ("value.converter", f" {_JSON} ", "blanks"),
+        ("value.converter", "java.lang.String", "other classes"),
+        ("header.converter", "org.apache.kafka.connect.storage.HeaderConverter", "other classes"),
+    ],
+)
 async def test_class_names(option: str, value: str, difference: str) -> None:
     assert difference in VALIDATION
     body = await validate(PluginRegistry(), {**CASES[0].config, option: value}, None, {"key.converter": _JSON})
     (errors,) = [item["value"]["errors"] for item in body["configs"] if item["value"]["name"] == option]
-    assert errors == ([] if difference == "blanks" else [
-        f"Invalid value {value} for configuration {option}: Class {value} could not be found."])
+    assert errors == (
+        []
+        if difference == "blanks"
+        else [f"Invalid value {value} for configuration {option}: Class {value} could not be found."]
+    )
 
 
 @pytest.mark.slow
@@ -117,7 +129,11 @@ def _compared(case: Case, java: dict[str, Any], answer: dict[str, Any]) -> Itera
             del mine[option]  # topic creation groups
         elif option not in theirs and mine[option]["definition"] is None and not mine[option]["value"]["errors"]:
             del mine[option]  # it was there for an error of what fails later
-        elif option not in theirs and option.startswith("admin.override.") and "policy does not" in str(mine[option]["value"]):
+        elif (
+            option not in theirs
+            and option.startswith("admin.override.")
+            and "policy does not" in str(mine[option]["value"])
+        ):
             del mine[option]  # unused clients
     for name, value in (("error_count", _errors), ("order of options", list), ("options", dict)):
         if value(theirs) != value(mine):
@@ -128,7 +144,8 @@ def _compared(case: Case, java: dict[str, Any], answer: dict[str, Any]) -> Itera
     if java["name"] != answer["name"]:
         yield f"name: {java['name']}, here {answer['name']}"
     if answer["error_count"] != sum(len(item["value"]["errors"]) for item in answer["configs"]) and (
-            not any(".converter." in option for option in case.config)):
+        not any(".converter." in option for option in case.config)
+    ):
         yield f"error_count is {answer['error_count']}"
 
 
@@ -141,8 +158,12 @@ def _refused(message: str, answer: dict[str, Any]) -> Iterator[str]:
         return
     # Client properties: one that the policy refuses is not looked at any further.
     option = text.rpartition(" for configuration ")[2].partition(":")[0]
-    errors = [error for item in answer.get("configs", ()) if item["value"]["name"].endswith(f".override.{option}")
-              for error in item["value"]["errors"]]
+    errors = [
+        error
+        for item in answer.get("configs", ())
+        if item["value"]["name"].endswith(f".override.{option}")
+        for error in item["value"]["errors"]
+    ]
     if not any(error == text or f"policy does not allow '{option}'" in error for error in errors):
         yield f"{message}, here {answer['status']} {errors}"
 
@@ -162,7 +183,11 @@ def _entries(answer: dict[str, Any]) -> dict[str, Any]:
 
 def _text(error: str) -> str:
     cast = re.search(r"Invalid type found in casting spec: [^;]*", error)
-    return cast[0] if cast else re.sub(r"(Invalid regex|Syntax error in regular expression): .*", r"\1", error, flags=re.DOTALL)
+    return (
+        cast[0]
+        if cast
+        else re.sub(r"(Invalid regex|Syntax error in regular expression): .*", r"\1", error, flags=re.DOTALL)
+    )
 
 
 def _errors(entries: Mapping[str, Any]) -> int:

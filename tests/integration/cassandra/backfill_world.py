@@ -1,4 +1,5 @@
 """Backfills against a real Cassandra, as a task uses them."""
+
 from __future__ import annotations
 
 import asyncio
@@ -36,16 +37,29 @@ class Metrics:
 class Task:
     """The backfills of one task: what was sent, and what is saved, as Kafka would keep it."""
 
-    def __init__(self, world: World, *, shard: tuple[int, int] = (0, 1),
-                 saved: list[tuple[Position, Position]] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        shard: tuple[int, int] = (0, 1),
+        saved: list[tuple[Position, Position]] | None = None,
+        **settings: Any,
+    ) -> None:
         self.saved: dict[str, tuple[Position, Position]] = {}
         self.metrics = Metrics()
         self.updates: list[PartitionUpdate] = []
         self.bad: list[str] = []
         settings = {"prefix": "shop", "consistency": "ONE", "settle_s": 0.05, **settings}
-        self.backfiller = Backfiller(BackfillSettings(**settings), world.session, world.catalog.tables, shard, saved or [],
-                                     self.metrics, logging.LoggerAdapter(logging.getLogger("test")),
-                                     refresh=world.catalog.refresh)
+        self.backfiller = Backfiller(
+            BackfillSettings(**settings),
+            world.session,
+            world.catalog.tables,
+            shard,
+            saved or [],
+            self.metrics,
+            logging.LoggerAdapter(logging.getLogger("test")),
+            refresh=world.catalog.refresh,
+        )
 
     def request(self, *tables: str, name: str = "r", **more: Any) -> None:
         self.backfiller.set_requests([SnapshotRequest(id=name, tables=list(tables), **more)])
@@ -73,7 +87,9 @@ class Task:
             await self.backfiller.close()
 
     def over(self) -> bool:
-        return all(each["state"] in ("completed", "failed", "cancelled", "paused") for each in self.backfiller.progress())
+        return all(
+            each["state"] in ("completed", "failed", "cancelled", "paused") for each in self.backfiller.progress()
+        )
 
     @property
     def offsets(self) -> list[tuple[Position, Position]]:

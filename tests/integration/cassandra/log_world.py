@@ -1,4 +1,5 @@
 """What a test sees of a real node's log: the mutations of its own keyspace, decoded in every way and folded."""
+
 # ruff: noqa: S608 - names of keyspaces are our own
 from __future__ import annotations
 
@@ -179,14 +180,17 @@ class World:
     def _folded(self, table: TableDefinition) -> Table:
         """All of the log with one definition."""
         decoders = {version: Decoder(table, version) for version, _ in self.updates.get(table.table_id, ())}
-        return Table(table.columns).apply_all(decoders[version].full(data, 0, SOURCE)[0]
-                                              for version, data in self.updates.get(table.table_id, ()))
+        return Table(table.columns).apply_all(
+            decoders[version].full(data, 0, SOURCE)[0] for version, data in self.updates.get(table.table_id, ())
+        )
 
     def shown(self, table: TableDefinition) -> dict[str, Any]:
         """What queries should show, by the log."""
         kinds = {each.name: each.type for each in table.columns}
-        return {name: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
-                for name, (static, rows) in self._folded(table).contents().items()}
+        return {
+            name: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
+            for name, (static, rows) in self._folded(table).contents().items()
+        }
 
     async def _assert_times(self, fold: Table, table: TableDefinition) -> None:
         columns = [each for each in (*table.static, *table.regular) if self.tells_times(each)]
@@ -194,9 +198,11 @@ class World:
         keys = [each.name for each in (*table.key, *table.clustering)]
         if not names:
             return
-        wanted = ", ".join(f'WRITETIME("{name}") AS w{index}, TTL("{name}") AS t{index}' for index, name in enumerate(names))
+        wanted = ", ".join(
+            f'WRITETIME("{name}") AS w{index}, TTL("{name}") AS t{index}' for index, name in enumerate(names)
+        )
         before = int(time.time())
-        rows = await self.session.query(f'SELECT {", ".join(quote(each) for each in keys)}, {wanted} FROM {table}')
+        rows = await self.session.query(f"SELECT {', '.join(quote(each) for each in keys)}, {wanted} FROM {table}")
         after = int(time.time()) + 1
         for row in rows:
             state = fold.partitions[repr(tuple(row[each.name] for each in table.key))]
@@ -207,7 +213,10 @@ class World:
                 assert written == sorted(each.write_time for each in stamps), (column.name, row)
                 expires = sorted(each.expires for each in stamps if each.expires is not None)
                 assert len(expires) == len(left), (column.name, row)
-                assert all(before <= end - each <= after for end, each in zip(expires, left, strict=True)), (column.name, row)
+                assert all(before <= end - each <= after for end, each in zip(expires, left, strict=True)), (
+                    column.name,
+                    row,
+                )
 
 
 def visible(fold: Table, state: PartitionState, column: Column, clustering: tuple[Any, ...]) -> list[Any]:
@@ -219,8 +228,11 @@ def visible(fold: Table, state: PartitionState, column: Column, clustering: tupl
         row = state.rows[repr(clustering)][1]
     hidden = fold._hidden(state, row, clustering)
     limit = max(hidden, row.complex_deletions.get(column.name, hidden))
-    return [cell.stamp for cell in row.cells.values()
-            if cell.column == column.name and cell.value is not None and cell.stamp.write_time > limit]
+    return [
+        cell.stamp
+        for cell in row.cells.values()
+        if cell.column == column.name and cell.value is not None and cell.stamp.write_time > limit
+    ]
 
 
 def flat(value: Any) -> list[int]:
@@ -249,10 +261,15 @@ def unlike(folded: Mapping[str, Any], shown: Mapping[str, Any]) -> list[Any]:
 
 def clean(row: Mapping[str, Any], kinds: Mapping[str, CqlType], *, folded: bool = False) -> dict[str, Any]:
     """Without nulls and empty multicell columns, which a table does not tell apart; multicell values as a fold has them."""
-    values = {name: value if folded or not kinds[name].is_multicell else _as_folded(kinds[name].name, value)
-              for name, value in row.items()}
-    return {name: value for name, value in values.items() if value is not None and not (
-        kinds[name].is_multicell and not value)}
+    values = {
+        name: value if folded or not kinds[name].is_multicell else _as_folded(kinds[name].name, value)
+        for name, value in row.items()
+    }
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and not (kinds[name].is_multicell and not value)
+    }
 
 
 def _as_folded(shape: str, value: Any) -> Any:

@@ -1,4 +1,5 @@
 """Backfills of a real Cassandra's tables: alone, beside the log, over restarts."""
+
 # ruff: noqa: S608 - names of keyspaces are our own
 from __future__ import annotations
 
@@ -38,8 +39,10 @@ def world(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]) -> Wor
 
 def folded(table: TableDefinition, updates: Iterable[PartitionUpdate]) -> dict[str, Any]:
     kinds = {each.name: each.type for each in table.columns}
-    return {name: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
-            for name, (static, rows) in Table(table.columns).apply_all(updates).contents().items()}
+    return {
+        name: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
+        for name, (static, rows) in Table(table.columns).apply_all(updates).contents().items()
+    }
 
 
 async def shown(world: World, table: TableDefinition) -> dict[str, Any]:
@@ -139,18 +142,25 @@ async def assert_times(world: World, table: TableDefinition, updates: list[Parti
     """Write times and TTLs of all that is not a list are the table's."""
     fold = Table(table.columns).apply_all(each for each in updates if each.source.table_id == table.table_id)
     columns = [each for each in (*table.static, *table.regular) if each.type.name != "list" and world.tells_times(each)]
-    wanted = ", ".join(f'WRITETIME("{each.name}") AS w{place}, TTL("{each.name}") AS t{place}'
-                       for place, each in enumerate(columns))
-    rows = await world.session.query(f"SELECT {', '.join(each.name for each in (*table.key, *table.clustering))}, {wanted} "
-                                     f"FROM {table}")
+    wanted = ", ".join(
+        f'WRITETIME("{each.name}") AS w{place}, TTL("{each.name}") AS t{place}' for place, each in enumerate(columns)
+    )
+    rows = await world.session.query(
+        f"SELECT {', '.join(each.name for each in (*table.key, *table.clustering))}, {wanted} FROM {table}"
+    )
     compared = 0
     for row in rows:
         state = fold.partitions[repr(tuple(row[each.name] for each in table.key))]
         clustering = tuple(row[each.name] for each in table.clustering)
         for place, column in enumerate(columns):
             one = state.static if column.kind == "static" else state.rows.get(repr(clustering), ((), None))[1]
-            stamps = [] if one is None else [cell.stamp for cell in one.cells.values() if cell.column == column.name
-                                             and cell.value is not None]
+            stamps = (
+                []
+                if one is None
+                else [
+                    cell.stamp for cell in one.cells.values() if cell.column == column.name and cell.value is not None
+                ]
+            )
             times = row[f"w{place}"] if isinstance(row[f"w{place}"], list) else [row[f"w{place}"]]
             ttls = row[f"t{place}"] if isinstance(row[f"t{place}"], list) else [row[f"t{place}"]]
             assert sorted(each.write_time for each in stamps) == sorted(each for each in times if each is not None), row
@@ -164,13 +174,15 @@ async def test_lists_and_lonely_keys_beside_the_log(world: World) -> None:
     async with world:
         await world.execute(
             f"CREATE TABLE {keyspace}.t (k int, c int, v int, s int static, l list<int>, PRIMARY KEY (k, c)) WITH cdc = true",
-            f"INSERT INTO {keyspace}.t (k, c) VALUES (1, 1)", f"INSERT INTO {keyspace}.t (k, s) VALUES (2, 5)",
+            f"INSERT INTO {keyspace}.t (k, c) VALUES (1, 1)",
+            f"INSERT INTO {keyspace}.t (k, s) VALUES (2, 5)",
             f"INSERT INTO {keyspace}.t (k, c, v, l) VALUES (1, 2, 7, [1, 2])",
             f"UPDATE {keyspace}.t USING TTL 900 SET l = [0] + l WHERE k = 1 AND c = 2",
             f"INSERT INTO {keyspace}.t (k, c, v, l) VALUES (1, 3, 7, [4, 5]) USING TIMESTAMP 100",
             f"INSERT INTO {keyspace}.t (k, c, v, l) VALUES (1, 4, 7, [6]) USING TTL 900",
             f"INSERT INTO {keyspace}.t (k, c, v, l) VALUES (1, 5, 7, [8, 9])",
-            f"DELETE FROM {keyspace}.t WHERE k = 1 AND c = 9")
+            f"DELETE FROM {keyspace}.t WHERE k = 1 AND c = 9",
+        )
         await world.catch_up()
         table = await world.definition("t")
         await asyncio.sleep(0.06)  # older than what is taken as settled
@@ -179,22 +191,27 @@ async def test_lists_and_lonely_keys_beside_the_log(world: World) -> None:
         await first.run()
         rows = {row.clustering: row for update in first.updates for row in update.rows}
         assert {key: row.liveness and row.liveness.write_time for key, row in rows.items()} == dict.fromkeys(
-            [(place,) for place in range(1, 6)], UNKNOWN_US)
+            [(place,) for place in range(1, 6)], UNKNOWN_US
+        )
         # A row that lives for a time only is gone when its last cell is; the others stay. A list's time is not told before 5.0.
         assert {key for key, row in rows.items() if row.liveness and row.liveness.expires} == (
-            {(4,)} if world.release >= (5, 0) else set())
+            {(4,)} if world.release >= (5, 0) else set()
+        )
         await world.execute(
             f"UPDATE {keyspace}.t SET l = l + [3] WHERE k = 1 AND c = 2",
             f"INSERT INTO {keyspace}.t (k, c, v, l) VALUES (1, 3, 8, [40]) USING TIMESTAMP 200",
             f"UPDATE {keyspace}.t SET l = [-1] + l WHERE k = 1 AND c = 4",
             f"DELETE FROM {keyspace}.t WHERE k = 1 AND c = 1",
-            f"DELETE v FROM {keyspace}.t WHERE k = 1 AND c = 2")
+            f"DELETE v FROM {keyspace}.t WHERE k = 1 AND c = 2",
+        )
         await world.catch_up()
         both = [*first.updates, *logged(world, table)]
         assert not (found := unlike(folded(table, both), await shown(world, table))), found
         # By element: only another backfill mends it.
-        await world.execute(f"UPDATE {keyspace}.t SET l = l - [9] WHERE k = 1 AND c = 5",
-                            f"DELETE l[0] FROM {keyspace}.t WHERE k = 1 AND c = 2")
+        await world.execute(
+            f"UPDATE {keyspace}.t SET l = l - [9] WHERE k = 1 AND c = 5",
+            f"DELETE l[0] FROM {keyspace}.t WHERE k = 1 AND c = 2",
+        )
         await world.catch_up()
         await asyncio.sleep(0.06)
         second = Task(world)
@@ -207,7 +224,9 @@ async def test_lists_and_lonely_keys_beside_the_log(world: World) -> None:
 async def filled(world: World) -> TableDefinition:
     """A table with a partition of many pages among small ones."""
     keyspace = world.keyspace
-    await world.execute(f"CREATE TABLE {keyspace}.big (k int, c int, v int, s int static, PRIMARY KEY (k, c)) WITH cdc = true")
+    await world.execute(
+        f"CREATE TABLE {keyspace}.big (k int, c int, v int, s int static, PRIMARY KEY (k, c)) WITH cdc = true"
+    )
 
     async def fill(k: int, rows: int) -> None:
         texts = "".join(f"INSERT INTO {keyspace}.big (k, c, v, s) VALUES ({k}, {c}, {c}, {k});" for c in range(rows))

@@ -1,4 +1,5 @@
 """Definitions and checks against a real Cassandra: what ``system_schema`` and ``system_views`` really answer."""
+
 from __future__ import annotations
 
 import logging
@@ -23,8 +24,14 @@ if TYPE_CHECKING:
 
 
 def configured(cassandra: HasCassandra, changes: dict[str, str] | None = None) -> Any:
-    return CONFIG.parse({keys.HOSTS: cassandra.address, keys.PREFIX: "shop", keys.DIRECTORIES: str(cassandra.cdc_raw),
-                         **(changes or {})})
+    return CONFIG.parse(
+        {
+            keys.HOSTS: cassandra.address,
+            keys.PREFIX: "shop",
+            keys.DIRECTORIES: str(cassandra.cdc_raw),
+            **(changes or {}),
+        }
+    )
 
 
 @pytest.fixture
@@ -38,8 +45,9 @@ def names(table: TableDefinition) -> list[str]:
     return [column.name for column in table.columns]
 
 
-async def test_a_table_through_its_life(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str],
-                                        session: CqlSession) -> None:
+async def test_a_table_through_its_life(
+    cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], session: CqlSession
+) -> None:
     ks = cassandra_keyspace()
 
     def run(*statements: str) -> None:
@@ -47,11 +55,13 @@ async def test_a_table_through_its_life(cassandra: HasCassandra, cassandra_keysp
 
     catalog = Catalog(TableFilter(rf"{ks}\..*"), logging.getLogger("test"), session=session)
     await catalog.refresh()
-    run("CREATE TYPE KS.address (street text, zip int)",
+    run(
+        "CREATE TYPE KS.address (street text, zip int)",
         'CREATE TABLE KS.t (a int, b text, c timestamp, d int, s text static, "Mixed" int, l list<text>, u address, '
         "f frozen<address>, gone int, PRIMARY KEY ((a, b), c, d)) WITH CLUSTERING ORDER BY (c DESC, d ASC) AND cdc = true",
         "CREATE TABLE KS.n (a int PRIMARY KEY, n counter) WITH cdc = true",
-        "CREATE TABLE KS.off (a int PRIMARY KEY, v int)")
+        "CREATE TABLE KS.off (a int PRIMARY KEY, v int)",
+    )
     assert await catalog.moved()
     await catalog.refresh()
     (table,) = catalog.tables()
@@ -99,19 +109,22 @@ async def test_what_the_server_says_of_itself(cassandra: HasCassandra, session: 
 
 async def test_a_validation(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]) -> None:
     ks = cassandra_keyspace()
-    execute(cassandra.address, f"CREATE TABLE {ks}.t (a int PRIMARY KEY, v int) WITH cdc = true",
-            f'CREATE TABLE {ks}."Off" (a int PRIMARY KEY, v int)')
+    execute(
+        cassandra.address,
+        f"CREATE TABLE {ks}.t (a int PRIMARY KEY, v int) WITH cdc = true",
+        f'CREATE TABLE {ks}."Off" (a int PRIMARY KEY, v int)',
+    )
 
     async def told(changes: dict[str, str]) -> list[ConfigProblem]:
         config = configured(cassandra, {keys.TABLES: rf"{ks}\.t", **changes})
         return [*check_directories(config), *await check_cluster(config)]
 
     assert await told({}) == []
-    off, = await told({keys.TABLES: rf"{ks}\..*"})
+    (off,) = await told({keys.TABLES: rf"{ks}\..*"})
     assert (off.name, off.warning) == (keys.TABLES, True)
     assert f'ALTER TABLE {ks}."Off" WITH cdc = true' in off.message
-    wrong, = await told({keys.DIRECTORIES: f"n={cassandra.commitlog}"})
+    (wrong,) = await told({keys.DIRECTORIES: f"n={cassandra.commitlog}"})
     assert (wrong.name, wrong.warning) == (keys.DIRECTORIES, False)
     assert str(cassandra.cdc_raw) in wrong.message
-    away, = await told({keys.HOSTS: "127.0.0.1:1", keys.CONNECT_TIMEOUT: "500"})
+    (away,) = await told({keys.HOSTS: "127.0.0.1:1", keys.CONNECT_TIMEOUT: "500"})
     assert (away.name, away.warning) == (keys.HOSTS, False)

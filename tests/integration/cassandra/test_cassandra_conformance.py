@@ -1,4 +1,5 @@
 """The conformance kit on the Cassandra connector: definitions of a real node, a log written in its format, in two forms."""
+
 from __future__ import annotations
 
 import asyncio
@@ -53,7 +54,7 @@ class LogFile:
         self.writer.sync()
         data = self.writer.data
         with (self.folder / self.writer.name).open("ab") as file:
-            file.write(data[self._written:])
+            file.write(data[self._written :])
         self._written = len(data)
         self.writer.save_index(self.folder, completed=completed)
 
@@ -79,8 +80,9 @@ class Log(Harness):
         self.proxy = Proxy(int(port))
         self.cluster = Cluster([host], port=int(port))
         self.session = await asyncio.to_thread(self.cluster.connect)
-        await self.cql(f"CREATE KEYSPACE {self.keyspace} WITH replication = "
-                       "{'class': 'SimpleStrategy', 'replication_factor': 1}")
+        await self.cql(
+            f"CREATE KEYSPACE {self.keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        )
         await self.cql(f"CREATE TABLE {self.keyspace}.t (pk int PRIMARY KEY, v text) WITH cdc = true")
         rows = await self.cql("SELECT id FROM system_schema.tables WHERE keyspace_name = %s", (self.keyspace,))
         self.table_id = str(rows[0].id)
@@ -100,12 +102,21 @@ class Log(Harness):
 
     def config(self) -> Mapping[str, str]:
         return {
-            "connector.class": "cassandra", "topic.prefix": "kit", "cassandra.hosts": f"127.0.0.1:{self.proxy.port}",
-            "cassandra.username": "reader", "cassandra.password": "open-sesame-4711", "output.format": self.form,
-            "cdc.raw.directories": str(self.directory), "table.include.list": f"{self.keyspace}\\..*", "snapshot.mode": "never",
-            "cdc.dir.poll.interval.ms": "20", "max.batch.size": "500", "schema.refresh.interval.ms": "200",
+            "connector.class": "cassandra",
+            "topic.prefix": "kit",
+            "cassandra.hosts": f"127.0.0.1:{self.proxy.port}",
+            "cassandra.username": "reader",
+            "cassandra.password": "open-sesame-4711",
+            "output.format": self.form,
+            "cdc.raw.directories": str(self.directory),
+            "table.include.list": f"{self.keyspace}\\..*",
+            "snapshot.mode": "never",
+            "cdc.dir.poll.interval.ms": "20",
+            "max.batch.size": "500",
+            "schema.refresh.interval.ms": "200",
             # What is read again from its beginning must still be there.
-            "commit.log.delete": "false"}
+            "commit.log.delete": "false",
+        }
 
     async def add(self, count: int) -> None:
         table, size = self.table, 80 if count < self.flood else 8_000
@@ -115,9 +126,15 @@ class Log(Harness):
                 self.segment = LogFile(self.directory, self.written)
             self.written += 1
             stamp = Stamp(FIRST_US + self.written)
-            cells = tuple(Cell(each.name, None, f"{each.name} {self.written}" + "x" * size, stamp) for each in table.regular)
-            update = PartitionUpdate(source=NOBODY, key=(self.written,), write_time=stamp.write_time,
-                                     rows=(Row(liveness=stamp, cells=cells),))
+            cells = tuple(
+                Cell(each.name, None, f"{each.name} {self.written}" + "x" * size, stamp) for each in table.regular
+            )
+            update = PartitionUpdate(
+                source=NOBODY,
+                key=(self.written,),
+                write_time=stamp.write_time,
+                rows=(Row(liveness=stamp, cells=cells),),
+            )
             self.segment.writer.add(write_mutation([write_update(update, table, 7)], 7))
             self.segment.entries += 1
         self.segment.sync()
@@ -126,8 +143,12 @@ class Log(Harness):
         """A mutation whose value is no text, under checksums that are right."""
         table = make(self.keyspace, "t", self.table_id, [self.columns[0], Column("v", parse("blob"), "regular")])
         stamp = Stamp(FIRST_US)
-        update = PartitionUpdate(source=NOBODY, key=(-1,), write_time=FIRST_US, rows=(Row(liveness=stamp, cells=(
-            Cell("v", None, b"\xff\xfe", stamp), )), ))
+        update = PartitionUpdate(
+            source=NOBODY,
+            key=(-1,),
+            write_time=FIRST_US,
+            rows=(Row(liveness=stamp, cells=(Cell("v", None, b"\xff\xfe", stamp),)),),
+        )
         whole = write_mutation([write_update(update, table, 7)], 7)
         self.segment.writer.add(whole)
         self.segment.sync()

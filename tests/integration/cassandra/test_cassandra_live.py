@@ -1,4 +1,5 @@
 """A worker with the connector, asked over REST: tasks by label, backfills steered, lag, tables, metrics, cdc turned on."""
+
 from __future__ import annotations
 
 import re
@@ -16,28 +17,48 @@ if TYPE_CHECKING:
     from tests.conftest import HasCassandra
 
 
-
 def rows(table: str, count: int) -> list[str]:
     return [f"INSERT INTO {table} (pk, v) VALUES ({key}, 'x')" for key in range(count)]  # noqa: S608 - names of our own
 
 
-def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], bootstrap: str,
-                               tmp_path: Path) -> None:
+def test_a_connector_over_rest(
+    cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], bootstrap: str, tmp_path: Path
+) -> None:
     name = cassandra_keyspace()
-    execute(cassandra.address, f"CREATE TABLE {name}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
-            f"CREATE TABLE {name}.late (pk int PRIMARY KEY, v text)",
-            *rows(f"{name}.t", 200), *rows(f"{name}.late", 30)[20:])
+    execute(
+        cassandra.address,
+        f"CREATE TABLE {name}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
+        f"CREATE TABLE {name}.late (pk int PRIMARY KEY, v text)",
+        *rows(f"{name}.t", 200),
+        *rows(f"{name}.late", 30)[20:],
+    )
     empty = tmp_path / "cdc_raw"
     empty.mkdir()
-    with MillraceWorker(tmp_path, bootstrap, group=name, processes=1, properties={
-            "offset.flush.interval.ms": "200", "node.labels": "one=yes,two=yes",
+    with MillraceWorker(
+        tmp_path,
+        bootstrap,
+        group=name,
+        processes=1,
+        properties={
+            "offset.flush.interval.ms": "200",
+            "node.labels": "one=yes,two=yes",
             "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
-            "value.converter": "org.apache.kafka.connect.json.JsonConverter"}) as worker:
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        },
+    ) as worker:
         config = {
-            "connector.class": "cassandra", "tasks.max": "3", "topic.prefix": name, "cassandra.hosts": cassandra.address,
+            "connector.class": "cassandra",
+            "tasks.max": "3",
+            "topic.prefix": name,
+            "cassandra.hosts": cassandra.address,
             "cdc.raw.directories": f"one={cassandra.cdc_raw},two={empty},three=/nowhere/cdc_raw",
-            "table.include.list": f"{name}\\..*", "commit.log.delete": "false", "heartbeat.interval.ms": "200",
-            "snapshot.chunk.rows": "10", "snapshot.rows.per.second": "100", "snapshot.max.threads": "1"}
+            "table.include.list": f"{name}\\..*",
+            "commit.log.delete": "false",
+            "heartbeat.interval.ms": "200",
+            "snapshot.chunk.rows": "10",
+            "snapshot.rows.per.second": "100",
+            "snapshot.max.threads": "1",
+        }
         worker.create(name, config)
 
         def ask(method: str, path: str, body: Any = None) -> Any:
@@ -46,39 +67,72 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
             return answer
 
         def backfill(request: str) -> dict[str, Any]:
-            return next((each for each in ask("GET", "/snapshots") if each["id"] == request), {"rows_done": 0, "state": "none"})
+            return next(
+                (each for each in ask("GET", "/snapshots") if each["id"] == request), {"rows_done": 0, "state": "none"}
+            )
 
         def numbers() -> dict[str, float]:
             """Attributes of Debezium's snapshots, summed over tasks."""
             found: dict[str, float] = {}
-            for attribute, value in re.findall(rf'^debezium_metrics_(\w+){{connector="{name}".*context="snapshot".*}} (.*)$',
-                                               worker.request("GET", "/metrics")[1], re.MULTILINE):
+            for attribute, value in re.findall(
+                rf'^debezium_metrics_(\w+){{connector="{name}".*context="snapshot".*}} (.*)$',
+                worker.request("GET", "/metrics")[1],
+                re.MULTILINE,
+            ):
                 found[attribute] = found.get(attribute, 0) + float(value)
             return found
 
-        eventually(lambda: worker.states(name)[1] == ["RUNNING", "RUNNING", "UNASSIGNED"],
-                   "two of three tasks run", detail=lambda: ask("GET", "/explain"))
+        eventually(
+            lambda: worker.states(name)[1] == ["RUNNING", "RUNNING", "UNASSIGNED"],
+            "two of three tasks run",
+            detail=lambda: ask("GET", "/explain"),
+        )
         assert "node.labels" in ask("GET", "/explain")["tasks"][2]["why_not_running"]
         # The third share of the backfill waits with its task: without that directory two tasks share it all.
-        eventually(lambda: backfill("initial")["rows_done"] > 0, "the snapshot has rows", detail=lambda: backfill("initial"))
+        eventually(
+            lambda: backfill("initial")["rows_done"] > 0, "the snapshot has rows", detail=lambda: backfill("initial")
+        )
         ask("PUT", "/snapshots/initial/pause")
-        eventually(lambda: backfill("initial")["state"] == "paused", "the snapshot is paused",
-                   detail=lambda: backfill("initial"))
+        eventually(
+            lambda: backfill("initial")["state"] == "paused",
+            "the snapshot is paused",
+            detail=lambda: backfill("initial"),
+        )
         paused = {"SnapshotPaused": 2, "SnapshotRunning": 0, "TotalTableCount": 2, "RemainingTableCount": 2}
-        eventually(lambda: numbers().items() >= {**paused, "RowsScanned": backfill("initial")["rows_done"]}.items(),
-                   "the metrics show the pause", detail=numbers)
-        worker.create(name, {**config, "tasks.max": "2", "snapshot.rows.per.second": "0",
-                             "cdc.raw.directories": f"one={cassandra.cdc_raw},two={empty}"})
+        eventually(
+            lambda: numbers().items() >= {**paused, "RowsScanned": backfill("initial")["rows_done"]}.items(),
+            "the metrics show the pause",
+            detail=numbers,
+        )
+        worker.create(
+            name,
+            {
+                **config,
+                "tasks.max": "2",
+                "snapshot.rows.per.second": "0",
+                "cdc.raw.directories": f"one={cassandra.cdc_raw},two={empty}",
+            },
+        )
         worker.wait_running(name, 2)
         assert backfill("initial")["state"] == "paused"
         ask("PUT", "/snapshots/initial/resume")
-        eventually(lambda: backfill("initial")["state"] == "completed", "the snapshot is completed",
-                   detail=lambda: backfill("initial"))
+        eventually(
+            lambda: backfill("initial")["state"] == "completed",
+            "the snapshot is completed",
+            detail=lambda: backfill("initial"),
+        )
         assert backfill("initial")["rows_done"] >= 200
         # Both tasks tell the end of their share; also after they start again, when nothing is read.
-        over = {"SnapshotCompleted": 2, "SnapshotPaused": 0, "SnapshotRunning": 0, "TotalTableCount": 0,
-                "RemainingTableCount": 0, "SnapshotAborted": 0, "SnapshotSkipped": 0,
-                "RowsScanned": backfill("initial")["rows_done"]}
+        over = {
+            "SnapshotCompleted": 2,
+            "SnapshotPaused": 0,
+            "SnapshotRunning": 0,
+            "TotalTableCount": 0,
+            "RemainingTableCount": 0,
+            "SnapshotAborted": 0,
+            "SnapshotSkipped": 0,
+            "RowsScanned": backfill("initial")["rows_done"],
+        }
         eventually(lambda: numbers().items() >= over.items(), "the metrics show the end", detail=numbers)
         took = numbers()["SnapshotDurationInSeconds"]
         ask("PUT", "/stop")
@@ -89,15 +143,21 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
 
         # Changes from the moment on at which cdc is turned on; what the table held before is read on its own, once.
         def keys_of_late(*, snapshot: bool) -> list[int]:
-            return sorted(each.key[0] for each in updates(bootstrap, f"{name}.{name}.late", committed=False)
-                          if each.source.snapshot is snapshot)
+            return sorted(
+                each.key[0]
+                for each in updates(bootstrap, f"{name}.{name}.late", committed=False)
+                if each.source.snapshot is snapshot
+            )
 
         def new() -> list[dict[str, Any]]:
             return [each for each in ask("GET", "/snapshots") if each["origin"] == "new"]
 
         execute(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = true", *rows(f"{name}.late", 20))
-        eventually(lambda: keys_of_late(snapshot=False) == list(range(20)), "20 changes come",
-                   detail=lambda: ask("GET", "/status"))
+        eventually(
+            lambda: keys_of_late(snapshot=False) == list(range(20)),
+            "20 changes come",
+            detail=lambda: ask("GET", "/status"),
+        )
         eventually(lambda: [each["state"] for each in new()] == ["completed"], "the new table is read", detail=new)
         assert [each["table"] for each in new()[0]["tables"]] == [f"{name}.late"]
         once = keys_of_late(snapshot=True)
@@ -105,21 +165,34 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
         assert set(once) >= set(range(20, 30))
         ask("POST", "/restart?includeTasks=true")
         # The next table is read after the start: of the first one nothing comes again.
-        execute(cassandra.address, f"CREATE TABLE {name}.later (pk int PRIMARY KEY, v text) WITH cdc = true",
-                *rows(f"{name}.later", 3))
-        eventually(lambda: [each["state"] for each in new()] == ["completed"] * 2, "two new tables are read", detail=new)
+        execute(
+            cassandra.address,
+            f"CREATE TABLE {name}.later (pk int PRIMARY KEY, v text) WITH cdc = true",
+            *rows(f"{name}.later", 3),
+        )
+        eventually(
+            lambda: [each["state"] for each in new()] == ["completed"] * 2, "two new tables are read", detail=new
+        )
         assert keys_of_late(snapshot=True) == once
 
         # What is written while cdc is off is not in the log: once it is on again, the table is read again.
         def seen_off() -> list[bool]:
-            return [each["offset"].get("had_cdc", False) for each in ask("GET", "/offsets")["offsets"]
-                    if each["offset"].get("table") == f"{name}.late"]
+            return [
+                each["offset"].get("had_cdc", False)
+                for each in ask("GET", "/offsets")["offsets"]
+                if each["offset"].get("table") == f"{name}.late"
+            ]
 
         execute(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = false")
         eventually(lambda: (seen := seen_off()) and all(seen), "all tasks have seen cdc off", detail=seen_off)
-        execute(cassandra.address, f"INSERT INTO {name}.late (pk, v) VALUES (1000, 'unseen')",  # noqa: S608 - our own keyspace
-                f"ALTER TABLE {name}.late WITH cdc = true")
-        eventually(lambda: [each["state"] for each in new()] == ["completed"] * 3, "the table is read again", detail=new)
+        execute(
+            cassandra.address,
+            f"INSERT INTO {name}.late (pk, v) VALUES (1000, 'unseen')",  # noqa: S608 - our own keyspace
+            f"ALTER TABLE {name}.late WITH cdc = true",
+        )
+        eventually(
+            lambda: [each["state"] for each in new()] == ["completed"] * 3, "the table is read again", detail=new
+        )
         assert len([each for each in new() if "~" in each["id"]]) == 1
         assert 1000 in keys_of_late(snapshot=True)
         assert 1000 not in once
@@ -128,30 +201,42 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
         for snapshot in (True, False):
             assert {each.key[0] for each in found if each.source.snapshot is snapshot} == set(range(200))
 
-        lag = eventually(lambda: (now := ask("GET", "/lag"))["bytes_behind"] == 0 and now, "everything is read",
-                         detail=lambda: ask("GET", "/lag"))
+        lag = eventually(
+            lambda: (now := ask("GET", "/lag"))["bytes_behind"] == 0 and now,
+            "everything is read",
+            detail=lambda: ask("GET", "/lag"),
+        )
         assert lag["time_behind_s"] == 0.0
         tables = [f"{name}.{each}" for each in ("late", "later", "t")]
         assert {each["table"]: each["events_behind"] for each in lag["tables"]} == dict.fromkeys(tables, 0)
         assert [each["table"] for each in ask("GET", "/tables")] == tables
 
         asked = ask("POST", "/snapshots", {"tables": [f"{name}.late"]})["id"]
-        eventually(lambda: backfill(asked)["state"] == "completed", "the snapshot is completed", detail=lambda: backfill(asked))
+        eventually(
+            lambda: backfill(asked)["state"] == "completed", "the snapshot is completed", detail=lambda: backfill(asked)
+        )
         ask("DELETE", f"/snapshots/{asked}")
-        eventually(lambda: all(each["partition"].get("snapshot") != asked for each in ask("GET", "/offsets")["offsets"]),
-                   "its offsets are gone", detail=lambda: ask("GET", "/offsets"))
+        eventually(
+            lambda: all(each["partition"].get("snapshot") != asked for each in ask("GET", "/offsets")["offsets"]),
+            "its offsets are gone",
+            detail=lambda: ask("GET", "/offsets"),
+        )
 
         # Numbers are reported every second or so.
-        lines = [f'cassandra_cdc_directory_available{{connector="{name}",task="0",node="one"}} 1.0',
-                 f'cassandra_cdc_directory_available{{connector="{name}",task="1",node="two"}} 1.0',
-                 f'cassandra_tables{{connector="{name}",task="0"}} 3.0',
-                 f'cassandra_snapshot_running{{connector="{name}",task="0"}} 0.0']
+        lines = [
+            f'cassandra_cdc_directory_available{{connector="{name}",task="0",node="one"}} 1.0',
+            f'cassandra_cdc_directory_available{{connector="{name}",task="1",node="two"}} 1.0',
+            f'cassandra_tables{{connector="{name}",task="0"}} 3.0',
+            f'cassandra_snapshot_running{{connector="{name}",task="0"}} 0.0',
+        ]
 
         def told() -> str:
             text: str = worker.request("GET", "/metrics")[1]
             return text
 
-        eventually(lambda: (text := told()) and all(line in text for line in lines), "the metrics are reported", detail=told)
+        eventually(
+            lambda: (text := told()) and all(line in text for line in lines), "the metrics are reported", detail=told
+        )
 
         # Under another topic.prefix nothing of this can be used, but it can be forgotten.
         ask("PUT", "/stop")

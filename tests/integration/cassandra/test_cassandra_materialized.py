@@ -3,6 +3,7 @@
 The whole way: statements of every kind at all nodes, three tasks in a worker, one Kafka topic with the changes of all replicas
 in both forms of partition updates, the materializer as a job of its own.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -39,9 +40,16 @@ class Topic:
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.events: list[tuple[bytes, Any]] = []
-        self._consumer = Consumer({
-            "bootstrap.servers": bootstrap, "group.id": f"read-{secrets.token_hex(4)}", "isolation.level": "read_committed",
-            "enable.auto.commit": False, "allow.auto.create.topics": False, "topic.metadata.refresh.interval.ms": 500})
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": f"read-{secrets.token_hex(4)}",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "allow.auto.create.topics": False,
+                "topic.metadata.refresh.interval.ms": 500,
+            }
+        )
         self._consumer.assign([TopicPartition(name, each, 0) for each in range(PARTITIONS)])
 
     def read(self) -> list[tuple[bytes, Any]]:
@@ -75,15 +83,15 @@ def folded(events: list[tuple[bytes, Any]]) -> dict[tuple[Any, ...], dict[str, A
     return {(row["pk"], row["c1"], row["c2"]): plain_row(row) for row in rows.values()}
 
 
-
 class Database:
     """The cluster as clients see it: statements go to all nodes in turn, rows are read from all replicas."""
 
     def __init__(self, cluster: CassandraCluster) -> None:
         self._loop = asyncio.new_event_loop()
         points = tuple((member.host, int(member.port or 0)) for member in cluster.members)
-        self._session = self._loop.run_until_complete(CqlSession.acquire(SessionSettings(
-            contact_points=points, consistency="QUORUM", request_timeout_s=30.0)))
+        self._session = self._loop.run_until_complete(
+            CqlSession.acquire(SessionSettings(contact_points=points, consistency="QUORUM", request_timeout_s=30.0))
+        )
 
     def run(self, workload: Workload, count: int) -> None:
         """The next statements of a load, one after the other."""
@@ -93,8 +101,9 @@ class Database:
 
     def insert(self, table: str, pk: int) -> None:
         """A row that all replicas have when this returns."""
-        self._loop.run_until_complete(self._session.query(
-            f"INSERT INTO {table} (pk, c1, c2) VALUES ({pk}, 0, 'a')", consistency="ALL"))  # noqa: S608
+        self._loop.run_until_complete(
+            self._session.query(f"INSERT INTO {table} (pk, c1, c2) VALUES ({pk}, 0, 'a')", consistency="ALL")  # noqa: S608
+        )
 
     def rows(self, table: str) -> dict[tuple[Any, ...], dict[str, Any]]:
         """What SELECT shows, by primary key."""
@@ -117,40 +126,70 @@ def database(cassandra_cluster: CassandraCluster) -> Iterator[Database]:
 def connector(cluster: CassandraCluster, name: str, keyspace: str, form: str) -> dict[str, Any]:
     """The connector's configuration, with a form of output."""
     return {
-        "connector.class": "connectors.cassandra.connector.CassandraConnector", "tasks.max": "3", "topic.prefix": name,
+        "connector.class": "connectors.cassandra.connector.CassandraConnector",
+        "tasks.max": "3",
+        "topic.prefix": name,
         "cassandra.hosts": ",".join(f"{member.host}:{member.port}" for member in cluster.members),
         "cdc.raw.directories": ",".join(f"{label}={folder}" for label, folder in cluster.directories.items()),
-        "table.include.list": rf"{keyspace}\.t", "commit.log.read.mode": "marker", "commit.log.delete": "false",
-        "output.format": form, "snapshot.mode": "never", "schema.refresh.interval.ms": "200",
-        "key.converter": "ByteArrayConverter", "value.converter": "JsonConverter", "value.converter.schemas.enable": "true"}
+        "table.include.list": rf"{keyspace}\.t",
+        "commit.log.read.mode": "marker",
+        "commit.log.delete": "false",
+        "output.format": form,
+        "snapshot.mode": "never",
+        "schema.refresh.interval.ms": "200",
+        "key.converter": "ByteArrayConverter",
+        "value.converter": "JsonConverter",
+        "value.converter.schemas.enable": "true",
+    }
 
 
-def test_three_replicas_become_one_table(cassandra_cluster: CassandraCluster, database: Database, bootstrap: str,
-                                         tmp_path: Path) -> None:
+def test_three_replicas_become_one_table(
+    cassandra_cluster: CassandraCluster, database: Database, bootstrap: str, tmp_path: Path
+) -> None:
     cluster, name = cassandra_cluster, f"three{secrets.token_hex(4)}"
     cluster.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 3}}")
     workload = Workload(int(name[-6:], 16), name, ttls=(2, 3600))
     cluster.execute(*workload.ddl)
     topic = f"{name}.{workload.table}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"})])[topic].result(20)
-    job = Job({
-        "name": name, "kafka": {"bootstrap.servers": bootstrap},
-        "source": {"topics": topic, "format": "partition-update", "value.encoding": "json", "starting.offsets": "earliest"},
-        "transform": {"type": "materialize"},
-        "materializer": {"output.encoding": "json", "expiry.interval.ms": 200},
-        "sink": {"type": "kafka", "kafka": {"topic": f"{topic}.rows"}},
-        "trigger": {"interval.ms": 0}, "guarantee": "exactly-once",
-        "checkpoint": {"location": str(tmp_path / "checkpoint")}, "state": {"dir": str(tmp_path / "state")},
-        "spark": {"master": "local[2]", "driver.memory": "512m", "driver.extraJavaOptions": " ".join(FAST_START)}},
-        tmp_path / "job")
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"})])[
+        topic
+    ].result(20)
+    job = Job(
+        {
+            "name": name,
+            "kafka": {"bootstrap.servers": bootstrap},
+            "source": {
+                "topics": topic,
+                "format": "partition-update",
+                "value.encoding": "json",
+                "starting.offsets": "earliest",
+            },
+            "transform": {"type": "materialize"},
+            "materializer": {"output.encoding": "json", "expiry.interval.ms": 200},
+            "sink": {"type": "kafka", "kafka": {"topic": f"{topic}.rows"}},
+            "trigger": {"interval.ms": 0},
+            "guarantee": "exactly-once",
+            "checkpoint": {"location": str(tmp_path / "checkpoint")},
+            "state": {"dir": str(tmp_path / "state")},
+            "spark": {"master": "local[2]", "driver.memory": "512m", "driver.extraJavaOptions": " ".join(FAST_START)},
+        },
+        tmp_path / "job",
+    )
     labels = ",".join(f"{label}=yes" for label in cluster.directories)
     changes, outputs = Topic(bootstrap, topic), Topic(bootstrap, f"{topic}.rows")
-    with MillraceWorker(tmp_path / "worker", bootstrap, group=name, port=None, processes=1,
-                        properties={"node.labels": labels, "offset.flush.interval.ms": "300"}) as worker:
+    with MillraceWorker(
+        tmp_path / "worker",
+        bootstrap,
+        group=name,
+        port=None,
+        processes=1,
+        properties={"node.labels": labels, "offset.flush.interval.ms": "300"},
+    ) as worker:
         # It comes up while the first statements run.
         job.start()
         try:
+
             def read_on(form: str) -> None:
                 worker.create(name, connector(cluster, name, name, form))
                 worker.wait_running(name, 3)
@@ -161,25 +200,37 @@ def test_three_replicas_become_one_table(cassandra_cluster: CassandraCluster, da
 
             def difference() -> str:
                 found, wanted = folded(outputs.read()), database.rows(workload.table)
-                lines = [f"{key}: {found.get(key)} is not {wanted.get(key)}" for key in {**found, **wanted}
-                         if found.get(key) != wanted.get(key)]
+                lines = [
+                    f"{key}: {found.get(key)} is not {wanted.get(key)}"
+                    for key in {**found, **wanted}
+                    if found.get(key) != wanted.get(key)
+                ]
                 return "\n".join([f"{len(changes.read())} changes, {len(outputs.events)} events", *lines, job.log()])
 
             def told_by_all(form: str, key: int) -> bool:
                 """Whether every replica's log was read up to a row, and the job has merged what it said."""
-                nodes = {value["payload"]["source"]["position"]["node"] for pk, value in changes.read()
-                         if pk == key.to_bytes(4, "big") and value["schema"]["parameters"]["form"] == form}
+                nodes = {
+                    value["payload"]["source"]["position"]["node"]
+                    for pk, value in changes.read()
+                    if pk == key.to_bytes(4, "big") and value["schema"]["parameters"]["form"] == form
+                }
                 return nodes == set(cluster.directories) and job.rows >= len(changes.events)
 
             for last, form in enumerate(("partition-update", "partition-update-raw"), 1000):
                 read_on(form)
                 database.run(workload, STATEMENTS)
                 database.insert(workload.table, last)
-                eventually(lambda last=last, form=form: told_by_all(form, last),  # type: ignore[misc]
-                           "all rows have come", 180, detail=difference)
+                eventually(
+                    lambda last=last, form=form: told_by_all(form, last),  # type: ignore[misc]
+                    "all rows have come",
+                    180,
+                    detail=difference,
+                )
                 eventually(all_equal, "the tables are equal", every=0.1, detail=difference)
-            stages = {each: job.metrics.get(f"materializer_latency_{each}_samples_total", 0) for each in (
-                "write_to_read", "read_to_topic", "topic_to_rows", "read_to_rows", "write_to_rows")}
+            stages = {
+                each: job.metrics.get(f"materializer_latency_{each}_samples_total", 0)
+                for each in ("write_to_read", "read_to_topic", "topic_to_rows", "read_to_rows", "write_to_rows")
+            }
             assert all(stages.values()), stages
             # Two of three copies changed nothing.
             assert job.metrics["materializer_suppressed_total"] > job.metrics["materializer_records_total"] / 2

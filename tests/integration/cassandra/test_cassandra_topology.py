@@ -1,4 +1,5 @@
 """Three replicas with a task each: a node that dies and comes back, one that joins, one that leaves. The logs tell it all."""
+
 # ruff: noqa: S608 - names of keyspaces are our own
 from __future__ import annotations
 
@@ -57,19 +58,31 @@ class Scene:
         self.definitions: dict[str, TableDefinition] = {}
         self._decoders: dict[str, Decoder] = {}
         self._fence = 10_000
-        self.worker = MillraceWorker(folder, bootstrap, group=self.name, port=None, processes=1,
-                                     properties={"node.labels": LABELS, "offset.flush.interval.ms": "300"})
+        self.worker = MillraceWorker(
+            folder,
+            bootstrap,
+            group=self.name,
+            port=None,
+            processes=1,
+            properties={"node.labels": LABELS, "offset.flush.interval.ms": "300"},
+        )
 
     async def __aenter__(self) -> Self:
         started = asyncio.create_task(asyncio.to_thread(self.worker.start))
         await asyncio.to_thread(
-            self.cluster.execute, f"CREATE KEYSPACE {self.name} WITH replication = "
-            "{'class': 'SimpleStrategy', 'replication_factor': 3}", *self.load.ddl)
+            self.cluster.execute,
+            f"CREATE KEYSPACE {self.name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 3}}",
+            *self.load.ddl,
+        )
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for made in admin.create_topics([NewTopic(each, 1, 1) for each in self.tables.values()]).values():
             made.result(20)
-        self.session = await CqlSession.acquire(SessionSettings(contact_points=tuple(
-            (member.host, int(member.port or 0)) for member in self.cluster.members), request_timeout_s=30.0))
+        self.session = await CqlSession.acquire(
+            SessionSettings(
+                contact_points=tuple((member.host, int(member.port or 0)) for member in self.cluster.members),
+                request_timeout_s=30.0,
+            )
+        )
         await started
         await self.configure(self.cluster.directories)
         return self
@@ -77,19 +90,35 @@ class Scene:
     async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.worker.kill)
         await self.session.release()
-        await asyncio.to_thread(self.cluster.execute, f"DROP KEYSPACE {self.name}", member=len(self.cluster.members) - 1)
+        await asyncio.to_thread(
+            self.cluster.execute, f"DROP KEYSPACE {self.name}", member=len(self.cluster.members) - 1
+        )
 
     async def configure(self, directories: Mapping[str, Path]) -> None:
         """Create the connector or change its configuration; returns when a task runs for every directory."""
-        await asyncio.to_thread(self.worker.create, self.name, {
-            "connector.class": "cassandra", "tasks.max": str(len(directories)), "topic.prefix": "p",
-            "cassandra.hosts": ",".join(f"{member.host}:{member.port}" for member in self.cluster.members),
-            "cdc.raw.directories": ",".join(f"{label}={folder}" for label, folder in directories.items()),
-            "table.include.list": rf"{self.name}\..*", "output.format": "partition-update-raw", "snapshot.mode": "never",
-            "schema.refresh.interval.ms": "500", "commit.log.delete": "false", "key.converter": "ByteArrayConverter",
-            "value.converter": "JsonConverter", "value.converter.schemas.enable": "true",
-            "transforms": "short", "transforms.short.type": "RegexRouter",
-            "transforms.short.regex": r"p\.(.*)", "transforms.short.replacement": "$1"})
+        await asyncio.to_thread(
+            self.worker.create,
+            self.name,
+            {
+                "connector.class": "cassandra",
+                "tasks.max": str(len(directories)),
+                "topic.prefix": "p",
+                "cassandra.hosts": ",".join(f"{member.host}:{member.port}" for member in self.cluster.members),
+                "cdc.raw.directories": ",".join(f"{label}={folder}" for label, folder in directories.items()),
+                "table.include.list": rf"{self.name}\..*",
+                "output.format": "partition-update-raw",
+                "snapshot.mode": "never",
+                "schema.refresh.interval.ms": "500",
+                "commit.log.delete": "false",
+                "key.converter": "ByteArrayConverter",
+                "value.converter": "JsonConverter",
+                "value.converter.schemas.enable": "true",
+                "transforms": "short",
+                "transforms.short.type": "RegexRouter",
+                "transforms.short.regex": r"p\.(.*)",
+                "transforms.short.replacement": "$1",
+            },
+        )
         await asyncio.to_thread(self.worker.wait_running, self.name, len(directories))
 
     # Writing.
@@ -121,7 +150,9 @@ class Scene:
     async def mark(self, *keys: int, consistency: str = "QUORUM") -> None:
         """Rows that tests look for in the log, in both tables."""
         for key in keys:
-            await self.query(f"INSERT INTO {self.tables['t']} (pk, c1, c2) VALUES ({key}, 0, 'a')", consistency=consistency)
+            await self.query(
+                f"INSERT INTO {self.tables['t']} (pk, c1, c2) VALUES ({key}, 0, 'a')", consistency=consistency
+            )
             await self.query(f"INSERT INTO {self.tables['o']} (pk, n) VALUES ({key}, 0)", consistency=consistency)
 
     # Reading.
@@ -155,6 +186,7 @@ class Scene:
 
     async def told(self, key: int, nodes: Collection[str]) -> None:
         """Wait until the logs of nodes have told of a partition."""
+
         async def reported() -> bool:
             await self.read()
             return all(key in self.keys(node) for node in nodes)
@@ -170,8 +202,10 @@ class Scene:
             everything = [each for (of, _), found in self.updates.items() if of == name for each in found]
             for node, found in [("all", everything), *((node, self.updates[name, node]) for node in alone)]:
                 contents = Table(table.columns).apply_all(found).contents()
-                folded = {key: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
-                          for key, (static, rows) in contents.items()}
+                folded = {
+                    key: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
+                    for key, (static, rows) in contents.items()
+                }
                 assert not (told := unlike(folded, shown)), (node, table.table, told)
 
     async def read_everywhere(self) -> None:
@@ -180,7 +214,9 @@ class Scene:
             await self.query(f"SELECT * FROM {topic}", consistency="ALL")
 
 
-async def test_a_node_that_dies_and_comes_back(cassandra_cluster: CassandraCluster, bootstrap: str, tmp_path: Path) -> None:
+async def test_a_node_that_dies_and_comes_back(
+    cassandra_cluster: CassandraCluster, bootstrap: str, tmp_path: Path
+) -> None:
     victim = cassandra_cluster.members[2]
     nodes = list(cassandra_cluster.directories)
     async with Scene(cassandra_cluster, bootstrap, tmp_path) as scene:

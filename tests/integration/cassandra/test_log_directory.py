@@ -2,6 +2,7 @@
 
 The tests share a node of the module's own. Each writes rows with numbers in their values and looks for the numbers in the log.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -37,13 +38,22 @@ SPACE = 6 << 20
 
 @pytest.fixture(scope="module")
 def node(cassandra_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CassandraNode]:
-    settings = {"commitlog_segment_size": "1MiB", "cdc_total_space": f"{SPACE >> 20}MiB",
-                "cdc_free_space_check_interval": "20ms"}
-    with CassandraNode(tmp_path_factory.mktemp("cass"), port=None, version=cassandra_version, settings=settings,
-                       jvm_options=FAST_START) as started:
-        execute(started.address, "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-                *(f"CREATE TABLE k.{name} (pk int PRIMARY KEY, v text) WITH cdc = {cdc}"
-                  for name, cdc in (("a", "true"), ("b", "true"), ("c", "true"), ("d", "true"), ("plain", "false"))))
+    settings = {
+        "commitlog_segment_size": "1MiB",
+        "cdc_total_space": f"{SPACE >> 20}MiB",
+        "cdc_free_space_check_interval": "20ms",
+    }
+    with CassandraNode(
+        tmp_path_factory.mktemp("cass"), port=None, version=cassandra_version, settings=settings, jvm_options=FAST_START
+    ) as started:
+        execute(
+            started.address,
+            "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            *(
+                f"CREATE TABLE k.{name} (pk int PRIMARY KEY, v text) WITH cdc = {cdc}"
+                for name, cdc in (("a", "true"), ("b", "true"), ("c", "true"), ("d", "true"), ("plain", "false"))
+            ),
+        )
         yield started
         started.kill()  # faster than a shutdown
 
@@ -66,8 +76,9 @@ class Reading:
 
     def __init__(self, directory: Path, table: str, start: LogPosition | None = None, **settings: Any) -> None:
         self.numbers = Numbers()
-        self.follower = LogFollower(LogSettings(**{"node": "n1", "directory": directory, "poll_ms": 20, **settings}), start,
-                                    self.numbers, LOG)
+        self.follower = LogFollower(
+            LogSettings(**{"node": "n1", "directory": directory, "poll_ms": 20, **settings}), start, self.numbers, LOG
+        )
         self.seen: list[int] = []
         self.finished: list[int] = []
         self.position = start
@@ -78,7 +89,7 @@ class Reading:
         if stretch is not None:
             assert not stretch.problem
             for each in stretch.entries:
-                self.seen += [int(found) for found in self._wanted.findall(stretch.data[each.start:each.end])]
+                self.seen += [int(found) for found in self._wanted.findall(stretch.data[each.start : each.end])]
             self.finished += [stretch.segment] * stretch.finished
             self.position = LogPosition(stretch.segment, stretch.position, 0, stretch.finished)
         return stretch
@@ -93,6 +104,7 @@ class Reading:
 @pytest_asyncio.fixture
 async def readings(node: CassandraNode) -> AsyncIterator[Any]:
     async with contextlib.AsyncExitStack() as stack:
+
         def make(table: str, start: LogPosition | None = None, **settings: Any) -> Reading:
             made = Reading(node.data / "cdc_raw", table, start, **settings)
             stack.push_async_callback(made.follower.close)
@@ -103,6 +115,7 @@ async def readings(node: CassandraNode) -> AsyncIterator[Any]:
 
 async def write(node: CassandraNode, table: str, rows: range, padding: str = "") -> list[int]:
     """Write rows one after the other; those that were confirmed, up to the first one that was refused."""
+
     def work() -> list[int]:
         done = []
         with contextlib.closing(Connection(node.address)) as client:
@@ -140,7 +153,9 @@ async def test_both_ways_to_read_a_growing_log(node: CassandraNode, readings: An
     assert synced.seen == marked.seen == rows
 
 
-async def test_a_full_directory_refuses_writes_until_segments_are_acknowledged(node: CassandraNode, readings: Any) -> None:
+async def test_a_full_directory_refuses_writes_until_segments_are_acknowledged(
+    node: CassandraNode, readings: Any
+) -> None:
     reader = readings("b")
     reader.follower.total_space(SPACE)
     assert await reader.step() is not None  # what the other test left

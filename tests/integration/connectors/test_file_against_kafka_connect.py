@@ -20,9 +20,13 @@ DEADLINE = 60.0
 
 @pytest.fixture(scope="module")
 def java(java_connect: Callable[..., JavaConnect]) -> Iterator[JavaConnect]:
-    worker = java_connect(properties={
-        "offset.flush.interval.ms": "200", "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-        "value.converter": "org.apache.kafka.connect.storage.StringConverter"})
+    worker = java_connect(
+        properties={
+            "offset.flush.interval.ms": "200",
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        }
+    )
     yield worker
     worker.kill()
 
@@ -34,8 +38,15 @@ async def call(java: JavaConnect, method: str, path: str, body: Any = None) -> A
 
 
 async def run_java(java: JavaConnect, name: str, path: Path, topic: str) -> None:
-    await call(java, "POST", "/connectors", {"name": name, "config": {
-        "connector.class": "FileStreamSource", "tasks.max": "1", "file": str(path), "topic": topic}})
+    await call(
+        java,
+        "POST",
+        "/connectors",
+        {
+            "name": name,
+            "config": {"connector.class": "FileStreamSource", "tasks.max": "1", "file": str(path), "topic": topic},
+        },
+    )
 
 
 async def stop_java(java: JavaConnect, name: str) -> None:
@@ -48,9 +59,10 @@ async def stop_java(java: JavaConnect, name: str) -> None:
     await eventually_async(stopped, f"{name} is stopped", DEADLINE, every=0.05)
 
 
-
 async def values_of(bootstrap: str, topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(
+        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+    )
     await consumer.start()
     try:
         async with asyncio.timeout(DEADLINE):
@@ -71,8 +83,9 @@ async def position(java: JavaConnect, name: str, expected: int) -> Any:
     return answer
 
 
-async def test_each_goes_on_where_the_other_stopped(java: JavaConnect, bootstrap: str, tmp_path: Path,
-                                                    unique: Callable[[str], str]) -> None:
+async def test_each_goes_on_where_the_other_stopped(
+    java: JavaConnect, bootstrap: str, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
     path, name = tmp_path / "lines.txt", unique("file")
     path.write_bytes(LINES)
     config = {"file": str(path), "topic": name}
@@ -91,21 +104,25 @@ async def test_each_goes_on_where_the_other_stopped(java: JavaConnect, bootstrap
         file.write(b" no more\nby millrace\nby java\n")
     async with Run(FileStreamSourceConnector, {**config, "batch.size": "1"}, offsets=saved) as run:
         assert [record.value for record in await run.read(2)] == ["unfinished no more", "by millrace"]
-    (partition, offset), = run.offsets.items()
+    ((partition, offset),) = run.offsets.items()
     await call(java, "PATCH", f"/connectors/{name}/offsets", {"offsets": [{"partition": partition, "offset": offset}]})
     await call(java, "PUT", f"/connectors/{name}/resume")
     assert (await values_of(bootstrap, name, 9))[-1] == (None, b"by java")
 
 
-@pytest.mark.parametrize(("partition", "offset"), [
-    ({"filename": "f"}, {"other": 1}),
-    ({"filename": "f"}, {"position": "1"}),
-    ({"filename": "f"}, {"position": 1.5}),
-    ({"filename": "f"}, {"position": -1}),
-    ({"other": "f"}, {"position": 1}),
-])
-async def test_wrong_offsets_are_refused_with_the_same_words(java: JavaConnect, tmp_path: Path, unique: Callable[[str], str],
-                                                             partition: dict[str, Any], offset: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("partition", "offset"),
+    [
+        ({"filename": "f"}, {"other": 1}),
+        ({"filename": "f"}, {"position": "1"}),
+        ({"filename": "f"}, {"position": 1.5}),
+        ({"filename": "f"}, {"position": -1}),
+        ({"other": "f"}, {"position": 1}),
+    ],
+)
+async def test_wrong_offsets_are_refused_with_the_same_words(
+    java: JavaConnect, tmp_path: Path, unique: Callable[[str], str], partition: dict[str, Any], offset: dict[str, Any]
+) -> None:
     name = unique("alter")
     await run_java(java, name, tmp_path / "none", name)
     await stop_java(java, name)
@@ -114,15 +131,20 @@ async def test_wrong_offsets_are_refused_with_the_same_words(java: JavaConnect, 
     assert status >= 400
     with pytest.raises(ConfigInvalid) as caught:
         await FileStreamSourceConnector.alter_offsets(
-            FileStreamSourceConnector.config_def.parse({"topic": "t", "file": "f"}), [(partition, offset)])
+            FileStreamSourceConnector.config_def.parse({"topic": "t", "file": "f"}), [(partition, offset)]
+        )
     assert str(caught.value) in answer["message"]
     await call(java, "DELETE", f"/connectors/{name}")
 
 
 async def test_options_are_refused_with_the_same_words(java: JavaConnect) -> None:
     for wrong in ({}, {"topic": ""}, {"topic": "t", "batch.size": "many"}, {"topic": "t", "batch.size": ""}):
-        answer = await call(java, "PUT", "/connector-plugins/FileStreamSource/config/validate", {
-            "connector.class": "FileStreamSource", "name": "n", "tasks.max": "1", **wrong})
+        answer = await call(
+            java,
+            "PUT",
+            "/connector-plugins/FileStreamSource/config/validate",
+            {"connector.class": "FileStreamSource", "name": "n", "tasks.max": "1", **wrong},
+        )
         theirs = {item["value"]["name"]: item["value"]["errors"] for item in answer["configs"]}
         ours = FileStreamSourceConnector.config_def.values(wrong)
         for option in ("file", "topic", "batch.size"):

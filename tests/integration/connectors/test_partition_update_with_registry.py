@@ -1,4 +1,5 @@
 """Partition updates through the AvroConverter and a real schema registry: all versions of a table stay readable."""
+
 from __future__ import annotations
 
 import io
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
 
 TIME = timeuuid.make(1_790_000_000_000_000, 7)
 KEY = (Column("p", parse("int"), "partition_key", 0), Column("x", parse("text"), "clustering", 0, reversed=True))
-REGULAR = (Column("a b", parse("double"), "regular"), Column("m", parse("map<text, int>"), "regular"),
-           Column("v", parse("text"), "regular"))
+REGULAR = (
+    Column("a b", parse("double"), "regular"),
+    Column("m", parse("map<text, int>"), "regular"),
+    Column("v", parse("text"), "regular"),
+)
 WIDER = (Column("w", parse("list<text>"), "regular"),)
 
 
@@ -42,13 +46,17 @@ def records(columns: tuple[Column, ...], cells: dict[str, Any], version: str, *,
     for place in shape.places:
         row[place.value] = cells.get(place.name)
     out: list[SourceRecord] = []
-    form(table, EventSettings(topic_prefix="c-1", output_format="partition-update")).feed(Run({}, {}, [tuple(row)]), out, [])
+    form(table, EventSettings(topic_prefix="c-1", output_format="partition-update")).feed(
+        Run({}, {}, [tuple(row)]), out, []
+    )
     return out
 
 
 @pytest.fixture
 async def converter(registry: SchemaRegistry) -> AsyncIterator[Converter]:
-    made = create_converter("io.confluent.connect.avro.AvroConverter", {"schema.registry.url": registry.url}, is_key=False)
+    made = create_converter(
+        "io.confluent.connect.avro.AvroConverter", {"schema.registry.url": registry.url}, is_key=False
+    )
     yield made
     await made.close()
 

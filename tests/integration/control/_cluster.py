@@ -1,4 +1,5 @@
 """What the cluster tests share."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -19,20 +20,32 @@ def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = 30.0)
 
 def file_source(source: Path, topic: str) -> dict[str, object]:
     """A connector that follows a file."""
-    return {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "tasks.max": "1",
-            "file": str(source), "topic": topic}
+    return {
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "tasks.max": "1",
+        "file": str(source),
+        "topic": topic,
+    }
 
 
 def datagen(topic: str, tasks: int, **more: object) -> dict[str, object]:
     """A connector that makes a few records a second."""
-    return {"connector.class": "datagen", "tasks.max": str(tasks), "topic": topic, "partitions": str(tasks), "rate": "20",
-            **more}
+    return {
+        "connector.class": "datagen",
+        "tasks.max": str(tasks),
+        "topic": topic,
+        "partitions": str(tasks),
+        "rate": "20",
+        **more,
+    }
 
 
 def owners(worker: MillraceWorker, names: Sequence[str]) -> dict[str, list[str]]:
     """Connector -> the workers of its tasks."""
-    return {name: [task["worker_id"] for task in worker.request("GET", f"/connectors/{name}/status")[1]["tasks"]]
-            for name in names}
+    return {
+        name: [task["worker_id"] for task in worker.request("GET", f"/connectors/{name}/status")[1]["tasks"]]
+        for name in names
+    }
 
 
 def all_running(worker: MillraceWorker, names: Sequence[str], tasks: int = 1) -> bool:
@@ -43,4 +56,6 @@ def all_running(worker: MillraceWorker, names: Sequence[str], tasks: int = 1) ->
 def members(worker: MillraceWorker) -> int:
     """How many workers the cluster has as this one sees it."""
     metrics = worker.request("GET", "/metrics")[1]
-    return next(int(float(line.split()[1])) for line in metrics.splitlines() if line.startswith("millrace_worker_members "))
+    return next(
+        int(float(line.split()[1])) for line in metrics.splitlines() if line.startswith("millrace_worker_members ")
+    )

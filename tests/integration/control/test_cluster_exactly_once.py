@@ -1,4 +1,5 @@
 """Exactly once: zombies among tasks and among leaders are fenced."""
+
 from __future__ import annotations
 
 import asyncio
@@ -24,8 +25,9 @@ Factory = Callable[..., MillraceWorker]
 
 async def records(bootstrap: str, topic: str) -> dict[str, bytes | None]:
     """The topic's last value of each key."""
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest",
-                                isolation_level="read_committed")
+    consumer = AIOKafkaConsumer(
+        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
+    )
     await consumer.start()
     found: dict[str, bytes | None] = {}
     try:
@@ -38,15 +40,20 @@ async def records(bootstrap: str, topic: str) -> dict[str, bytes | None]:
 
 
 async def test_tasks_start_after_their_predecessors_were_fenced(
-        millrace: Factory, unique: Callable[[str], str], bootstrap: str) -> None:
+    millrace: Factory, unique: Callable[[str], str], bootstrap: str
+) -> None:
     group = unique("g")
-    worker = await asyncio.to_thread(lambda: millrace(group=group, properties={"exactly.once.source.support": "enabled"}))
+    worker = await asyncio.to_thread(
+        lambda: millrace(group=group, properties={"exactly.once.source.support": "enabled"})
+    )
 
     def check() -> None:
         for tasks in (2, 3, 1):
             worker.create("once", datagen(unique("t"), tasks, partitions="3"))
-            wait_for(lambda tasks=tasks: worker.states("once") == ("RUNNING", ["RUNNING"] * tasks),  # type: ignore[misc]
-                     f"{tasks} tasks run")
+            wait_for(
+                lambda tasks=tasks: worker.states("once") == ("RUNNING", ["RUNNING"] * tasks),  # type: ignore[misc]
+                f"{tasks} tasks run",
+            )
 
     await asyncio.to_thread(check)
     written = await records(bootstrap, f"{group}-configs")
@@ -73,7 +80,8 @@ async def test_fencing_that_does_not_succeed_is_said(unique: Callable[[str], str
 
 
 async def test_a_leader_that_was_replaced_without_knowing_it_changes_nothing(
-        millrace: Factory, unique: Callable[[str], str], bootstrap: str) -> None:
+    millrace: Factory, unique: Callable[[str], str], bootstrap: str
+) -> None:
     """Somebody takes over the leader's transactional id, as a new leader does: the old one must notice at its next write."""
     group = unique("g")
     worker = await asyncio.to_thread(lambda: millrace(group=group))
@@ -85,20 +93,37 @@ async def test_a_leader_that_was_replaced_without_knowing_it_changes_nothing(
     status, _ = await asyncio.to_thread(worker.request, "PUT", "/connectors/c/config", config)
     assert status == 409
     # It is still the one that the group wants, so it takes the lead again by itself.
-    await asyncio.to_thread(wait_for, lambda: worker.request("PUT", "/connectors/c/config", config)[0] == 201,
-                            "it leads again")
+    await asyncio.to_thread(
+        wait_for, lambda: worker.request("PUT", "/connectors/c/config", config)[0] == 201, "it leads again"
+    )
     assert "this one's leading ends" in worker.log_path.read_text()
 
 
 async def test_offsets_behind_anothers_open_transaction_are_waited_for(
-        millrace: Factory, unique: Callable[[str], str], bootstrap: str) -> None:
+    millrace: Factory, unique: Callable[[str], str], bootstrap: str
+) -> None:
     """A task that starts anew must see what it committed last, though another transaction is open before it in the topic."""
     group, topic = unique("g"), unique("t")
-    load = Load("once", topic, records=-1, rate=100, partitions=1, tasks=1, options={
-        "transaction.boundary": "interval", "transaction.boundary.interval.ms": "200"})
-    worker = await asyncio.to_thread(lambda: millrace(group=group, properties={
-        "exactly.once.source.support": "enabled", "offset.storage.partitions": "1",
-        "key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}))
+    load = Load(
+        "once",
+        topic,
+        records=-1,
+        rate=100,
+        partitions=1,
+        tasks=1,
+        options={"transaction.boundary": "interval", "transaction.boundary.interval.ms": "200"},
+    )
+    worker = await asyncio.to_thread(
+        lambda: millrace(
+            group=group,
+            properties={
+                "exactly.once.source.support": "enabled",
+                "offset.storage.partitions": "1",
+                "key.converter.schemas.enable": "false",
+                "value.converter.schemas.enable": "false",
+            },
+        )
+    )
     await asyncio.to_thread(worker.create, load.name, load.config)
 
     async def committed() -> list[int]:

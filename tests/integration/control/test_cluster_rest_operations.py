@@ -1,4 +1,5 @@
 """A cluster of two workers, driven by REST: what clients of Kafka Connect do, through leader and follower."""
+
 from __future__ import annotations
 
 import asyncio
@@ -40,8 +41,16 @@ def pair(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     group = f"pair-{secrets.token_hex(4)}"
     source = folder / "lines.txt"
     source.write_text("".join(f"{number}\n" for number in range(100)))
-    workers = [MillraceWorker(state_dir=folder / name, bootstrap=bootstrap, group=group, processes=1,
-                              properties={"offset.flush.interval.ms": "200"}) for name in "ab"]
+    workers = [
+        MillraceWorker(
+            state_dir=folder / name,
+            bootstrap=bootstrap,
+            group=group,
+            processes=1,
+            properties={"offset.flush.interval.ms": "200"},
+        )
+        for name in "ab"
+    ]
     try:
         for worker in workers:
             worker.start()
@@ -53,8 +62,9 @@ def pair(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 
 def test_created_at_the_follower_it_has_a_status_at_once_and_runs(pair: Pair) -> None:
-    status, body = pair.follower.request("POST", "/connectors", {
-        "name": "made", "config": file_source(pair.source, pair.topic("made"))})
+    status, body = pair.follower.request(
+        "POST", "/connectors", {"name": "made", "config": file_source(pair.source, pair.topic("made"))}
+    )
     assert (status, body["name"], body["type"], body["tasks"]) == (201, "made", "source", [])
     for worker in (pair.follower, pair.leader):
         status, body = worker.request("GET", "/connectors/made/status")
@@ -62,30 +72,41 @@ def test_created_at_the_follower_it_has_a_status_at_once_and_runs(pair: Pair) ->
         assert body["connector"]["state"] in ("UNASSIGNED", "RUNNING")
     pair.follower.wait_running("made", 1)
     assert pair.follower.request("POST", "/connectors", {"name": "made", "config": file_source(pair.source, "t")}) == (
-        409, {"error_code": 409, "message": "Connector made already exists"})
+        409,
+        {"error_code": 409, "message": "Connector made already exists"},
+    )
     assert pair.follower.request("GET", "/connectors/made/tasks")[1][0]["id"] == {"connector": "made", "task": 0}
-    wait_for(lambda: pair.leader.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": [pair.topic("made")]}},
-             "the topic is known")
+    wait_for(
+        lambda: pair.leader.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": [pair.topic("made")]}},
+        "the topic is known",
+    )
     for worker in (pair.leader, pair.follower):
         _reset_topics_and_write_on(pair, worker)
     assert pair.follower.request("DELETE", "/connectors/made")[0] == 204
     assert "made" not in pair.follower.request("GET", "/connectors")[1]
-    assert pair.follower.request("GET", "/connectors/made") == (404, {"error_code": 404, "message": "Connector made not found"})
+    assert pair.follower.request("GET", "/connectors/made") == (
+        404,
+        {"error_code": 404, "message": "Connector made not found"},
+    )
 
 
 def _reset_topics_and_write_on(pair: Pair, worker: MillraceWorker) -> None:
     """After a reset the topic is active again with the next records, on both workers and without a restart."""
     assert worker.request("PUT", "/connectors/made/topics/reset")[0] == 202
     for each in (pair.leader, pair.follower):
-        wait_for(lambda each=each: each.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": []}},  # type: ignore[misc]
-                 "no active topics")
+        wait_for(
+            lambda each=each: each.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": []}},  # type: ignore[misc]
+            "no active topics",
+        )
     before = _polled(pair, "made")
 
     def active_again() -> bool:
         with pair.source.open("a") as file:  # again and again: records may overtake the reset on its way to the task
             file.write("more\n")
-        return all(each.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": [pair.topic("made")]}}
-                   for each in (pair.leader, pair.follower))
+        return all(
+            each.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": [pair.topic("made")]}}
+            for each in (pair.leader, pair.follower)
+        )
 
     wait_for(active_again, "the topic is active again")
     wait_for(lambda: _polled(pair, "made") > before, "the same task goes on")
@@ -123,8 +144,12 @@ def test_pause_resume_stop_and_restart(pair: Pair) -> None:
     worker = pair.follower
     worker.create("steered", file_source(pair.source, pair.topic("steered")))
     worker.wait_running("steered", 1)
-    for action, status, state in (("pause", 202, ("PAUSED", ["PAUSED"])), ("resume", 202, ("RUNNING", ["RUNNING"])),
-                                  ("stop", 204, ("STOPPED", [])), ("resume", 202, ("RUNNING", ["RUNNING"]))):
+    for action, status, state in (
+        ("pause", 202, ("PAUSED", ["PAUSED"])),
+        ("resume", 202, ("RUNNING", ["RUNNING"])),
+        ("stop", 204, ("STOPPED", [])),
+        ("resume", 202, ("RUNNING", ["RUNNING"])),
+    ):
         assert worker.request("PUT", f"/connectors/steered/{action}")[0] == status
         wait_for(lambda state=state: worker.states("steered") == state, f"{action} leads to {state}")  # type: ignore[misc]
     for side in (pair.leader, pair.follower):
@@ -145,7 +170,9 @@ def test_a_stop_right_after_a_change_leaves_no_tasks(pair: Pair) -> None:
         pair.leader.create(name, datagen(pair.topic("hasty"), tasks=1))
         for pause_s in (0.0, 0.01 * each):
             pair.leader.create(name, datagen(pair.topic("hasty"), tasks=2 + each % 2))
-            time.sleep(pause_s)  # tasks are asked for some time after the change: the stop comes at another moment each time
+            time.sleep(
+                pause_s
+            )  # tasks are asked for some time after the change: the stop comes at another moment each time
             assert pair.leader.request("PUT", f"/connectors/{name}/stop")[0] == 204
             wait_for(lambda name=name: pair.leader.states(name) == ("STOPPED", []), "it is stopped")  # type: ignore[misc]
             assert pair.leader.request("PUT", f"/connectors/{name}/resume")[0] == 202
@@ -155,8 +182,14 @@ def test_a_stop_right_after_a_change_leaves_no_tasks(pair: Pair) -> None:
 def test_initial_states(pair: Pair) -> None:
     for state, expected in (("PAUSED", "PAUSED"), ("STOPPED", "STOPPED"), ("RUNNING", "RUNNING")):
         name = f"begins-{state}"
-        assert pair.leader.request("POST", "/connectors", {
-            "name": name, "config": file_source(pair.source, pair.topic(name)), "initial_state": state})[0] == 201
+        assert (
+            pair.leader.request(
+                "POST",
+                "/connectors",
+                {"name": name, "config": file_source(pair.source, pair.topic(name)), "initial_state": state},
+            )[0]
+            == 201
+        )
         wait_for(lambda name=name, expected=expected: pair.leader.states(name)[0] == expected, name)  # type: ignore[misc]
         pair.leader.request("DELETE", f"/connectors/{name}")
 
@@ -165,8 +198,10 @@ def test_offsets_can_be_read_changed_and_reset(pair: Pair) -> None:
     worker, path = pair.follower, "/connectors/positions/offsets"
     worker.create("positions", file_source(pair.source, pair.topic("positions")))
     partition, end = {"filename": str(pair.source)}, pair.source.stat().st_size
-    wait_for(lambda: worker.request("GET", path)[1]["offsets"] == [{"partition": partition, "offset": {"position": end}}],
-             "the end is saved")
+    wait_for(
+        lambda: worker.request("GET", path)[1]["offsets"] == [{"partition": partition, "offset": {"position": end}}],
+        "the end is saved",
+    )
     change = {"offsets": [{"partition": partition, "offset": {"position": 10}}]}
     status, body = worker.request("PATCH", path, change)
     assert (status, body["message"][:36]) == (400, "Connectors must be in the STOPPED st")
@@ -176,27 +211,44 @@ def test_offsets_can_be_read_changed_and_reset(pair: Pair) -> None:
     assert worker.request("DELETE", path)[0] == 200
     assert worker.request("GET", path)[1] == {"offsets": []}
     worker.request("PUT", "/connectors/positions/resume")
-    wait_for(lambda: worker.request("GET", path)[1]["offsets"] == [{"partition": partition, "offset": {"position": end}}],
-             "it reads from the beginning")
+    wait_for(
+        lambda: worker.request("GET", path)[1]["offsets"] == [{"partition": partition, "offset": {"position": end}}],
+        "it reads from the beginning",
+    )
     worker.request("DELETE", "/connectors/positions")
 
 
 def test_an_invalid_configuration_is_refused_with_kafkas_text(pair: Pair) -> None:
-    status, body = pair.follower.request("POST", "/connectors", {
-        "name": "bad", "config": {"connector.class": "FileStreamSource", "topic": "t", "tasks.max": "0"}})
+    status, body = pair.follower.request(
+        "POST",
+        "/connectors",
+        {"name": "bad", "config": {"connector.class": "FileStreamSource", "topic": "t", "tasks.max": "0"}},
+    )
     assert status == 400
     assert body["message"].startswith("Connector configuration is invalid and contains the following 1 error(s):\n")
     assert "tasks.max" in body["message"]
-    assert body["message"].endswith("\nYou can also find the above list of errors at the endpoint "
-                                    "`/connector-plugins/{connectorType}/config/validate`")
+    assert body["message"].endswith(
+        "\nYou can also find the above list of errors at the endpoint "
+        "`/connector-plugins/{connectorType}/config/validate`"
+    )
     assert pair.follower.request("GET", "/connectors/bad")[0] == 404
 
 
 def test_levels_with_cluster_scope_reach_every_worker(pair: Pair) -> None:
-    assert pair.follower.request("PUT", "/admin/loggers/a.logger.of.tests?scope=cluster", {"level": "WARN"}) == (204, None)
+    assert pair.follower.request("PUT", "/admin/loggers/a.logger.of.tests?scope=cluster", {"level": "WARN"}) == (
+        204,
+        None,
+    )
     for worker in (pair.leader, pair.follower):
-        wait_for(lambda worker=worker: worker.request(  # type: ignore[misc]
-            "GET", "/admin/loggers/a.logger.of.tests")[1].get("level") == "WARN", "the level is set")
+        wait_for(
+            lambda worker=worker: (
+                worker.request(  # type: ignore[misc]
+                    "GET", "/admin/loggers/a.logger.of.tests"
+                )[1].get("level")
+                == "WARN"
+            ),
+            "the level is set",
+        )
 
 
 def test_explain_names_place_and_reason(pair: Pair) -> None:
@@ -207,7 +259,9 @@ def test_explain_names_place_and_reason(pair: Pair) -> None:
         assert status == 200
         return dict(body)
 
-    wait_for(lambda: "zone=moon" in explained()["connector"]["why_not_running"], "the reason")  # placed soon after the 201
+    wait_for(
+        lambda: "zone=moon" in explained()["connector"]["why_not_running"], "the reason"
+    )  # placed soon after the 201
     body = explained()
     assert body["connector"]["worker_id"] is None
     assert body["leader"] == pair.leader.worker_id
@@ -221,8 +275,11 @@ def test_root_health_and_plugins(pair: Pair) -> None:
     wait_for(lambda: pair.follower.request("GET", "/health")[1].get("status") == "healthy", "healthy")
     classes = [plugin["class"] for plugin in pair.follower.request("GET", "/connector-plugins")[1]]
     assert "org.apache.kafka.connect.file.FileStreamSourceConnector" in classes
-    status, infos = pair.follower.request("PUT", "/connector-plugins/FileStreamSource/config/validate", {
-        "connector.class": "FileStreamSource", "name": "x", "topic": ""})
+    status, infos = pair.follower.request(
+        "PUT",
+        "/connector-plugins/FileStreamSource/config/validate",
+        {"connector.class": "FileStreamSource", "name": "x", "topic": ""},
+    )
     assert (status, infos["error_count"] > 0) == (200, True)
 
 
@@ -231,7 +288,10 @@ def test_a_status_that_is_removed_behind_its_owners_back_is_told_again(pair: Pai
     pair.leader.create("told", datagen(pair.topic("told"), 2))
     wait_for(lambda: all_running(pair.follower, ["told"], 2), "told runs")
     topic = f"{pair.group}-status"
-    connector, tasks = connector_status_record("told", None)[0], [task_status_record("told", task, None)[0] for task in (0, 1)]
+    connector, tasks = (
+        connector_status_record("told", None)[0],
+        [task_status_record("told", task, None)[0] for task in (0, 1)],
+    )
 
     def kept() -> set[bytes]:
         last = {record.key: record.value for record in read_topic(bootstrap, topic)}

@@ -1,4 +1,5 @@
 """Two real workers that ask callers who they are, and talk to each other over TLS with certificates of their own."""
+
 from __future__ import annotations
 
 import asyncio
@@ -37,8 +38,9 @@ class Cluster:
     authority: Authority
     group: str
 
-    def ask(self, number: int, method: str, path: str, body: object = None,
-            headers: dict[str, str] | None = None) -> tuple[int, Any]:
+    def ask(
+        self, number: int, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
         return call(method, self.workers[number].url + path, body, headers=headers)
 
     def states(self, name: str) -> tuple[str, list[str]]:
@@ -51,20 +53,37 @@ def cluster(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("secure")
     group = f"secure-{secrets.token_hex(4)}"
     authority = Authority()
-    users = write_users(folder / "users", {
-        "ada": "admin", "rita": "read", "op": "operate:sales-.*", "console": "certificate,admin"})
+    users = write_users(
+        folder / "users", {"ada": "admin", "rita": "read", "op": "operate:sales-.*", "console": "certificate,admin"}
+    )
     trust = authority.trust(folder / "trust.pem")
     workers, secure = [], []
     for name in "ab":
         port, https = free_port(None), free_port(None)
         secure.append(f"https://127.0.0.1:{https}")
-        workers.append(MillraceWorker(folder / name, bootstrap, group=group, processes=1, port=port, properties={
-            "listeners": f"http://127.0.0.1:{port},https://127.0.0.1:{https}", "rest.advertised.listener": "https",
-            "ssl.keystore.location": authority.store(folder / f"{name}.pem", (NameOID.COMMON_NAME, f"worker-{name}")),
-            "ssl.truststore.location": trust, "ssl.client.auth": "required", "rest.authentication": "basic,certificate",
-            "rest.auth.certificate.rules": "RULE:^CN=(.*)$/$1/", "rest.auth.users.file": users,
-            # Far shorter than anybody would have it: keys change while requests are on their way.
-            "inter.worker.key.ttl.ms": "300"}))
+        workers.append(
+            MillraceWorker(
+                folder / name,
+                bootstrap,
+                group=group,
+                processes=1,
+                port=port,
+                properties={
+                    "listeners": f"http://127.0.0.1:{port},https://127.0.0.1:{https}",
+                    "rest.advertised.listener": "https",
+                    "ssl.keystore.location": authority.store(
+                        folder / f"{name}.pem", (NameOID.COMMON_NAME, f"worker-{name}")
+                    ),
+                    "ssl.truststore.location": trust,
+                    "ssl.client.auth": "required",
+                    "rest.authentication": "basic,certificate",
+                    "rest.auth.certificate.rules": "RULE:^CN=(.*)$/$1/",
+                    "rest.auth.users.file": users,
+                    # Far shorter than anybody would have it: keys change while requests are on their way.
+                    "inter.worker.key.ttl.ms": "300",
+                },
+            )
+        )
     try:
         for worker in workers:
             worker.start()

@@ -1,4 +1,5 @@
 """Snapshots on request in a cluster of two workers: a running task gets them, they survive its worker, and any worker tells."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from compose.local.worker import MillraceWorker
 
 
-def test_snapshots_on_request(millrace: Callable[..., MillraceWorker], unique: Callable[[str], str],
-                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_on_request(
+    millrace: Callable[..., MillraceWorker], unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("plugin")))
     properties = {"plugin.path": "asked_source:AskedConnector", "exactly.once.source.support": "enabled"}
     group, name, plain = unique("group"), unique("asked"), unique("plain")
@@ -79,15 +81,27 @@ def test_snapshots_on_request(millrace: Callable[..., MillraceWorker], unique: C
     assert task()["incarnation"] == incarnation
 
     # What is refused.
-    assert worker.request("POST", path, {"tables": ["x"]}) == (400, {
-        "error_code": 400, "message": f"Connector {name}: there are the tables t and u, not ['x']"})
+    assert worker.request("POST", path, {"tables": ["x"]}) == (
+        400,
+        {"error_code": 400, "message": f"Connector {name}: there are the tables t and u, not ['x']"},
+    )
     assert worker.request("PUT", f"{path}/{small}/pause")[0] == 400  # it is done
-    for method, where in (("GET", f"{path}/no"), ("PUT", f"{path}/no/pause"), ("PUT", f"{path}/no/cancel"),
-                          ("DELETE", f"{path}/no"), ("GET", "/connectors/nobody/snapshots"), ("GET", "/connectors/nobody/lag"),
-                          ("GET", "/connectors/nobody/tables")):
+    for method, where in (
+        ("GET", f"{path}/no"),
+        ("PUT", f"{path}/no/pause"),
+        ("PUT", f"{path}/no/cancel"),
+        ("DELETE", f"{path}/no"),
+        ("GET", "/connectors/nobody/snapshots"),
+        ("GET", "/connectors/nobody/lag"),
+        ("GET", "/connectors/nobody/tables"),
+    ):
         assert worker.request(method, where)[0] == 404, where
-    for method, what, body in (("POST", "snapshots", {"tables": ["t"]}), ("GET", "snapshots", None), ("GET", "lag", None),
-                               ("GET", "tables", None)):
+    for method, what, body in (
+        ("POST", "snapshots", {"tables": ["t"]}),
+        ("GET", "snapshots", None),
+        ("GET", "lag", None),
+        ("GET", "tables", None),
+    ):
         status, answer = worker.request(method, f"/connectors/{plain}/{what}", body)
         assert status == 400, answer
         assert "DatagenConnector connectors" in answer["message"]
@@ -98,7 +112,9 @@ def test_snapshots_on_request(millrace: Callable[..., MillraceWorker], unique: C
     runs, worker = (leader, follower) if owner == leader.worker_id else (follower, leader)
     before = done(large)
     runs.kill()
-    wait_for(lambda: owners(worker, [name]) == {name: [worker.worker_id]} and all_running(worker, [name]), "it has moved", 60)
+    wait_for(
+        lambda: owners(worker, [name]) == {name: [worker.worker_id]} and all_running(worker, [name]), "it has moved", 60
+    )
     wait_for(lambda: task()["incarnation"] != incarnation and done(large) > before, "it goes on there", 60)
     incarnation = task()["incarnation"]
     assert (row(small)["state"], done(small), row("own")["saved"]) == ("completed", 5, "paused")
@@ -109,8 +125,13 @@ def test_snapshots_on_request(millrace: Callable[..., MillraceWorker], unique: C
     assert worker.request("PUT", f"{path}/{large}/resume")[0] == 400
     assert worker.request("DELETE", f"{path}/{large}") == (204, None)
     assert worker.request("GET", f"{path}/{large}")[0] == 404
-    wait_for(lambda: {"snapshot": large} not in [each["partition"] for each in worker.request(
-        "GET", f"/connectors/{name}/offsets")[1]["offsets"]], "its progress is forgotten")
+    wait_for(
+        lambda: (
+            {"snapshot": large}
+            not in [each["partition"] for each in worker.request("GET", f"/connectors/{name}/offsets")[1]["offsets"]]
+        ),
+        "its progress is forgotten",
+    )
     assert task()["incarnation"] == incarnation
 
     # A new configuration restarts the task; what is asked stays. A source that is away is no mistake of the client's.

@@ -1,4 +1,5 @@
 """Workers and task hosts that die, drain or get stuck: their tasks go on elsewhere, and nobody else's move."""
+
 from __future__ import annotations
 
 import os
@@ -27,7 +28,8 @@ def alive(pid: int) -> bool:
 
 
 def test_a_killed_leaders_tasks_move_and_come_back_without_moving_others(
-        millrace: Factory, unique: Callable[[str], str]) -> None:
+    millrace: Factory, unique: Callable[[str], str]
+) -> None:
     first, second, third = (millrace(group=unique("g")) for _ in range(3))
     wait_for(lambda: members(first) == 3, "three members")
     fill(second, unique)
@@ -37,24 +39,34 @@ def test_a_killed_leaders_tasks_move_and_come_back_without_moving_others(
     kept = {name: where for name, where in before.items() if where != [leader]}
     assert 0 < len(kept) < len(NAMES)
     first.kill()
-    wait_for(lambda: all_running(second, NAMES) and [leader] not in owners(second, NAMES).values(), "lost tasks run again", 15)
+    wait_for(
+        lambda: all_running(second, NAMES) and [leader] not in owners(second, NAMES).values(),
+        "lost tasks run again",
+        15,
+    )
     moved = owners(second, NAMES)
     assert {name: moved[name] for name in kept} == kept
     assert third.request("PUT", "/connectors/c0/config", datagen(unique("c0"), 1))[0] == 200
     first.start()
-    wait_for(lambda: list(owners(second, NAMES).values()).count([leader]) == 2 and all_running(second, NAMES),
-             "the worker that is back gets its share")
+    wait_for(
+        lambda: list(owners(second, NAMES).values()).count([leader]) == 2 and all_running(second, NAMES),
+        "the worker that is back gets its share",
+    )
     back = owners(second, NAMES)
     assert all(back[name] == [leader] for name in NAMES if back[name] != moved[name])
 
 
-def test_a_worker_that_is_told_to_stop_hands_its_tasks_over_first(millrace: Factory, unique: Callable[[str], str]) -> None:
+def test_a_worker_that_is_told_to_stop_hands_its_tasks_over_first(
+    millrace: Factory, unique: Callable[[str], str]
+) -> None:
     first, second = (millrace(group=unique("g")) for _ in range(2))
     wait_for(lambda: members(first) == 2, "two members")
     fill(second, unique)
     first.service.terminate()
-    wait_for(lambda: all_running(second, NAMES) and set(map(tuple, owners(second, NAMES).values())) == {(second.worker_id,)},
-             "all run on the other worker")
+    wait_for(
+        lambda: all_running(second, NAMES) and set(map(tuple, owners(second, NAMES).values())) == {(second.worker_id,)},
+        "all run on the other worker",
+    )
     wait_for(lambda: not first.service.running, "it has ended")
     log = first.log_path.read_text()
     assert "The worker has stopped" in log
@@ -67,13 +79,16 @@ def test_drain_by_rest_keeps_the_worker_but_not_its_tasks(millrace: Factory, uni
     fill(first, unique)
     status, body = second.request("PUT", "/admin/drain")
     assert (status, body["worker_id"], body["draining"]) == (202, second.worker_id, True)
-    wait_for(lambda: all_running(first, NAMES) and set(map(tuple, owners(first, NAMES).values())) == {(first.worker_id,)},
-             "all run on the other worker")
+    wait_for(
+        lambda: all_running(first, NAMES) and set(map(tuple, owners(first, NAMES).values())) == {(first.worker_id,)},
+        "all run on the other worker",
+    )
     assert second.request("GET", "/connectors")[0] == 200
 
 
 def test_a_killed_task_host_is_replaced_and_its_tasks_run_again(
-        millrace: Factory, unique: Callable[[str], str], tmp_path: Path) -> None:
+    millrace: Factory, unique: Callable[[str], str], tmp_path: Path
+) -> None:
     worker = millrace(group=unique("g"), properties={"offset.flush.interval.ms": "200"})
     source = tmp_path / "lines.txt"
     source.write_text("a\nb\n")
@@ -85,14 +100,19 @@ def test_a_killed_task_host_is_replaced_and_its_tasks_run_again(
     worker.wait_running("lines", 1)
     with source.open("a") as file:
         file.write("c\n")
-    wait_for(lambda: worker.request("GET", "/connectors/lines/offsets")[1]["offsets"][0]["offset"] == {"position": 6},
-             "it reads on")
+    wait_for(
+        lambda: worker.request("GET", "/connectors/lines/offsets")[1]["offsets"][0]["offset"] == {"position": 6},
+        "it reads on",
+    )
 
 
 def test_a_task_that_blocks_its_loop_is_named_and_given_up_and_the_others_go_on(
-        millrace: Factory, unique: Callable[[str], str]) -> None:
-    worker = millrace(group=unique("g"), properties={
-        "task.host.stuck.ms": "2000", "task.host.crash.limit": "2", "task.host.restart.backoff.ms": "100"})
+    millrace: Factory, unique: Callable[[str], str]
+) -> None:
+    worker = millrace(
+        group=unique("g"),
+        properties={"task.host.stuck.ms": "2000", "task.host.crash.limit": "2", "task.host.restart.backoff.ms": "100"},
+    )
     worker.create("good", datagen(unique("good"), 1))
     worker.create("blocker", {**datagen(unique("blocker"), 1), "fault.block.loop.after": "1"})
     wait_for(lambda: worker.states("blocker")[1] == ["FAILED"], "the blocker is given up", 40)
@@ -101,7 +121,9 @@ def test_a_task_that_blocks_its_loop_is_named_and_given_up_and_the_others_go_on(
     assert "happened too often" in trace
     worker.wait_running("good", 1)
     assert "faults.py" in worker.log_path.read_text()
-    assert worker.request("GET", "/connectors/blocker/explain")[1]["tasks"][0]["why_not_running"].startswith("it failed:")
+    assert worker.request("GET", "/connectors/blocker/explain")[1]["tasks"][0]["why_not_running"].startswith(
+        "it failed:"
+    )
 
 
 def test_hosts_do_not_outlive_their_control_process(millrace: Factory, unique: Callable[[str], str]) -> None:
@@ -126,8 +148,13 @@ def test_a_process_that_was_frozen_finds_its_place_again(millrace: Factory, uniq
     wait_for(lambda: members(first) == 2, "two members")
     fill(first, unique)
     os.kill(second.pid, signal.SIGSTOP)
-    wait_for(lambda: all_running(first, NAMES) and set(map(tuple, owners(first, NAMES).values())) == {(first.worker_id,)},
-             "all run on the other worker", 20)
+    wait_for(
+        lambda: all_running(first, NAMES) and set(map(tuple, owners(first, NAMES).values())) == {(first.worker_id,)},
+        "all run on the other worker",
+        20,
+    )
     os.kill(second.pid, signal.SIGCONT)
-    wait_for(lambda: [second.worker_id] in owners(first, NAMES).values() and all_running(first, NAMES), "it works again", 40)
+    wait_for(
+        lambda: [second.worker_id] in owners(first, NAMES).values() and all_running(first, NAMES), "it works again", 40
+    )
     assert all_running(second, NAMES)

@@ -1,4 +1,5 @@
 """A worker that is cut off from Kafka, and a Kafka that goes and comes back."""
+
 from __future__ import annotations
 
 import secrets
@@ -35,12 +36,17 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("stage")
     client, broker, controller, behind = (free_port(None) for _ in range(4))
     proxy = Proxy(behind)
-    kafka = KafkaCluster(folder / "kafka", ports=[Ports(client, broker, controller)], jvm_options=FAST_START, properties={
-        "listeners": f"CLIENT://{LOOPBACK}:{client},BROKER://{LOOPBACK}:{broker},CONTROLLER://{LOOPBACK}:{controller},"
-                     f"PROXIED://{LOOPBACK}:{behind}",
-        "advertised.listeners": f"CLIENT://{LOOPBACK}:{client},BROKER://{LOOPBACK}:{broker},PROXIED://{LOOPBACK}:{proxy.port}",
-        "listener.security.protocol.map": "CLIENT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT",
-    })
+    kafka = KafkaCluster(
+        folder / "kafka",
+        ports=[Ports(client, broker, controller)],
+        jvm_options=FAST_START,
+        properties={
+            "listeners": f"CLIENT://{LOOPBACK}:{client},BROKER://{LOOPBACK}:{broker},CONTROLLER://{LOOPBACK}:{controller},"
+            f"PROXIED://{LOOPBACK}:{behind}",
+            "advertised.listeners": f"CLIENT://{LOOPBACK}:{client},BROKER://{LOOPBACK}:{broker},PROXIED://{LOOPBACK}:{proxy.port}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT",
+        },
+    )
     group = f"stage-{secrets.token_hex(4)}"
     workers = []
     try:
@@ -66,12 +72,18 @@ def test_a_worker_that_is_cut_off_stops_its_tasks_and_comes_back_by_itself(stage
     assert before.count([near.worker_id]) == before.count([far.worker_id]) == 2
     stage.proxy.cut()
     wait_for(lambda: far.request("GET", "/health")[0] == 500, "it knows that it is cut off", 15)
-    wait_for(lambda: set(map(tuple, owners(near, NAMES).values())) == {(near.worker_id,)} and all_running(near, NAMES),
-             "its tasks run on the other worker", 20)
+    wait_for(
+        lambda: set(map(tuple, owners(near, NAMES).values())) == {(near.worker_id,)} and all_running(near, NAMES),
+        "its tasks run on the other worker",
+        20,
+    )
     wait_for(lambda: _runs_nothing(far), "it has stopped its own")
     stage.proxy.heal()
-    wait_for(lambda: list(owners(near, NAMES).values()).count([far.worker_id]) == 2 and all_running(near, NAMES),
-             "it has tasks again", 40)
+    wait_for(
+        lambda: list(owners(near, NAMES).values()).count([far.worker_id]) == 2 and all_running(near, NAMES),
+        "it has tasks again",
+        40,
+    )
     wait_for(lambda: all_running(far, NAMES), "both tell the same", 20)
     after = list(owners(near, NAMES).values())
     assert after.count([near.worker_id]) == after.count([far.worker_id]) == 2
@@ -89,7 +101,10 @@ def test_when_kafka_was_away_everything_goes_on_by_itself(stage: Stage) -> None:
     wait_for(lambda: near.request("GET", "/health")[0] == 500 == far.request("GET", "/health")[0], "both know", 20)
     stage.kafka.broker(0).start()
     for worker in (near, far):
-        wait_for(lambda worker=worker: worker.request("GET", "/health")[0] == 200 and all_running(worker, NAMES),  # type: ignore[misc]
-                 "all run again", 60)
+        wait_for(
+            lambda worker=worker: worker.request("GET", "/health")[0] == 200 and all_running(worker, NAMES),  # type: ignore[misc]
+            "all run again",
+            60,
+        )
     wait_for(lambda: far.request("PUT", "/connectors/c0/config", datagen("again", 1))[0] == 200, "changes are taken")
     wait_for(lambda: all_running(near, NAMES), "all run")

@@ -1,4 +1,5 @@
 """``millrace migrate-check`` on config topics as operators have them: foreign classes, sinks, odd configurations, no topic."""
+
 from __future__ import annotations
 
 import asyncio
@@ -36,17 +37,24 @@ def files(folder: Path, bootstrap: str, group: str) -> str:
     return str(write_properties(folder / "worker.properties", properties))
 
 
-def test_each_connector_gets_a_short_reason(bootstrap: str, unique: Callable[[str], str], tmp_path: Path,
-                                            capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_connector_gets_a_short_reason(
+    bootstrap: str, unique: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     group = unique("odd")
     source = {"connector.class": "FileStreamSource", "topic": "none", "file": str(tmp_path / "lines.txt")}
-    asyncio.run(plant(bootstrap, group, {
-        "a/b": source,
-        "elsewhere": {**source, "file": "${vault:shop:file}"},
-        "foreign": {"connector.class": "com.example.OrdersSource", "connection.password": "planted-secret"},
-        "nothing": {"topic": "none"},
-        "sink": {"connector.class": "com.example.OrdersSinkConnector", "topics": "none"},
-    }))
+    asyncio.run(
+        plant(
+            bootstrap,
+            group,
+            {
+                "a/b": source,
+                "elsewhere": {**source, "file": "${vault:shop:file}"},
+                "foreign": {"connector.class": "com.example.OrdersSource", "connection.password": "planted-secret"},
+                "nothing": {"topic": "none"},
+                "sink": {"connector.class": "com.example.OrdersSinkConnector", "topics": "none"},
+            },
+        )
+    )
     assert cli.main(["migrate-check", files(tmp_path, bootstrap, group), "--json"]) == 1
     shown = capsys.readouterr().out
     found = {each["name"]: each for each in json.loads(shown)["findings"]}
@@ -61,7 +69,8 @@ def test_each_connector_gets_a_short_reason(bootstrap: str, unique: Callable[[st
 
 
 def test_a_topic_that_is_not_there_is_named_at_once_and_not_made(
-        bootstrap: str, unique: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bootstrap: str, unique: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     group = unique("none")
 
     async def present() -> int | None:
@@ -76,8 +85,9 @@ def test_a_topic_that_is_not_there_is_named_at_once_and_not_made(
     assert asyncio.run(present()) is None
 
 
-def test_a_kafka_that_is_away_is_said(unique: Callable[[str], str], tmp_path: Path,
-                                      capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kafka_that_is_away_is_said(
+    unique: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     nobody = f"127.0.0.1:{free_port(None)}"
     assert cli.main(["migrate-check", files(tmp_path, nobody, unique("away")), "--timeout", "5"]) == 2
     answer = capsys.readouterr()

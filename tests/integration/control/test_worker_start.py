@@ -1,4 +1,5 @@
 """The start of a worker: what it says when it can't, and connectors from the command line."""
+
 from __future__ import annotations
 
 import asyncio
@@ -29,8 +30,12 @@ def properties(bootstrap: str, group: str, **more: str) -> dict[str, str]:
 
 def start(folder: Path, values: Mapping[str, str], *arguments: str) -> subprocess.Popen[str]:
     path = write_properties(folder / "worker.properties", dict(values))
-    return subprocess.Popen([sys.executable, "-m", "worker.cli", "worker", str(path), *arguments, "--processes", "1"],
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "worker.cli", "worker", str(path), *arguments, "--processes", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def ends(folder: Path, values: Mapping[str, str]) -> tuple[int, str]:
@@ -48,31 +53,40 @@ def test_an_unreachable_broker_is_named_and_how_to_mend_it(tmp_path: Path, uniqu
     assert "Traceback" not in output
 
 
-@pytest.mark.parametrize(("name", "value", "complaint"), [
-    ("offset_storage_file_filename", "/tmp/offsets", "standalone mode"),
-    ("value_converter", "com.example.Nope", "com.example.Nope"),
-    ("exactly_once_source_support", "maybe", "exactly.once.source.support"),
-])
-def test_mistakes_end_the_start_before_kafka_is_asked(tmp_path: Path, unique: Callable[[str], str], name: str, value: str,
-                                                      complaint: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("offset_storage_file_filename", "/tmp/offsets", "standalone mode"),
+        ("value_converter", "com.example.Nope", "com.example.Nope"),
+        ("exactly_once_source_support", "maybe", "exactly.once.source.support"),
+    ],
+)
+def test_mistakes_end_the_start_before_kafka_is_asked(
+    tmp_path: Path, unique: Callable[[str], str], name: str, value: str, complaint: str
+) -> None:
     code, output = ends(tmp_path, properties("127.0.0.1:1", unique("g"), **{name: value}))
     assert code == 2
     assert complaint in output
     assert "Traceback" not in output
 
 
-async def test_a_topic_that_is_not_compacted_is_refused(bootstrap: str, tmp_path: Path, unique: Callable[[str], str]) -> None:
+async def test_a_topic_that_is_not_compacted_is_refused(
+    bootstrap: str, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
     group = unique("g")
     async with TopicAdmin({"bootstrap_servers": bootstrap}) as admin:
         await admin.create(f"{group}-status", 1, 1, {"cleanup.policy": "delete"})
-    code, output = await asyncio.to_thread(ends, tmp_path, properties(bootstrap, group, status_storage_topic=f"{group}-status"))
+    code, output = await asyncio.to_thread(
+        ends, tmp_path, properties(bootstrap, group, status_storage_topic=f"{group}-status")
+    )
     assert code == 2
     assert "required to have 'cleanup.policy=compact'" in output
     assert "kafka-configs.sh" in output
 
 
 def test_connectors_from_the_command_line_run_and_sigterm_ends_with_0(
-        bootstrap: str, tmp_path: Path, unique: Callable[[str], str]) -> None:
+    bootstrap: str, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
     group = unique("g")
     first, second = tmp_path / "first.properties", tmp_path / "second.json"
     config = {"connector.class": "datagen", "topic": unique("t"), "tasks.max": "1", "rate": "5"}
@@ -95,12 +109,16 @@ def test_connectors_from_the_command_line_run_and_sigterm_ends_with_0(
     assert "The worker has stopped" in output
 
 
-@pytest.mark.parametrize(("mistake", "complaint"), [
-    ({"session_timeout_ms": "1000", "heartbeat_interval_ms": "300"}, "group.min.session.timeout.ms"),
-    ({"group_takeover_wait_ms": "500"}, "stop the one that is taken over first"),
-])
+@pytest.mark.parametrize(
+    ("mistake", "complaint"),
+    [
+        ({"session_timeout_ms": "1000", "heartbeat_interval_ms": "300"}, "group.min.session.timeout.ms"),
+        ({"group_takeover_wait_ms": "500"}, "stop the one that is taken over first"),
+    ],
+)
 async def test_a_group_that_will_not_have_it_is_explained(
-        bootstrap: str, tmp_path: Path, unique: Callable[[str], str], mistake: dict[str, str], complaint: str) -> None:
+    bootstrap: str, tmp_path: Path, unique: Callable[[str], str], mistake: dict[str, str], complaint: str
+) -> None:
     group = unique("g")
     consumer = AIOKafkaConsumer(unique("t"), bootstrap_servers=bootstrap, group_id=group)
     if "session_timeout_ms" not in mistake:

@@ -1,4 +1,5 @@
 """What tests of converters with a real registry share."""
+
 from __future__ import annotations
 
 import secrets
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from compose.local.registry import SchemaRegistry
     from worker.converters.base import Converter
 
-NAMES = {"avro": "io.confluent.connect.avro.AvroConverter", "json": "io.confluent.connect.json.JsonSchemaConverter",
-         "protobuf": "io.confluent.connect.protobuf.ProtobufConverter"}
+NAMES = {
+    "avro": "io.confluent.connect.avro.AvroConverter",
+    "json": "io.confluent.connect.json.JsonSchemaConverter",
+    "protobuf": "io.confluent.connect.protobuf.ProtobufConverter",
+}
 
 
 @pytest.fixture
@@ -30,7 +34,10 @@ async def made(registry: SchemaRegistry) -> AsyncIterator[Callable[..., Converte
     converters: list[Converter] = []
 
     def make(name: str = "avro", *, is_key: bool = False, **options: str) -> Converter:
-        config = {"schema.registry.url": registry.url, **{key.replace("_", "."): value for key, value in options.items()}}
+        config = {
+            "schema.registry.url": registry.url,
+            **{key.replace("_", "."): value for key, value in options.items()},
+        }
         converters.append(create_converter(NAMES.get(name, name), config, is_key))
         return converters[-1]
 
@@ -42,9 +49,12 @@ async def made(registry: SchemaRegistry) -> AsyncIterator[Callable[..., Converte
 @pytest.fixture
 def ask(registry: SchemaRegistry) -> Callable[..., Awaitable[Any]]:
     """Asks the registry itself: path, and with a body PUT or POST."""
+
     async def asked(path: str, body: Any = None, method: str = "") -> Any:
-        async with aiohttp.ClientSession() as session, session.request(
-                method or ("GET" if body is None else "PUT"), registry.url + path, json=body) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method or ("GET" if body is None else "PUT"), registry.url + path, json=body) as response,
+        ):
             return await response.json(content_type=None)
 
     return asked

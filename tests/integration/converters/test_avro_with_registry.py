@@ -1,4 +1,5 @@
 """AvroConverter with a real schema registry."""
+
 from __future__ import annotations
 
 import asyncio
@@ -34,15 +35,29 @@ if TYPE_CHECKING:
     from compose.local.registry import SchemaRegistry
     from worker.converters.base import Converter
 
-ORDER = struct("shop.Order", {
-    "id": INT64, "at": timestamp(), "total": decimal(2), "note": OPTIONAL_STRING,
-    "lines": array(struct("shop.Line", {"sku": STRING, "count": INT32})), "extra": map_of(INT32, STRING, name="shop.Extra")})
+ORDER = struct(
+    "shop.Order",
+    {
+        "id": INT64,
+        "at": timestamp(),
+        "total": decimal(2),
+        "note": OPTIONAL_STRING,
+        "lines": array(struct("shop.Line", {"sku": STRING, "count": INT32})),
+        "extra": map_of(INT32, STRING, name="shop.Extra"),
+    },
+)
 WIDER = struct("shop.Order", {**{member.name: member.schema for member in ORDER.fields}, "more": OPTIONAL_STRING})
 
 
 def order(number: int) -> dict[str, Any]:
-    return {"id": number, "at": 1_700_000_000_000, "total": Decimal("12.50"), "note": None,
-            "lines": [{"sku": "a", "count": 2}], "extra": {1: "x"}}
+    return {
+        "id": number,
+        "at": 1_700_000_000_000,
+        "total": Decimal("12.50"),
+        "note": None,
+        "lines": [{"sku": "a", "count": 2}],
+        "extra": {1: "x"},
+    }
 
 
 async def ask(url: str) -> Any:
@@ -50,8 +65,9 @@ async def ask(url: str) -> Any:
         return await response.json(content_type=None)
 
 
-async def test_a_value_travels(made: Callable[..., Converter], registry: SchemaRegistry,
-                               unique_name: Callable[[str], str]) -> None:
+async def test_a_value_travels(
+    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+) -> None:
     topic = unique_name("avro")
     writer, reader = made(), made()
     await writer.prepare(topic, ORDER)
@@ -67,24 +83,36 @@ async def test_a_value_travels(made: Callable[..., Converter], registry: SchemaR
     assert f"{topic}-value" in await ask(f"{registry.url}/subjects")
 
 
-async def test_one_schema_is_registered_once(made: Callable[..., Converter], registry: SchemaRegistry,
-                                             unique_name: Callable[[str], str]) -> None:
+async def test_one_schema_is_registered_once(
+    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+) -> None:
     topic = unique_name("once")
     first, second = made(), made()
     equal = struct("shop.Order", {member.name: member.schema for member in ORDER.fields})
     assert equal is not ORDER
-    await asyncio.gather(*(converter.prepare(topic, schema) for converter in (first, second) for schema in (ORDER, equal)))
-    heads = {(converter.from_connect(topic, schema, order(1)) or b"")[:5]
-             for converter in (first, second) for schema in (ORDER, equal)}
+    await asyncio.gather(
+        *(converter.prepare(topic, schema) for converter in (first, second) for schema in (ORDER, equal))
+    )
+    heads = {
+        (converter.from_connect(topic, schema, order(1)) or b"")[:5]
+        for converter in (first, second)
+        for schema in (ORDER, equal)
+    }
     assert len(heads) == 1
     assert await ask(f"{registry.url}/subjects/{topic}-value/versions") == [1]
     await first.prepare(topic, WIDER)
     assert await ask(f"{registry.url}/subjects/{topic}-value/versions") == [1, 2]
 
 
-async def test_keys_tombstones_and_primitives(made: Callable[..., Converter], unique_name: Callable[[str], str]) -> None:
+async def test_keys_tombstones_and_primitives(
+    made: Callable[..., Converter], unique_name: Callable[[str], str]
+) -> None:
     converter = made(is_key=True)
-    cases: list[tuple[Schema | None, Any]] = [(STRING, "k"), (Schema(Type.INT64, optional=True), None), (None, {"a": 1})]
+    cases: list[tuple[Schema | None, Any]] = [
+        (STRING, "k"),
+        (Schema(Type.INT64, optional=True), None),
+        (None, {"a": 1}),
+    ]
     for schema, value in cases:
         topic = unique_name("keys")
         await converter.prepare(topic, schema)
@@ -93,11 +121,21 @@ async def test_keys_tombstones_and_primitives(made: Callable[..., Converter], un
         assert converter.to_connect(topic, data) == ((schema, value) if value is not None else (None, None))
 
 
-@pytest.mark.parametrize(("strategy", "subject"), [
-    ("io.confluent.kafka.serializers.subject.RecordNameStrategy", "{record}"),
-    ("TopicRecordNameStrategy", "{topic}-{record}"), ("TopicNameStrategy", "{topic}-value")])
-async def test_subject_strategies(made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str],
-                                  strategy: str, subject: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [
+        ("io.confluent.kafka.serializers.subject.RecordNameStrategy", "{record}"),
+        ("TopicRecordNameStrategy", "{topic}-{record}"),
+        ("TopicNameStrategy", "{topic}-value"),
+    ],
+)
+async def test_subject_strategies(
+    made: Callable[..., Converter],
+    registry: SchemaRegistry,
+    unique_name: Callable[[str], str],
+    strategy: str,
+    subject: str,
+) -> None:
     topic = unique_name("strategy")
     record = f"shop.{topic.replace('-', '_')}"
     converter = made(value_subject_name_strategy=strategy)
@@ -108,8 +146,9 @@ async def test_subject_strategies(made: Callable[..., Converter], registry: Sche
             await converter.prepare(topic, STRING)
 
 
-async def test_without_registering_the_schema_must_be_there(made: Callable[..., Converter],
-                                                            unique_name: Callable[[str], str]) -> None:
+async def test_without_registering_the_schema_must_be_there(
+    made: Callable[..., Converter], unique_name: Callable[[str], str]
+) -> None:
     topic = unique_name("given")
     strict = made(auto_register_schemas="false")
     with pytest.raises(Skippable, match=r"auto\.register\.schemas"):
@@ -123,7 +162,9 @@ async def test_without_registering_the_schema_must_be_there(made: Callable[..., 
     assert strict.from_connect(topic, ORDER, order(1)) == registering.from_connect(topic, ORDER, order(1))
 
 
-async def test_the_newest_version_is_used_if_wanted(made: Callable[..., Converter], unique_name: Callable[[str], str]) -> None:
+async def test_the_newest_version_is_used_if_wanted(
+    made: Callable[..., Converter], unique_name: Callable[[str], str]
+) -> None:
     topic = unique_name("latest")
     registering = made()
     await registering.prepare(topic, WIDER)
@@ -144,8 +185,9 @@ async def test_the_newest_version_is_used_if_wanted(made: Callable[..., Converte
     assert registering.to_connect(narrower, data) == (ORDER, order(1))
 
 
-async def test_an_incompatible_schema_is_refused(made: Callable[..., Converter], registry: SchemaRegistry,
-                                                 unique_name: Callable[[str], str]) -> None:
+async def test_an_incompatible_schema_is_refused(
+    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+) -> None:
     topic = unique_name("incompatible")
     converter = made()
     await converter.prepare(topic, struct("R", {"x": INT32}))
@@ -175,8 +217,9 @@ def dead_port() -> int:
         return port
 
 
-async def test_a_second_address_takes_over_and_none_is_retriable(made: Callable[..., Converter], registry: SchemaRegistry,
-                                                                 unique_name: Callable[[str], str]) -> None:
+async def test_a_second_address_takes_over_and_none_is_retriable(
+    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+) -> None:
     dead = f"http://127.0.0.1:{dead_port()}"
     topic = unique_name("away")
     both = made(schema_registry_url=f"{dead},{registry.url}", retries_wait_ms="1")
@@ -192,6 +235,13 @@ def test_secrets_in_the_address_are_not_repeated() -> None:
         create_converter("AvroConverter", {"schema.registry.url": "ftp://user:hunter2@host"}, False)
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigInvalid) as caught:
-        create_converter("AvroConverter", {"schema.registry.url": "http://host", "basic.auth.credentials.source": "USER_INFO",
-                                           "basic.auth.user.info": "hunter2"}, False)
+        create_converter(
+            "AvroConverter",
+            {
+                "schema.registry.url": "http://host",
+                "basic.auth.credentials.source": "USER_INFO",
+                "basic.auth.user.info": "hunter2",
+            },
+            False,
+        )
     assert "hunter2" not in str(caught.value)

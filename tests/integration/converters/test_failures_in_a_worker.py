@@ -1,4 +1,5 @@
 """What a task does about records, schemas and registries that fail its converter: a real host, Kafka and registry."""
+
 from __future__ import annotations
 
 import json
@@ -26,9 +27,18 @@ async def control_for(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     made: list[Control] = []
 
     def make(url: str, converter: str = "avro") -> Control:
-        made.append(Control(bootstrap, f"failures-{secrets.token_hex(4)}", {
-            "plugin.path": "struct_source:StructConnector", "value.converter": CONVERTERS[converter],
-            "value.converter.schema.registry.url": url, "value.converter.max.retries": "0"}))
+        made.append(
+            Control(
+                bootstrap,
+                f"failures-{secrets.token_hex(4)}",
+                {
+                    "plugin.path": "struct_source:StructConnector",
+                    "value.converter": CONVERTERS[converter],
+                    "value.converter.schema.registry.url": url,
+                    "value.converter.max.retries": "0",
+                },
+            )
+        )
         return made[-1]
 
     yield make
@@ -42,12 +52,19 @@ async def started(control: Control, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("converter", ["avro", "json", "protobuf"])
-async def test_one_bad_record_is_set_aside_with_its_field(control_for: Callable[..., Control], registry: SchemaRegistry,
-                                                          caplog: pytest.LogCaptureFixture, converter: str) -> None:
+async def test_one_bad_record_is_set_aside_with_its_field(
+    control_for: Callable[..., Control], registry: SchemaRegistry, caplog: pytest.LogCaptureFixture, converter: str
+) -> None:
     control = control_for(registry.url, converter)
     letters = f"{control.name}-letters"
-    task = await started(control, bad_at=17, errors_tolerance="all", errors_log_enable="true",
-                         errors_deadletterqueue_topic_name=letters, errors_deadletterqueue_topic_replication_factor=1)
+    task = await started(
+        control,
+        bad_at=17,
+        errors_tolerance="all",
+        errors_log_enable="true",
+        errors_deadletterqueue_topic_name=letters,
+        errors_deadletterqueue_topic_replication_factor=1,
+    )
     assert len(await control.consume(control.name, 29)) == 29
     (letter,) = await control.consume(letters, 1)
     headers = dict(letter.headers)
@@ -62,22 +79,32 @@ async def test_one_bad_record_is_set_aside_with_its_field(control_for: Callable[
     await control.saved_is({"0-0": 30})
 
 
-async def test_an_incompatible_schema_fails_the_task_and_says_which_field(control_for: Callable[..., Control],
-                                                                          registry: SchemaRegistry) -> None:
+async def test_an_incompatible_schema_fails_the_task_and_says_which_field(
+    control_for: Callable[..., Control], registry: SchemaRegistry
+) -> None:
     control = control_for(registry.url)
-    async with aiohttp.ClientSession() as session, session.put(f"{registry.url}/config/{control.name}-value",
-                                                               json={"compatibility": "BACKWARD"}):
+    async with (
+        aiohttp.ClientSession() as session,
+        session.put(f"{registry.url}/config/{control.name}-value", json={"compatibility": "BACKWARD"}),
+    ):
         pass
     task = await started(control, change_at=20)
     failed = await control.state(task, "FAILED")
-    for text in (f"schema of {control.name}-value", "field row.n: type changed from int to string", "version 1",
-                 "compatibility level", '{"n":21}'):
+    for text in (
+        f"schema of {control.name}-value",
+        "field row.n: type changed from int to string",
+        "version 1",
+        "compatibility level",
+        '{"n":21}',
+    ):
         assert text in (failed.trace or "")
     assert len(await control.consume(control.name, 20)) == 20
     await control.saved_is({"0-0": 20})
 
 
-async def test_a_registry_that_is_away_is_waited_for(control_for: Callable[..., Control], registry: SchemaRegistry) -> None:
+async def test_a_registry_that_is_away_is_waited_for(
+    control_for: Callable[..., Control], registry: SchemaRegistry
+) -> None:
     async with RegistryGate(registry.url, status=503) as gate:
         control = control_for(gate.url)
         task = await started(control, errors_tolerance="all")
@@ -90,7 +117,8 @@ async def test_a_registry_that_is_away_is_waited_for(control_for: Callable[..., 
 
 
 async def test_a_registry_that_refuses_the_client_fails_the_task_though_bad_records_are_tolerated(
-        control_for: Callable[..., Control], registry: SchemaRegistry) -> None:
+    control_for: Callable[..., Control], registry: SchemaRegistry
+) -> None:
     async with RegistryGate(registry.url, users={"kim": "secret"}) as gate:
         control = control_for(gate.url)
         task = await started(control, errors_tolerance="all")

@@ -1,4 +1,5 @@
 """JsonSchemaConverter and ProtobufConverter with a real schema registry, and beside readers and writers of another make."""
+
 from __future__ import annotations
 
 import asyncio
@@ -51,8 +52,12 @@ if TYPE_CHECKING:
     from compose.local.registry import SchemaRegistry
     from worker.converters.base import Converter
 
-PROTOC = Artifact("com.google.protobuf:protoc:4.33.2:linux-x86_64@exe",
-                  "0e3f0ae2a73bc27682baa8981bc18312bab1b2f90c804d528c6ee1f600247189", 10299800, frozenset())
+PROTOC = Artifact(
+    "com.google.protobuf:protoc:4.33.2:linux-x86_64@exe",
+    "0e3f0ae2a73bc27682baa8981bc18312bab1b2f90c804d528c6ee1f600247189",
+    10299800,
+    frozenset(),
+)
 #: What texts may import, as these files are published.
 IMPORTS = {
     "confluent/meta.proto": """syntax = "proto3"; package confluent; import "google/protobuf/descriptor.proto";
@@ -66,16 +71,44 @@ IMPORTS = {
         message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }""",
 }
 LINE = struct("shop.Line", {"sku": STRING, "count": INT16})
-ORDER = struct("shop.Order", {
-    "id": INT64, "at": timestamp(), "day": date(), "tod": time(), "total": decimal(2), "note": OPTIONAL_STRING,
-    "lines": array(LINE), "first": LINE, "extra": map_of(INT32, STRING, name="extra_map"),
-    "tags": map_of(STRING, BOOLEAN, name="tag_map"), "raw": BYTES, "single": FLOAT32, "double": FLOAT64, "flag": BOOLEAN})
+ORDER = struct(
+    "shop.Order",
+    {
+        "id": INT64,
+        "at": timestamp(),
+        "day": date(),
+        "tod": time(),
+        "total": decimal(2),
+        "note": OPTIONAL_STRING,
+        "lines": array(LINE),
+        "first": LINE,
+        "extra": map_of(INT32, STRING, name="extra_map"),
+        "tags": map_of(STRING, BOOLEAN, name="tag_map"),
+        "raw": BYTES,
+        "single": FLOAT32,
+        "double": FLOAT64,
+        "flag": BOOLEAN,
+    },
+)
 
 
 def order(number: int) -> dict[str, Any]:
-    return {"id": number, "at": 1_700_000_000_123, "day": 19_000, "tod": 86_399_999, "total": Decimal("12.50"), "note": "ü",
-            "lines": [{"sku": "a", "count": 2}, {"sku": "", "count": -1}], "first": {"sku": "b", "count": 0},
-            "extra": {1: "x", -5: ""}, "tags": {"t": True}, "raw": b"\0\xff", "single": 1.5, "double": -2.25, "flag": False}
+    return {
+        "id": number,
+        "at": 1_700_000_000_123,
+        "day": 19_000,
+        "tod": 86_399_999,
+        "total": Decimal("12.50"),
+        "note": "ü",
+        "lines": [{"sku": "a", "count": 2}, {"sku": "", "count": -1}],
+        "first": {"sku": "b", "count": 0},
+        "extra": {1: "x", -5: ""},
+        "tags": {"t": True},
+        "raw": b"\0\xff",
+        "single": 1.5,
+        "double": -2.25,
+        "flag": False,
+    }
 
 
 def context(topic: str) -> SerializationContext:
@@ -83,12 +116,15 @@ def context(topic: str) -> SerializationContext:
 
 
 def without(schema: Any, *names: str, **more: Any) -> Any:
-    return struct(schema.name, {**{member.name: member.schema for member in schema.fields if member.name not in names}, **more})
+    return struct(
+        schema.name, {**{member.name: member.schema for member in schema.fields if member.name not in names}, **more}
+    )
 
 
 @pytest.mark.parametrize("name", ["json", "protobuf"])
-async def test_a_value_travels(made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]],
-                               unique_name: Callable[[str], str], name: str) -> None:
+async def test_a_value_travels(
+    made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str], name: str
+) -> None:
     topic = unique_name(name)
     writer, reader = made(name), made(name)
     await writer.prepare(topic, ORDER)
@@ -112,8 +148,9 @@ async def test_a_value_travels(made: Callable[..., Converter], ask: Callable[...
         wrong.encoder(topic, ORDER)
 
 
-async def test_foreign_readers_read_what_is_written(made: Callable[..., Converter], registry: SchemaRegistry,
-                                                    unique_name: Callable[[str], str]) -> None:
+async def test_foreign_readers_read_what_is_written(
+    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+) -> None:
     client = SchemaRegistryClient({"url": registry.url})
     found: dict[str, Any] = {}
     readers = {"avro": AvroDeserializer(client), "json": JSONDeserializer(None, schema_registry_client=client)}
@@ -129,12 +166,20 @@ async def test_foreign_readers_read_what_is_written(made: Callable[..., Converte
     assert found["json"]["extra"] == [{"key": 1, "value": "x"}, {"key": -5, "value": ""}]
 
 
-async def test_what_foreign_writers_write_is_read(made: Callable[..., Converter], registry: SchemaRegistry,
-                                                  unique_name: Callable[[str], str]) -> None:
+async def test_what_foreign_writers_write_is_read(
+    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+) -> None:
     client = SchemaRegistryClient({"url": registry.url})
     topic = unique_name("foreign")
-    text = json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "title": "Thing", "type": "object",
-                       "properties": {"a": {"type": "integer"}, "b": {"type": ["null", "string"]}}, "required": ["a"]})
+    text = json.dumps(
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "title": "Thing",
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": ["null", "string"]}},
+            "required": ["a"],
+        }
+    )
     data = JSONSerializer(text, client)({"a": 5, "b": None}, context(topic))
     reader = made("json", use_optional_for_nonrequired="true")
     await reader.prepare_data(topic, data)
@@ -143,16 +188,22 @@ async def test_what_foreign_writers_write_is_read(made: Callable[..., Converter]
     topic = unique_name("foreign")
     # Their schema is registered as a serialized descriptor, not as text.
     data = ProtobufSerializer(timestamp_pb2.Timestamp, client, {"use.deprecated.format": False})(
-        timestamp_pb2.Timestamp(seconds=5, nanos=7), context(topic))
+        timestamp_pb2.Timestamp(seconds=5, nanos=7), context(topic)
+    )
     proto = made("protobuf")
     await proto.prepare_data(topic, data)
     assert proto.to_connect(topic, data)[1] == {"seconds": 5, "nanos": 7}
 
 
-async def test_values_match_their_json_schema(made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]],
-                                              unique_name: Callable[[str], str]) -> None:
-    for options in ({}, {"object_additional_properties": "false"}, {"decimal_format": "NUMERIC"},
-                    {"json_fail_invalid_schema": "true"}):
+async def test_values_match_their_json_schema(
+    made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str]
+) -> None:
+    for options in (
+        {},
+        {"object_additional_properties": "false"},
+        {"decimal_format": "NUMERIC"},
+        {"json_fail_invalid_schema": "true"},
+    ):
         topic = unique_name("valid")
         converter = made("json", **options)
         await converter.prepare(topic, ORDER)
@@ -178,8 +229,11 @@ def protoc() -> Path:
 
 
 async def test_protoc_compiles_the_text_and_its_classes_read_the_messages(
-        made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str],
-        tmp_path: Path) -> None:
+    made: Callable[..., Converter],
+    ask: Callable[..., Awaitable[Any]],
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
     program = protoc()
     for name, text in IMPORTS.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -196,8 +250,14 @@ async def test_protoc_compiles_the_text_and_its_classes_read_the_messages(
         text = (await ask(f"/schemas/ids/{int.from_bytes(data[1:5], 'big')}"))["schema"]
         (tmp_path / f"order{number}.proto").write_text(text)
         running = await asyncio.create_subprocess_exec(
-            program, f"-I{tmp_path}", f"--descriptor_set_in={tmp_path / 'known'}", f"--descriptor_set_out={tmp_path / 'set'}",
-            "--include_imports", f"order{number}.proto", cwd=tmp_path)
+            program,
+            f"-I{tmp_path}",
+            f"--descriptor_set_in={tmp_path / 'known'}",
+            f"--descriptor_set_out={tmp_path / 'set'}",
+            "--include_imports",
+            f"order{number}.proto",
+            cwd=tmp_path,
+        )
         assert await asyncio.wait_for(running.wait(), 30) == 0
         pool = descriptor_pool.DescriptorPool()
         for file in descriptor_pb2.FileDescriptorSet.FromString((tmp_path / "set").read_bytes()).file:
@@ -218,11 +278,22 @@ async def test_protoc_compiles_the_text_and_its_classes_read_the_messages(
 
 
 @pytest.mark.parametrize("name", ["avro", "json", "protobuf"])
-@pytest.mark.parametrize(("strategy", "subject"), [
-    ("io.confluent.kafka.serializers.subject.RecordNameStrategy", "{record}"), ("TopicRecordNameStrategy", "{topic}-{record}"),
-    ("TopicNameStrategy", "{topic}-value")])
-async def test_subject_strategies(made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]],
-                                  unique_name: Callable[[str], str], name: str, strategy: str, subject: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [
+        ("io.confluent.kafka.serializers.subject.RecordNameStrategy", "{record}"),
+        ("TopicRecordNameStrategy", "{topic}-{record}"),
+        ("TopicNameStrategy", "{topic}-value"),
+    ],
+)
+async def test_subject_strategies(
+    made: Callable[..., Converter],
+    ask: Callable[..., Awaitable[Any]],
+    unique_name: Callable[[str], str],
+    name: str,
+    strategy: str,
+    subject: str,
+) -> None:
     topic = unique_name("strategy")
     record = f"shop.{topic.replace('-', '_')}"
     await made(name, value_subject_name_strategy=strategy).prepare(topic, struct(record, {"x": INT32}))
@@ -230,8 +301,9 @@ async def test_subject_strategies(made: Callable[..., Converter], ask: Callable[
 
 
 @pytest.mark.parametrize("name", ["avro", "json", "protobuf"])
-async def test_another_schema_than_the_records_own(made: Callable[..., Converter], unique_name: Callable[[str], str],
-                                                   name: str) -> None:
+async def test_another_schema_than_the_records_own(
+    made: Callable[..., Converter], unique_name: Callable[[str], str], name: str
+) -> None:
     topic = unique_name("latest")
     row, wide = struct("R", {"a": INT32}), struct("R", {"a": INT32, "b": OPTIONAL_STRING})
     registering = made(name)
@@ -251,21 +323,35 @@ async def test_another_schema_than_the_records_own(made: Callable[..., Converter
     if name == "protobuf":
         with pytest.raises(Skippable, match="other field numbers than the records: field b"):
             await other.prepare(topic, struct("R", {"b": OPTIONAL_STRING, "a": INT32}))
-        lenient = made(name, auto_register_schemas="false", use_latest_version="true", latest_compatibility_strict="false")
+        lenient = made(
+            name, auto_register_schemas="false", use_latest_version="true", latest_compatibility_strict="false"
+        )
         with pytest.raises(Skippable, match="has no message Q"):
             await lenient.prepare(topic, struct("Q", {"a": INT32}))
 
 
-@pytest.mark.parametrize(("name", "change", "text"), [
-    ("avro", {"x": STRING}, "field x: type changed from int to string"),
-    ("avro", {"x": INT32, "y": INT32}, "field y: added (int) without a default"),
-    ("avro", {"x": INT32, "s": struct("S", {"z": STRING})}, "field s: added (S) without a default; field s.z: added (string)"),
-    ("json", {"x": STRING}, "field x: type changed from integer to string"),
-    ("protobuf", {"x": STRING}, "field x: type changed from int32 = 1 to string = 1"),
-])
-async def test_refused_schemas_say_which_field(made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]],
-                                               unique_name: Callable[[str], str], name: str, change: dict[str, Any],
-                                               text: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "change", "text"),
+    [
+        ("avro", {"x": STRING}, "field x: type changed from int to string"),
+        ("avro", {"x": INT32, "y": INT32}, "field y: added (int) without a default"),
+        (
+            "avro",
+            {"x": INT32, "s": struct("S", {"z": STRING})},
+            "field s: added (S) without a default; field s.z: added (string)",
+        ),
+        ("json", {"x": STRING}, "field x: type changed from integer to string"),
+        ("protobuf", {"x": STRING}, "field x: type changed from int32 = 1 to string = 1"),
+    ],
+)
+async def test_refused_schemas_say_which_field(
+    made: Callable[..., Converter],
+    ask: Callable[..., Awaitable[Any]],
+    unique_name: Callable[[str], str],
+    name: str,
+    change: dict[str, Any],
+    text: str,
+) -> None:
     topic = unique_name("refused")
     converter = made(name)
     first = struct("R", {"x": INT32})
@@ -283,7 +369,8 @@ async def test_refused_schemas_say_which_field(made: Callable[..., Converter], a
 
 
 async def test_checked_values_name_the_field_that_does_not_match(
-        made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str]) -> None:
+    made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str]
+) -> None:
     topic = unique_name("checked")
     text = json.dumps({"type": "object", "title": "R", "properties": {"a": {"type": "integer", "maximum": 9}}})
     await ask(f"/subjects/{topic}-value/versions", {"schema": text, "schemaType": "JSON"}, "POST")
@@ -295,18 +382,40 @@ async def test_checked_values_name_the_field_that_does_not_match(
         converter.from_connect(topic, row, {"a": 10})
 
 
-async def test_cloud_events_in_avro(made: Callable[..., Converter], registry: SchemaRegistry,
-                                    ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str]) -> None:
+async def test_cloud_events_in_avro(
+    made: Callable[..., Converter],
+    registry: SchemaRegistry,
+    ask: Callable[..., Awaitable[Any]],
+    unique_name: Callable[[str], str],
+) -> None:
     row = struct("shop.db.t.Value", {"id": INT64}, optional=True)
-    source = struct("io.debezium.connector.mysql.Source", {"connector": STRING, "name": STRING, "ts_ms": INT64, "db": STRING,
-                                                           "file": STRING, "pos": INT64, "row": OPTIONAL_INT32})
+    source = struct(
+        "io.debezium.connector.mysql.Source",
+        {
+            "connector": STRING,
+            "name": STRING,
+            "ts_ms": INT64,
+            "db": STRING,
+            "file": STRING,
+            "pos": INT64,
+            "row": OPTIONAL_INT32,
+        },
+    )
     envelope = struct("shop.db.t.Envelope", {"before": row, "after": row, "source": source, "op": STRING})
-    value = {"before": None, "after": {"id": 1}, "op": "c", "source": {
-        "connector": "mysql", "name": "shop", "ts_ms": 5, "db": "db", "file": "f", "pos": 3, "row": 0}}
+    value = {
+        "before": None,
+        "after": {"id": 1},
+        "op": "c",
+        "source": {"connector": "mysql", "name": "shop", "ts_ms": 5, "db": "db", "file": "f", "pos": 3, "row": 0},
+    }
     for kind in ("json", "avro"):
         topic = unique_name("event")
-        converter = made("io.debezium.converters.CloudEventsConverter", serializer_type=kind, data_serializer_type="avro",
-                         avro_schema_registry_url=registry.url)
+        converter = made(
+            "io.debezium.converters.CloudEventsConverter",
+            serializer_type=kind,
+            data_serializer_type="avro",
+            avro_schema_registry_url=registry.url,
+        )
         await converter.prepare(topic, envelope)
         written = converter.from_connect(topic, envelope, value)
         await converter.prepare_data(topic, written)
@@ -320,4 +429,7 @@ async def test_cloud_events_in_avro(made: Callable[..., Converter], registry: Sc
         assert schema["name"] == "Data"
         assert fastavro.schemaless_reader(io.BytesIO(content[5:]), schema, None) == {"before": None, "after": {"id": 1}}
     assert await ask(f"/subjects/{topic}-data-value/versions") == [1]
-    assert json.loads((await ask(f"/subjects/{topic}-value/versions/latest"))["schema"])["namespace"] == "shop.db.CloudEvents"
+    assert (
+        json.loads((await ask(f"/subjects/{topic}-value/versions/latest"))["schema"])["namespace"]
+        == "shop.db.CloudEvents"
+    )

@@ -1,4 +1,5 @@
 """A control process's side of a task host, against real Kafka."""
+
 from __future__ import annotations
 
 import asyncio
@@ -59,11 +60,17 @@ class Control:
         self.name = name
         self.client = {"bootstrap_servers": bootstrap}
         self.properties = {
-            "bootstrap.servers": bootstrap, "group.id": f"group-{name}", "offset.storage.topic": f"offsets-{name}",
-            "offset.storage.replication.factor": "1", "offset.flush.interval.ms": "200",
+            "bootstrap.servers": bootstrap,
+            "group.id": f"group-{name}",
+            "offset.storage.topic": f"offsets-{name}",
+            "offset.storage.replication.factor": "1",
+            "offset.flush.interval.ms": "200",
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false",
-            "plugin.path": "host_counter_source:CounterConnector", **(properties or {})}
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            "plugin.path": "host_counter_source:CounterConnector",
+            **(properties or {}),
+        }
         self.events: list[Message] = []
         self.process: asyncio.subprocess.Process | None = None
         self.peer: Peer | None = None
@@ -71,8 +78,16 @@ class Control:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, *, process: bool = False) -> None:
-        await ensure_internal_topic(self.client, internal_topic(
-            "offset", self.properties, name=self.properties["offset.storage.topic"], partitions=3, replication_factor=1))
+        await ensure_internal_topic(
+            self.client,
+            internal_topic(
+                "offset",
+                self.properties,
+                name=self.properties["offset.storage.topic"],
+                partitions=3,
+                replication_factor=1,
+            ),
+        )
         await self.offsets.start()
         await self.start_host(process=process)
 
@@ -82,8 +97,14 @@ class Control:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PLUGIN), os.environ.get("PYTHONPATH", "")])}
             with theirs:
                 self.process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "worker.host.main", "--fd", str(theirs.fileno()), pass_fds=(theirs.fileno(),),
-                    env=environment)
+                    sys.executable,
+                    "-m",
+                    "worker.host.main",
+                    "--fd",
+                    str(theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    env=environment,
+                )
         else:
             self._serving = asyncio.create_task(serve(theirs))
         reader, writer = await asyncio.open_connection(sock=ours, limit=1 << 24)
@@ -111,7 +132,9 @@ class Control:
         await self.stop()
         assert told(caplog) == []
         names = [str(getattr(each.get_coro(), "__qualname__", "")) for each in asyncio.all_tasks()]
-        assert [each for each in names if each.startswith(("Sender.", "SendProduceReqHandler.", "MessageAccumulator."))] == []
+        assert [
+            each for each in names if each.startswith(("Sender.", "SendProduceReqHandler.", "MessageAccumulator."))
+        ] == []
 
     async def kill(self) -> None:
         """``kill -9`` of the host process."""
@@ -127,8 +150,12 @@ class Control:
         return await self.peer.request(message, deadline_s)
 
     def config(self, **options: Any) -> dict[str, str]:
-        return {"name": self.name, "connector.class": "host_counter_source.CounterConnector", "topic": self.name,
-                **{name.replace("_", "."): str(value) for name, value in options.items()}}
+        return {
+            "name": self.name,
+            "connector.class": "host_counter_source.CounterConnector",
+            "topic": self.name,
+            **{name.replace("_", "."): str(value) for name, value in options.items()},
+        }
 
     async def start_task(self, *, paused: bool = False, task: int = 0, **options: Any) -> TaskId:
         identity = TaskId(self.name, task)
@@ -153,20 +180,32 @@ class Control:
 
     async def until(self, condition: Callable[[], Any], deadline_s: float = 30) -> Any:
         """Wait until ``condition`` gives something true; a failure shows the host's last events."""
-        return await eventually_async(condition, "the host has come so far", deadline_s, detail=lambda: self.events[-20:])
+        return await eventually_async(
+            condition, "the host has come so far", deadline_s, detail=lambda: self.events[-20:]
+        )
 
     def states(self, task: TaskId) -> list[str]:
         return [event.state for event in self.events if isinstance(event, TaskState) and event.id == task]
 
     async def state(self, task: TaskId, state: str, deadline_s: float = 30) -> TaskState:
-        found: TaskState = await self.until(lambda: next(
-            (event for event in reversed(self.events) if isinstance(event, TaskState) and event.id == task
-             and event.state == state), None), deadline_s)
+        found: TaskState = await self.until(
+            lambda: next(
+                (
+                    event
+                    for event in reversed(self.events)
+                    if isinstance(event, TaskState) and event.id == task and event.state == state
+                ),
+                None,
+            ),
+            deadline_s,
+        )
         return found
 
     def stats(self, task: TaskId) -> TaskStats | None:
-        return next((found for event in self.events if isinstance(event, Stats) for found in event.tasks if found.id == task),
-                    None)
+        return next(
+            (found for event in self.events if isinstance(event, Stats) for found in event.tasks if found.id == task),
+            None,
+        )
 
     def stuck(self) -> list[LoopStuck]:
         return [event for event in self.events if isinstance(event, LoopStuck)]
@@ -186,12 +225,19 @@ class Control:
 
         await eventually_async(reached, f"the offsets are {expected}", deadline_s, every=0.05, detail=lambda: found)
 
-    async def consume(self, topic: str, count: int, deadline_s: float = 30, isolation: str = "read_committed") -> list[Any]:
+    async def consume(
+        self, topic: str, count: int, deadline_s: float = 30, isolation: str = "read_committed"
+    ) -> list[Any]:
         """All records of a topic, at least ``count`` of them, to its end."""
         async with asyncio.timeout(deadline_s), TopicAdmin(self.client) as admin:
             await eventually_async(lambda: admin.partitions(topic), f"topic {topic} exists", deadline_s, every=0.05)
-        consumer = AIOKafkaConsumer(topic, bootstrap_servers=self.client["bootstrap_servers"], auto_offset_reset="earliest",
-                                    isolation_level=isolation, check_crcs=True)
+        consumer = AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=self.client["bootstrap_servers"],
+            auto_offset_reset="earliest",
+            isolation_level=isolation,
+            check_crcs=True,
+        )
         await consumer.start()
         try:
             found: list[Any] = []
@@ -219,8 +265,13 @@ async def control_for(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     made: list[Control] = []
 
     def make(**properties: Any) -> Control:
-        made.append(Control(bootstrap, f"host-{secrets.token_hex(4)}",
-                            {name.replace("_", "."): str(value) for name, value in properties.items()}))
+        made.append(
+            Control(
+                bootstrap,
+                f"host-{secrets.token_hex(4)}",
+                {name.replace("_", "."): str(value) for name, value in properties.items()},
+            )
+        )
         return made[-1]
 
     yield make

@@ -1,4 +1,5 @@
 """A process that the kernel stops for a while: its watch blames no task for it."""
+
 from __future__ import annotations
 
 import os
@@ -24,8 +25,9 @@ asyncio.run(main())
 
 
 def test_a_frozen_process_is_not_reported() -> None:
-    with subprocess.Popen([sys.executable, "-c", _HANGS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                          bufsize=1) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HANGS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"

@@ -1,4 +1,5 @@
 """A task host driven by messages: at least once, against real Kafka."""
+
 from __future__ import annotations
 
 import json
@@ -22,8 +23,14 @@ async def test_all_records_arrive_in_order_and_offsets_follow(control_for: Calla
     await control.saved_is({"0-0": 25_000})
     assert control.states(task) == ["RUNNING"]
     assert [event for event in control.events if isinstance(event, ActiveTopic)] == [ActiveTopic(task, control.name)]
-    stats = await control.until(lambda: (found := control.stats(task)) and found.written == 25_000 and any(
-        item.value == 25_000 for item in found.custom) and found)
+    stats = await control.until(
+        lambda: (
+            (found := control.stats(task))
+            and found.written == 25_000
+            and any(item.value == 25_000 for item in found.custom)
+            and found
+        )
+    )
     assert (stats.polled, stats.state, stats.active, stats.connector_version) == (25_000, "RUNNING", 0, "1.2.3")
     assert stats.commit_buckets[-1] == stats.commits > 0
     assert [(item.name, item.value) for item in stats.custom] == [("committed", 25_000.0)]
@@ -41,8 +48,10 @@ async def test_a_stopped_task_goes_on_where_it_stopped(control_for: Callable[...
     assert len(saved) == 3
     await control.start_task(end=max(saved.values()) + 500, rows=500, sources=3)
     total = 3 * (max(saved.values()) + 500)
-    found = Counter((record["source"], record["n"]) for record in
-                    (json.loads(item.value) for item in await control.consume(control.name, total)))
+    found = Counter(
+        (record["source"], record["n"])
+        for record in (json.loads(item.value) for item in await control.consume(control.name, total))
+    )
     assert len(found) == total
     repeated = [key for key, count in found.items() if count > 1]
     assert not repeated, "an orderly stop repeats nothing"
@@ -51,8 +60,9 @@ async def test_a_stopped_task_goes_on_where_it_stopped(control_for: Callable[...
 async def test_keys_keep_their_order_on_many_partitions(control_for: Callable[..., Any]) -> None:
     control = control_for()
     await control.start()
-    await control.start_task(end=5_000, rows=512, keys=True, topic_creation_default_partitions=7,
-                             topic_creation_default_replication_factor=1)
+    await control.start_task(
+        end=5_000, rows=512, keys=True, topic_creation_default_partitions=7, topic_creation_default_replication_factor=1
+    )
     records = await control.consume(control.name, 5_000)
     assert {record.partition for record in records} == set(range(7))
     by_partition: dict[int, list[int]] = {}
@@ -81,22 +91,27 @@ async def test_pause_and_resume(control_for: Callable[..., Any]) -> None:
     await control.pause(task, paused=False)
     await control.until(lambda: (found := control.stats(task)) and found.written > 100)
     await control.pause(task, paused=True)
-    first = await control.until(lambda: (found := control.stats(task)) and found.state == "PAUSED" and found.active == 0
-                                and found)
+    first = await control.until(
+        lambda: (found := control.stats(task)) and found.state == "PAUSED" and found.active == 0 and found
+    )
     written = first.written
-    later = await control.until(lambda: (found := control.stats(task)) and found is not first
-                                and found.paused_s > first.paused_s + 1 and found)
+    later = await control.until(
+        lambda: (found := control.stats(task)) and found is not first and found.paused_s > first.paused_s + 1 and found
+    )
     assert later.written - written <= 10, "at most the poll that was under way"
     await control.pause(task, paused=False)
     await control.until(lambda: (found := control.stats(task)) and found.written > written + 100)
     assert control.states(task) == ["PAUSED", "RUNNING", "PAUSED", "RUNNING"]
 
 
-async def test_a_source_that_is_away_is_tried_again_and_nothing_is_repeated(control_for: Callable[..., Any],
-                                                                           tmp_path: Path) -> None:
+async def test_a_source_that_is_away_is_tried_again_and_nothing_is_repeated(
+    control_for: Callable[..., Any], tmp_path: Path
+) -> None:
     control = control_for()
     await control.start()
-    task = await control.start_task(end=3_000, rows=100, away_at=1_550, marker=tmp_path / "away", errors_tolerance="all")
+    task = await control.start_task(
+        end=3_000, rows=100, away_at=1_550, marker=tmp_path / "away", errors_tolerance="all"
+    )
     assert await control.numbers(3_000) == list(range(3_000))
     stats = await control.until(lambda: (found := control.stats(task)) and found.written == 3_000 and found)
     assert (stats.retries, stats.records_skipped, stats.record_failures) == (1, 0, 0)
@@ -121,8 +136,9 @@ async def test_a_failure_keeps_its_trace_without_secrets(control_for: Callable[.
 async def test_automatic_restart(control_for: Callable[..., Any], tmp_path: Path) -> None:
     control = control_for()
     await control.start()
-    task = await control.start_task(end=3_000, fail_at=500, marker=tmp_path / "failed", errors_restart_policy="always",
-                                    errors_restart_delay_ms=100)
+    task = await control.start_task(
+        end=3_000, fail_at=500, marker=tmp_path / "failed", errors_restart_policy="always", errors_restart_delay_ms=100
+    )
     assert await control.numbers(3_000) == list(range(3_000))
     assert control.states(task) == ["RUNNING", "RESTARTING", "RUNNING"]
     restarting = await control.state(task, "RESTARTING")
@@ -145,8 +161,9 @@ async def test_a_killed_host_loses_nothing(control_for: Callable[..., Any]) -> N
     end = 60_000
     for _ in range(3):
         task = await control.start_task(end=end, rows=97, sources=2, pause_ms=30)
-        await control.until(lambda task=task: (found := control.stats(task)) and found.commits > 0
-                            and found.written > 1_500)
+        await control.until(
+            lambda task=task: (found := control.stats(task)) and found.commits > 0 and found.written > 1_500
+        )
         await control.kill()
         await control.start_host(process=True)
     await control.start_task(end=end, rows=1_000, sources=2)

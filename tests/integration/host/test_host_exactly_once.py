@@ -1,4 +1,5 @@
 """A task host with exactly once on, against real Kafka."""
+
 from __future__ import annotations
 
 import asyncio
@@ -75,12 +76,14 @@ async def test_own_offsets_topic_is_written_with_the_worker_s(control_for: Calla
     assert await control.numbers(600) == list(range(600))
 
 
-async def test_a_fenced_task_stops_and_writes_nothing_more(control_for: Callable[..., Any],
-                                                           caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fenced_task_stops_and_writes_nothing_more(
+    control_for: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
     control = control_for(**EOS)
     await control.start()
-    task = await control.start_task(end=100_000, rows=10, pause_ms=2, errors_restart_policy="always",
-                                    errors_restart_delay_ms=1)
+    task = await control.start_task(
+        end=100_000, rows=10, pause_ms=2, errors_restart_policy="always", errors_restart_delay_ms=1
+    )
     await control.until(lambda: (found := control.stats(task)) and found.written > 30)
     newer = AIOKafkaProducer(**control.client, transactional_id=f"{control.properties['group.id']}-{task}")
     await newer.start()
@@ -98,9 +101,16 @@ async def test_a_fenced_task_stops_and_writes_nothing_more(control_for: Callable
 async def test_a_failed_task_drops_what_it_had_not_committed(control_for: Callable[..., Any], tmp_path: Path) -> None:
     control = control_for(**EOS)
     await control.start()
-    task = await control.start_task(end=2_000, rows=50, fail_at=777, marker=tmp_path / "failed", errors_restart_policy="always",
-                                    errors_restart_delay_ms=10, transaction_boundary="interval",
-                                    transaction_boundary_interval_ms=60_000)
+    task = await control.start_task(
+        end=2_000,
+        rows=50,
+        fail_at=777,
+        marker=tmp_path / "failed",
+        errors_restart_policy="always",
+        errors_restart_delay_ms=10,
+        transaction_boundary="interval",
+        transaction_boundary_interval_ms=60_000,
+    )
     await control.until(lambda: control.states(task) == ["RUNNING", "RESTARTING", "RUNNING"])
     await control.until(lambda: (found := control.stats(task)) and found.polled >= 2_000)
     assert await control.stop_task(task)
@@ -120,8 +130,9 @@ async def test_required_support_is_checked(control_for: Callable[..., Any]) -> N
 
 
 @pytest.mark.parametrize("boundary", ["poll", "interval"])
-async def test_a_stop_in_the_middle_of_a_commit_loses_no_offsets(control_for: Callable[..., Any], boundary: str,
-                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_in_the_middle_of_a_commit_loses_no_offsets(
+    control_for: Callable[..., Any], boundary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a commit that is cancelled had taken from the ledger goes with the last commit, as the records do."""
     blocked, calls = asyncio.Event(), 0
 
@@ -147,8 +158,9 @@ async def test_a_stop_in_the_middle_of_a_commit_loses_no_offsets(control_for: Ca
 
 
 @pytest.mark.parametrize("boundary", ["poll", "interval"])
-async def test_a_stop_while_kafka_commits_waits_for_that(control_for: Callable[..., Any], boundary: str,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_while_kafka_commits_waits_for_that(
+    control_for: Callable[..., Any], boundary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A transaction that Kafka was asked to commit takes no offsets any more: the task must not fail by trying."""
     under_way, stopping = asyncio.Event(), asyncio.Event()
     commit, shut = Producer.commit, TransactionalSession.shut

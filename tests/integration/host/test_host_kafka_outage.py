@@ -1,4 +1,5 @@
 """Kafka goes away under a task host: nothing is lost, nothing becomes a bad record, and with exactly once nothing is twice."""
+
 from __future__ import annotations
 
 import asyncio
@@ -25,17 +26,29 @@ def bootstrap(own_kafka: KafkaCluster) -> str:
     return own_kafka.bootstrap
 
 
-@pytest.mark.parametrize("properties", [
-    pytest.param({}, id="at-least-once"),
-    pytest.param({"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 10_000}, id="exactly-once"),
-])
-async def test_the_broker_is_killed_and_comes_back(control_for: Callable[..., Any], own_kafka: KafkaCluster,
-                                                  properties: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "properties",
+    [
+        pytest.param({}, id="at-least-once"),
+        pytest.param(
+            {"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 10_000}, id="exactly-once"
+        ),
+    ],
+)
+async def test_the_broker_is_killed_and_comes_back(
+    control_for: Callable[..., Any], own_kafka: KafkaCluster, properties: dict[str, Any]
+) -> None:
     control = control_for(**properties)
     await control.start()
     end = 12_000
-    task = await control.start_task(end=end, rows=20, pause_ms=15, errors_tolerance="all", transaction_boundary="interval",
-                                    transaction_boundary_interval_ms=200)
+    task = await control.start_task(
+        end=end,
+        rows=20,
+        pause_ms=15,
+        errors_tolerance="all",
+        transaction_boundary="interval",
+        transaction_boundary_interval_ms=200,
+    )
     await control.until(lambda: (found := control.stats(task)) and found.commits > 0 and found.written > 400)
     await asyncio.to_thread(own_kafka.broker(0).kill)
     try:
@@ -53,17 +66,27 @@ async def test_the_broker_is_killed_and_comes_back(control_for: Callable[..., An
     assert control.states(task) == ["RUNNING"]
 
 
-@pytest.mark.parametrize("properties", [
-    pytest.param({}, id="at-least-once"),
-    pytest.param({"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 10_000}, id="exactly-once"),
-])
-async def test_a_broker_that_hangs_costs_a_producer(control_for: Callable[..., Any], own_kafka: KafkaCluster,
-                                                   properties: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "properties",
+    [
+        pytest.param({}, id="at-least-once"),
+        pytest.param(
+            {"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 10_000}, id="exactly-once"
+        ),
+    ],
+)
+async def test_a_broker_that_hangs_costs_a_producer(
+    control_for: Callable[..., Any],
+    own_kafka: KafkaCluster,
+    properties: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     control = control_for(task_producer_stall_ms=2_000, **properties)
     await control.start()
     end = 12_000
-    task = await control.start_task(end=end, rows=20, pause_ms=15, transaction_boundary="interval",
-                                    transaction_boundary_interval_ms=200)
+    task = await control.start_task(
+        end=end, rows=20, pause_ms=15, transaction_boundary="interval", transaction_boundary_interval_ms=200
+    )
     await control.until(lambda: (found := control.stats(task)) and found.commits > 0 and found.written > 200)
     broker = own_kafka.broker(0)
     await asyncio.to_thread(broker.pause)
@@ -81,8 +104,9 @@ async def test_a_broker_that_hangs_costs_a_producer(control_for: Callable[..., A
         assert "a new producer will send what is not acknowledged" in caplog.text
 
 
-async def test_a_task_that_starts_while_kafka_is_away_runs_when_it_is_back(control_for: Callable[..., Any],
-                                                                          own_kafka: KafkaCluster) -> None:
+async def test_a_task_that_starts_while_kafka_is_away_runs_when_it_is_back(
+    control_for: Callable[..., Any], own_kafka: KafkaCluster
+) -> None:
     control = control_for()
     await control.start()
     await asyncio.to_thread(own_kafka.broker(0).kill)

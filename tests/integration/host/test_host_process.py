@@ -1,4 +1,5 @@
 """What must hold when tasks or the control process misbehave: stops end, a stuck loop is told of, orphans die."""
+
 from __future__ import annotations
 
 import asyncio
@@ -84,14 +85,17 @@ async def test_a_host_does_not_outlive_its_control_process(control_for: Callable
 
 async def test_a_killed_parent_takes_the_host_with_it() -> None:
     parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c",
+        sys.executable,
+        "-c",
         "import socket, subprocess, sys, time\n"
         "ours, theirs = socket.socketpair()\n"
         "keep = theirs.dup()\n"  # the pipe stays open: only the parent's death can tell
         "child = subprocess.Popen([sys.executable, '-m', 'worker.host.main', '--fd', str(theirs.fileno())],"
         " pass_fds=(theirs.fileno(), ours.fileno()), start_new_session=True)\n"
         "print(child.pid, flush=True)\n"
-        "time.sleep(60)\n", stdout=subprocess.PIPE)
+        "time.sleep(60)\n",
+        stdout=subprocess.PIPE,
+    )
     assert parent.stdout is not None
     child = int(await parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)
@@ -143,8 +147,9 @@ async def test_too_many_tasks_fail_the_connector_unless_allowed(control_for: Cal
     control = control_for()
     await control.start()
     await control.ask(StartConnector(control.name, control.config(tasks_max=2, splits=3), 1))
-    failed = await control.until(lambda: [event for event in control.events if isinstance(event, ConnectorState)
-                                          and event.state == "FAILED"])
+    failed = await control.until(
+        lambda: [event for event in control.events if isinstance(event, ConnectorState) and event.state == "FAILED"]
+    )
     assert "has generated 3 tasks, which is greater than 2" in failed[0].trace
     await control.ask(StartConnector(control.name, control.config(tasks_max=2, splits=3, tasks_max_enforce="false"), 2))
     found = await control.until(lambda: [event for event in control.events if isinstance(event, TaskConfigs)])
@@ -155,8 +160,11 @@ async def test_questions_to_plugins(control_for: Callable[..., Any]) -> None:
     control = control_for()
     await control.start()
     described = orjson.loads(await control.ask(DescribePlugins()))
-    assert [(plugin["kind"], plugin["version"]) for plugin in described["plugins"]
-            if "host_counter_source.CounterConnector" in plugin["names"]] == [("source", "1.2.3")]
+    assert [
+        (plugin["kind"], plugin["version"])
+        for plugin in described["plugins"]
+        if "host_counter_source.CounterConnector" in plugin["names"]
+    ] == [("source", "1.2.3")]
     options = orjson.loads(await control.ask(PluginConfig("host_counter_source.CounterConnector")))
     assert "bad.every" in {option["name"] for option in options}
     answer = orjson.loads(await control.ask(Validate(control.config(rows="many"))))
@@ -171,8 +179,10 @@ async def test_questions_to_plugins(control_for: Callable[..., Any]) -> None:
 async def test_references_are_resolved_and_masked(control_for: Callable[..., Any], tmp_path: Path) -> None:
     secret = tmp_path / "secret.properties"
     secret.write_text("word=hunter-and-collector\n")
-    control = control_for(config_providers="file",
-                          config_providers_file_class="org.apache.kafka.common.config.provider.FileConfigProvider")
+    control = control_for(
+        config_providers="file",
+        config_providers_file_class="org.apache.kafka.common.config.provider.FileConfigProvider",
+    )
     await control.start()
     task = await control.start_task(end=100, fail_at=10, password=f"${{file:{secret}:word}}")
     failed = await control.state(task, "FAILED")

@@ -1,4 +1,5 @@
 """However a task ends, its producer ends with it: nothing of it is left in the event loop, nor told in the log."""
+
 from __future__ import annotations
 
 import asyncio
@@ -14,8 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.slow
-MODES = [pytest.param({}, id="at-least-once"),
-         pytest.param({"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 10_000}, id="exactly-once")]
+MODES = [
+    pytest.param({}, id="at-least-once"),
+    pytest.param(
+        {"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 10_000}, id="exactly-once"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +41,20 @@ async def written(control: Any, task: Any) -> None:
 
 @pytest.mark.parametrize("properties", MODES)
 async def test_stopped_while_the_broker_is_there_and_while_it_is_away(
-        control_for: Callable[..., Any], own_kafka: KafkaCluster, properties: dict[str, Any],
-        caplog: pytest.LogCaptureFixture) -> None:
+    control_for: Callable[..., Any],
+    own_kafka: KafkaCluster,
+    properties: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     control = control_for(**properties)
     await control.start()
-    options = {"end": 1_000_000, "rows": 20, "pause_ms": 5, "transaction_boundary": "interval",
-               "transaction_boundary_interval_ms": 200}
+    options = {
+        "end": 1_000_000,
+        "rows": 20,
+        "pause_ms": 5,
+        "transaction_boundary": "interval",
+        "transaction_boundary_interval_ms": 200,
+    }
     first, second = [await control.start_task(task=number, **options) for number in range(2)]
     await written(control, first)
     await written(control, second)
@@ -62,13 +75,23 @@ async def test_stopped_while_the_broker_is_there_and_while_it_is_away(
 
 
 @pytest.mark.parametrize("properties", MODES)
-async def test_stopped_while_it_fails(control_for: Callable[..., Any], own_kafka: KafkaCluster, properties: dict[str, Any],
-                                      caplog: pytest.LogCaptureFixture) -> None:
+async def test_stopped_while_it_fails(
+    control_for: Callable[..., Any],
+    own_kafka: KafkaCluster,
+    properties: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The last commit of a task that fails waits for a broker that is away, and the stop comes meanwhile."""
     control = control_for(offset_flush_timeout_ms=60_000, offset_flush_interval_ms=60_000, **properties)
     await control.start()
-    task = await control.start_task(end=1_000_000, rows=20, pause_ms=15, fail_at=8_000, transaction_boundary="interval",
-                                    transaction_boundary_interval_ms=60_000)
+    task = await control.start_task(
+        end=1_000_000,
+        rows=20,
+        pause_ms=15,
+        fail_at=8_000,
+        transaction_boundary="interval",
+        transaction_boundary_interval_ms=60_000,
+    )
     await written(control, task)
     await asyncio.to_thread(own_kafka.broker(0).kill)
     try:

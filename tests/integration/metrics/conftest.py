@@ -1,4 +1,5 @@
 """One installation for all tests of dashboards: a worker with connectors of each kind and state, under load, scraped."""
+
 from __future__ import annotations
 
 import secrets
@@ -51,10 +52,20 @@ def installation(bootstrap: str, mariadb: MariaDb, tmp_path_factory: pytest.Temp
     name = f"metrics_{secrets.token_hex(4)}"
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).with_name("plugin")))
-        worker = stack.enter_context(MillraceWorker(
-            folder / "worker", bootstrap, group=name, port=None, processes=1, properties={
-                "offset.flush.interval.ms": "500", "metrics.families": "A,B,C,D",
-                "plugin.path": "paced_job:PacedJob,paced_job:BrokenConnector"}))
+        worker = stack.enter_context(
+            MillraceWorker(
+                folder / "worker",
+                bootstrap,
+                group=name,
+                port=None,
+                processes=1,
+                properties={
+                    "offset.flush.interval.ms": "500",
+                    "metrics.families": "A,B,C,D",
+                    "plugin.path": "paced_job:PacedJob,paced_job:BrokenConnector",
+                },
+            )
+        )
         public = stack.enter_context(Prometheus(folder / "public", port=None, config=_public(worker.worker_id)))
         own = stack.enter_context(Prometheus(folder / "own", port=None, targets=[worker.worker_id], interval=1))
         _connectors(worker, name, folder, mariadb)
@@ -63,15 +74,29 @@ def installation(bootstrap: str, mariadb: MariaDb, tmp_path_factory: pytest.Temp
 
 
 def _public(worker_id: str) -> dict[str, Any]:
-    labels = {"namespace": "my-namespace", "strimzi_io_kind": "KafkaConnect", "strimzi_io_cluster": "my-connect",
-              "kubernetes_pod_name": "my-connect-connect-0", "pod": "my-connect-connect-0", "container": "my-connect-connect",
-              "env": "my-env", "kafka_connect_cluster_id": "my-cluster"}
+    labels = {
+        "namespace": "my-namespace",
+        "strimzi_io_kind": "KafkaConnect",
+        "strimzi_io_cluster": "my-connect",
+        "kubernetes_pod_name": "my-connect-connect-0",
+        "pod": "my-connect-connect-0",
+        "container": "my-connect-connect",
+        "env": "my-env",
+        "kafka_connect_cluster_id": "my-cluster",
+    }
     targets = [{"targets": [worker_id], "labels": labels}]
-    return {"global": {"scrape_interval": "1s"}, "scrape_configs": [
-        {"job_name": "kafka-connect", "static_configs": targets},
-        # Debezium's dashboard of MySQL asks for this job.
-        {"job_name": "prometheus", "static_configs": [{"targets": [worker_id]}],
-         "metric_relabel_configs": [{"source_labels": ["__name__"], "regex": "debezium_.*", "action": "keep"}]}]}
+    return {
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [
+            {"job_name": "kafka-connect", "static_configs": targets},
+            # Debezium's dashboard of MySQL asks for this job.
+            {
+                "job_name": "prometheus",
+                "static_configs": [{"targets": [worker_id]}],
+                "metric_relabel_configs": [{"source_labels": ["__name__"], "regex": "debezium_.*", "action": "keep"}],
+            },
+        ],
+    }
 
 
 def _connectors(worker: MillraceWorker, name: str, folder: Path, mariadb: MariaDb) -> None:
@@ -79,19 +104,45 @@ def _connectors(worker: MillraceWorker, name: str, folder: Path, mariadb: MariaD
     datagen = {"connector.class": "datagen", "topic": name, "rate": "50", "tasks.max": 1}
     (folder / "lines.txt").write_text("first\n", encoding="utf-8")
     with closing(_connect(mariadb)) as connection, connection.cursor() as cursor:
-        for statement in (f"CREATE DATABASE {name}", f"USE {name}",
-                          "CREATE TABLE t (id BIGINT AUTO_INCREMENT PRIMARY KEY, a INT)",
-                          "INSERT INTO t (a) SELECT seq FROM seq_1_to_500"):
+        for statement in (
+            f"CREATE DATABASE {name}",
+            f"USE {name}",
+            "CREATE TABLE t (id BIGINT AUTO_INCREMENT PRIMARY KEY, a INT)",
+            "INSERT INTO t (a) SELECT seq FROM seq_1_to_500",
+        ):
             cursor.execute(statement)
-    worker.create(f"{name}-db", {
-        "connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "topic.prefix": name,
-        "database.hostname": "127.0.0.1", "database.port": str(mariadb.port), "database.user": mariadb.user,
-        "database.password": mariadb.password, "database.include.list": name})
-    worker.create(f"{name}-file", {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
-                                   "file": str(folder / "lines.txt"), "topic": name})
-    worker.create(f"{name}-made", {
-        **datagen, "tasks.max": 2, "partitions": 2, "transforms": "t", "transforms.t.static.field": "x",
-        "transforms.t.static.value": "y", "transforms.t.type": "org.apache.kafka.connect.transforms.InsertField$Value"})
+    worker.create(
+        f"{name}-db",
+        {
+            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "topic.prefix": name,
+            "database.hostname": "127.0.0.1",
+            "database.port": str(mariadb.port),
+            "database.user": mariadb.user,
+            "database.password": mariadb.password,
+            "database.include.list": name,
+        },
+    )
+    worker.create(
+        f"{name}-file",
+        {
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+            "file": str(folder / "lines.txt"),
+            "topic": name,
+        },
+    )
+    worker.create(
+        f"{name}-made",
+        {
+            **datagen,
+            "tasks.max": 2,
+            "partitions": 2,
+            "transforms": "t",
+            "transforms.t.static.field": "x",
+            "transforms.t.static.value": "y",
+            "transforms.t.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+        },
+    )
     worker.create(f"{name}-job", {"connector.class": "paced_job.PacedJob", "reads": name})
     worker.create(f"{name}-thousand", {**datagen, "rate": "1000000", "records": 1000})
     worker.create(f"{name}-failed", {**datagen, "fault.fail.at": 10})
@@ -105,8 +156,9 @@ def _connectors(worker: MillraceWorker, name: str, folder: Path, mariadb: MariaD
 
 
 def _connect(mariadb: MariaDb) -> pymysql.Connection[Any]:
-    return pymysql.connect(host="127.0.0.1", port=int(mariadb.port or 0), user=mariadb.user, password=mariadb.password,
-                           autocommit=True)
+    return pymysql.connect(
+        host="127.0.0.1", port=int(mariadb.port or 0), user=mariadb.user, password=mariadb.password, autocommit=True
+    )
 
 
 @contextmanager
@@ -119,8 +171,11 @@ def _changes(name: str, lines: Path, mariadb: MariaDb) -> Iterator[None]:
             cursor.execute(f"USE {name}")
             cursor.execute("ALTER TABLE t ADD COLUMN b INT")
             while not over.wait(0.1):
-                for statement in ("INSERT INTO t (a) VALUES (1)", "UPDATE t SET b = 2 ORDER BY id DESC LIMIT 1",
-                                  "DELETE FROM t ORDER BY id LIMIT 1"):
+                for statement in (
+                    "INSERT INTO t (a) VALUES (1)",
+                    "UPDATE t SET b = 2 ORDER BY id DESC LIMIT 1",
+                    "DELETE FROM t ORDER BY id LIMIT 1",
+                ):
                     cursor.execute(statement)
                 file.write(f"{time.time()}\n")
                 file.flush()

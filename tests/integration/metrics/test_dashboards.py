@@ -1,4 +1,5 @@
 """Every query of the public dashboards and of our own finds series of a real worker in a real Prometheus."""
+
 from __future__ import annotations
 
 import json
@@ -64,23 +65,29 @@ def test_numbers_are_true(installation: Installation) -> None:
     """What dashboards show is what has happened, not only there."""
     name, server = installation.prefix, installation.own
     for query in (
-            f'sum(kafka_connect_source_task_source_record_write_total{{connector="{name}-thousand"}}) == 1000',
-            f'sum(kafka_connect_source_task_source_record_poll_total{{connector="{name}-thousand"}}) == 1000',
-            f'up{{instance="{installation.worker.worker_id}"}} == 1',
-            f'sum(kafka_connect_connector_status{{connector=~"{name}.*",status="paused"}}) == 1',
-            f'kafka_connect_worker_connector_failed_task_count{{connector="{name}-failed"}} == 1',
-            f'kafka_connect_connector_status{{connector="{name}-broken",status="failed"}} == 1',
-            f'debezium_metrics_TotalNumberOfEventsSeen{{name="{name}",context="snapshot"}} >= 500',
-            f'debezium_metrics_RowsScanned{{name="{name}",table="{name}.t"}} >= 500',
-            f'debezium_metrics_ChangesApplied{{name="{name}"}} >= 1',
-            f'rate(debezium_metrics_TotalNumberOfCreateEventsSeen{{name="{name}"}}[10s]) > 1',
-            # the producer of a task sends at least its records' bytes
-            (f'kafka_producer_outgoing_byte_total{{clientid="connector-producer-{name}-made-0"}} > '
-             f'on () millrace_task_bytes_written_total{{connector="{name}-made",task="0"}}'),
-            f'kafka_producer_connection_count{{clientid="connector-producer-{name}-made-0"}} >= 1',
-            "kafka_connect_metrics_outgoing_byte_rate > 0", "kafka_connect_metrics_incoming_byte_rate > 0",
-            'jvm_memory_used_bytes{process="host-0"} > 1e7', 'jvm_threads_current{process="control"} >= 2',
-            "sum(jvm_gc_collection_seconds_count) > 0", "millrace_metrics_render_seconds > 0"):
+        f'sum(kafka_connect_source_task_source_record_write_total{{connector="{name}-thousand"}}) == 1000',
+        f'sum(kafka_connect_source_task_source_record_poll_total{{connector="{name}-thousand"}}) == 1000',
+        f'up{{instance="{installation.worker.worker_id}"}} == 1',
+        f'sum(kafka_connect_connector_status{{connector=~"{name}.*",status="paused"}}) == 1',
+        f'kafka_connect_worker_connector_failed_task_count{{connector="{name}-failed"}} == 1',
+        f'kafka_connect_connector_status{{connector="{name}-broken",status="failed"}} == 1',
+        f'debezium_metrics_TotalNumberOfEventsSeen{{name="{name}",context="snapshot"}} >= 500',
+        f'debezium_metrics_RowsScanned{{name="{name}",table="{name}.t"}} >= 500',
+        f'debezium_metrics_ChangesApplied{{name="{name}"}} >= 1',
+        f'rate(debezium_metrics_TotalNumberOfCreateEventsSeen{{name="{name}"}}[10s]) > 1',
+        # the producer of a task sends at least its records' bytes
+        (
+            f'kafka_producer_outgoing_byte_total{{clientid="connector-producer-{name}-made-0"}} > '
+            f'on () millrace_task_bytes_written_total{{connector="{name}-made",task="0"}}'
+        ),
+        f'kafka_producer_connection_count{{clientid="connector-producer-{name}-made-0"}} >= 1',
+        "kafka_connect_metrics_outgoing_byte_rate > 0",
+        "kafka_connect_metrics_incoming_byte_rate > 0",
+        'jvm_memory_used_bytes{process="host-0"} > 1e7',
+        'jvm_threads_current{process="control"} >= 2',
+        "sum(jvm_gc_collection_seconds_count) > 0",
+        "millrace_metrics_render_seconds > 0",
+    ):
         eventually(lambda query=query: server.query(query), f"{query} has an answer", 20, every=0.5)  # type: ignore[misc]
 
 
@@ -109,35 +116,75 @@ def test_our_dashboards_find_their_series(installation: Installation, board: Pat
 
 
 def test_panels_of_cassandra_and_scylla_find_their_series(
-        installation: Installation, cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], scylla: Emulation,
-        scylla_keyspace: Callable[..., str]) -> None:
+    installation: Installation,
+    cassandra: HasCassandra,
+    cassandra_keyspace: Callable[[], str],
+    scylla: Emulation,
+    scylla_keyspace: Callable[..., str],
+) -> None:
     worker, server, name = installation.worker, installation.own, installation.prefix
     ours, theirs = cassandra_keyspace(), scylla_keyspace()
-    execute(cassandra.address, f"CREATE TABLE {ours}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
-            f"INSERT INTO {ours}.t (pk, v) VALUES (1, 'x')")  # noqa: S608 - names of our own
+    execute(
+        cassandra.address,
+        f"CREATE TABLE {ours}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
+        f"INSERT INTO {ours}.t (pk, v) VALUES (1, 'x')",  # noqa: S608 - names of our own
+    )
     scylla.create_table(f"CREATE TABLE {theirs}.t (pk int PRIMARY KEY, v text) WITH cdc = {{'enabled': true}}")
-    worker.create(f"{name}-cassandra", {
-        "connector.class": "cassandra", "topic.prefix": ours, "cassandra.hosts": cassandra.address, "tasks.max": "1",
-        "cdc.raw.directories": str(cassandra.cdc_raw), "table.include.list": f"{ours}\\..*", "commit.log.delete": "false"})
-    worker.create(f"{name}-scylla", {
-        "connector.class": "scylla", "topic.prefix": theirs, "scylla.cluster.ip.addresses": scylla.address,
-        "scylla.table.names": f"{theirs}.t", "scylla.window.min.ms": "50", "scylla.confidence.window.size": "0",
-        "snapshot.mode": "initial"})
+    worker.create(
+        f"{name}-cassandra",
+        {
+            "connector.class": "cassandra",
+            "topic.prefix": ours,
+            "cassandra.hosts": cassandra.address,
+            "tasks.max": "1",
+            "cdc.raw.directories": str(cassandra.cdc_raw),
+            "table.include.list": f"{ours}\\..*",
+            "commit.log.delete": "false",
+        },
+    )
+    worker.create(
+        f"{name}-scylla",
+        {
+            "connector.class": "scylla",
+            "topic.prefix": theirs,
+            "scylla.cluster.ip.addresses": scylla.address,
+            "scylla.table.names": f"{theirs}.t",
+            "scylla.window.min.ms": "50",
+            "scylla.confidence.window.size": "0",
+            "snapshot.mode": "initial",
+        },
+    )
     for each in ("cassandra", "scylla"):
         worker.wait_running(f"{name}-{each}", 1)
     scylla.apply_cql(f"INSERT INTO {theirs}.t (pk, v) VALUES (1, 'x')")  # noqa: S608
     here = [each for each in queries_of(OWN / "sources.json") if any(prefix in each[1] for prefix in ELSEWHERE)]
     assert len(here) >= 8
     assert_found(server, here)
-    assert_found(server, [(query, query) for plugin, prefix in (("cassandra", ours), ("scylla", theirs)) for query in (
-        f'debezium_metrics_Connected{{plugin="{plugin}",name="{prefix}",context="streaming"}} == 1',
-        f'debezium_metrics_MilliSecondsBehindSource{{plugin="{plugin}",name="{prefix}"}} >= 0',
-        f'debezium_metrics_MilliSecondsSinceLastEvent{{plugin="{plugin}",name="{prefix}",context="streaming"}} >= 0',
-        f'debezium_metrics_TotalNumberOfEventsSeen{{plugin="{plugin}",name="{prefix}",context="streaming"}} >= 1',
-        f'debezium_metrics_QueueTotalCapacity{{plugin="{plugin}",name="{prefix}",context="streaming"}} > 0',
-        *(f'debezium_metrics_{attribute}{{plugin="{plugin}",name="{prefix}",context="snapshot"}} == {value}'
-          for attribute, value in (
-            ("SnapshotCompleted", 1), ("SnapshotRunning", 0), ("SnapshotAborted", 0), ("SnapshotPaused", 0),
-            ("SnapshotSkipped", 0), ("TotalTableCount", 0), ("RemainingTableCount", 0))),
-        f'debezium_metrics_SnapshotDurationInSeconds{{plugin="{plugin}",name="{prefix}",context="snapshot"}} >= 0',
-        f'debezium_metrics_RowsScanned{{plugin="{plugin}",name="{prefix}",table="{prefix}.t"}} >= 0')])
+    assert_found(
+        server,
+        [
+            (query, query)
+            for plugin, prefix in (("cassandra", ours), ("scylla", theirs))
+            for query in (
+                f'debezium_metrics_Connected{{plugin="{plugin}",name="{prefix}",context="streaming"}} == 1',
+                f'debezium_metrics_MilliSecondsBehindSource{{plugin="{plugin}",name="{prefix}"}} >= 0',
+                f'debezium_metrics_MilliSecondsSinceLastEvent{{plugin="{plugin}",name="{prefix}",context="streaming"}} >= 0',
+                f'debezium_metrics_TotalNumberOfEventsSeen{{plugin="{plugin}",name="{prefix}",context="streaming"}} >= 1',
+                f'debezium_metrics_QueueTotalCapacity{{plugin="{plugin}",name="{prefix}",context="streaming"}} > 0',
+                *(
+                    f'debezium_metrics_{attribute}{{plugin="{plugin}",name="{prefix}",context="snapshot"}} == {value}'
+                    for attribute, value in (
+                        ("SnapshotCompleted", 1),
+                        ("SnapshotRunning", 0),
+                        ("SnapshotAborted", 0),
+                        ("SnapshotPaused", 0),
+                        ("SnapshotSkipped", 0),
+                        ("TotalTableCount", 0),
+                        ("RemainingTableCount", 0),
+                    )
+                ),
+                f'debezium_metrics_SnapshotDurationInSeconds{{plugin="{plugin}",name="{prefix}",context="snapshot"}} >= 0',
+                f'debezium_metrics_RowsScanned{{plugin="{plugin}",name="{prefix}",table="{prefix}.t"}} >= 0',
+            )
+        ],
+    )

@@ -1,4 +1,5 @@
 """Traces of batches in a real worker, taken by a receiver of OpenTelemetry's protocol, and told of in the records' headers."""
+
 from __future__ import annotations
 
 import asyncio
@@ -28,31 +29,62 @@ async def traceparents(bootstrap: str, topic: str, count: int) -> list[str]:
         return found
 
 
-def test_batches_are_traced_from_the_source_to_kafka(millrace: Callable[..., MillraceWorker], bootstrap: str,
-                                                    unique: Callable[[str], str]) -> None:
+def test_batches_are_traced_from_the_source_to_kafka(
+    millrace: Callable[..., MillraceWorker], bootstrap: str, unique: Callable[[str], str]
+) -> None:
     name = unique("traced")
     with OtlpReceiver() as receiver:
-        worker = millrace(properties={"otel.traces.endpoint": receiver.endpoint, "otel.traces.sample.ratio": "1",
-                                      "otel.service.name": "shop-cdc", "offset.flush.interval.ms": "300"})
-        worker.create(name, {
-            "connector.class": "datagen", "topic": name, "records": 300, "rate": "1000000", "batch.size": 100,
-            "transforms": "t", "transforms.t.type": "org.apache.kafka.connect.transforms.InsertField$Value",
-            "transforms.t.static.field": "x", "transforms.t.static.value": "y"})
+        worker = millrace(
+            properties={
+                "otel.traces.endpoint": receiver.endpoint,
+                "otel.traces.sample.ratio": "1",
+                "otel.service.name": "shop-cdc",
+                "offset.flush.interval.ms": "300",
+            }
+        )
+        worker.create(
+            name,
+            {
+                "connector.class": "datagen",
+                "topic": name,
+                "records": 300,
+                "rate": "1000000",
+                "batch.size": 100,
+                "transforms": "t",
+                "transforms.t.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+                "transforms.t.static.field": "x",
+                "transforms.t.static.value": "y",
+            },
+        )
         headers = asyncio.run(traceparents(bootstrap, name, 300))
-        produced = {(trace, span) for _, trace, span, sampled in (each.split("-") for each in headers) if sampled == "01"}
+        produced = {
+            (trace, span) for _, trace, span, sampled in (each.split("-") for each in headers) if sampled == "01"
+        }
         assert len(produced) >= 2
-        eventually(lambda: {(each.trace, each.span) for each in receiver.spans if each.name == "produce"} >= produced,
-                   "every record has its span", 30, every=0.1)
-        eventually(lambda: sum(each.name == "batch" for each in receiver.spans) >= len(produced),
-                   "every batch has its span", 30, every=0.1)
+        eventually(
+            lambda: {(each.trace, each.span) for each in receiver.spans if each.name == "produce"} >= produced,
+            "every record has its span",
+            30,
+            every=0.1,
+        )
+        eventually(
+            lambda: sum(each.name == "batch" for each in receiver.spans) >= len(produced),
+            "every batch has its span",
+            30,
+            every=0.1,
+        )
     spans = {each.span: each for each in receiver.spans}
     for trace, span in produced:
         produce = spans[span]
         batch = spans[produce.parent]
         children = {each.name: each for each in receiver.spans if each.parent == batch.span}
         assert children.keys() == {"poll", "transform", "convert", "produce"}
-        assert all(each.trace == trace and batch.begin <= each.begin <= each.end <= batch.end for each in children.values())
-        assert children["poll"].end <= children["transform"].begin < children["transform"].end <= children["convert"].begin
+        assert all(
+            each.trace == trace and batch.begin <= each.begin <= each.end <= batch.end for each in children.values()
+        )
+        assert (
+            children["poll"].end <= children["transform"].begin < children["transform"].end <= children["convert"].begin
+        )
         assert batch.attributes["millrace.connector"] == name
         assert produce.attributes["messaging.destination.name"] == name
         assert (batch.resource["service.name"], batch.parent, batch.failed) == ("shop-cdc", "", False)

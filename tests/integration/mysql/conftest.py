@@ -1,4 +1,5 @@
 """Servers that the tests of this folder run against: MariaDB, and a real MySQL in the slow suite."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,8 @@ def server(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def live(server: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Live]:
     """A database of the test's own, and a task's inside that reads it."""
-    world = Live(int(server.port or 0), server.user, server.password, unique("pull").replace("-", "_"),
-                 mysql=is_mysql(server))
+    world = Live(
+        int(server.port or 0), server.user, server.password, unique("pull").replace("-", "_"), mysql=is_mysql(server)
+    )
     yield world
     world.close()

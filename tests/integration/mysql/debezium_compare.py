@@ -1,4 +1,5 @@
 """Compares two captures of the world record by record, leaf by leaf; what may differ is named, with the reason."""
+
 from __future__ import annotations
 
 import difflib
@@ -34,8 +35,10 @@ class Difference(NamedTuple):
     ours: Any
 
     def __str__(self) -> str:
-        return (f"[{self.variant}] {self.topic} {self.phase} {self.number}: {self.path}\n"
-                f"    theirs {_short(self.theirs)}\n    ours   {_short(self.ours)}")
+        return (
+            f"[{self.variant}] {self.topic} {self.phase} {self.number}: {self.path}\n"
+            f"    theirs {_short(self.theirs)}\n    ours   {_short(self.ours)}"
+        )
 
 
 class Deliberate(NamedTuple):
@@ -63,9 +66,13 @@ class Deliberate(NamedTuple):
 
     def covers(self, found: Difference) -> bool:
         """Whether it explains the difference."""
-        return ((not self.variants or found.variant in self.variants) and found.phase in self.phases
-                and re.fullmatch(self.topic, found.topic) is not None and re.fullmatch(self.path, found.path) is not None
-                and self.when(found.theirs, found.ours))
+        return (
+            (not self.variants or found.variant in self.variants)
+            and found.phase in self.phases
+            and re.fullmatch(self.topic, found.topic) is not None
+            and re.fullmatch(self.path, found.path) is not None
+            and self.when(found.theirs, found.ours)
+        )
 
 
 def _short(value: Any) -> str:
@@ -98,8 +105,17 @@ def differences(variant: str, theirs: Capture, ours: Capture) -> list[Difference
         for number, (one, another) in enumerate(_matched(left, right)):
             if one is None or another is None:
                 about = _about(one or another)
-                found.append(Difference(variant, topic, phase, number, "extra" if one is None else "missing",
-                                        about if one else None, about if another else None))
+                found.append(
+                    Difference(
+                        variant,
+                        topic,
+                        phase,
+                        number,
+                        "extra" if one is None else "missing",
+                        about if one else None,
+                        about if another else None,
+                    )
+                )
                 continue
             for path, old, new in _walk(_comparable(one), _comparable(another), ""):
                 if not _chance(path, phase, topic, old, new) and (topic, phase, number, path) != _FIRST_BEGIN:
@@ -114,12 +130,16 @@ def _about(record: Record | None) -> str:
     source = value.get("source") or {}
     if "tableChanges" in value:
         return f"{source['gtid'] or source['table']} {value['ddl'].split(None, 1)[0]}"
-    return " ".join(str(part) for part in (json.dumps(record.key, sort_keys=True), value.get("op"), value.get("status"),
-                                           source.get("gtid")))
+    return " ".join(
+        str(part)
+        for part in (json.dumps(record.key, sort_keys=True), value.get("op"), value.get("status"), source.get("gtid"))
+    )
 
 
 def _matched(theirs: Sequence[Record], ours: Sequence[Record]) -> list[tuple[Record | None, Record | None]]:
-    matcher = difflib.SequenceMatcher(None, [_about(each) for each in theirs], [_about(each) for each in ours], autojunk=False)
+    matcher = difflib.SequenceMatcher(
+        None, [_about(each) for each in theirs], [_about(each) for each in ours], autojunk=False
+    )
     pairs: list[tuple[Record | None, Record | None]] = []
     for kind, low, high, our_low, our_high in matcher.get_opcodes():
         if kind == "equal":
@@ -169,8 +189,14 @@ def _grouped(capture: Capture) -> dict[tuple[str, str], list[Record]]:
 
 
 def _comparable(record: Record) -> dict[str, Any]:
-    return {"key_schema": record.key_schema, "key": record.key, "value_schema": record.value_schema, "value": record.value,
-            "headers": dict(record.headers), "header names": [name for name, _ in record.headers]}
+    return {
+        "key_schema": record.key_schema,
+        "key": record.key,
+        "value_schema": record.value_schema,
+        "value": record.value,
+        "headers": dict(record.headers),
+        "header names": [name for name, _ in record.headers],
+    }
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
@@ -199,4 +225,5 @@ def _walk(theirs: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 def _chance(path: str, phase: str, topic: str, theirs: Any, ours: Any) -> bool:
     return type(theirs) is type(ours) and any(
         pattern.fullmatch(path) is not None and where in {"", phase} and topics.fullmatch(topic) is not None
-        for pattern, where, topics in _CHANCE)
+        for pattern, where, topics in _CHANCE
+    )

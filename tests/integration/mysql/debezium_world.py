@@ -3,6 +3,7 @@
 The server is always a new one with the same settings and statements, so that positions, GTIDs and times in the events are the
 same each time. ``python -m tests.integration.mysql.debezium_world`` makes the recordings anew, see ``recordings/README.md``.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -119,7 +120,9 @@ class Capture(NamedTuple):
 
     def rows(self) -> dict[str, int]:
         """Records of each table's topic."""
-        return {topic: len(records) for topic, records in self.topics().items() if topic.startswith(f"{SERVER}.{DATABASE}.")}
+        return {
+            topic: len(records) for topic, records in self.topics().items() if topic.startswith(f"{SERVER}.{DATABASE}.")
+        }
 
     def topics(self) -> dict[str, list[Record]]:
         """By topic in order."""
@@ -162,8 +165,19 @@ def execute(database: MariaDb, texts: Sequence[str]) -> None:
     Raises:
         AssertionError: one failed; which, and why.
     """
-    with closing(pymysql.connect(host="127.0.0.1", port=database.port or 0, user=database.user, password=database.password,
-                                 autocommit=True, charset="utf8mb4")) as connection, connection.cursor() as cursor:
+    with (
+        closing(
+            pymysql.connect(
+                host="127.0.0.1",
+                port=database.port or 0,
+                user=database.user,
+                password=database.password,
+                autocommit=True,
+                charset="utf8mb4",
+            )
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
         for statement in texts:
             try:
                 cursor.execute(statement)
@@ -173,11 +187,21 @@ def execute(database: MariaDb, texts: Sequence[str]) -> None:
 
 def rows_before(database: MariaDb) -> int:
     """Rows in the captured tables. Blocks."""
-    with closing(pymysql.connect(host="127.0.0.1", port=database.port or 0, user=database.user, password=database.password,
-                                 database=DATABASE)) as connection, connection.cursor() as cursor:
+    with (
+        closing(
+            pymysql.connect(
+                host="127.0.0.1",
+                port=database.port or 0,
+                user=database.user,
+                password=database.password,
+                database=DATABASE,
+            )
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("SHOW FULL TABLES WHERE Table_type = 'BASE TABLE'")
         total = 0
-        for (table, _) in cursor.fetchall():
+        for table, _ in cursor.fetchall():
             if not table.startswith("secret"):
                 cursor.execute(f"SELECT COUNT(*) FROM `{table}`")  # names of this world
                 total += (cursor.fetchone() or (0,))[0]
@@ -219,16 +243,27 @@ def config(variant: str, database: MariaDb, prefix: str, number: int) -> dict[st
 
 async def read_topics(bootstrap: str, prefixes: Sequence[str]) -> dict[str, list[Any]]:
     """All records of the topics that belong to a prefix, by topic."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest",
-                                isolation_level="read_committed")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
     await consumer.start()
     try:
         cluster = await consumer._client.fetch_all_metadata()  # one topic's would create it
-        wanted = [topic for topic in cluster.topics()
-                  if any(topic == prefix or topic.startswith(f"{prefix}.") or topic == f"__debezium-heartbeat.{prefix}"
-                         for prefix in prefixes)]
+        wanted = [
+            topic
+            for topic in cluster.topics()
+            if any(
+                topic == prefix or topic.startswith(f"{prefix}.") or topic == f"__debezium-heartbeat.{prefix}"
+                for prefix in prefixes
+            )
+        ]
         found: dict[str, list[Any]] = {topic: [] for topic in wanted}
-        parts = [TopicPartition(topic, number) for topic in wanted for number in cluster.partitions_for_topic(topic) or ()]
+        parts = [
+            TopicPartition(topic, number) for topic in wanted for number in cluster.partitions_for_topic(topic) or ()
+        ]
         if not parts:
             return found
         consumer.assign(parts)
@@ -254,21 +289,26 @@ def _decoded(raw: bytes | None, prefix: str) -> tuple[Any, Any]:
     return parsed["schema"], parsed["payload"]
 
 
-async def _until_snapshot(bootstrap: str, prefixes: Sequence[str], rows: int,
-                          check: Callable[[], Awaitable[None]]) -> dict[str, int]:
+async def _until_snapshot(
+    bootstrap: str, prefixes: Sequence[str], rows: int, check: Callable[[], Awaitable[None]]
+) -> dict[str, int]:
     """Wait until every prefix has its snapshot; the number of records of each topic then."""
     held: list[int] = []
 
     async def read() -> dict[str, int] | None:
         topics = await read_topics(bootstrap, prefixes)
-        held[:] = [sum(len(records) for topic, records in topics.items() if topic.startswith(f"{prefix}.{DATABASE}."))
-                   for prefix in prefixes]
+        held[:] = [
+            sum(len(records) for topic, records in topics.items() if topic.startswith(f"{prefix}.{DATABASE}."))
+            for prefix in prefixes
+        ]
         if all(count >= rows for count in held):
             return {topic: len(records) for topic, records in topics.items()}
         await check()
         return None
 
-    return await eventually_async(read, f"the snapshots have {rows} rows each", _DEADLINE, every=0.1, detail=lambda: held)
+    return await eventually_async(
+        read, f"the snapshots have {rows} rows each", _DEADLINE, every=0.1, detail=lambda: held
+    )
 
 
 async def _until_last(bootstrap: str, prefixes: Sequence[str], check: Callable[[], Awaitable[None]]) -> None:
@@ -283,14 +323,19 @@ async def _until_last(bootstrap: str, prefixes: Sequence[str], check: Callable[[
         await check()
         return not waiting
 
-    await eventually_async(read, "every prefix has the last change", _DEADLINE, every=0.1,
-                           detail=lambda: f"without it: {sorted(waiting)}")
+    await eventually_async(
+        read, "every prefix has the last change", _DEADLINE, every=0.1, detail=lambda: f"without it: {sorted(waiting)}"
+    )
 
 
 async def _until_there(bootstrap: str, expected: Mapping[str, Mapping[str, int]]) -> None:
     """Wait until topics hold what is expected, or for ten seconds: what is missing then is for the comparison to say."""
     end = time.monotonic() + 10
-    wanted = {topic.replace(SERVER, prefix, 1): count for prefix, counts in expected.items() for topic, count in counts.items()}
+    wanted = {
+        topic.replace(SERVER, prefix, 1): count
+        for prefix, counts in expected.items()
+        for topic, count in counts.items()
+    }
     while wanted and time.monotonic() < end:
         held = await read_topics(bootstrap, list(expected))
         if all(len(held.get(topic, ())) >= count for topic, count in wanted.items()):
@@ -316,8 +361,13 @@ async def _stopped(worker: Worker, name: str) -> None:
     await eventually_async(stopped, f"{name} is stopped", _DEADLINE, every=0.05, detail=lambda: status)
 
 
-async def capture(bootstrap: str, workers: Mapping[str, Worker], database: MariaDb, variants: Sequence[str] = tuple(VARIANTS),
-                  expected: Mapping[tuple[str, str], Mapping[str, int]] | None = None) -> dict[tuple[str, str], Capture]:
+async def capture(
+    bootstrap: str,
+    workers: Mapping[str, Worker],
+    database: MariaDb,
+    variants: Sequence[str] = tuple(VARIANTS),
+    expected: Mapping[tuple[str, str], Mapping[str, int]] | None = None,
+) -> dict[tuple[str, str], Capture]:
     """Write the world on a new server while the workers' connectors capture it.
 
     Args:
@@ -339,8 +389,7 @@ async def capture(bootstrap: str, workers: Mapping[str, Worker], database: Maria
     token = secrets.token_hex(4)
     prefixes = {(who, variant): f"{who}_{variant}_{token}" for who in workers for variant in variants}
     for number, ((who, variant), prefix) in enumerate(prefixes.items()):
-        await _ask(workers[who], "PUT", f"/connectors/{prefix}/config",
-                   config(variant, database, prefix, number))
+        await _ask(workers[who], "PUT", f"/connectors/{prefix}/config", config(variant, database, prefix, number))
     names = list(prefixes.values())
 
     async def check() -> None:
@@ -365,7 +414,9 @@ async def capture(bootstrap: str, workers: Mapping[str, Worker], database: Maria
         records = []
         for topic, raw in sorted(topics.items()):
             if prefix in topic:
-                records += [_record(topic, prefix, index < before.get(topic, 0), each) for index, each in enumerate(raw)]
+                records += [
+                    _record(topic, prefix, index < before.get(topic, 0), each) for index, each in enumerate(raw)
+                ]
         saved = json.loads(json.dumps(offsets[place]).replace(prefix, SERVER))
         found[place] = Capture(records, saved, prefix)
     return found
@@ -397,15 +448,32 @@ def save(variant: str, found: Capture, about: Mapping[str, Any]) -> None:
             heartbeats += 1
             if heartbeats > 2:  # how many there are is chance
                 continue
-        row = [record.topic, record.phase, number(record.key_schema), record.key, number(record.value_schema), record.value,
-               record.headers]
+        row = [
+            record.topic,
+            record.phase,
+            number(record.key_schema),
+            record.key,
+            number(record.value_schema),
+            record.value,
+            record.headers,
+        ]
         lines.append(json.dumps(row, ensure_ascii=False))
     head = {**about, "variant": variant, "options": dict(VARIANTS[variant]), "fingerprint": fingerprint()}
-    text = "".join([
-        '{"about": ', json.dumps(head, indent=1), ',\n"columns": ',
-        json.dumps(["topic", "phase", "key schema", "key", "value schema", "value", "headers"]),
-        ',\n"schemas": [\n', ",\n".join(schemas), '\n],\n"records": [\n', ",\n".join(lines),
-        '\n],\n"offsets": ', json.dumps(found.offsets), "\n}\n"])
+    text = "".join(
+        [
+            '{"about": ',
+            json.dumps(head, indent=1),
+            ',\n"columns": ',
+            json.dumps(["topic", "phase", "key schema", "key", "value schema", "value", "headers"]),
+            ',\n"schemas": [\n',
+            ",\n".join(schemas),
+            '\n],\n"records": [\n',
+            ",\n".join(lines),
+            '\n],\n"offsets": ',
+            json.dumps(found.offsets),
+            "\n}\n",
+        ]
+    )
     path_of(variant).write_text(text, encoding="utf-8")
 
 
@@ -417,18 +485,38 @@ def load(variant: str) -> Capture:
     """
     raw = json.loads(path_of(variant).read_text(encoding="utf-8"))
     assert raw["about"]["fingerprint"] == fingerprint(), (
-        f"{path_of(variant)} is older than the statements or options; make it anew, see recordings/README.md")
+        f"{path_of(variant)} is older than the statements or options; make it anew, see recordings/README.md"
+    )
     schemas = [*raw["schemas"], None]
-    return Capture([
-        Record(topic, phase, schemas[-1 if key_schema is None else key_schema], key,
-               schemas[-1 if value_schema is None else value_schema], value, headers)
-        for topic, phase, key_schema, key, value_schema, value, headers in raw["records"]], raw["offsets"])
+    return Capture(
+        [
+            Record(
+                topic,
+                phase,
+                schemas[-1 if key_schema is None else key_schema],
+                key,
+                schemas[-1 if value_schema is None else value_schema],
+                value,
+                headers,
+            )
+            for topic, phase, key_schema, key, value_schema, value, headers in raw["records"]
+        ],
+        raw["offsets"],
+    )
 
 
 def java(folder: Path, bootstrap: str) -> JavaConnect:
     """The Java worker with Debezium, not started; for ``with``."""
-    return JavaConnect(folder, bootstrap, group=f"debezium-{secrets.token_hex(4)}", plugins=[DEBEZIUM], jvm_options=FAST_START,
-                       properties={"offset.flush.interval.ms": "500"}, port=None, say=say)
+    return JavaConnect(
+        folder,
+        bootstrap,
+        group=f"debezium-{secrets.token_hex(4)}",
+        plugins=[DEBEZIUM],
+        jvm_options=FAST_START,
+        properties={"offset.flush.interval.ms": "500"},
+        port=None,
+        say=say,
+    )
 
 
 def main(argv: list[str]) -> int:
@@ -436,11 +524,20 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.integration.mysql.debezium_world", description=__doc__)
     parser.add_argument("variants", nargs="*", default=list(VARIANTS))
     options = parser.parse_args(argv)
-    with (tempfile.TemporaryDirectory(prefix="millrace-world-") as name, server(Path(name) / "mariadb") as database,
-          KafkaCluster(Path(name) / "kafka", port=None) as kafka, java(Path(name) / "java", kafka.bootstrap) as worker):
-        (_, plugin), = [(item["class"], item["version"]) for item in worker.request("GET", "/connector-plugins")[1]
-                        if item["class"] == _COMMON["connector.class"]]
-        about = {"made by": f"Debezium for MariaDB {plugin} on Kafka Connect {worker.request('GET', '/')[1]['version']}"}
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-world-") as name,
+        server(Path(name) / "mariadb") as database,
+        KafkaCluster(Path(name) / "kafka", port=None) as kafka,
+        java(Path(name) / "java", kafka.bootstrap) as worker,
+    ):
+        ((_, plugin),) = [
+            (item["class"], item["version"])
+            for item in worker.request("GET", "/connector-plugins")[1]
+            if item["class"] == _COMMON["connector.class"]
+        ]
+        about = {
+            "made by": f"Debezium for MariaDB {plugin} on Kafka Connect {worker.request('GET', '/')[1]['version']}"
+        }
         found = asyncio.run(capture(kafka.bootstrap, {"java": worker}, database, options.variants))
         for (_, variant), each in found.items():
             save(variant, each, about)

@@ -1,4 +1,5 @@
 """Statements in MariaDB's words for a real MySQL."""
+
 from __future__ import annotations
 
 import re
@@ -8,10 +9,14 @@ from compose.local.mysql_debian import MySql
 
 #: MariaDB's tables of numbers.
 _NUMBERS = re.compile(r"FROM (?:\w+\.)?seq_(\d+)_to_(\d+)")
-_WORDS = (("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"), ("k UUID PRIMARY", "k CHAR(36) PRIMARY"),
-          ("ENGINE=Aria", "ENGINE=MyISAM"), ("ENGINE = Aria", "ENGINE = MyISAM"),
-          ("UNHEX(MD5(seq))", "LEFT(UNHEX(SHA2(seq, 256)), 16)"),
-          ("CREATE TABLE empty ", "CREATE TABLE `empty` "))
+_WORDS = (
+    ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"),
+    ("k UUID PRIMARY", "k CHAR(36) PRIMARY"),
+    ("ENGINE=Aria", "ENGINE=MyISAM"),
+    ("ENGINE = Aria", "ENGINE = MyISAM"),
+    ("UNHEX(MD5(seq))", "LEFT(UNHEX(SHA2(seq, 256)), 16)"),
+    ("CREATE TABLE empty ", "CREATE TABLE `empty` "),
+)
 
 
 def is_mysql(server: Any) -> bool:
@@ -27,4 +32,6 @@ def spoken(statement: str, *, mysql: bool) -> str:
         statement = statement.replace(mariadb, word)
     return _NUMBERS.sub(
         r"FROM (WITH RECURSIVE numbers AS (SELECT CAST(\1 AS UNSIGNED) AS seq UNION ALL SELECT seq + 1 FROM numbers "
-        r"WHERE seq < \2) SELECT seq FROM numbers) AS numbers", statement)
+        r"WHERE seq < \2) SELECT seq FROM numbers) AS numbers",
+        statement,
+    )

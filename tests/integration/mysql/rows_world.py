@@ -1,4 +1,5 @@
 """What the type tests need of a server: its binlog's row events, decoded, and its rows as a full pull reads them."""
+
 from __future__ import annotations
 
 import asyncio
@@ -21,8 +22,12 @@ from connectors.options import Password
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-KINDS = {**dict.fromkeys(event_types.WRITES, "write"), **dict.fromkeys(event_types.UPDATES, "update"),
-         **dict.fromkeys(event_types.DELETES, "delete"), event_types.PARTIAL_UPDATE_ROWS: "partial"}
+KINDS = {
+    **dict.fromkeys(event_types.WRITES, "write"),
+    **dict.fromkeys(event_types.UPDATES, "update"),
+    **dict.fromkeys(event_types.DELETES, "delete"),
+    event_types.PARTIAL_UPDATE_ROWS: "partial",
+}
 _EOF = 0xFE
 
 
@@ -41,11 +46,19 @@ class World:
     """A database of its own on a server."""
 
     def __init__(self, host: str, port: int, user: str, password: str, database: str, server_id: int) -> None:
-        self.settings = ConnectionSettings(host=host, port=port, user=user, password=Password(password), server_id=server_id)
+        self.settings = ConnectionSettings(
+            host=host, port=port, user=user, password=Password(password), server_id=server_id
+        )
         self.database = database
-        self.driver = pymysql.connect(host=host, port=port, user=user, password=password, charset="utf8mb4", autocommit=True)
-        self.sql(f"DROP DATABASE IF EXISTS `{database}`", f"CREATE DATABASE `{database}`", f"USE `{database}`",
-                 "SET time_zone = '+00:00'")
+        self.driver = pymysql.connect(
+            host=host, port=port, user=user, password=password, charset="utf8mb4", autocommit=True
+        )
+        self.sql(
+            f"DROP DATABASE IF EXISTS `{database}`",
+            f"CREATE DATABASE `{database}`",
+            f"USE `{database}`",
+            "SET time_zone = '+00:00'",
+        )
 
     def sql(self, *statements: str) -> None:
         with self.driver.cursor() as cursor:
@@ -94,13 +107,14 @@ class World:
     @staticmethod
     def _take(event: bytes, maps: dict[int, bytes], found: list[Captured]) -> None:
         if event[4] == event_types.TABLE_MAP:
-            body = event[binlog_events.HEADER_SIZE:]
+            body = event[binlog_events.HEADER_SIZE :]
             maps[int.from_bytes(body[:6], "little")] = body
         elif event[4] in KINDS:
             found.append(Captured(maps[binlog_events.rows_header(event).table_id], event))
 
     def definition(self, table: str) -> Table:
         """The table as the catalog has it."""
+
         async def read() -> Table:
             connection = await connect(self.settings)
             try:
@@ -117,8 +131,11 @@ class World:
         decode = compile_text(table, chosen, options)
         if session:
             self.sql(session)
-        rows = text_packets(self.driver, f"SELECT {', '.join(select_list(table, chosen))} FROM `{self.database}`."
-                                         f"`{table.name.table}` ORDER BY {order}")
+        rows = text_packets(
+            self.driver,
+            f"SELECT {', '.join(select_list(table, chosen))} FROM `{self.database}`."
+            f"`{table.name.table}` ORDER BY {order}",
+        )
         return [decode(row) for row in rows]
 
 
@@ -133,8 +150,14 @@ def streamed(captured: Sequence[Captured], definition: Table | None, options: Va
     for each in captured:
         table = structure(each, definition)
         head = binlog_events.rows_header(each.event)
-        decode = compile_rows(table, plans(table, options), options, kind=KINDS[each.event[4]], present=head.present,
-                              present_after=head.present_after)
+        decode = compile_rows(
+            table,
+            plans(table, options),
+            options,
+            kind=KINDS[each.event[4]],
+            present=head.present,
+            present_after=head.present_after,
+        )
         rows += decode(each.event, head.start, len(each.event))
     return rows
 
@@ -156,4 +179,3 @@ def text_packets(driver: Any, query: str) -> list[bytes]:
         if data[0] == _EOF and len(data) < 9:
             return packets
         packets.append(data)
-

@@ -55,8 +55,14 @@ class Live:
         self.marks: list[tuple[str, bool, bool, bool, bool]] = []
 
     def connected(self) -> Any:
-        return pymysql.connect(host="127.0.0.1", port=self.settings.port, user=self.settings.user,
-                               password=self.settings.secret, charset="utf8mb4", autocommit=True)
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=self.settings.port,
+            user=self.settings.user,
+            password=self.settings.secret,
+            charset="utf8mb4",
+            autocommit=True,
+        )
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         with self.driver.cursor() as cursor:
@@ -75,7 +81,9 @@ class Live:
         connection = await connect(self.settings)
         try:
             wanted = {text.replace("\\", "") for text in expressions}
-            names = [name for name in await table_names(connection, [self.database]) if str(name) in wanted or ".*" in wanted]
+            names = [
+                name for name in await table_names(connection, [self.database]) if str(name) in wanted or ".*" in wanted
+            ]
             found = await definitions(connection, names)
             return [found[name] for name in names if name in found]
         finally:
@@ -84,7 +92,9 @@ class Live:
     @staticmethod
     def decoder(table: Table) -> RowDecoder:
         chosen = plans(table, OPTIONS)
-        return RowDecoder(select_list(table, chosen), compile_text(table, chosen, OPTIONS), table.key, len(table.columns))
+        return RowDecoder(
+            select_list(table, chosen), compile_text(table, chosen, OPTIONS), table.key, len(table.columns)
+        )
 
     async def contents(self, table: str, where: str = "") -> list[Row]:
         """What the server has, in the stream's values."""
@@ -99,9 +109,15 @@ class Live:
         finally:
             connection.close()
 
-    async def run(self, requests: Sequence[SnapshotRequest], settings: SnapshotSettings | None = None, *,
-                  shard: Shard = WHOLE, writing: Callable[[], Any] | None = None,
-                  on_chunk: Callable[[Running], Any] | None = None) -> Running:
+    async def run(
+        self,
+        requests: Sequence[SnapshotRequest],
+        settings: SnapshotSettings | None = None,
+        *,
+        shard: Shard = WHOLE,
+        writing: Callable[[], Any] | None = None,
+        on_chunk: Callable[[Running], Any] | None = None,
+    ) -> Running:
         """Stream and pull until all requests and the writer are done and the stream has come to the end."""
         running = Running(self, settings or SnapshotSettings(threads=2, chunk_rows=50), shard)
         async with asyncio.timeout(60):
@@ -141,8 +157,17 @@ class Running:
         self.live = live
         self.shard = shard
         self.place = self.done = Place(file="", pos=0)
-        self.puller = Puller(settings, connect=self._connect, tables=live.tables, decoder=live.decoder,
-                             shard=shard, saved=live.saved, seen=lambda: self.place, metrics=None, log=LOG)
+        self.puller = Puller(
+            settings,
+            connect=self._connect,
+            tables=live.tables,
+            decoder=live.decoder,
+            shard=shard,
+            saved=live.saved,
+            seen=lambda: self.place,
+            metrics=None,
+            log=LOG,
+        )
         self.stop = False
         #: How often a chunk that is ready is left waiting, so that the stream gets past it: of four times.
         self.lazy = live.lazy
@@ -164,8 +189,12 @@ class Running:
     def flavor(self) -> str:
         return "mysql" if self.live.mysql else "mariadb"
 
-    async def run(self, requests: Sequence[SnapshotRequest], writing: Callable[[], Any] | None,
-                  on_chunk: Callable[[Running], Any] | None) -> None:
+    async def run(
+        self,
+        requests: Sequence[SnapshotRequest],
+        writing: Callable[[], Any] | None,
+        on_chunk: Callable[[Running], Any] | None,
+    ) -> None:
         live, puller = self.live, self.puller
         connection = await connect(live.settings)
         info = await server_info(connection)
@@ -190,8 +219,15 @@ class Running:
                 if news.done():
                     news = asyncio.create_task(puller.wait())
                 while self._eager() and (chunk := puller.ready(self.reached)) is not None:
-                    live.marks.append((chunk.request, chunk.first_of_request, chunk.first_of_table, chunk.last_of_table,
-                                       chunk.last_of_request))
+                    live.marks.append(
+                        (
+                            chunk.request,
+                            chunk.first_of_request,
+                            chunk.first_of_table,
+                            chunk.last_of_table,
+                            chunk.last_of_request,
+                        )
+                    )
                     rows = chunk.take(1 << 30)
                     assert not chunk.bad
                     live.output += [(chunk.name, "r", None, row) for row in rows]
@@ -223,10 +259,12 @@ class Running:
             return
         if kind in _GTIDS:
             self._executed.add(binlog_events.gtid(event).text)
-        before, self.place = self.place, Place(file=self.place.file, pos=max(self.place.pos, header.next_pos),
-                                               gtids=self._executed.text())
+        before, self.place = (
+            self.place,
+            Place(file=self.place.file, pos=max(self.place.pos, header.next_pos), gtids=self._executed.text()),
+        )
         if kind == event_types.TABLE_MAP:
-            body = event[binlog_events.HEADER_SIZE:]
+            body = event[binlog_events.HEADER_SIZE :]
             self._maps[int.from_bytes(body[:6], "little")] = (body, table_map.complete(table_map.parse(body), None))
         elif kind in KINDS:
             self._rows(event)
@@ -239,7 +277,9 @@ class Running:
                 if statement.changes_structure or "TRUNCATE" in found_query.statement:
                     puller.altered(None)
                 if "TRUNCATE" in found_query.statement:
-                    live.output.append((live.name(found_query.statement.split()[-1].strip("`")), "truncate", None, None))
+                    live.output.append(
+                        (live.name(found_query.statement.split()[-1].strip("`")), "truncate", None, None)
+                    )
             if found_query.statement != "BEGIN":
                 self._end()
         elif kind not in _GTIDS and kind != event_types.ANNOTATE_ROWS and before.pos == self.done.pos:
@@ -262,8 +302,15 @@ class Running:
             owner = None
             if self.shard.count > 1 and shards.split_column(table):
                 owner = (self.shard.index, self.shard.count)
-            self._decoders[key] = compile_rows(table, plans(table, OPTIONS), OPTIONS, kind=KINDS[event[4]],
-                                               present=head.present, present_after=head.present_after, owner=owner)
+            self._decoders[key] = compile_rows(
+                table,
+                plans(table, OPTIONS),
+                OPTIONS,
+                kind=KINDS[event[4]],
+                present=head.present,
+                present_after=head.present_after,
+                owner=owner,
+            )
         if shards.sql_filter(table, self.shard) is None:
             return
         rows = self._decoders[key](event, head.start, len(event))

@@ -3,6 +3,7 @@
 Debezium's records are recordings (``recordings/README.md``). In the slow suite Debezium runs beside ours on the same
 server, and the recordings are compared with what it says now.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -29,49 +30,136 @@ LIVE = scaled(few=False, many=True)
 
 #: Where ours is another on purpose. One that is no longer met fails the test, so that the list stays true.
 DELIBERATE = [
-    Deliberate("version", "the field is for the connector's own version, and this is another connector",
-               r".*", r"value\.source\.version"),
-    Deliberate("no statements for a snapshot", "structures come with the binlog: nobody has to be told them all",
-               r"server", r"missing", phases=("snapshot",)),
-    Deliberate("no statements about other tables", "statements about tables that the filters leave out stay with the source",
-               r"server", r"missing", phases=("stream",)),
-    Deliberate("structure as of reading", "tableChanges describes the table as it is when the statement is read, from "
-               "information_schema: there is no history of statements to say how it was",
-               r"server", r"value\.tableChanges.*|value\.source\.table", phases=("stream",)),
-    Deliberate("statement as logged", "the text is what the binlog has", r"server", r"value\.ddl", phases=("stream",),
-               when=lambda theirs, ours: theirs.startswith("DROP TABLE") and ours.startswith("DROP TABLE")),
-    Deliberate("a transaction's time", "Debezium gives a BEGIN the time of the event before it; ours is the transaction's own",
-               r"server\.transaction", r"value\.ts_ms", ("default",), ("stream",)),
-    Deliberate("position within a transaction", "MariaDB tells no positions of events within a transaction; Debezium "
-               "then repeats the transaction's, ours goes on by their sizes so that those of one transaction differ",
-               r"server(\.world\..*)?", r"value\.source\.pos", phases=("stream",), when=lambda theirs, ours: ours > theirs),
-    Deliberate("structures of the past", "defaults of a structure that has been changed again are unknown, see there",
-               r"server\.world\.(evolving|fresh|fresh_too)", r"value_schema\..*\.default", phases=("stream",),
-               when=lambda _theirs, ours: ours == "(absent)", chance=True),
-    Deliberate("declared lengths", "lengths are what information_schema declares, not what a statement happened to write",
-               r"server\.world\.(evolving|renamed)", r"value_schema\..*\.__debezium\.source\.column\.length",
-               ("iso",), ("stream",), chance=True),
-    Deliberate("comments", "include.schema.comments works as documented; Debezium for MariaDB turns it round",
-               r"server\.world\.(made|evolving)",
-               r"(key|value)_schema\..*\.(doc|parameters\.__debezium\.source\.column\.comment)"),
-    Deliberate("doubles with two digits", "the snapshot's double is the stream's, not the text that the server rounds",
-               r"server\.world\.numbers", r"value\.after\.db102", phases=("snapshot",),
-               when=lambda theirs, ours: round(ours, 2) == theirs),
-    Deliberate("UUIDs of the stream", "Debezium shifts the bytes of a UUID in the stream; ours is what the server shows",
-               r"server\.world\.texts", r"value\.(before|after)\.uu", phases=("stream",)),
-    Deliberate("quotes in ENUMs", "Debezium's stream adds a backslash to a member with a comma",
-               r"server\.world\.texts", r"value\.after\.e", phases=("stream",),
-               when=lambda theirs, ours: theirs.replace("\\", "") == ours),
-    Deliberate("quotes in defaults", "Debezium leaves a quote in a default doubled, as SQL writes it",
-               r"server\.world\.texts_required", r"value_schema\.(before|after)\.vc\.default",
-               when=lambda theirs, ours: theirs.replace("''", "'") == ours),
-    Deliberate("TIMESTAMP(1) of a snapshot", "snapshot and stream write a time alike: with the column's digits",
-               r"server\.world\.times", r"value\.after\.ts1", phases=("snapshot",)),
-    Deliberate("zero TIMESTAMPs of a snapshot", "snapshot and stream say the same for a zero time: the stream's value",
-               r"server\.world\.times(_required)?", r"value\.after\.ts[136]?", phases=("snapshot",),
-               when=lambda _theirs, ours: str(ours).startswith("1970-01-01T00:00:00")),
-    Deliberate("nanoseconds beyond 64 bits", "Debezium's overflow into another time; there is no right one",
-               r"server\.world\.times", r"value\.after\.dt[136]?", ("nano",), when=lambda _theirs, ours: ours is None),
+    Deliberate(
+        "version",
+        "the field is for the connector's own version, and this is another connector",
+        r".*",
+        r"value\.source\.version",
+    ),
+    Deliberate(
+        "no statements for a snapshot",
+        "structures come with the binlog: nobody has to be told them all",
+        r"server",
+        r"missing",
+        phases=("snapshot",),
+    ),
+    Deliberate(
+        "no statements about other tables",
+        "statements about tables that the filters leave out stay with the source",
+        r"server",
+        r"missing",
+        phases=("stream",),
+    ),
+    Deliberate(
+        "structure as of reading",
+        "tableChanges describes the table as it is when the statement is read, from "
+        "information_schema: there is no history of statements to say how it was",
+        r"server",
+        r"value\.tableChanges.*|value\.source\.table",
+        phases=("stream",),
+    ),
+    Deliberate(
+        "statement as logged",
+        "the text is what the binlog has",
+        r"server",
+        r"value\.ddl",
+        phases=("stream",),
+        when=lambda theirs, ours: theirs.startswith("DROP TABLE") and ours.startswith("DROP TABLE"),
+    ),
+    Deliberate(
+        "a transaction's time",
+        "Debezium gives a BEGIN the time of the event before it; ours is the transaction's own",
+        r"server\.transaction",
+        r"value\.ts_ms",
+        ("default",),
+        ("stream",),
+    ),
+    Deliberate(
+        "position within a transaction",
+        "MariaDB tells no positions of events within a transaction; Debezium "
+        "then repeats the transaction's, ours goes on by their sizes so that those of one transaction differ",
+        r"server(\.world\..*)?",
+        r"value\.source\.pos",
+        phases=("stream",),
+        when=lambda theirs, ours: ours > theirs,
+    ),
+    Deliberate(
+        "structures of the past",
+        "defaults of a structure that has been changed again are unknown, see there",
+        r"server\.world\.(evolving|fresh|fresh_too)",
+        r"value_schema\..*\.default",
+        phases=("stream",),
+        when=lambda _theirs, ours: ours == "(absent)",
+        chance=True,
+    ),
+    Deliberate(
+        "declared lengths",
+        "lengths are what information_schema declares, not what a statement happened to write",
+        r"server\.world\.(evolving|renamed)",
+        r"value_schema\..*\.__debezium\.source\.column\.length",
+        ("iso",),
+        ("stream",),
+        chance=True,
+    ),
+    Deliberate(
+        "comments",
+        "include.schema.comments works as documented; Debezium for MariaDB turns it round",
+        r"server\.world\.(made|evolving)",
+        r"(key|value)_schema\..*\.(doc|parameters\.__debezium\.source\.column\.comment)",
+    ),
+    Deliberate(
+        "doubles with two digits",
+        "the snapshot's double is the stream's, not the text that the server rounds",
+        r"server\.world\.numbers",
+        r"value\.after\.db102",
+        phases=("snapshot",),
+        when=lambda theirs, ours: round(ours, 2) == theirs,
+    ),
+    Deliberate(
+        "UUIDs of the stream",
+        "Debezium shifts the bytes of a UUID in the stream; ours is what the server shows",
+        r"server\.world\.texts",
+        r"value\.(before|after)\.uu",
+        phases=("stream",),
+    ),
+    Deliberate(
+        "quotes in ENUMs",
+        "Debezium's stream adds a backslash to a member with a comma",
+        r"server\.world\.texts",
+        r"value\.after\.e",
+        phases=("stream",),
+        when=lambda theirs, ours: theirs.replace("\\", "") == ours,
+    ),
+    Deliberate(
+        "quotes in defaults",
+        "Debezium leaves a quote in a default doubled, as SQL writes it",
+        r"server\.world\.texts_required",
+        r"value_schema\.(before|after)\.vc\.default",
+        when=lambda theirs, ours: theirs.replace("''", "'") == ours,
+    ),
+    Deliberate(
+        "TIMESTAMP(1) of a snapshot",
+        "snapshot and stream write a time alike: with the column's digits",
+        r"server\.world\.times",
+        r"value\.after\.ts1",
+        phases=("snapshot",),
+    ),
+    Deliberate(
+        "zero TIMESTAMPs of a snapshot",
+        "snapshot and stream say the same for a zero time: the stream's value",
+        r"server\.world\.times(_required)?",
+        r"value\.after\.ts[136]?",
+        phases=("snapshot",),
+        when=lambda _theirs, ours: str(ours).startswith("1970-01-01T00:00:00"),
+    ),
+    Deliberate(
+        "nanoseconds beyond 64 bits",
+        "Debezium's overflow into another time; there is no right one",
+        r"server\.world\.times",
+        r"value\.after\.dt[136]?",
+        ("nano",),
+        when=lambda _theirs, ours: ours is None,
+    ),
 ]
 
 
@@ -84,16 +172,26 @@ class World(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def captured(bootstrap: str, tmp_path_factory: pytest.TempPathFactory,
-             debezium: Callable[..., JavaConnect]) -> Iterator[World]:
+def captured(
+    bootstrap: str, tmp_path_factory: pytest.TempPathFactory, debezium: Callable[..., JavaConnect]
+) -> Iterator[World]:
     database = world.server(tmp_path_factory.mktemp("world"))
     try:
         _ = database.service
     except Unavailable as reason:
         pytest.skip(str(reason))
     properties = {"offset.flush.interval.ms": "500"}
-    with database, MillraceWorker(tmp_path_factory.mktemp("millrace"), bootstrap, group=f"world-{secrets.token_hex(4)}",
-                                  port=None, processes=1, properties=properties) as ours:
+    with (
+        database,
+        MillraceWorker(
+            tmp_path_factory.mktemp("millrace"),
+            bootstrap,
+            group=f"world-{secrets.token_hex(4)}",
+            port=None,
+            processes=1,
+            properties=properties,
+        ) as ours,
+    ):
         workers: dict[str, world.Worker] = {"ours": ours}
         if LIVE:
             workers["java"] = debezium(properties=properties)
@@ -114,8 +212,11 @@ def test_every_record_is_debeziums(captures: Mapping[tuple[str, str], world.Capt
 
 
 def test_every_deliberate_difference_is_met(captures: Mapping[tuple[str, str], world.Capture]) -> None:
-    found = [each for variant in world.VARIANTS
-             for each in differences(variant, world.load(variant), captures["ours", variant])]
+    found = [
+        each
+        for variant in world.VARIANTS
+        for each in differences(variant, world.load(variant), captures["ours", variant])
+    ]
     assert unused(found, DELIBERATE) == []
 
 
@@ -128,10 +229,15 @@ def test_heartbeats_have_debeziums_shape(captures: Mapping[tuple[str, str], worl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", list(world.VARIANTS))
-def test_the_recordings_are_what_debezium_says_now(captures: Mapping[tuple[str, str], world.Capture], variant: str) -> None:
+def test_the_recordings_are_what_debezium_says_now(
+    captures: Mapping[tuple[str, str], world.Capture], variant: str
+) -> None:
     # Its thread numbers are other ones: ours have connected before.
-    found = [each for each in differences(variant, world.load(variant), captures["java", variant])
-             if each.path != "value.source.thread"]
+    found = [
+        each
+        for each in differences(variant, world.load(variant), captures["java", variant])
+        if each.path != "value.source.thread"
+    ]
     assert not found, listing(found)
 
 
@@ -143,20 +249,27 @@ async def test_ours_goes_on_from_debeziums_offset(captured: World, bootstrap: st
     before = {each: len(records) for each, records in (await world.read_topics(bootstrap, [name])).items()}
     ((_, offset),) = world.load(variant).offsets
     await ask(worker, "DELETE", f"/connectors/{name}/offsets")
-    await ask(worker, "PATCH", f"/connectors/{name}/offsets", {"offsets": [{"partition": {"server": name}, "offset": offset}]})
+    await ask(
+        worker, "PATCH", f"/connectors/{name}/offsets", {"offsets": [{"partition": {"server": name}, "offset": offset}]}
+    )
     number = 2000 + list(world.VARIANTS).index(variant)
-    await asyncio.to_thread(world.execute, captured.database, [
-        f"INSERT INTO world.empty_at_first VALUES ({number}, 1)"])
+    await asyncio.to_thread(
+        world.execute, captured.database, [f"INSERT INTO world.empty_at_first VALUES ({number}, 1)"]
+    )
     await ask(worker, "PUT", f"/connectors/{name}/resume")
 
     async def read_new() -> dict[str, Any] | None:
         now = await world.read_topics(bootstrap, [name])
-        new = {each: records[before.get(each, 0):] for each, records in now.items()
-               if each.startswith(f"{name}.{world.DATABASE}.")}
+        new = {
+            each: records[before.get(each, 0) :]
+            for each, records in now.items()
+            if each.startswith(f"{name}.{world.DATABASE}.")
+        }
         return new if any(world.decoded(record.value)["after"]["id"] == number for record in new[topic]) else None
 
-    new = await eventually_async(read_new, "the row comes", every=0.05,
-                                 detail=lambda: worker.request("GET", f"/connectors/{name}/status"))
+    new = await eventually_async(
+        read_new, "the row comes", every=0.05, detail=lambda: worker.request("GET", f"/connectors/{name}/status")
+    )
     await ask(worker, "PUT", f"/connectors/{name}/stop")
     # Rows that other cases of this test have written before are new to this connector too; nothing else is.
     ids = [world.decoded(record.value)["after"]["id"] for record in new.pop(topic)]

@@ -1,4 +1,5 @@
 """Reading binlogs of real servers: places, GTIDs, large and compressed events, checksums, faults, failover, TLS."""
+
 from __future__ import annotations
 
 import asyncio
@@ -56,24 +57,33 @@ def _certificate(folder: Path) -> dict[str, str]:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, hashes.SHA256())
     )  # fmt: skip
     (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
     return {"skip-ssl": "0", "ssl-cert": str(folder / "cert.pem"), "ssl-key": str(folder / "key.pem")}
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("binlogs")
-    main = MariaDb(folder / "main", port=None, durable=False, settings={"gtid-strict-mode": "1", **_certificate(folder)})
-    replica = MariaDb(folder / "replica", port=None, durable=False,
-                      settings={"server-id": "2", "log-slave-updates": "", "gtid-strict-mode": "1"})
+    main = MariaDb(
+        folder / "main", port=None, durable=False, settings={"gtid-strict-mode": "1", **_certificate(folder)}
+    )
+    replica = MariaDb(
+        folder / "replica",
+        port=None,
+        durable=False,
+        settings={"server-id": "2", "log-slave-updates": "", "gtid-strict-mode": "1"},
+    )
     try:
         _ = main.service
     except Unavailable as reason:
         pytest.skip(str(reason))
     with main, replica:
-        follow = (f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={main.port}, MASTER_USER='millrace', "
-                  "MASTER_PASSWORD='millrace', MASTER_USE_GTID=slave_pos, MASTER_SSL=0, MASTER_CONNECT_RETRY=1")
+        follow = (
+            f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={main.port}, MASTER_USER='millrace', "
+            "MASTER_PASSWORD='millrace', MASTER_USE_GTID=slave_pos, MASTER_SSL=0, MASTER_CONNECT_RETRY=1"
+        )
         begun = sql(main, "SELECT @@gtid_binlog_pos")[0][0]
         sql(replica, "RESET MASTER", follow, f"SET GLOBAL gtid_slave_pos = '{begun}'", "START SLAVE")
         sql(main, "CREATE DATABASE client", "CREATE TABLE client.t (id INT PRIMARY KEY AUTO_INCREMENT, v LONGTEXT)")
@@ -83,8 +93,17 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 def sql(server: MariaDb, *statements: str) -> list[tuple[Any, ...]]:
     """The rows of the last statement."""
     rows: list[tuple[Any, ...]] = []
-    with pymysql.connect(host="127.0.0.1", port=server.port or 0, user=server.user, password=server.password, autocommit=True,
-                         ssl_disabled=True) as link, link.cursor() as cursor:
+    with (
+        pymysql.connect(
+            host="127.0.0.1",
+            port=server.port or 0,
+            user=server.user,
+            password=server.password,
+            autocommit=True,
+            ssl_disabled=True,
+        ) as link,
+        link.cursor() as cursor,
+    ):
         for statement in statements:
             cursor.execute(statement)
             rows = list(cursor.fetchall())
@@ -138,8 +157,13 @@ def gtids(events: list[bytes]) -> list[str]:
 async def test_events_from_a_place_on_and_their_positions(pair: Pair) -> None:
     place = await here(pair.main)
     many = ",".join(["(REPEAT('x', 500))"] * 100)
-    sql(pair.main, f"INSERT INTO client.t (v) VALUES {many}", "UPDATE client.t SET v = 'y'",
-        "FLUSH BINARY LOGS", "DELETE FROM client.t")
+    sql(
+        pair.main,
+        f"INSERT INTO client.t (v) VALUES {many}",
+        "UPDATE client.t SET v = 'y'",
+        "FLUSH BINARY LOGS",
+        "DELETE FROM client.t",
+    )
     end = await here(pair.main)
     async with reading(settings(pair.main), place, annotate=True) as client:
         assert client.info is not None
@@ -353,8 +377,13 @@ async def test_compressed_events_are_the_plain_ones(pair: Pair) -> None:
 
 async def test_files_with_and_without_checksums(pair: Pair) -> None:
     place = await here(pair.main)
-    sql(pair.main, "SET GLOBAL binlog_checksum = NONE", "INSERT INTO client.t (v) VALUES ('bare')",
-        "SET GLOBAL binlog_checksum = CRC32", "INSERT INTO client.t (v) VALUES ('checked')")
+    sql(
+        pair.main,
+        "SET GLOBAL binlog_checksum = NONE",
+        "INSERT INTO client.t (v) VALUES ('bare')",
+        "SET GLOBAL binlog_checksum = CRC32",
+        "INSERT INTO client.t (v) VALUES ('checked')",
+    )
     async with reading(settings(pair.main), place) as client:
         events = await read_until(client, types.XID, 2)
     rows = [event for event in events if event[4] in types.ROWS]
@@ -384,8 +413,11 @@ async def test_without_rights_it_is_said_which_lack(pair: Pair) -> None:
 
 async def test_passwords_beyond_ascii_are_the_same_everywhere(pair: Pair) -> None:
     password = "pä\u2603"
-    sql(pair.main, f"CREATE OR REPLACE USER snow IDENTIFIED BY '{password}'",
-        "GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO snow")
+    sql(
+        pair.main,
+        f"CREATE OR REPLACE USER snow IDENTIFIED BY '{password}'",
+        "GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO snow",
+    )
     snow = settings(pair.main, user="snow", password=Password(password))
     link = await connection.connect(snow)
     place = await connection.current_place(link, await connection.server_info(link))
@@ -400,8 +432,17 @@ async def test_place_and_gtids_are_of_one_moment_while_others_write(pair: Pair) 
     done = asyncio.Event()
 
     def write() -> None:
-        with pymysql.connect(host="127.0.0.1", port=pair.main.port or 0, user="millrace", password="millrace", autocommit=True,
-                             ssl_disabled=True) as writer, writer.cursor() as cursor:
+        with (
+            pymysql.connect(
+                host="127.0.0.1",
+                port=pair.main.port or 0,
+                user="millrace",
+                password="millrace",
+                autocommit=True,
+                ssl_disabled=True,
+            ) as writer,
+            writer.cursor() as cursor,
+        ):
             while not done.is_set():
                 cursor.execute("INSERT INTO client.t (v) VALUES ('busy')")
 
@@ -438,7 +479,11 @@ async def test_tls_modes(pair: Pair) -> None:
     stranger = msgspec.structs.replace(tls, tls=TlsSettings(mode="verify_ca"))
     by_address = settings(pair.main, tls=TlsSettings(mode="verify_identity", truststore=str(pair.authority)))
     without = settings(pair.replica, tls=TlsSettings(mode="required"))
-    refused = ((stranger, "not believed"), (by_address, "not believed"), (without, r"the server has no TLS|SSL is required"))
+    refused = (
+        (stranger, "not believed"),
+        (by_address, "not believed"),
+        (without, r"the server has no TLS|SSL is required"),
+    )
     for config, why in refused:
         with pytest.raises(ConfigInvalid, match=why):
             await connection.connect(config)

@@ -1,4 +1,5 @@
 """information_schema of a real server: structures, keys, estimates, and that they agree with the binlog's table maps."""
+
 from __future__ import annotations
 
 import secrets
@@ -45,8 +46,11 @@ class Database:
 
 @pytest.fixture
 async def database(mariadb: HasMariaDb) -> AsyncIterator[Database]:
-    connection = await connect(ConnectionSettings(host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user,
-                                                  password=Password(mariadb.password)))
+    connection = await connect(
+        ConnectionSettings(
+            host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user, password=Password(mariadb.password)
+        )
+    )
     name = f"catalog_{secrets.token_hex(4)}"
     await query(connection, f"CREATE DATABASE {name}")
     await query(connection, f"USE {name}")
@@ -66,13 +70,22 @@ async def test_structures(database: Database) -> None:
     assert (plain.key, plain.completed) == (("id",), True)
     number, name, note, at = plain.columns
     assert (number.name, number.unsigned, number.nullable, number.comment, number.extra) == (
-        "id", True, False, "the number", "auto_increment")
+        "id",
+        True,
+        False,
+        "the number",
+        "auto_increment",
+    )
     assert number.declared.startswith("int")
     assert number.collation is None
     assert (name.declared, name.default, name.nullable, name.meta) == ("varchar(20)", "'x'", True, 60)
     assert (note.nullable, at.nullable, at.meta) == (False, True, 3)
-    collations = dict(await query(database.connection, "SELECT FULL_COLLATION_NAME, ID FROM "
-                                                       "information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"))
+    collations = dict(
+        await query(
+            database.connection,
+            "SELECT FULL_COLLATION_NAME, ID FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY",
+        )
+    )
     assert name.collation == collations["utf8mb3_bin"]
     text, latin, binary = found[names[1]].columns
     assert text.collation == collations["utf8mb4_uca1400_ai_ci"]
@@ -96,12 +109,15 @@ async def test_keys(database: Database) -> None:
 
 
 async def test_names_and_estimates(database: Database) -> None:
-    expected = sorted(database.table(name) for name in ("plain", "reversed", "keyless", "chosen", "odd `name%s", "sorted"))
+    expected = sorted(
+        database.table(name) for name in ("plain", "reversed", "keyless", "chosen", "odd `name%s", "sorted")
+    )
     assert sorted(await catalog.table_names(database.connection, [database.name])) == expected
     assert set(expected) < set(await catalog.table_names(database.connection))
     assert await catalog.table_names(database.connection, []) == []
-    captured = await catalog.captured(database.connection, lambda name: name.table.endswith("ed"),
-                                      lambda name: name == database.name)
+    captured = await catalog.captured(
+        database.connection, lambda name: name.table.endswith("ed"), lambda name: name == database.name
+    )
     assert sorted(captured) == sorted(database.table(name) for name in ("reversed", "sorted"))
     table = database.table("plain")
     await query(database.connection, f"INSERT INTO {catalog.quoted(table)} (id, note) SELECT seq, '' FROM seq_1_to_500")
@@ -115,8 +131,12 @@ async def test_many_tables_at_once(database: Database) -> None:
     for number in range(12):
         await query(database.connection, f"CREATE TABLE t{number} (id INT PRIMARY KEY, v{number} INT)")
     names = [database.table(f"t{number}") for number in range(12)]
-    found = await catalog.definitions(database.connection, [*names, TableName("mysql", "user"), TableName("nowhere", "t")])
-    assert {name: found[name].columns[1].name for name in names} == {name: f"v{number}" for number, name in enumerate(names)}
+    found = await catalog.definitions(
+        database.connection, [*names, TableName("mysql", "user"), TableName("nowhere", "t")]
+    )
+    assert {name: found[name].columns[1].name for name in names} == {
+        name: f"v{number}" for number, name in enumerate(names)
+    }
     assert all(found[name].key == ("id",) for name in names)
 
 

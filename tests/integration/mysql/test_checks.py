@@ -1,4 +1,5 @@
 """Validation against a real MariaDB: what an account lacks and what a server's settings cost, with what mends it."""
+
 from __future__ import annotations
 
 import re
@@ -36,16 +37,26 @@ class Source:
         await query(self.connection, re.sub(r"\bDB\b", self.name, statement).replace("ACCOUNT", f"'{self.name}'@'%'"))
 
     def config(self, **changes: str) -> Any:
-        return CONFIG.parse({
-            "database.hostname": "127.0.0.1", "database.port": str(self.server.port), "database.user": self.name,
-            "database.password": SECRET, "topic.prefix": "p", "database.include.list": self.name,
-            **{name.replace("__", "."): value.replace("DB", self.name) for name, value in changes.items()}})
+        return CONFIG.parse(
+            {
+                "database.hostname": "127.0.0.1",
+                "database.port": str(self.server.port),
+                "database.user": self.name,
+                "database.password": SECRET,
+                "topic.prefix": "p",
+                "database.include.list": self.name,
+                **{name.replace("__", "."): value.replace("DB", self.name) for name, value in changes.items()},
+            }
+        )
 
 
 @pytest.fixture
 async def source(mariadb: HasMariaDb) -> AsyncIterator[Source]:
-    connection = await connect(ConnectionSettings(host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user,
-                                                  password=Password(mariadb.password)))
+    connection = await connect(
+        ConnectionSettings(
+            host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user, password=Password(mariadb.password)
+        )
+    )
     one = Source(mariadb, connection)
     await one.run("CREATE DATABASE DB")
     await one.run("CREATE TABLE DB.a (id INT PRIMARY KEY)")
@@ -117,13 +128,15 @@ async def test_columns_that_divide_tables_without_a_key(source: Source) -> None:
     await grant_all(source)
     await source.run("CREATE TABLE DB.k (at DATETIME, t VARCHAR(9))")
     for columns, threads, errors, warnings in (
-            ("DB.k:at", "2", [], []),
-            ("DB.k:at", "1", [], ["raise snapshot.max.threads"]),
-            ("DB.none:at", "2", [], ["names no table"]),
-            ("DB.k:no", "2", ["has no column no; name one of at, t"], []),
-            ("DB.k:t;DB.a:id", "2", ["is of the type varchar"], ["a has a key and is divided by that"])):
-        found = await check_server(source.config(snapshot__split__columns=columns.replace("DB", source.name),
-                                                 snapshot__max__threads=threads))
+        ("DB.k:at", "2", [], []),
+        ("DB.k:at", "1", [], ["raise snapshot.max.threads"]),
+        ("DB.none:at", "2", [], ["names no table"]),
+        ("DB.k:no", "2", ["has no column no; name one of at, t"], []),
+        ("DB.k:t;DB.a:id", "2", ["is of the type varchar"], ["a has a key and is divided by that"]),
+    ):
+        found = await check_server(
+            source.config(snapshot__split__columns=columns.replace("DB", source.name), snapshot__max__threads=threads)
+        )
         for expected, problems in ((errors, found.errors), (warnings, found.warnings)):
             assert [each.name for each in problems] == ["snapshot.split.columns"] * len(expected)
             assert all(words in each.message for words, each in zip(expected, problems, strict=True))
@@ -133,16 +146,23 @@ async def test_too_many_tables(source: Source) -> None:
     await grant_all(source)
     found = await check_server(source.config(guardrail__collections__max="1"))
     assert [each.name for each in found.warnings] == ["guardrail.collections.max"]
-    found = await check_server(source.config(guardrail__collections__max="1", guardrail__collections__limit__action="fail"))
+    found = await check_server(
+        source.config(guardrail__collections__max="1", guardrail__collections__limit__action="fail")
+    )
     assert [each.name for each in found.errors] == ["guardrail.collections.max"]
     found = await check_server(source.config(guardrail__collections__max="2"))
     assert (found.errors, found.warnings) == ([], [])
 
 
-@pytest.mark.parametrize(("changes", "name"), [
-    ({"database__password": "wrong"}, "database.password"), ({"database__hostname": "127.0.0.1:1"}, "database.hostname"),
-    ({"database__ssl__mode": "required"}, "database.ssl.mode"), ({"snapshot__hostname": "127.0.0.1:1"}, "snapshot.hostname"),
-])
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"database__password": "wrong"}, "database.password"),
+        ({"database__hostname": "127.0.0.1:1"}, "database.hostname"),
+        ({"database__ssl__mode": "required"}, "database.ssl.mode"),
+        ({"snapshot__hostname": "127.0.0.1:1"}, "snapshot.hostname"),
+    ],
+)
 async def test_servers_that_refuse(source: Source, changes: dict[str, str], name: str) -> None:
     await grant_all(source)
     found = await MySqlConnector.validate(source.config(**changes))

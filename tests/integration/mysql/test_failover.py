@@ -1,4 +1,5 @@
 """Two real servers: the source is killed and its replica takes over, and back; and a full pull from a replica that lags."""
+
 from __future__ import annotations
 
 import threading
@@ -29,10 +30,19 @@ Change = tuple[str, str, int, int | None]
 
 def config(pair: MariaDbPair | MySqlPair, database: str, **more: str) -> dict[str, str]:
     name = "mariadb.MariaDb" if isinstance(pair, MariaDbPair) else "mysql.MySql"
-    return {"connector.class": f"io.debezium.connector.{name}Connector", "topic.prefix": database,
-            "database.hostname": pair.hosts, "database.user": pair.primary.user, "database.password": pair.primary.password,
-            "database.include.list": database, "include.schema.changes": "false", "poll.interval.ms": "20",
-            "max.batch.size": "7", "snapshot.mode": "no_data", **more}
+    return {
+        "connector.class": f"io.debezium.connector.{name}Connector",
+        "topic.prefix": database,
+        "database.hostname": pair.hosts,
+        "database.user": pair.primary.user,
+        "database.password": pair.primary.password,
+        "database.include.list": database,
+        "include.schema.changes": "false",
+        "poll.interval.ms": "20",
+        "max.batch.size": "7",
+        "snapshot.mode": "no_data",
+        **more,
+    }
 
 
 @pytest.fixture(scope="module", params=["mariadb_pair", "mysql_pair"])
@@ -49,13 +59,23 @@ class Source:
         self.changes: list[Change] = []
         self._values: dict[tuple[str, int], int] = {}
         self._next = 0
-        execute(server, f"CREATE DATABASE {database}", f"CREATE TABLE {database}.a (id BIGINT PRIMARY KEY, v INT)",
-                f"CREATE TABLE {database}.b (id INT PRIMARY KEY, v INT)")
+        execute(
+            server,
+            f"CREATE DATABASE {database}",
+            f"CREATE TABLE {database}.a (id BIGINT PRIMARY KEY, v INT)",
+            f"CREATE TABLE {database}.b (id INT PRIMARY KEY, v INT)",
+        )
 
     def transaction(self, statements: int, *, rows: int = 3) -> None:
         """One transaction of so many statements: inserts, and changes and removals of what was written before."""
-        connection = pymysql.connect(host="127.0.0.1", port=int(self.server.port or 0), user=self.server.user,
-                                     password=self.server.password, database=self.database, autocommit=False)
+        connection = pymysql.connect(
+            host="127.0.0.1",
+            port=int(self.server.port or 0),
+            user=self.server.user,
+            password=self.server.password,
+            database=self.database,
+            autocommit=False,
+        )
         with closing(connection), connection.cursor() as cursor:
             for number in range(statements):
                 table = "ab"[self._next % 2]
@@ -79,8 +99,14 @@ def changes(records: Sequence[SourceRecord]) -> list[Change]:
     for record in records:
         if record.value is not None:
             after = record.value["after"]
-            found.append((record.value["op"], record.value["source"]["table"], record.key["id"],
-                          after["v"] if after is not None else None))
+            found.append(
+                (
+                    record.value["op"],
+                    record.value["source"]["table"],
+                    record.key["id"],
+                    after["v"] if after is not None else None,
+                )
+            )
     return found
 
 
@@ -94,7 +120,8 @@ async def read(run: Run, found: list[Change], until: int, limit: float = PATIENC
 
 @pytest.mark.parametrize("tasks_end", [False, True], ids=["going-on", "begun-again"])
 async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
-        pair: Any, unique: Callable[[str], str], tasks_end: bool) -> None:
+    pair: Any, unique: Callable[[str], str], tasks_end: bool
+) -> None:
     name = unique("over").replace("-", "_")
     first, second = pair.primary, pair.replica
     source = Source(first, name)
@@ -150,18 +177,29 @@ async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
 def rows_sent(server: MariaDb | MySql) -> int:
     """Rows that the server has sent to clients."""
     if is_mysql(server):
-        ((value,),) = execute(server, "SELECT SUM(SUM_ROWS_SENT) FROM "
-                                      "performance_schema.events_statements_summary_global_by_event_name")
+        ((value,),) = execute(
+            server, "SELECT SUM(SUM_ROWS_SENT) FROM performance_schema.events_statements_summary_global_by_event_name"
+        )
     else:
         ((_, value),) = execute(server, "SHOW GLOBAL STATUS LIKE 'Rows_sent'")
     return int(value)
 
 
-async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(pair: Any, unique: Callable[[str], str]) -> None:
+async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(
+    pair: Any, unique: Callable[[str], str]
+) -> None:
     name = unique("pull").replace("-", "_")
-    execute(pair.primary, f"CREATE DATABASE {name}", f"USE {name}", "CREATE TABLE a (id INT PRIMARY KEY, v INT)",
-            "CREATE TABLE b (id INT PRIMARY KEY, v INT)",
-            *(spoken(f"INSERT INTO {table} SELECT seq, 0 FROM seq_1_to_3000", mysql=is_mysql(pair.primary)) for table in "ab"))
+    execute(
+        pair.primary,
+        f"CREATE DATABASE {name}",
+        f"USE {name}",
+        "CREATE TABLE a (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE b (id INT PRIMARY KEY, v INT)",
+        *(
+            spoken(f"INSERT INTO {table} SELECT seq, 0 FROM seq_1_to_3000", mysql=is_mysql(pair.primary))
+            for table in "ab"
+        ),
+    )
     pair.caught_up()
     before = rows_sent(pair.replica)
     stop = threading.Event()
@@ -170,9 +208,19 @@ async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(pair
     def write() -> None:
         number = 0
         try:
-            with closing(pymysql.connect(host="127.0.0.1", port=int(pair.primary.port or 0), user=pair.primary.user,
-                                         password=pair.primary.password, database=name, autocommit=True)) as connection, \
-                    connection.cursor() as cursor:
+            with (
+                closing(
+                    pymysql.connect(
+                        host="127.0.0.1",
+                        port=int(pair.primary.port or 0),
+                        user=pair.primary.user,
+                        password=pair.primary.password,
+                        database=name,
+                        autocommit=True,
+                    )
+                ) as connection,
+                connection.cursor() as cursor,
+            ):
                 while not stop.is_set():
                     number += 1
                     table, key = "ab"[number % 2], number * 37 % 3000
@@ -190,9 +238,18 @@ async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(pair
     writer.start()
     state: dict[tuple[str, int], int] = {}
     pulled = 0
-    properties = config(pair, name, **{
-        "database.hostname": pair.primary.address, "snapshot.mode": "initial", "max.batch.size": "500",
-        "snapshot.chunk.rows": "200", "snapshot.hostname": "127.0.0.1", "snapshot.port": str(pair.replica.port)})
+    properties = config(
+        pair,
+        name,
+        **{
+            "database.hostname": pair.primary.address,
+            "snapshot.mode": "initial",
+            "max.batch.size": "500",
+            "snapshot.chunk.rows": "200",
+            "snapshot.hostname": "127.0.0.1",
+            "snapshot.port": str(pair.replica.port),
+        },
+    )
 
     def take(records: Sequence[SourceRecord]) -> int:
         rows = 0
@@ -208,8 +265,10 @@ async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(pair
 
     try:
         async with Run(MySqlConnector, properties) as run:
-            while run.offsets.get({"server": name, "snapshot": "initial"}) is None or run.offsets.get(
-                    {"server": name, "snapshot": "initial"})["state"] != "completed":  # type: ignore[index]
+            while (
+                run.offsets.get({"server": name, "snapshot": "initial"}) is None
+                or run.offsets.get({"server": name, "snapshot": "initial"})["state"] != "completed"  # type: ignore[index]
+            ):
                 taken = await run.take(PATIENCE)
                 assert taken is not None, run.log.text()
                 pulled += take(taken[1].records)

@@ -1,4 +1,5 @@
 """The heartbeat writer against a real MariaDB: it makes its table, goes on after faults, and says what it lacks."""
+
 from __future__ import annotations
 
 import logging
@@ -46,15 +47,17 @@ class Admin:
         return self.database
 
     def writer(self, settings: HeartbeatSettings, user: str, latency: Latency | None = None) -> HeartbeatWriter:
-        to = ConnectionSettings(host="127.0.0.1", port=self.server.port or 0, user=user,
-                                password=Password(self.server.password))
+        to = ConnectionSettings(
+            host="127.0.0.1", port=self.server.port or 0, user=user, password=Password(self.server.password)
+        )
         return HeartbeatWriter(lambda: connect(to), settings, LOG, latency)
 
 
 @pytest.fixture
 async def admin(mariadb: HasMariaDb) -> AsyncIterator[Admin]:
-    connection = await aiomysql.connect(host="127.0.0.1", port=mariadb.port, user=mariadb.user, password=mariadb.password,
-                                        autocommit=True)
+    connection = await aiomysql.connect(
+        host="127.0.0.1", port=mariadb.port, user=mariadb.user, password=mariadb.password, autocommit=True
+    )
     one = Admin(mariadb, connection)
     yield one
     await one.run(f"DROP USER IF EXISTS '{one.database}'@'%'")
@@ -62,13 +65,15 @@ async def admin(mariadb: HasMariaDb) -> AsyncIterator[Admin]:
     connection.close()
 
 
-
 async def test_it_makes_its_table_and_goes_on_after_faults(admin: Admin, caplog: pytest.LogCaptureFixture) -> None:
     latency = Latency()
     user = await admin.user("CREATE, SELECT, INSERT, UPDATE, DELETE")
     action = "DELETE FROM TABLE_NAME WHERE source = 'other'".replace("TABLE_NAME", admin.table)
-    writer = admin.writer(HeartbeatSettings(interval_s=0.02, timeout_s=0.3, table=admin.table, source="shöp" * 60,
-                                            action_query=action), user, latency)
+    writer = admin.writer(
+        HeartbeatSettings(interval_s=0.02, timeout_s=0.3, table=admin.table, source="shöp" * 60, action_query=action),
+        user,
+        latency,
+    )
     with caplog.at_level(logging.INFO):
         writer.start()
         await eventually_async(lambda: writer.written >= 2, "two heartbeats are written")

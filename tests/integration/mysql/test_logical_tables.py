@@ -1,4 +1,5 @@
 """Sharded tables on a real server: rows of all shards, also with equal keys, reach one topic with their numbers."""
+
 from __future__ import annotations
 
 import asyncio
@@ -33,22 +34,42 @@ class Source:
         for database in (1, 2):
             self.run(f"CREATE DATABASE {name}_{database}")
         for database, table in SHARDS:
-            self.run(f"CREATE TABLE {name}_{database}.orders_{table} (id INT PRIMARY KEY, v VARCHAR(10))",
-                     f"INSERT INTO {name}_{database}.orders_{table} VALUES (1, 'old')")
+            self.run(
+                f"CREATE TABLE {name}_{database}.orders_{table} (id INT PRIMARY KEY, v VARCHAR(10))",
+                f"INSERT INTO {name}_{database}.orders_{table} VALUES (1, 'old')",
+            )
 
     def run(self, *statements: str) -> None:
-        with closing(pymysql.connect(host="127.0.0.1", port=int(self.server.port or 0), user=self.server.user,
-                                     password=self.server.password, autocommit=True)) as connection, \
-                connection.cursor() as cursor:
+        with (
+            closing(
+                pymysql.connect(
+                    host="127.0.0.1",
+                    port=int(self.server.port or 0),
+                    user=self.server.user,
+                    password=self.server.password,
+                    autocommit=True,
+                )
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
             for statement in statements:
                 cursor.execute(statement)
 
     def config(self, **more: str) -> dict[str, str]:
-        return {"connector.class": "mysql", "topic.prefix": self.name, "database.hostname": "127.0.0.1",
-                "database.port": str(self.server.port), "database.user": self.server.user,
-                "database.password": self.server.password, "database.include.list": rf"{self.name}_\d",
-                "include.schema.changes": "false", "table.version.topic": "none", "poll.interval.ms": "20",
-                "logical.tables": rf"{self.name}_(\d+)\.orders_(\d+):shop.orders", **more}
+        return {
+            "connector.class": "mysql",
+            "topic.prefix": self.name,
+            "database.hostname": "127.0.0.1",
+            "database.port": str(self.server.port),
+            "database.user": self.server.user,
+            "database.password": self.server.password,
+            "database.include.list": rf"{self.name}_\d",
+            "include.schema.changes": "false",
+            "table.version.topic": "none",
+            "poll.interval.ms": "20",
+            "logical.tables": rf"{self.name}_(\d+)\.orders_(\d+):shop.orders",
+            **more,
+        }
 
 
 @pytest.fixture
@@ -74,13 +95,34 @@ async def test_debezium_events_of_all_shards(source: Source) -> None:
         rows = []
         for record in records:
             block = record.value["source"]
-            rows.append((record.value["op"], block["database_partition"], block["table_partition"], block["db"], block["table"],
-                         record.key["id"], record.key["__dbz__physicalTableIdentifier"], record.value["after"]["v"]))
+            rows.append(
+                (
+                    record.value["op"],
+                    block["database_partition"],
+                    block["table_partition"],
+                    block["db"],
+                    block["table"],
+                    record.key["id"],
+                    record.key["__dbz__physicalTableIdentifier"],
+                    record.value["after"]["v"],
+                )
+            )
         return sorted(rows)
 
     def expected(op: str, text: str) -> list[tuple[Any, ...]]:
-        return [(op, database, table, f"{source.name}_{database}", f"orders_{table}", 1,
-                 f"{source.name}.{source.name}_{database}.orders_{table}", text) for database, table in SHARDS]
+        return [
+            (
+                op,
+                database,
+                table,
+                f"{source.name}_{database}",
+                f"orders_{table}",
+                1,
+                f"{source.name}.{source.name}_{database}.orders_{table}",
+                text,
+            )
+            for database, table in SHARDS
+        ]
 
     async with Run(MySqlConnector, source.config()) as run:
         await until(run, records, lambda: len(records) >= len(SHARDS))
@@ -105,8 +147,14 @@ async def test_ums_messages_of_all_shards(source: Source) -> None:
             space = ums.Namespace.parse(record.value["schema"]["namespace"])
             assert record.key == f"{record.value['protocol']['type']}.{space.text}"
             if record.value["protocol"]["type"] == kind:
-                found.add((f"{space.database}.{space.table}", space.version, int(space.database_partition),
-                           int(space.table_partition)))
+                found.add(
+                    (
+                        f"{space.database}.{space.table}",
+                        space.version,
+                        int(space.database_partition),
+                        int(space.table_partition),
+                    )
+                )
         return found
 
     every = {("shop.orders", "1", *shard) for shard in SHARDS}
@@ -128,26 +176,35 @@ async def test_ums_messages_of_all_shards(source: Source) -> None:
 async def test_validation_names_shards_that_do_not_fit(source: Source) -> None:
     async def complaints(**more: str) -> list[str]:
         found = await check_server(CONFIG.parse(source.config(**more)))
-        return [f"{kind}: {each.message}" for kind, several in (("error", found.errors), ("warning", found.warnings))
-                for each in several if each.name in ("logical.tables", "topic.key.enforce.uniqueness")]
+        return [
+            f"{kind}: {each.message}"
+            for kind, several in (("error", found.errors), ("warning", found.warnings))
+            for each in several
+            if each.name in ("logical.tables", "topic.key.enforce.uniqueness")
+        ]
 
     name = source.name
     assert await complaints() == []
-    nothing, = await complaints(**{"logical.tables": r"nowhere\.x:shop.orders"})
+    (nothing,) = await complaints(**{"logical.tables": r"nowhere\.x:shop.orders"})
     assert r"warning: logical.tables: nowhere\.x matches no captured table yet" in nothing
-    same, = await complaints(**{"logical.tables": rf"{name}_\d\.orders_(\d+):shop.orders"})
+    (same,) = await complaints(**{"logical.tables": rf"{name}_\d\.orders_(\d+):shop.orders"})
     assert f"error: logical.tables: {name}_1.orders_1 and {name}_2.orders_1 would both be shop.orders" in same
-    twice, = await complaints(**{"logical.tables": rf"{name}_1\..*:shop.orders;{name}_(\d)\.orders_(\d):shop.orders"})
+    (twice,) = await complaints(**{"logical.tables": rf"{name}_1\..*:shop.orders;{name}_(\d)\.orders_(\d):shop.orders"})
     assert f"error: logical.tables: the table {name}_1.orders_1 is matched by" in twice
-    unsafe, = await complaints(**{"topic.key.enforce.uniqueness": "false"})
+    (unsafe,) = await complaints(**{"topic.key.enforce.uniqueness": "false"})
     assert "warning: topic.key.enforce.uniqueness=false" in unsafe
     source.run(f"ALTER TABLE {name}_2.orders_2 ADD w INT")
-    missing, = await complaints()
+    (missing,) = await complaints()
     assert missing.startswith("warning: logical.tables:")
     assert f"has no column w, which {name}_2.orders_2 has" in missing
     source.run(f"ALTER TABLE {name}_2.orders_2 DROP w, MODIFY v VARCHAR(20)")
-    kind, = await complaints()
-    assert f"error: logical.tables: the column v of shop.orders is varchar(10) in {name}_1.orders_1 and varchar(20)" in kind
-    source.run(f"ALTER TABLE {name}_2.orders_2 MODIFY v VARCHAR(10) NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)")
-    key, = await complaints()
+    (kind,) = await complaints()
+    assert (
+        f"error: logical.tables: the column v of shop.orders is varchar(10) in {name}_1.orders_1 and varchar(20)"
+        in kind
+    )
+    source.run(
+        f"ALTER TABLE {name}_2.orders_2 MODIFY v VARCHAR(10) NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)"
+    )
+    (key,) = await complaints()
     assert f"{name}_2.orders_2 are partitions of shop.orders with different keys: (id) and (id, v)" in key

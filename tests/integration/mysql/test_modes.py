@@ -1,4 +1,5 @@
 """A task on a real server: every snapshot mode, signals, heartbeats, what REST tells of tables and lag."""
+
 from __future__ import annotations
 
 import asyncio
@@ -32,23 +33,43 @@ class Source:
 
     def __init__(self, server: MariaDb | MySql) -> None:
         self.server = server
-        self.run("CREATE DATABASE shop", "CREATE TABLE shop.a (id INT PRIMARY KEY, v INT)",
-                 "INSERT INTO shop.a VALUES (1, 1), (2, 2)")
+        self.run(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.a (id INT PRIMARY KEY, v INT)",
+            "INSERT INTO shop.a VALUES (1, 1), (2, 2)",
+        )
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """The rows of the last statement."""
-        with closing(pymysql.connect(host="127.0.0.1", port=int(self.server.port or 0), user=self.server.user,
-                                     password=self.server.password, autocommit=True)) as connection, \
-                connection.cursor() as cursor:
+        with (
+            closing(
+                pymysql.connect(
+                    host="127.0.0.1",
+                    port=int(self.server.port or 0),
+                    user=self.server.user,
+                    password=self.server.password,
+                    autocommit=True,
+                )
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
             for statement in statements:
                 cursor.execute(spoken(statement, mysql=is_mysql(self.server)))
             return list(cursor.fetchall())
 
     def config(self, **more: str) -> dict[str, str]:
-        return {"connector.class": "mysql", "topic.prefix": "p", "database.hostname": "127.0.0.1",
-                "database.port": str(self.server.port), "database.user": self.server.user,
-                "database.password": self.server.password, "database.include.list": "shop", "include.schema.changes": "false",
-                "poll.interval.ms": "20", **more}
+        return {
+            "connector.class": "mysql",
+            "topic.prefix": "p",
+            "database.hostname": "127.0.0.1",
+            "database.port": str(self.server.port),
+            "database.user": self.server.user,
+            "database.password": self.server.password,
+            "database.include.list": "shop",
+            "include.schema.changes": "false",
+            "poll.interval.ms": "20",
+            **more,
+        }
 
 
 @pytest.fixture(params=[MariaDb, MySql])
@@ -64,8 +85,11 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def changes(records: list[SourceRecord]) -> list[tuple[str, int]]:
     """Operation and key of each event of the table."""
-    return [(record.value["op"], record.key["id"]) for record in records
-            if record.topic == "p.shop.a" and record.value is not None]
+    return [
+        (record.value["op"], record.key["id"])
+        for record in records
+        if record.topic == "p.shop.a" and record.value is not None
+    ]
 
 
 async def until(run: Run, condition: Callable[[list[SourceRecord]], object], limit: float = 20.0) -> list[SourceRecord]:
@@ -101,14 +125,18 @@ async def test_every_mode(source: Source) -> None:
         assert ("r", 5) not in changes(rest)
         assert "asks for nothing more" in run.log.text()
     async with Run(MySqlConnector, source.config(**{"snapshot.mode": "never"})) as run:
-        assert changes(await until(run, lambda found: ("c", 5) in changes(found))) == [("c", number) for number in range(1, 6)]
+        assert changes(await until(run, lambda found: ("c", 5) in changes(found))) == [
+            ("c", number) for number in range(1, 6)
+        ]
 
 
 async def test_a_purged_place_is_fatal_or_begun_anew(source: Source) -> None:
     saved = SavedOffsets()
     async with Run(MySqlConnector, source.config(), offsets=saved) as run:
         await until(run, lambda found: len(found) == 2)
-    source.run("FLUSH BINARY LOGS", "INSERT INTO shop.a VALUES (3, 3)", "FLUSH BINARY LOGS", "INSERT INTO shop.a VALUES (4, 4)")
+    source.run(
+        "FLUSH BINARY LOGS", "INSERT INTO shop.a VALUES (3, 3)", "FLUSH BINARY LOGS", "INSERT INTO shop.a VALUES (4, 4)"
+    )
     last = source.run("SHOW BINARY LOGS")[-1][0]
     end = asyncio.get_running_loop().time() + 20
     while len(source.run(f"PURGE BINARY LOGS TO '{last}'", "SHOW BINARY LOGS")) > 1:
@@ -125,31 +153,54 @@ async def test_a_purged_place_is_fatal_or_begun_anew(source: Source) -> None:
 
 
 async def test_signals_progress_and_versions(source: Source) -> None:
-    source.run("CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)",
-               "USE shop", "INSERT INTO a SELECT seq, seq FROM seq_3_to_50")
-    properties = source.config(**{
-        "snapshot.mode": "no_data", "signal.data.collection": "shop.signals", "table.include.list": "shop.a",
-        "snapshot.progress.topic": "progress", "snapshot.chunk.rows": "10", "table.version.topic": "versions"})
+    source.run(
+        "CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)",
+        "USE shop",
+        "INSERT INTO a SELECT seq, seq FROM seq_3_to_50",
+    )
+    properties = source.config(
+        **{
+            "snapshot.mode": "no_data",
+            "signal.data.collection": "shop.signals",
+            "table.include.list": "shop.a",
+            "snapshot.progress.topic": "progress",
+            "snapshot.chunk.rows": "10",
+            "table.version.topic": "versions",
+        }
+    )
     saved = SavedOffsets()
     async with Run(MySqlConnector, properties, offsets=saved) as run:
         assert await run.take(20) is not None
-        order = {"data-collections": ["shop.a"], "additional-conditions": [{"data-collection": "shop.a", "filter": "id > 5"}]}
+        order = {
+            "data-collections": ["shop.a"],
+            "additional-conditions": [{"data-collection": "shop.a", "filter": "id > 5"}],
+        }
         source.run(f"INSERT INTO shop.signals VALUES ('s', 'execute-snapshot', '{json.dumps(order)}')")
-        found = await until(run, lambda found: any(record.topic == "progress" and record.value["state"] in {"done", "completed"}
-                                                   for record in found))
+        found = await until(
+            run,
+            lambda found: any(
+                record.topic == "progress" and record.value["state"] in {"done", "completed"} for record in found
+            ),
+        )
         pulled = [record for record in found if record.topic == "p.shop.a"]
         assert changes(found) == [("r", number) for number in range(6, 51)]
         assert {record.value["source"]["snapshot"] for record in pulled} == {"incremental"}
         (shown,) = MySqlConnector.snapshots(run.context.config, [], saved.items())
         assert (shown["state"], shown["origin"], shown["rows_done"]) == ("completed", "signal", 45)
-        source.run("INSERT INTO shop.a VALUES (51, 51)", "ALTER TABLE shop.a ADD COLUMN w INT",
-                   "UPDATE shop.a SET w = 1 WHERE id = 1")
+        source.run(
+            "INSERT INTO shop.a VALUES (51, 51)",
+            "ALTER TABLE shop.a ADD COLUMN w INT",
+            "UPDATE shop.a SET w = 1 WHERE id = 1",
+        )
         found = await until(run, lambda found: ("u", 1) in changes(found))
         versions = [record.value for record in found if record.topic == "versions"]
-        assert [(each["version"], [change["column"] for change in each["changes"]]) for each in versions[-1:]] == [(2, ["w"])]
+        assert [(each["version"], [change["column"] for change in each["changes"]]) for each in versions[-1:]] == [
+            (2, ["w"])
+        ]
         assert "ADD COLUMN w" in versions[-1]["statement"]
-        assert {each["table"]: each["version"] for each in MySqlConnector.tables(run.context.config, saved.items())} == {
-            "shop.a": 2, "shop.signals": 1}
+        assert {
+            each["table"]: each["version"] for each in MySqlConnector.tables(run.context.config, saved.items())
+        } == {"shop.a": 2, "shop.signals": 1}
     async with Run(MySqlConnector, properties, offsets=saved) as run:
         assert await run.take(20) is not None
         source.run("UPDATE shop.a SET w = 2 WHERE id = 1")
@@ -181,22 +232,27 @@ async def test_a_signal_names_the_time_at_which_its_snapshot_begins(source: Sour
 
 async def test_the_binlog_place_can_be_set_by_a_signal(source: Source) -> None:
     source.run("CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)")
-    properties = source.config(**{"snapshot.mode": "no_data", "signal.data.collection": "shop.signals",
-                                  "table.include.list": "shop.a"})
+    properties = source.config(
+        **{"snapshot.mode": "no_data", "signal.data.collection": "shop.signals", "table.include.list": "shop.a"}
+    )
     async with Run(MySqlConnector, properties) as run:
         assert await run.take(20) is not None
         file, pos, *_ = source.run("SHOW MASTER STATUS")[0]
         source.run("INSERT INTO shop.a VALUES (10, 1)")
         assert changes(await until(run, len)) == [("c", 10)]
-        source.run("INSERT INTO shop.signals VALUES ('b', 'set-binlog-position', "
-                   f"'{json.dumps({'binlog_filename': file, 'binlog_position': pos})}')",
-                   "DELETE FROM shop.signals")
+        source.run(
+            "INSERT INTO shop.signals VALUES ('b', 'set-binlog-position', "
+            f"'{json.dumps({'binlog_filename': file, 'binlog_position': pos})}')",
+            "DELETE FROM shop.signals",
+        )
         assert changes(await until(run, changes)) == [("c", 10)]  # it comes again
 
 
 async def test_a_set_binlog_place_keeps_what_was_decided_and_not_yet_committed(source: Source) -> None:
     source.run("CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)")
-    properties = source.config(**{"signal.data.collection": "shop.signals", "snapshot.include.collection.list": "shop.[ab]"})
+    properties = source.config(
+        **{"signal.data.collection": "shop.signals", "snapshot.include.collection.list": "shop.[ab]"}
+    )
     saved = SavedOffsets()
     async with Run(MySqlConnector, properties, offsets=saved) as run:
         assert await run.take(20) is not None
@@ -206,21 +262,28 @@ async def test_a_set_binlog_place_keeps_what_was_decided_and_not_yet_committed(s
         source.run("CREATE TABLE shop.b (id INT PRIMARY KEY)", "INSERT INTO shop.b VALUES (1)")
         await until(run, lambda found: any(record.topic == "p.shop.b" for record in found))
         file, pos, *_ = source.run("SHOW MASTER STATUS")[0]
-        source.run("INSERT INTO shop.a VALUES (10, 1)", "INSERT INTO shop.signals VALUES ('b', 'set-binlog-position', "
-                   f"'{json.dumps({'binlog_filename': file, 'binlog_position': pos})}')", "DELETE FROM shop.signals")
+        source.run(
+            "INSERT INTO shop.a VALUES (10, 1)",
+            "INSERT INTO shop.signals VALUES ('b', 'set-binlog-position', "
+            f"'{json.dumps({'binlog_filename': file, 'binlog_position': pos})}')",
+            "DELETE FROM shop.signals",
+        )
         assert changes(await until(run, changes)) == [("c", 10)]
         # It comes again, and neither the first snapshot nor one of the table that is new since then does.
         assert changes(await until(run, changes)) == [("c", 10)]
         source.run("INSERT INTO shop.a VALUES (11, 1)")
         found = await until(run, lambda found: ("c", 11) in changes(found))
         assert [record.value["op"] for record in found if record.topic == "p.shop.b"] == []
-        requests = {partition["snapshot"]: offset["state"] for partition, offset in saved.items() if "snapshot" in partition}
+        requests = {
+            partition["snapshot"]: offset["state"] for partition, offset in saved.items() if "snapshot" in partition
+        }
         assert requests == {"initial": "completed"}
 
 
 async def test_heartbeats_travel_the_whole_way(source: Source) -> None:
-    properties = source.config(**{"snapshot.mode": "no_data", "heartbeat.table": "beat.heartbeat",
-                                  "heartbeat.interval.ms": "200"})
+    properties = source.config(
+        **{"snapshot.mode": "no_data", "heartbeat.table": "beat.heartbeat", "heartbeat.interval.ms": "200"}
+    )
     saved = SavedOffsets()
     async with Run(MySqlConnector, properties, offsets=saved) as run:
         end = asyncio.get_running_loop().time() + 30
@@ -230,13 +293,19 @@ async def test_heartbeats_travel_the_whole_way(source: Source) -> None:
             assert taken is not None, run.log.text()
             seen = seen or any(record.topic == "__debezium-heartbeat.p" for record in taken[1].records)
             # As the runtime does once Kafka has it all.
-            await run.tasks[0].committed([(partition, offset) for partition, offset in taken[1].offsets if offset is not None])
+            await run.tasks[0].committed(
+                [(partition, offset) for partition, offset in taken[1].offsets if offset is not None]
+            )
         assert run.metrics.values[TOTAL_SECONDS] > 0
-        while not any("lag" in partition and json.loads(offset["heartbeat"])["acknowledged_us"] for partition, offset in
-                      saved.items()):
+        while not any(
+            "lag" in partition and json.loads(offset["heartbeat"])["acknowledged_us"]
+            for partition, offset in saved.items()
+        ):
             taken = await run.take(end - asyncio.get_running_loop().time())
             assert taken is not None, run.log.text()
-            await run.tasks[0].committed([(partition, offset) for partition, offset in taken[1].offsets if offset is not None])
+            await run.tasks[0].committed(
+                [(partition, offset) for partition, offset in taken[1].offsets if offset is not None]
+            )
         told = await MySqlConnector.lag(run.context.config, saved.items())
         assert told["heartbeat"]["stages"]["total_s"] > 0
         assert told["bytes_behind"] is not None

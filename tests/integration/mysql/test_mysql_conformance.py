@@ -1,4 +1,5 @@
 """The conformance kit on the MySQL connector, on a server of the module's own: the stream alone, and tables and stream."""
+
 from __future__ import annotations
 
 import asyncio
@@ -28,8 +29,14 @@ RIGHTS = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT, BINLOG MONITOR, SLAVE M
 
 
 def run(server: MariaDb, *statements: str) -> None:
-    with closing(pymysql.connect(host="127.0.0.1", port=server.port or 0, user=server.user, password=server.password,
-                                 autocommit=True)) as connection, connection.cursor() as cursor:
+    with (
+        closing(
+            pymysql.connect(
+                host="127.0.0.1", port=server.port or 0, user=server.user, password=server.password, autocommit=True
+            )
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
         for statement in statements:
             cursor.execute(statement)
 
@@ -49,8 +56,11 @@ class Stream(Harness):
 
     async def start(self) -> None:
         # The binlog begins anew: a connector without a place reads it from its beginning.
-        await self.sql("RESET MASTER", f"CREATE DATABASE {self.database}", f"CREATE TABLE {self.table} "
-                       "(id BIGINT PRIMARY KEY, v VARCHAR(200), at TIME NOT NULL DEFAULT '12:00:00')")
+        await self.sql(
+            "RESET MASTER",
+            f"CREATE DATABASE {self.database}",
+            f"CREATE TABLE {self.table} (id BIGINT PRIMARY KEY, v VARCHAR(200), at TIME NOT NULL DEFAULT '12:00:00')",
+        )
 
     async def stop(self) -> None:
         await self.sql(f"DROP DATABASE {self.database}")
@@ -64,16 +74,26 @@ class Stream(Harness):
 
     def config(self) -> Mapping[str, str]:
         return {
-            "connector.class": "mysql", "topic.prefix": "kit", "database.hostname": "127.0.0.1",
-            "database.port": str(self.server.port), "database.user": USER, "database.password": PASSWORD,
-            "database.include.list": self.database, "snapshot.mode": "never", "include.schema.changes": "false",
-            "poll.interval.ms": "20", "max.batch.size": "500", "time.precision.mode": "connect",
+            "connector.class": "mysql",
+            "topic.prefix": "kit",
+            "database.hostname": "127.0.0.1",
+            "database.port": str(self.server.port),
+            "database.user": USER,
+            "database.password": PASSWORD,
+            "database.include.list": self.database,
+            "snapshot.mode": "never",
+            "include.schema.changes": "false",
+            "poll.interval.ms": "20",
+            "max.batch.size": "500",
+            "time.precision.mode": "connect",
         }
 
     async def add(self, count: int) -> None:
         first, self.written = self.written + 1, self.written + count
-        await self.sql(f"INSERT INTO {self.table} (id, v) SELECT seq * {BLOCK}, CONCAT(seq, REPEAT('x', 90)) "
-                       f"FROM {self.database}.seq_{first}_to_{self.written}")
+        await self.sql(
+            f"INSERT INTO {self.table} (id, v) SELECT seq * {BLOCK}, CONCAT(seq, REPEAT('x', 90)) "
+            f"FROM {self.database}.seq_{first}_to_{self.written}"
+        )
 
     async def poison(self) -> None:
         """A time that the mode has no form for, where null is none either."""
@@ -129,8 +149,17 @@ def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-_CHUNK = "a chunk of a table is one batch: a restart amid it, which exactly-once delivery rules out, gives all of it again"
+_CHUNK = (
+    "a chunk of a table is one batch: a restart amid it, which exactly-once delivery rules out, gives all of it again"
+)
 
 TestStream = connector_conformance(MySqlConnector, harness=Stream, waivers=WAIVERS.get("mysql"))
-TestTables = connector_conformance(MySqlConnector, harness=Tables, waivers={
-    "resumes_from_every_offset": _CHUNK, "a_crash_repeats_only_what_was_not_committed": _CHUNK, **WAIVERS.get("mysql", {})})
+TestTables = connector_conformance(
+    MySqlConnector,
+    harness=Tables,
+    waivers={
+        "resumes_from_every_offset": _CHUNK,
+        "a_crash_repeats_only_what_was_not_committed": _CHUNK,
+        **WAIVERS.get("mysql", {}),
+    },
+)

@@ -1,4 +1,5 @@
 """Tables that a task captures later than others: which of them are read, each exactly once, on a real server."""
+
 from __future__ import annotations
 
 import asyncio
@@ -29,25 +30,47 @@ class Source:
         self.server, self.name = server, name
 
     def run(self, *statements: str) -> None:
-        with closing(pymysql.connect(host="127.0.0.1", port=int(self.server.port or 0), user=self.server.user,
-                                     password=self.server.password, autocommit=True)) as connection, \
-                connection.cursor() as cursor:
+        with (
+            closing(
+                pymysql.connect(
+                    host="127.0.0.1",
+                    port=int(self.server.port or 0),
+                    user=self.server.user,
+                    password=self.server.password,
+                    autocommit=True,
+                )
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
             for statement in statements:
                 cursor.execute(statement.replace("{db}", self.name))
 
     def config(self, tables: str = ".*", **more: str) -> dict[str, str]:
-        return {"connector.class": "mysql", "topic.prefix": self.name, "database.hostname": "127.0.0.1",
-                "database.port": str(self.server.port), "database.user": self.server.user,
-                "database.password": self.server.password, "include.schema.changes": "false", "poll.interval.ms": "20",
-                "database.include.list": self.name, "table.include.list": rf"{self.name}\.({tables})",
-                "snapshot.chunk.rows": "10", **more}
+        return {
+            "connector.class": "mysql",
+            "topic.prefix": self.name,
+            "database.hostname": "127.0.0.1",
+            "database.port": str(self.server.port),
+            "database.user": self.server.user,
+            "database.password": self.server.password,
+            "include.schema.changes": "false",
+            "poll.interval.ms": "20",
+            "database.include.list": self.name,
+            "table.include.list": rf"{self.name}\.({tables})",
+            "snapshot.chunk.rows": "10",
+            **more,
+        }
 
 
 @pytest.fixture
 def source(server: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Source]:
     found = Source(server, f"late_{unique('x')[-8:]}")
-    found.run("CREATE DATABASE {db}", "CREATE DATABASE {db}_x", "CREATE TABLE {db}.a (id INT PRIMARY KEY, v INT)",
-              "INSERT INTO {db}.a VALUES (1, 1), (2, 2)")
+    found.run(
+        "CREATE DATABASE {db}",
+        "CREATE DATABASE {db}_x",
+        "CREATE TABLE {db}.a (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO {db}.a VALUES (1, 1), (2, 2)",
+    )
     yield found
     found.run("DROP DATABASE {db}", "DROP DATABASE {db}_x")
 
@@ -58,11 +81,16 @@ def rows(table: str, count: int) -> str:
 
 
 def changes(records: list[SourceRecord]) -> list[Change]:
-    return [(record.value["op"], record.value["source"]["table"], record.value["after"]["id"]) for record in records
-            if record.value is not None and record.value.get("after")]
+    return [
+        (record.value["op"], record.value["source"]["table"], record.value["after"]["id"])
+        for record in records
+        if record.value is not None and record.value.get("after")
+    ]
 
 
-async def until(run: Run, condition: Callable[[list[Change]], object], found: list[Change] | None = None) -> list[Change]:
+async def until(
+    run: Run, condition: Callable[[list[Change]], object], found: list[Change] | None = None
+) -> list[Change]:
     """Changes until they are what is waited for."""
     found = [] if found is None else found
     end = asyncio.get_running_loop().time() + PATIENCE
@@ -75,14 +103,20 @@ async def until(run: Run, condition: Callable[[list[Change]], object], found: li
 
 def snapshots(run: Run) -> dict[str, tuple[str, str, int]]:
     """State, origin and rows of each snapshot, as REST shows them."""
-    return {each["id"]: (each["state"], each["origin"], each["rows_done"])
-            for each in MySqlConnector.snapshots(run.context.config, [], run.offsets.items())}
+    return {
+        each["id"]: (each["state"], each["origin"], each["rows_done"])
+        for each in MySqlConnector.snapshots(run.context.config, [], run.offsets.items())
+    }
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
 async def test_a_longer_list_reads_the_new_tables_once_beside_the_stream(source: Source, tasks: int) -> None:
-    source.run("CREATE TABLE {db}.b (id INT PRIMARY KEY, v INT)", rows("b", 35),
-               "CREATE TABLE {db}.no_key (id INT, v INT)", "INSERT INTO {db}.no_key VALUES (1, 1), (2, 2)")
+    source.run(
+        "CREATE TABLE {db}.b (id INT PRIMARY KEY, v INT)",
+        rows("b", 35),
+        "CREATE TABLE {db}.no_key (id INT, v INT)",
+        "INSERT INTO {db}.no_key VALUES (1, 1), (2, 2)",
+    )
     saved = SavedOffsets()
     async with Run(MySqlConnector, source.config("a"), offsets=saved, max_tasks=tasks) as run:
         assert sorted(await until(run, lambda found: len(found) == 2)) == [("r", "a", 1), ("r", "a", 2)]
@@ -112,12 +146,18 @@ async def test_a_longer_list_reads_the_new_tables_once_beside_the_stream(source:
 
 
 async def test_a_created_table_is_not_read_and_a_renamed_one_is(source: Source) -> None:
-    source.run("CREATE TABLE {db}_x.hidden (id INT PRIMARY KEY, v INT)", "INSERT INTO {db}_x.hidden VALUES (1, 1), (2, 2)")
+    source.run(
+        "CREATE TABLE {db}_x.hidden (id INT PRIMARY KEY, v INT)", "INSERT INTO {db}_x.hidden VALUES (1, 1), (2, 2)"
+    )
     saved = SavedOffsets()
     async with Run(MySqlConnector, source.config(), offsets=saved) as run:
         await until(run, lambda _found: snapshots(run).get("initial", ("",))[0] == "completed")
-        source.run("CREATE TABLE IF NOT EXISTS {db}.made (id INT PRIMARY KEY, v INT)", "INSERT INTO {db}.made VALUES (1, 1)",
-                   "RENAME TABLE {db}_x.hidden TO {db}.shown", "INSERT INTO {db}.shown VALUES (3, 3)")
+        source.run(
+            "CREATE TABLE IF NOT EXISTS {db}.made (id INT PRIMARY KEY, v INT)",
+            "INSERT INTO {db}.made VALUES (1, 1)",
+            "RENAME TABLE {db}_x.hidden TO {db}.shown",
+            "INSERT INTO {db}.shown VALUES (3, 3)",
+        )
         name = f"new-{source.name}.shown"
         found = await until(run, lambda _found: snapshots(run).get(name, ("",))[0] == "completed")
         await until(run, lambda found: ("c", "shown", 3) in found, found)
@@ -126,9 +166,14 @@ async def test_a_created_table_is_not_read_and_a_renamed_one_is(source: Source) 
         assert {("r", "shown", 1), ("r", "shown", 2)} <= set(found)
         assert list(snapshots(run)) == ["initial", name]
     # Made while the connector is stopped: its rows are in the binlog. A table of that name was gone before.
-    source.run("CREATE TABLE {db}.later (id INT PRIMARY KEY, v INT)", "INSERT INTO {db}.later VALUES (1, 1)",
-               "DROP TABLE {db}.shown", "CREATE TABLE {db}_x.hidden (id INT PRIMARY KEY, v INT)",
-               "INSERT INTO {db}_x.hidden VALUES (7, 7)", "RENAME TABLE {db}_x.hidden TO {db}.shown")
+    source.run(
+        "CREATE TABLE {db}.later (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO {db}.later VALUES (1, 1)",
+        "DROP TABLE {db}.shown",
+        "CREATE TABLE {db}_x.hidden (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO {db}_x.hidden VALUES (7, 7)",
+        "RENAME TABLE {db}_x.hidden TO {db}.shown",
+    )
     async with Run(MySqlConnector, source.config(), offsets=saved) as run:
         found = await until(run, lambda _found: snapshots(run).get(f"{name}~2", ("",))[0] == "completed")
         source.run("INSERT INTO {db}.later VALUES (2, 2)")
@@ -151,7 +196,9 @@ async def test_a_snapshot_of_a_new_table_resumes_where_it_was_stopped(source: So
     assert sorted(found) == [("r", "b", row) for row in range(1, 101)]
 
 
-@pytest.mark.parametrize("more", [{"snapshot.mode": "no_data"}, {"snapshot.new.tables": "false"}], ids=["no_data", "off"])
+@pytest.mark.parametrize(
+    "more", [{"snapshot.mode": "no_data"}, {"snapshot.new.tables": "false"}], ids=["no_data", "off"]
+)
 async def test_no_table_is_read_where_the_options_say_so(source: Source, more: dict[str, str]) -> None:
     source.run("CREATE TABLE {db}.b (id INT PRIMARY KEY, v INT)", "INSERT INTO {db}.b VALUES (1, 1)")
     saved = SavedOffsets()

@@ -1,4 +1,5 @@
 """What only a real MySQL has, through a task: partial updates of JSON and compressed transactions. In the slow suite."""
+
 from __future__ import annotations
 
 import asyncio
@@ -22,23 +23,43 @@ PATIENCE = 30
 
 
 @pytest.mark.parametrize("compression", ["OFF", "ON"])
-async def test_partial_updates_of_documents_give_whole_rows(mysql: MySql, unique: Callable[[str], str],
-                                                            compression: str) -> None:
+async def test_partial_updates_of_documents_give_whole_rows(
+    mysql: MySql, unique: Callable[[str], str], compression: str
+) -> None:
     name = f"json_{unique('x')[-8:]}"
-    with closing(pymysql.connect(host="127.0.0.1", port=int(mysql.port or 0), user=mysql.user, password=mysql.password,
-                                 autocommit=True)) as connection, connection.cursor() as cursor:
+    with (
+        closing(
+            pymysql.connect(
+                host="127.0.0.1", port=int(mysql.port or 0), user=mysql.user, password=mysql.password, autocommit=True
+            )
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
+
         def run_all(*statements: str) -> list[tuple[Any, ...]]:
             for statement in statements:
                 cursor.execute(statement)
             return list(cursor.fetchall())
 
-        run_all(f"CREATE DATABASE {name}", f"USE {name}", "CREATE TABLE d (id INT PRIMARY KEY, j JSON, n INT)",
-                "INSERT INTO d VALUES (1, JSON_OBJECT('a', JSON_ARRAY(1, 2, 3), 'b', REPEAT('x', 2000)), 0)",
-                "SET SESSION binlog_row_value_options = 'PARTIAL_JSON'",
-                f"SET SESSION binlog_transaction_compression = {compression}")
-        properties = {"connector.class": "mysql", "topic.prefix": name, "database.hostname": "127.0.0.1",
-                      "database.port": str(mysql.port), "database.user": mysql.user, "database.password": mysql.password,
-                      "database.include.list": name, "include.schema.changes": "false", "poll.interval.ms": "20"}
+        run_all(
+            f"CREATE DATABASE {name}",
+            f"USE {name}",
+            "CREATE TABLE d (id INT PRIMARY KEY, j JSON, n INT)",
+            "INSERT INTO d VALUES (1, JSON_OBJECT('a', JSON_ARRAY(1, 2, 3), 'b', REPEAT('x', 2000)), 0)",
+            "SET SESSION binlog_row_value_options = 'PARTIAL_JSON'",
+            f"SET SESSION binlog_transaction_compression = {compression}",
+        )
+        properties = {
+            "connector.class": "mysql",
+            "topic.prefix": name,
+            "database.hostname": "127.0.0.1",
+            "database.port": str(mysql.port),
+            "database.user": mysql.user,
+            "database.password": mysql.password,
+            "database.include.list": name,
+            "include.schema.changes": "false",
+            "poll.interval.ms": "20",
+        }
         try:
             async with Run(MySqlConnector, properties) as run:
                 found: list[dict[str, Any]] = []
@@ -53,9 +74,13 @@ async def test_partial_updates_of_documents_give_whole_rows(mysql: MySql, unique
 
                 await until(1)
                 assert found[0]["op"] == "r"
-                run_all("BEGIN", "UPDATE d SET j = JSON_SET(j, '$.a[1]', 'new') WHERE id = 1",
-                        "UPDATE d SET j = JSON_REMOVE(j, '$.a[0]'), n = n + 1 WHERE id = 1",
-                        "UPDATE d SET j = JSON_SET(j, '$.c', CAST('{\"deep\": [null]}' AS JSON)) WHERE id = 1", "COMMIT")
+                run_all(
+                    "BEGIN",
+                    "UPDATE d SET j = JSON_SET(j, '$.a[1]', 'new') WHERE id = 1",
+                    "UPDATE d SET j = JSON_REMOVE(j, '$.a[0]'), n = n + 1 WHERE id = 1",
+                    "UPDATE d SET j = JSON_SET(j, '$.c', CAST('{\"deep\": [null]}' AS JSON)) WHERE id = 1",
+                    "COMMIT",
+                )
                 await until(4)
                 assert [value["op"] for value in found[1:]] == ["u"] * 3
                 ((stored, number),) = run_all("SELECT j, n FROM d")

@@ -1,4 +1,5 @@
 """A worker with the connector: full pulls steered over REST, lag, and ``millrace verify`` against what Kafka has."""
+
 from __future__ import annotations
 
 import asyncio
@@ -19,29 +20,58 @@ if TYPE_CHECKING:
     from compose.local.mariadb import MariaDb
 
 
-
 async def verify(*arguments: str) -> tuple[int | None, str]:
     """Exit code and output of the command."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "worker.cli", "verify", *arguments,
-                                                   stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "worker.cli",
+        "verify",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
     output, _ = await process.communicate()
     return process.returncode, output.decode()
 
 
 def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap: str, tmp_path: Path) -> None:
     name = f"live_{secrets.token_hex(4)}"
-    with closing(pymysql.connect(host="127.0.0.1", port=int(mariadb.port or 0), user=mariadb.user, password=mariadb.password,
-                                 autocommit=True)) as connection, connection.cursor() as cursor, \
-            MillraceWorker(tmp_path, bootstrap, group=name, port=None, processes=1,
-                           properties={"offset.flush.interval.ms": "300"}) as worker:
-        for statement in (f"CREATE DATABASE {name}", f"USE {name}",
-                          "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT NOT NULL, d DECIMAL(12,2), e DATETIME(3))",
-                          "INSERT INTO t SELECT seq, seq, seq / 7, NOW(3) FROM seq_1_to_5000"):
+    with (
+        closing(
+            pymysql.connect(
+                host="127.0.0.1",
+                port=int(mariadb.port or 0),
+                user=mariadb.user,
+                password=mariadb.password,
+                autocommit=True,
+            )
+        ) as connection,
+        connection.cursor() as cursor,
+        MillraceWorker(
+            tmp_path, bootstrap, group=name, port=None, processes=1, properties={"offset.flush.interval.ms": "300"}
+        ) as worker,
+    ):
+        for statement in (
+            f"CREATE DATABASE {name}",
+            f"USE {name}",
+            "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT NOT NULL, d DECIMAL(12,2), e DATETIME(3))",
+            "INSERT INTO t SELECT seq, seq, seq / 7, NOW(3) FROM seq_1_to_5000",
+        ):
             cursor.execute(statement)
-        worker.create(name, {
-            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "topic.prefix": name,
-            "database.hostname": "127.0.0.1", "database.port": str(mariadb.port), "database.user": mariadb.user,
-            "database.password": mariadb.password, "database.include.list": name, "snapshot.chunk.rows": "100"})
+        worker.create(
+            name,
+            {
+                "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+                "topic.prefix": name,
+                "database.hostname": "127.0.0.1",
+                "database.port": str(mariadb.port),
+                "database.user": mariadb.user,
+                "database.password": mariadb.password,
+                "database.include.list": name,
+                "snapshot.chunk.rows": "100",
+            },
+        )
 
         def ask(method: str, path: str, body: Any = None) -> Any:
             status, answer = worker.request(method, f"/connectors/{name}/{path}", body)
@@ -51,9 +81,14 @@ def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap
         def state(request: str) -> dict[str, Any]:
             return next(each for each in ask("GET", "snapshots") if each["id"] == request)
 
-        eventually(lambda: any(each["state"] == "completed" for each in ask("GET", "snapshots")), "the first snapshot ends")
-        for statement in ("UPDATE t SET a = a + 1 WHERE id < 100", "DELETE FROM t WHERE id = 4000",
-                          "UPDATE t SET id = 9000 WHERE id = 10"):
+        eventually(
+            lambda: any(each["state"] == "completed" for each in ask("GET", "snapshots")), "the first snapshot ends"
+        )
+        for statement in (
+            "UPDATE t SET a = a + 1 WHERE id < 100",
+            "DELETE FROM t WHERE id = 4000",
+            "UPDATE t SET id = 9000 WHERE id = 10",
+        ):
             cursor.execute(statement)
         code, output = asyncio.run(verify("--connector", name, "--rest", worker.url, "--bootstrap", bootstrap))
         assert code == 0, output
@@ -69,7 +104,9 @@ def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap
         ask("PUT", f"snapshots/{other}/cancel")
         eventually(lambda: state(other)["state"] in {"cancelled", "completed"}, "the snapshot is cancelled")
         ask("DELETE", f"snapshots/{request}")
-        eventually(lambda: [each["id"] for each in ask("GET", "snapshots")] == ["initial", other], "the request is forgotten")
+        eventually(
+            lambda: [each["id"] for each in ask("GET", "snapshots")] == ["initial", other], "the request is forgotten"
+        )
         at = f"{datetime.now(UTC) - timedelta(hours=2):%H:%M}"
         tomorrow = ask("POST", "snapshots", {"tables": [f"{name}.t"], "start_at": at})
         worker.request("POST", f"/connectors/{name}/tasks/0/restart")

@@ -1,4 +1,5 @@
 """The stream of a real server, stopped after any record and gone on with by any number of tasks: every change exactly once."""
+
 from __future__ import annotations
 
 import random
@@ -22,10 +23,19 @@ ROWS = 400
 
 
 def config(server: MariaDb, database: str, **more: str) -> dict[str, str]:
-    return {"connector.class": "mysql", "topic.prefix": database, "database.hostname": "127.0.0.1",
-            "database.port": str(server.port), "database.user": server.user, "database.password": server.password,
-            "database.include.list": database, "include.schema.changes": "false", "poll.interval.ms": "20",
-            "snapshot.mode": "no_data", **more}
+    return {
+        "connector.class": "mysql",
+        "topic.prefix": database,
+        "database.hostname": "127.0.0.1",
+        "database.port": str(server.port),
+        "database.user": server.user,
+        "database.password": server.password,
+        "database.include.list": database,
+        "include.schema.changes": "false",
+        "poll.interval.ms": "20",
+        "snapshot.mode": "no_data",
+        **more,
+    }
 
 
 @pytest.fixture(params=["mariadb", "mysql", "mysql-compressed"])
@@ -43,8 +53,11 @@ def server(kind: str, request: pytest.FixtureRequest) -> Any:
 def database(server: MariaDb, kind: str, unique: Callable[[str], str]) -> Iterator[tuple[str, pymysql.Connection[Any]]]:
     """A database of its own, with two tables that are divided among tasks and one that is not."""
     name = f"resume_{unique('x')[-8:]}"
-    with closing(pymysql.connect(host="127.0.0.1", port=int(server.port or 0), user=server.user, password=server.password,
-                                 autocommit=False)) as connection:
+    with closing(
+        pymysql.connect(
+            host="127.0.0.1", port=int(server.port or 0), user=server.user, password=server.password, autocommit=False
+        )
+    ) as connection:
         with connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {name}")
             cursor.execute(f"USE {name}")
@@ -68,8 +81,11 @@ def write(connection: pymysql.Connection[Any], chance: random.Random) -> None:
                 key = chance.choice((number, number * 1000))
                 statement = chance.randrange(6)
                 if statement == 0:
-                    cursor.execute("INSERT INTO a VALUES " + ", ".join(f"({key * 40 + each}, {number})" for each in range(9))
-                                   + " ON DUPLICATE KEY UPDATE v = v + 1")
+                    cursor.execute(
+                        "INSERT INTO a VALUES "
+                        + ", ".join(f"({key * 40 + each}, {number})" for each in range(9))
+                        + " ON DUPLICATE KEY UPDATE v = v + 1"
+                    )
                 elif statement == 1:
                     cursor.execute(f"REPLACE INTO b VALUES ({key}, 'k{number}', {number}), ({-key}, 'k', {number})")
                 elif statement == 2:
@@ -128,9 +144,12 @@ async def read_until(run: Run, found: list[SourceRecord], stop_after: int | None
             return
 
 
-@pytest.mark.parametrize("layouts", [(1, 1, 1, 1, 1, 1), (3, 3, 3, 3), (1, 2, 3, 2, 1, 4)], ids=["one", "three", "changing"])
-async def test_every_change_once_however_often_it_is_stopped(server: MariaDb, layouts: tuple[int, ...],
-                                                             database: tuple[str, pymysql.Connection[Any]]) -> None:
+@pytest.mark.parametrize(
+    "layouts", [(1, 1, 1, 1, 1, 1), (3, 3, 3, 3), (1, 2, 3, 2, 1, 4)], ids=["one", "three", "changing"]
+)
+async def test_every_change_once_however_often_it_is_stopped(
+    server: MariaDb, layouts: tuple[int, ...], database: tuple[str, pymysql.Connection[Any]]
+) -> None:
     name, connection = database
     chance = random.Random(hash(layouts))
     properties = config(server, name, **{"max.batch.size": "7"})

@@ -1,4 +1,5 @@
 """The signal topic on a real Kafka: orders come once, the place is kept, other connectors' orders are passed over."""
+
 from __future__ import annotations
 
 import asyncio
@@ -34,7 +35,9 @@ async def wait(signals: KafkaSignals, count: int) -> list[Signal]:
 
 async def test_orders_come_once_and_in_order(bootstrap: str) -> None:
     topic = f"signals-{secrets.token_hex(4)}"
-    await send(bootstrap, topic, (b"p", order("one")), (b"other", order("x")), (b"p", b"nonsense"), (b"p", order("two")))
+    await send(
+        bootstrap, topic, (b"p", order("one")), (b"other", order("x")), (b"p", b"nonsense"), (b"p", order("two"))
+    )
     signals = KafkaSignals(bootstrap, topic, f"{topic}-group", "p")
     try:
         found = await wait(signals, 2)
@@ -43,7 +46,10 @@ async def test_orders_come_once_and_in_order(bootstrap: str) -> None:
         await signals.close()
     again = KafkaSignals(bootstrap, topic, f"{topic}-group", "p")
     try:
-        assert [each.id for each in await wait(again, 2)] == ["one", "two"]  # not committed: they come again, as the same
+        assert [each.id for each in await wait(again, 2)] == [
+            "one",
+            "two",
+        ]  # not committed: they come again, as the same
         await again.commit()
     finally:
         await again.close()

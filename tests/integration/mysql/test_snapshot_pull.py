@@ -26,8 +26,10 @@ KEYS = {
     "by_int": ("id INT PRIMARY KEY", "{n}"),
     "by_sparse": ("id BIGINT UNSIGNED PRIMARY KEY", "{n} * {n} * {n} * {n} * {n}"),
     "by_negative": ("id BIGINT PRIMARY KEY", "CAST({n} AS SIGNED) * 1000 - 150000"),
-    "by_ci_text": ("k VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY",
-                   "CONCAT(ELT({n} % 4 + 1, 'a', 'B', 'ä', '''\\\\'), {n})"),
+    "by_ci_text": (
+        "k VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY",
+        "CONCAT(ELT({n} % 4 + 1, 'a', 'B', 'ä', '''\\\\'), {n})",
+    ),
     "by_latin1": ("k VARCHAR(20) CHARACTER SET latin1 PRIMARY KEY", "CONCAT(ELT({n} % 3 + 1, 'é', 'E', 'z'), {n})"),
     "by_bytes": ("k VARBINARY(20) PRIMARY KEY", "UNHEX(MD5({n}))"),
     "by_decimal": ("k DECIMAL(20,6) PRIMARY KEY", "(CAST({n} AS SIGNED) - 100) / 7"),
@@ -37,8 +39,10 @@ KEYS = {
     "by_bit": ("k BIT(40) PRIMARY KEY", "{n} * 99999"),
     "by_enum": ("k ENUM('z','y','x','a') NOT NULL, n INT, PRIMARY KEY (k, n)", "{n} % 4 + 1, {n}"),
     "by_uuid": ("k UUID PRIMARY KEY", "UUID()"),
-    "by_three": ("a INT, b VARCHAR(9), c DATE, PRIMARY KEY (a, b, c)",
-                 "{n} % 3, CONCAT('b', {n} % 11), '2020-01-01' + INTERVAL {n} DAY"),
+    "by_three": (
+        "a INT, b VARCHAR(9), c DATE, PRIMARY KEY (a, b, c)",
+        "{n} % 3, CONCAT('b', {n} % 11), '2020-01-01' + INTERVAL {n} DAY",
+    ),
     "by_unique": ("id INT NOT NULL, UNIQUE KEY (id)", "{n}"),
 }
 
@@ -48,15 +52,19 @@ def request(**more: Any) -> SnapshotRequest:
 
 
 def numbers(live: Live, table: str, rows: int, first: int = 0) -> None:
-    live.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT, t VARCHAR(40))",
-             f"INSERT INTO {table} SELECT CAST(seq AS SIGNED) + {first}, seq, REPEAT('x', seq % 40) FROM seq_0_to_{rows - 1}")
+    live.sql(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT, t VARCHAR(40))",
+        f"INSERT INTO {table} SELECT CAST(seq AS SIGNED) + {first}, seq, REPEAT('x', seq % 40) FROM seq_0_to_{rows - 1}",
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_kind_of_key_gives_each_row_once(live: Live, threads: int) -> None:
     for table, (columns, values) in KEYS.items():
-        live.sql(f"CREATE TABLE {table} ({columns}, v INT)",
-                 f"INSERT INTO {table} SELECT {values.replace('{n}', 'seq')}, seq FROM seq_1_to_200")
+        live.sql(
+            f"CREATE TABLE {table} ({columns}, v INT)",
+            f"INSERT INTO {table} SELECT {values.replace('{n}', 'seq')}, seq FROM seq_1_to_200",
+        )
     live.sql("CREATE TABLE empty (id INT PRIMARY KEY)")
     asyncio.run(live.run([request()], SnapshotSettings(threads=threads, chunk_rows=37)))
     for table in KEYS:
@@ -81,13 +89,17 @@ def scribble(live: Live, rounds: int, rows: int, tables: list[str]) -> Callable[
                 cursor.execute("BEGIN")
                 for _ in range(chance.choice((1, 3, 20))):
                     table, key = chance.choice(tables), chance.randrange(rows * 2)
-                    cursor.execute(chance.choice((
-                        f"INSERT INTO {table} VALUES ({key}, {number}, 'new') ON DUPLICATE KEY UPDATE v = v + 1",
-                        f"UPDATE {table} SET v = {number}, t = 'set' WHERE id BETWEEN {key} AND {key} + 9",
-                        f"DELETE FROM {table} WHERE id = {key}",
-                        f"UPDATE IGNORE {table} SET id = {rows * 2 - key} WHERE id = {key}",
-                        f"REPLACE INTO {table} VALUES ({key}, {number}, 'again')",
-                    )))
+                    cursor.execute(
+                        chance.choice(
+                            (
+                                f"INSERT INTO {table} VALUES ({key}, {number}, 'new') ON DUPLICATE KEY UPDATE v = v + 1",
+                                f"UPDATE {table} SET v = {number}, t = 'set' WHERE id BETWEEN {key} AND {key} + 9",
+                                f"DELETE FROM {table} WHERE id = {key}",
+                                f"UPDATE IGNORE {table} SET id = {rows * 2 - key} WHERE id = {key}",
+                                f"REPLACE INTO {table} VALUES ({key}, {number}, 'again')",
+                            )
+                        )
+                    )
                 cursor.execute(chance.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
         connection.close()
 
@@ -95,8 +107,9 @@ def scribble(live: Live, rounds: int, rows: int, tables: list[str]) -> Callable[
 
 
 @pytest.mark.parametrize(("threads", "exact"), [(1, True), (3, True), (3, False)])
-def test_tables_that_are_written_to_end_in_their_state(live: Live, threads: int, exact: bool,
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_are_written_to_end_in_their_state(
+    live: Live, threads: int, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not exact:
         # As on a server that can't tell the place of a view.
         of = Views.of
@@ -112,8 +125,11 @@ def test_tables_that_are_written_to_end_in_their_state(live: Live, threads: int,
     live.lazy = 3
 
     async def play() -> Running:
-        running = await live.run([request()], SnapshotSettings(threads=threads, chunk_rows=100, ahead_chunks=6, settle_s=0.02),
-                                 writing=scribble(live, 250, 1000, ["a", "b"]))
+        running = await live.run(
+            [request()],
+            SnapshotSettings(threads=threads, chunk_rows=100, ahead_chunks=6, settle_s=0.02),
+            writing=scribble(live, 250, 1000, ["a", "b"]),
+        )
         for table in ("a", "b"):
             expected = {(row["id"],): row for row in await live.contents(table)}
             assert live.replayed(table, ["id"]) == expected
@@ -133,8 +149,11 @@ def test_a_replica_is_read_instead_of_the_source(mariadb_pair: MariaDbPair, uniq
         mariadb_pair.caught_up()
 
         async def play() -> None:
-            await live.run([request()], SnapshotSettings(threads=2, chunk_rows=200, replica=True),
-                           writing=scribble(live, 200, 3000, ["a"]))
+            await live.run(
+                [request()],
+                SnapshotSettings(threads=2, chunk_rows=200, replica=True),
+                writing=scribble(live, 200, 3000, ["a"]),
+            )
             expected = {(row["id"],): row for row in await live.contents("a")}
             assert live.replayed("a", ["id"]) == expected
 
@@ -162,8 +181,10 @@ def test_three_shards_have_every_row_once_together(live: Live) -> None:
 
 @pytest.mark.parametrize(("engine", "different"), [("InnoDB", 3000), ("InnoDB", 20), ("Aria", 3000)])
 def test_a_table_without_a_key_comes_exactly_once(live: Live, engine: str, different: int) -> None:
-    live.sql(f"CREATE TABLE k (v INT, t VARCHAR(40)) ENGINE={engine}",
-             f"INSERT INTO k SELECT seq % {different}, 'old' FROM seq_1_to_3000")
+    live.sql(
+        f"CREATE TABLE k (v INT, t VARCHAR(40)) ENGINE={engine}",
+        f"INSERT INTO k SELECT seq % {different}, 'old' FROM seq_1_to_3000",
+    )
     chance = random.Random(3)
 
     def write() -> None:
@@ -171,10 +192,15 @@ def test_a_table_without_a_key_comes_exactly_once(live: Live, engine: str, diffe
         with connection.cursor() as cursor:
             cursor.execute(f"USE `{live.database}`")
             for number in range(150):
-                cursor.execute(chance.choice((
-                    f"INSERT INTO k VALUES ({10_000 + number}, 'new'), ({20_000 + number}, 'new')",
-                    f"DELETE FROM k WHERE v BETWEEN {chance.randrange(3000)} AND 3000 ORDER BY v LIMIT 3",
-                    f"UPDATE k SET t = 'n{number % 9}' WHERE v % 700 = {chance.randrange(700)} LIMIT 9")))
+                cursor.execute(
+                    chance.choice(
+                        (
+                            f"INSERT INTO k VALUES ({10_000 + number}, 'new'), ({20_000 + number}, 'new')",
+                            f"DELETE FROM k WHERE v BETWEEN {chance.randrange(3000)} AND 3000 ORDER BY v LIMIT 3",
+                            f"UPDATE k SET t = 'n{number % 9}' WHERE v % 700 = {chance.randrange(700)} LIMIT 9",
+                        )
+                    )
+                )
         connection.close()
 
     async def play() -> None:
@@ -189,9 +215,11 @@ def test_a_table_without_a_key_comes_exactly_once(live: Live, engine: str, diffe
 def test_changes_of_the_structure_and_truncation_while_it_is_read(live: Live) -> None:
     for table in ("altered", "truncated", "dropped"):
         numbers(live, table, 2000)
-    steps = {3: "ALTER TABLE altered ADD COLUMN extra INT NOT NULL DEFAULT 7, ALGORITHM=INSTANT",
-             6: "ALTER TABLE altered DROP COLUMN t, ADD COLUMN other INT DEFAULT 3, ALGORITHM=COPY",
-             9: "INSERT INTO altered (id, v) VALUES (-1, 1)"}
+    steps = {
+        3: "ALTER TABLE altered ADD COLUMN extra INT NOT NULL DEFAULT 7, ALGORITHM=INSTANT",
+        6: "ALTER TABLE altered DROP COLUMN t, ADD COLUMN other INT DEFAULT 3, ALGORITHM=COPY",
+        9: "INSERT INTO altered (id, v) VALUES (-1, 1)",
+    }
 
     def on_chunk(_: Running) -> None:
         count = len(live.chunks)
@@ -207,7 +235,9 @@ def test_changes_of_the_structure_and_truncation_while_it_is_read(live: Live) ->
 
     async def play() -> Running:
         # One by one, so that a table is changed while its chunks are read, not in a lock's shadow.
-        running = await live.run([request()], SnapshotSettings(threads=1, chunk_rows=50, ahead_chunks=2), on_chunk=on_chunk)
+        running = await live.run(
+            [request()], SnapshotSettings(threads=1, chunk_rows=50, ahead_chunks=2), on_chunk=on_chunk
+        )
         expected = {(row["id"],): row for row in await live.contents("truncated")}
         assert live.replayed("truncated", ["id"]) == expected
         return running
@@ -225,7 +255,10 @@ def test_changes_of_the_structure_and_truncation_while_it_is_read(live: Live) ->
 
 def test_a_restart_goes_on_behind_the_last_chunk(live: Live) -> None:
     numbers(live, "a", 2000)
-    live.sql("CREATE TABLE b (k VARCHAR(9) PRIMARY KEY, v INT)", "INSERT INTO b SELECT CONCAT('k', seq), seq FROM seq_1_to_600")
+    live.sql(
+        "CREATE TABLE b (k VARCHAR(9) PRIMARY KEY, v INT)",
+        "INSERT INTO b SELECT CONCAT('k', seq), seq FROM seq_1_to_600",
+    )
     seen: list[int] = []
 
     def on_chunk(running: Running) -> None:
@@ -266,16 +299,30 @@ def test_conditions_selects_surrogate_keys_and_bad_wishes(live: Live) -> None:
     numbers(live, "c", 500)
     live.sql("ALTER TABLE c ADD s INT NOT NULL DEFAULT 0, ADD KEY (s)", "UPDATE c SET s = id % 7")
     database = live.database
-    running = asyncio.run(live.run([
-        request(id="conditions", tables=[f"{database}.a", f"{database}.b"], origin="rest",
-                conditions={f"{database}\\.a": "v % 10 = 3 -- comment\n"},
-                selects={f"{database}.b": f"SELECT * FROM {database}.b WHERE id < 100;"}),
-        request(id="surrogate", tables=[f"{database}.c"], origin="rest", surrogate_key="s"),
-        request(id="wrong", tables=[f"{database}.a"], origin="rest", conditions={f"{database}.a": "no_such_column = 1"}),
-        request(id="worse", tables=[f"{database}.a"], origin="rest", conditions={f"{database}.a": "SELECT ("}),
-        request(id="nullable", tables=[f"{database}.a"], origin="rest", surrogate_key="t"),
-        request(id="none", tables=["no_such_table"], origin="rest"),
-    ], SnapshotSettings(threads=2, chunk_rows=60, retries=1)))
+    running = asyncio.run(
+        live.run(
+            [
+                request(
+                    id="conditions",
+                    tables=[f"{database}.a", f"{database}.b"],
+                    origin="rest",
+                    conditions={f"{database}\\.a": "v % 10 = 3 -- comment\n"},
+                    selects={f"{database}.b": f"SELECT * FROM {database}.b WHERE id < 100;"},
+                ),
+                request(id="surrogate", tables=[f"{database}.c"], origin="rest", surrogate_key="s"),
+                request(
+                    id="wrong",
+                    tables=[f"{database}.a"],
+                    origin="rest",
+                    conditions={f"{database}.a": "no_such_column = 1"},
+                ),
+                request(id="worse", tables=[f"{database}.a"], origin="rest", conditions={f"{database}.a": "SELECT ("}),
+                request(id="nullable", tables=[f"{database}.a"], origin="rest", surrogate_key="t"),
+                request(id="none", tables=["no_such_table"], origin="rest"),
+            ],
+            SnapshotSettings(threads=2, chunk_rows=60, retries=1),
+        )
+    )
     sent: dict[str, list[int]] = {}
     for name, _, _, row in live.output:
         assert row is not None
@@ -292,8 +339,10 @@ def test_conditions_selects_surrogate_keys_and_bad_wishes(live: Live) -> None:
 
 
 def test_rows_of_any_size_are_read_in_bounded_pieces(live: Live) -> None:
-    live.sql("CREATE TABLE w (id INT PRIMARY KEY, b LONGBLOB)",
-             "INSERT INTO w SELECT seq, REPEAT('x', IF(seq > 500, 300000, 10)) FROM seq_1_to_530")
+    live.sql(
+        "CREATE TABLE w (id INT PRIMARY KEY, b LONGBLOB)",
+        "INSERT INTO w SELECT seq, REPEAT('x', IF(seq > 500, 300000, 10)) FROM seq_1_to_530",
+    )
     asyncio.run(live.run([request()], SnapshotSettings(threads=1, chunk_rows=10_000, chunk_bytes=500_000)))
     assert [row["id"] for _, _, _, row in live.output if row is not None] == list(range(1, 531))
     assert max(read for _, read in live.chunks) <= 530
@@ -309,10 +358,16 @@ def test_progress_and_the_bound_of_rows_per_second(live: Live) -> None:
         shown.append(table["percent"])
         assert table["rows_done"] == sum(read for _, read in live.chunks)
 
-    running = asyncio.run(live.run([request()], SnapshotSettings(threads=1, chunk_rows=100, rows_per_s=100_000),
-                                   on_chunk=on_chunk))
+    running = asyncio.run(
+        live.run([request()], SnapshotSettings(threads=1, chunk_rows=100, rows_per_s=100_000), on_chunk=on_chunk)
+    )
     (table,) = running.puller.progress()[0]["tables"]
     assert shown == sorted(shown)
     assert shown[-1] == 100
-    assert (table["state"], table["rows_done"], table["rows_total"], table["chunks"]) == ("done", 1000, 1000, len(live.chunks))
+    assert (table["state"], table["rows_done"], table["rows_total"], table["chunks"]) == (
+        "done",
+        1000,
+        1000,
+        len(live.chunks),
+    )
     assert table["finished_ms"] >= table["started_ms"]

@@ -24,7 +24,10 @@ DIVIDED = {
     "by_flag": ("TINYINT NOT NULL", "seq % 2"),
     "by_decimal": ("DECIMAL(30,10) NULL, INDEX (c)", "(500 - CAST(seq AS SIGNED)) / 7"),
     "by_float": ("FLOAT NULL", "(500 - CAST(seq AS SIGNED)) / 7"),
-    "by_double": ("DOUBLE NULL, INDEX (c)", "ELT(seq % 3 + 1, 1.7976931348623157e308, -1.7976931348623157e308, seq / 7)"),
+    "by_double": (
+        "DOUBLE NULL, INDEX (c)",
+        "ELT(seq % 3 + 1, 1.7976931348623157e308, -1.7976931348623157e308, seq / 7)",
+    ),
     "by_date": ("DATE NULL", "IF(seq % 9, '2020-02-27' + INTERVAL seq DAY, '0000-00-00')"),
     "by_time": ("DATETIME(6) NULL, INDEX (c)", "IF(seq % 9, '2020-02-29 23:59:59.5' + INTERVAL seq SECOND, NULL)"),
     "by_stamp": ("TIMESTAMP(3) NULL", "IF(seq % 9, FROM_UNIXTIME(1e9 + seq * 1000.125), '0000-00-00')"),
@@ -48,8 +51,10 @@ def test_each_row_comes_once_whatever_the_column_holds(live: Live, caplog: pytes
     live.sql("SET sql_mode = ''")
     for table, (column, value) in (DIVIDED | WHOLE).items():
         # Every row is there twice.
-        live.sql(f"CREATE TABLE {table} (v INT, c {column})",
-                 f"INSERT INTO {table} (v, c) SELECT seq DIV 2, {value} FROM seq_2_to_601")
+        live.sql(
+            f"CREATE TABLE {table} (v INT, c {column})",
+            f"INSERT INTO {table} (v, c) SELECT seq DIV 2, {value} FROM seq_2_to_601",
+        )
     options = f"{live.database}\\.by_missing:nowhere;{live.database}\\..*:c"
 
     async def play() -> int:
@@ -67,14 +72,19 @@ def test_each_row_comes_once_whatever_the_column_holds(live: Live, caplog: pytes
     assert "by_key: it has a key and is divided by that; snapshot.split.columns has no effect" in caplog.text
 
 
-@pytest.mark.parametrize("way", ["same place", "lock", "lock, no places of views", "one connection",
-                                 "one connection, no places of views"])
-def test_what_is_written_meanwhile_comes_exactly_once(live: Live, way: str, monkeypatch: pytest.MonkeyPatch,
-                                                      caplog: pytest.LogCaptureFixture) -> None:
-    live.sql("CREATE TABLE other (v INT)", "CREATE TABLE k (v INT NULL, t VARCHAR(40), INDEX (v))",
-             # Many rows are there twice.
-             "INSERT INTO k SELECT IF(seq % 10, CAST(seq AS SIGNED) DIV 2 - 700, NULL), IF(seq % 4 < 2, 'twin', seq) "
-             "FROM seq_1_to_3000")
+@pytest.mark.parametrize(
+    "way", ["same place", "lock", "lock, no places of views", "one connection", "one connection, no places of views"]
+)
+def test_what_is_written_meanwhile_comes_exactly_once(
+    live: Live, way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    live.sql(
+        "CREATE TABLE other (v INT)",
+        "CREATE TABLE k (v INT NULL, t VARCHAR(40), INDEX (v))",
+        # Many rows are there twice.
+        "INSERT INTO k SELECT IF(seq % 10, CAST(seq AS SIGNED) DIV 2 - 700, NULL), IF(seq % 4 < 2, 'twin', seq) "
+        "FROM seq_1_to_3000",
+    )
     _arrange(live, way, monkeypatch)
     chance = random.Random(3)
 
@@ -83,17 +93,30 @@ def test_what_is_written_meanwhile_comes_exactly_once(live: Live, way: str, monk
         with connection.cursor() as cursor:
             cursor.execute(f"USE `{live.database}`")
             for number in range(150):
-                cursor.execute(chance.choice((
-                    f"INSERT INTO k VALUES ({10_000 + number}, 'new'), ({-20_000 - number}, 'new'), (NULL, 'new{number}')",
-                    f"DELETE FROM k WHERE v BETWEEN {chance.randrange(700)} AND 800 ORDER BY v LIMIT 3",
-                    # Rows move to other ranges.
-                    f"UPDATE k SET v = -v, t = 'n{number}' WHERE v % 300 = {chance.randrange(300)}",
-                    f"UPDATE k SET v = {chance.randrange(800)} WHERE v IS NULL LIMIT 2")))
+                cursor.execute(
+                    chance.choice(
+                        (
+                            (
+                                f"INSERT INTO k VALUES ({10_000 + number}, 'new'), ({-20_000 - number}, 'new'), "
+                                f"(NULL, 'new{number}')"
+                            ),
+                            f"DELETE FROM k WHERE v BETWEEN {chance.randrange(700)} AND 800 ORDER BY v LIMIT 3",
+                            # Rows move to other ranges.
+                            f"UPDATE k SET v = -v, t = 'n{number}' WHERE v % 300 = {chance.randrange(300)}",
+                            f"UPDATE k SET v = {chance.randrange(800)} WHERE v IS NULL LIMIT 2",
+                        )
+                    )
+                )
         connection.close()
 
     async def play() -> int:
-        settings = SnapshotSettings(threads=3, chunk_rows=100, locks="one connection" not in way, settle_s=0.02,
-                                    split_columns=f"{live.database}\\.k:v")
+        settings = SnapshotSettings(
+            threads=3,
+            chunk_rows=100,
+            locks="one connection" not in way,
+            settle_s=0.02,
+            split_columns=f"{live.database}\\.k:v",
+        )
         running = await live.run([request()], settings, writing=write)
         found = sorted((str(row["v"]), row["t"]) for row in live.replayed_rows("k"))
         assert found == sorted((str(row["v"]), row["t"]) for row in await live.contents("k"))
@@ -111,8 +134,11 @@ def _arrange(live: Live, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     views_of, open_view = Views.of, Views.open
     turns = asyncio.Lock()
     # Without a lock and without places a view waits for a moment in which nobody writes.
-    meanwhile = iter(["INSERT INTO k VALUES (1, 'late')"] * 3 if way == "one connection, no places of views"
-                     else repeat("INSERT INTO other VALUES (1)"))
+    meanwhile = iter(
+        ["INSERT INTO k VALUES (1, 'late')"] * 3
+        if way == "one connection, no places of views"
+        else repeat("INSERT INTO other VALUES (1)")
+    )
 
     async def of(*args: Any) -> Views:
         found = await views_of(*args)

@@ -56,7 +56,15 @@ CASES: list[tuple[str, list[tuple[str, Any]]]] = [
     ("DECIMAL(9,0) UNSIGNED ZEROFILL", [("12", Decimal(12))]),
     ("DECIMAL(18,9)", [("-123456789.987654321", Decimal("-123456789.987654321"))]),
     ("DECIMAL(30,0)", [("-" + "9" * 30, Decimal("-" + "9" * 30))]),
-    ("FLOAT", [("1.1", single(1.1)), ("-3.4e38", single(-3.4e38)), ("16777217", 16777216.0), ("1.2345678", single(1.2345678))]),
+    (
+        "FLOAT",
+        [
+            ("1.1", single(1.1)),
+            ("-3.4e38", single(-3.4e38)),
+            ("16777217", 16777216.0),
+            ("1.2345678", single(1.2345678)),
+        ],
+    ),
     ("FLOAT(7,4)", [("999.00009", single(999.0001))]),
     (
         "DOUBLE",
@@ -85,10 +93,21 @@ CASES: list[tuple[str, list[tuple[str, Any]]]] = [
             ("'2024-02-29'", 19782),
         ],
     ),
-    ("TIME", [("'-838:59:59'", -3020399000000), ("'838:59:59'", 3020399000000), ("'00:00:00'", 0), ("'-00:00:01'", -1000000)]),
+    (
+        "TIME",
+        [
+            ("'-838:59:59'", -3020399000000),
+            ("'838:59:59'", 3020399000000),
+            ("'00:00:00'", 0),
+            ("'-00:00:01'", -1000000),
+        ],
+    ),
     ("TIME(1)", [("'-12:34:56.7'", -45296700000), ("'23:59:59.9'", 86399900000)]),
     ("TIME(3)", [("'-00:00:00.001'", -1000), ("'00:00:01.999'", 1999000)]),
-    ("TIME(6)", [("'-838:59:58.999999'", -3020398999999), ("'12:00:00.123456'", 43200123456), ("'-00:00:00.000001'", -1)]),
+    (
+        "TIME(6)",
+        [("'-838:59:58.999999'", -3020398999999), ("'12:00:00.123456'", 43200123456), ("'-00:00:00.000001'", -1)],
+    ),
     (
         "DATETIME",
         [
@@ -112,7 +131,10 @@ CASES: list[tuple[str, list[tuple[str, Any]]]] = [
     ),
     (
         "TIMESTAMP(3) NULL",
-        [("'2024-05-06 07:08:09.120'", "2024-05-06T07:08:09.120Z"), ("'2024-05-06 07:08:09'", "2024-05-06T07:08:09.000Z")],
+        [
+            ("'2024-05-06 07:08:09.120'", "2024-05-06T07:08:09.120Z"),
+            ("'2024-05-06 07:08:09'", "2024-05-06T07:08:09.000Z"),
+        ],
     ),
     ("TIMESTAMP(5) NULL", [("'2024-05-06 07:08:09.01234'", "2024-05-06T07:08:09.01234Z")]),
     ("TIMESTAMP(6) NULL", [("'2024-05-06 07:08:09.000001'", "2024-05-06T07:08:09.000001Z")]),
@@ -132,7 +154,10 @@ CASES: list[tuple[str, list[tuple[str, Any]]]] = [
     ("ENUM('a','b,c','d''e','')", [("'a'", "a"), ("'b,c'", "b,c"), ("'d''e'", "d'e"), ("''", "")]),
     ("ENUM('ä','ö') CHARACTER SET latin1", [("'ö'", "ö")]),
     ("SET('r','g','b')", [("'b,r'", "r,b"), ("''", ""), ("'r,g,b'", "r,g,b")]),
-    ("SET(" + ",".join(f"'m{number}'" for number in range(64)) + ")", [("'m0,m63'", "m0,m63"), ("'m31,m32'", "m31,m32")]),
+    (
+        "SET(" + ",".join(f"'m{number}'" for number in range(64)) + ")",
+        [("'m0,m63'", "m0,m63"), ("'m31,m32'", "m31,m32")],
+    ),
     (
         "POINT",
         [
@@ -399,7 +424,10 @@ def test_updates_deletes_and_row_images(world: World) -> None:
         "DELETE FROM images WHERE id = 1",
     )
     definition = world.definition("images")
-    one, two = {"id": 1, "a": "x", "b": b"blob", "gen": 2, "virt": 3}, {"id": 2, "a": None, "b": None, "gen": 3, "virt": 4}
+    one, two = (
+        {"id": 1, "a": "x", "b": b"blob", "gen": 2, "virt": 3},
+        {"id": 2, "a": None, "b": None, "gen": 3, "virt": 4},
+    )
     found = streamed(captured, definition, ValueOptions())
     assert found[:2] == [one, two]
     assert found[2:6] == [one, one | {"a": "y"}, two, two | {"a": "y"}]
@@ -535,7 +563,9 @@ def test_mysql_itself(mysql: Any) -> None:
 
 
 def _json_in_mysql(world: World, options: ValueOptions) -> None:
-    inserts = [f"INSERT INTO documents VALUES ({number}, {literal}, NULL)" for number, (literal, _) in enumerate(JSON_VALUES)]
+    inserts = [
+        f"INSERT INTO documents VALUES ({number}, {literal}, NULL)" for number, (literal, _) in enumerate(JSON_VALUES)
+    ]
     captured = world.capture("CREATE TABLE documents (id INT PRIMARY KEY, j JSON, k JSON)", *inserts)
     definition = world.definition("documents")
     found = streamed(captured, definition, options)

@@ -1,4 +1,5 @@
 """UMS messages of a task on a real server: what the ends of snapshots and of structures say, and what heartbeats promise."""
+
 from __future__ import annotations
 
 import asyncio
@@ -41,19 +42,38 @@ class Source:
 
     def run(self, *statements: str) -> Any:
         """The first value of the last statement."""
-        with closing(pymysql.connect(host="127.0.0.1", port=int(self.server.port or 0), user=self.server.user,
-                                     password=self.server.password, autocommit=True)) as connection, \
-                connection.cursor() as cursor:
+        with (
+            closing(
+                pymysql.connect(
+                    host="127.0.0.1",
+                    port=int(self.server.port or 0),
+                    user=self.server.user,
+                    password=self.server.password,
+                    autocommit=True,
+                )
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
             for statement in statements:
                 cursor.execute(statement.replace("{db}", self.name))
             found = cursor.fetchone()
             return found[0] if found else None
 
     def config(self, **more: str) -> dict[str, str]:
-        return {"connector.class": "mysql", "topic.prefix": self.name, "database.hostname": "127.0.0.1",
-                "database.port": str(self.server.port), "database.user": self.server.user,
-                "database.password": self.server.password, "database.include.list": self.name, "poll.interval.ms": "20",
-                "include.schema.changes": "false", "output.format": "ums", "table.version.topic": "none", **more}
+        return {
+            "connector.class": "mysql",
+            "topic.prefix": self.name,
+            "database.hostname": "127.0.0.1",
+            "database.port": str(self.server.port),
+            "database.user": self.server.user,
+            "database.password": self.server.password,
+            "database.include.list": self.name,
+            "poll.interval.ms": "20",
+            "include.schema.changes": "false",
+            "output.format": "ums",
+            "table.version.topic": "none",
+            **more,
+        }
 
     def said(self, records: list[SourceRecord]) -> list[Said]:
         """The messages of the tables."""
@@ -64,8 +84,14 @@ class Source:
             schema, kind = record.value["schema"], record.value["protocol"]["type"]
             space = ums.Namespace.parse(schema["namespace"])
             index = 4 if kind in ums.WITH_ROWS else 0
-            found.append(Said(kind, f"{space.table}.{space.version}", schema["batchId"],
-                              tuple(row["tuple"][index] for row in record.value["payload"])))
+            found.append(
+                Said(
+                    kind,
+                    f"{space.table}.{space.version}",
+                    schema["batchId"],
+                    tuple(row["tuple"][index] for row in record.value["payload"]),
+                )
+            )
         return found
 
 
@@ -76,7 +102,9 @@ def source(server: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Source]
     found.run("DROP DATABASE {db}")
 
 
-async def until(source: Source, run: Run, condition: Callable[[list[Said]], object], records: list[SourceRecord]) -> list[Said]:
+async def until(
+    source: Source, run: Run, condition: Callable[[list[Said]], object], records: list[SourceRecord]
+) -> list[Said]:
     """All messages, until they are what is waited for; ``records`` takes what they were made of."""
     end = asyncio.get_running_loop().time() + PATIENCE
     while not condition(source.said(records)):
@@ -87,29 +115,58 @@ async def until(source: Source, run: Run, condition: Callable[[list[Said]], obje
 
 
 async def test_snapshots_and_structures_have_ends(source: Source) -> None:
-    source.run("CREATE TABLE {db}.a (id INT PRIMARY KEY)", "CREATE TABLE {db}.empty_one (id INT PRIMARY KEY)",
-               "INSERT INTO {db}.a VALUES (1), (2)")
+    source.run(
+        "CREATE TABLE {db}.a (id INT PRIMARY KEY)",
+        "CREATE TABLE {db}.empty_one (id INT PRIMARY KEY)",
+        "INSERT INTO {db}.a VALUES (1), (2)",
+    )
     records: list[SourceRecord] = []
     async with Run(MySqlConnector, source.config()) as run:
-        found = await until(source, run, lambda found: len([each for each in found if each.kind == ums.BATCH_TERMINATION]) == 2,
-                            records)
-        assert [each[:3] for each in found] == [(ums.INITIAL, "a.1", 0), (ums.BATCH_TERMINATION, "a.1", 0),
-                                                (ums.BATCH_TERMINATION, "empty_one.1", 0)]
+        found = await until(
+            source, run, lambda found: len([each for each in found if each.kind == ums.BATCH_TERMINATION]) == 2, records
+        )
+        assert [each[:3] for each in found] == [
+            (ums.INITIAL, "a.1", 0),
+            (ums.BATCH_TERMINATION, "a.1", 0),
+            (ums.BATCH_TERMINATION, "empty_one.1", 0),
+        ]
         assert records[1].partition == SameAs(records[0].key)
         records.clear()
-        run.tasks[0].instruct([{"id": "again", "tables": [f"{source.name}.a"], "state": "running", "origin": "rest",
-                                "created_ms": 1_700_000_000_123}])
-        found = await until(source, run, lambda found: any(each.kind == ums.BATCH_TERMINATION for each in found), records)
-        assert [(each.kind, each.batch) for each in found] == [(ums.BATCH, 1_700_000_000_123),
-                                                               (ums.BATCH_TERMINATION, 1_700_000_000_123)]
+        run.tasks[0].instruct(
+            [
+                {
+                    "id": "again",
+                    "tables": [f"{source.name}.a"],
+                    "state": "running",
+                    "origin": "rest",
+                    "created_ms": 1_700_000_000_123,
+                }
+            ]
+        )
+        found = await until(
+            source, run, lambda found: any(each.kind == ums.BATCH_TERMINATION for each in found), records
+        )
+        assert [(each.kind, each.batch) for each in found] == [
+            (ums.BATCH, 1_700_000_000_123),
+            (ums.BATCH_TERMINATION, 1_700_000_000_123),
+        ]
         assert found[0].rows == ("1", "2")
         records.clear()
-        source.run("INSERT INTO {db}.a VALUES (3)", "ALTER TABLE {db}.a ADD v INT", "INSERT INTO {db}.a VALUES (4, 4)",
-                   "ALTER TABLE {db}.a COMMENT 'the same'", "INSERT INTO {db}.a VALUES (5, 5)", "DROP TABLE {db}.a")
-        found = await until(source, run, lambda found: [each.kind for each in found].count(ums.INCREMENT_TERMINATION) == 2,
-                            records)
+        source.run(
+            "INSERT INTO {db}.a VALUES (3)",
+            "ALTER TABLE {db}.a ADD v INT",
+            "INSERT INTO {db}.a VALUES (4, 4)",
+            "ALTER TABLE {db}.a COMMENT 'the same'",
+            "INSERT INTO {db}.a VALUES (5, 5)",
+            "DROP TABLE {db}.a",
+        )
+        found = await until(
+            source, run, lambda found: [each.kind for each in found].count(ums.INCREMENT_TERMINATION) == 2, records
+        )
         assert [(each.kind, each.table) for each in found if each.kind == ums.INCREMENT_TERMINATION] == [
-            (ums.INCREMENT_TERMINATION, "a.1"), (ums.INCREMENT_TERMINATION, "a.2")]
+            (ums.INCREMENT_TERMINATION, "a.1"),
+            (ums.INCREMENT_TERMINATION, "a.2"),
+        ]
         kinds = [(each.table, row) for each in found for row in (each.rows if each.kind == ums.INCREMENT else ("end",))]
         assert kinds == [("a.1", "3"), ("a.1", "end"), ("a.2", "4"), ("a.2", "5"), ("a.2", "end")]
 
@@ -122,25 +179,44 @@ async def test_a_heartbeat_comes_behind_all_changes_before_its_time(source: Sour
 
     def parts(since: str, table: str) -> set[Any]:
         """The tasks that have promised a table beyond a time."""
-        return {record.value["protocol"]["part"] for record in records if isinstance(record.value, dict)
-                and record.value.get("protocol", {}).get("type") == ums.INCREMENT_HEARTBEAT
-                and f".{table}.1." in record.value["schema"]["namespace"]
-                and record.value["payload"][0]["tuple"][0] > since}
+        return {
+            record.value["protocol"]["part"]
+            for record in records
+            if isinstance(record.value, dict)
+            and record.value.get("protocol", {}).get("type") == ums.INCREMENT_HEARTBEAT
+            and f".{table}.1." in record.value["schema"]["namespace"]
+            and record.value["payload"][0]["tuple"][0] > since
+        }
 
     everyone = {None} if tasks == 1 else {f"{index}/{tasks}" for index in range(tasks)}
     async with Run(MySqlConnector, properties, offsets=SavedOffsets(), max_tasks=tasks) as run:
         await until(source, run, lambda _found: parts("", "a") == everyone, records)
         for key in range(1, 6):
-            written = ums.datetime_text(int(source.run(f"INSERT INTO {{db}}.a VALUES ({key * 5000})",
-                                                       "SELECT UNIX_TIMESTAMP(NOW(6))") * 1_000_000))
+            written = ums.datetime_text(
+                int(
+                    source.run(f"INSERT INTO {{db}}.a VALUES ({key * 5000})", "SELECT UNIX_TIMESTAMP(NOW(6))")
+                    * 1_000_000
+                )
+            )
             # Whoever has the promise of all tasks has the row.
-            found = await until(source, run, lambda _found, written=written: (  # type: ignore[misc]
-                parts(written, "a") == everyone == parts(written, "quiet")), records)
+            found = await until(
+                source,
+                run,
+                lambda _found, written=written: (  # type: ignore[misc]
+                    parts(written, "a") == everyone == parts(written, "quiet")
+                ),
+                records,
+            )
             assert str(key * 5000) in {row for each in found if each.kind == ums.INCREMENT for row in each.rows}
     keys = {record.key for record in records if isinstance(record.value, dict) and "protocol" in record.value}
     assert {key.partition("...")[2] for key in keys if key.startswith(ums.INCREMENT_HEARTBEAT)} == {
-        part or "" for part in everyone}
-    beats = [record.partition for record in records
-             if str(record.key).startswith(ums.INCREMENT_HEARTBEAT) and ".a.1." in record.key]
+        part or "" for part in everyone
+    }
+    beats = [
+        record.partition
+        for record in records
+        if str(record.key).startswith(ums.INCREMENT_HEARTBEAT) and ".a.1." in record.key
+    ]
     assert {each.key for each in beats if isinstance(each, SameAs)} == {
-        key for key in keys if key.startswith(ums.INCREMENT + ".") and ".a.1." in key}
+        key for key in keys if key.startswith(ums.INCREMENT + ".") and ".a.1." in key
+    }

@@ -1,4 +1,5 @@
 """``millrace verify`` against a real MariaDB and Kafka; the topic's events are made by the connector's own builders."""
+
 from __future__ import annotations
 
 import asyncio
@@ -36,22 +37,40 @@ class World:
         self.folder = folder
         self.database = f"verify_{uuid.uuid4().hex[:10]}"
         self.prefix = self.database
-        self.server = pymysql.connect(host="127.0.0.1", port=mariadb.port, user=mariadb.user, password=mariadb.password,
-                                      autocommit=True, charset="utf8mb4")
+        self.server = pymysql.connect(
+            host="127.0.0.1",
+            port=mariadb.port,
+            user=mariadb.user,
+            password=mariadb.password,
+            autocommit=True,
+            charset="utf8mb4",
+        )
         self.config = {
-            "name": self.prefix, "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
-            "database.hostname": "127.0.0.1", "database.port": str(mariadb.port), "database.user": mariadb.user,
-            "database.password": mariadb.password, "topic.prefix": self.prefix, "database.server.id": "7001",
-            "database.include.list": self.database, "key.converter": "JsonConverter",
-            "key.converter.schemas.enable": "false", "value.converter": "JsonConverter",
-            "value.converter.schemas.enable": "false"}
+            "name": self.prefix,
+            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "database.hostname": "127.0.0.1",
+            "database.port": str(mariadb.port),
+            "database.user": mariadb.user,
+            "database.password": mariadb.password,
+            "topic.prefix": self.prefix,
+            "database.server.id": "7001",
+            "database.include.list": self.database,
+            "key.converter": "JsonConverter",
+            "key.converter.schemas.enable": "false",
+            "value.converter": "JsonConverter",
+            "value.converter.schemas.enable": "false",
+        }
         self.sql(f"CREATE DATABASE {self.database}")
-        self.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(40), price DECIMAL(20,4), at DATETIME(6), raw BLOB, "
-                 "doc JSON, f FLOAT, flags SET('a','b'))")
+        self.sql(
+            "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(40), price DECIMAL(20,4), at DATETIME(6), raw BLOB, "
+            "doc JSON, f FLOAT, flags SET('a','b'))"
+        )
         self.sql("CREATE TABLE pair (a VARCHAR(20) COLLATE utf8mb4_bin, b INT, v DOUBLE, PRIMARY KEY (a, b))")
         self.sql("CREATE TABLE loose (v VARCHAR(10))")
-        self.sql("INSERT INTO t SELECT seq, CONCAT('näme ', seq), seq / 7, '2026-01-02 03:04:05.678901' + INTERVAL seq SECOND, "
-                 "UNHEX(MD5(seq)), JSON_OBJECT('n', seq), seq / 3, 'a,b' FROM seq_1_to_3000")
+        self.sql(
+            "INSERT INTO t SELECT seq, CONCAT('näme ', seq), seq / 7, '2026-01-02 03:04:05.678901' + INTERVAL seq SECOND, "
+            "UNHEX(MD5(seq)), JSON_OBJECT('n', seq), seq / 3, 'a,b' FROM seq_1_to_3000"
+        )
         self.sql("INSERT INTO pair SELECT CONCAT('k', seq DIV 10), seq MOD 10, seq / 9 FROM seq_1_to_500")
         self.sql("INSERT INTO loose VALUES ('x'), ('x'), ('y'), (NULL)")
 
@@ -95,8 +114,11 @@ class World:
         converter = JsonConverter({"schemas.enable": "true" if schemas else "false"})
         async with AIOKafkaProducer(bootstrap_servers=self.kafka) as producer:
             for record in records:
-                await producer.send(record.topic, converter.from_connect("", record.value_schema, record.value),
-                                    converter.from_connect("", record.key_schema, record.key))
+                await producer.send(
+                    record.topic,
+                    converter.from_connect("", record.value_schema, record.value),
+                    converter.from_connect("", record.key_schema, record.key),
+                )
             await producer.flush()
 
     def verify(self, capsys: pytest.CaptureFixture[str], *more: str, **config: str) -> tuple[int, Any, str]:
@@ -104,11 +126,28 @@ class World:
         path = self.folder / "connector.json"
         path.write_text(json.dumps({"config": {**self.config, **config}}))
         capsys.readouterr()
-        code = main(["verify", "--connector-config", str(path), "--bootstrap-servers", self.kafka, "--settle", "0.2", "--json",
-                     "--tmp", str(self.folder), *more])
+        code = main(
+            [
+                "verify",
+                "--connector-config",
+                str(path),
+                "--bootstrap-servers",
+                self.kafka,
+                "--settle",
+                "0.2",
+                "--json",
+                "--tmp",
+                str(self.folder),
+                *more,
+            ]
+        )
         out, error = capsys.readouterr()
         assert [item.name for item in self.folder.iterdir()] == ["connector.json"]  # nothing is left behind
-        return code, {each["table"].rpartition(".")[2]: each for each in json.loads(out)["tables"]} if out else None, error
+        return (
+            code,
+            {each["table"].rpartition(".")[2]: each for each in json.loads(out)["tables"]} if out else None,
+            error,
+        )
 
 
 @pytest.fixture
@@ -123,15 +162,23 @@ def world(mariadb: Any, kafka: Any, tmp_path: Path) -> Iterator[World]:
 def test_equal_and_then_not(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     async def fill() -> None:
         await world.send(await world.records())
-        await world.send([*await world.changed("t", "c", [{"id": 9001, "name": "short-lived"}]),
-                          *await world.changed("t", "d", [{"id": 9001, "name": "short-lived"}]),
-                          *await world.changed("loose", "u", [{"v": "y"}, {"v": "z"}]),
-                          *await world.changed("loose", "u", [{"v": "z"}, {"v": "y"}])])
+        await world.send(
+            [
+                *await world.changed("t", "c", [{"id": 9001, "name": "short-lived"}]),
+                *await world.changed("t", "d", [{"id": 9001, "name": "short-lived"}]),
+                *await world.changed("loose", "u", [{"v": "y"}, {"v": "z"}]),
+                *await world.changed("loose", "u", [{"v": "z"}, {"v": "y"}]),
+            ]
+        )
+
     asyncio.run(fill())
     code, tables, error = world.verify(capsys)
     assert (code, error) == (0, ""), f"{error} {json.dumps(tables)}"
     assert {name: (each["rows"]["source"], each["rows"]["topic"]) for name, each in tables.items()} == {
-        "t": (ROWS, ROWS), "pair": (500, 500), "loose": (4, 4)}
+        "t": (ROWS, ROWS),
+        "pair": (500, 500),
+        "loose": (4, 4),
+    }
     assert all(each["checksum"]["source"] == each["checksum"]["topic"] for each in tables.values())
 
     world.sql("UPDATE t SET name = 'changed' WHERE id = 7")
@@ -158,17 +205,31 @@ def test_rows_of_before_a_new_column(world: World, capsys: pytest.CaptureFixture
     assert tables["pair"]["older_structure"] == 0
 
 
-@pytest.mark.parametrize("config", [
-    {"output.format": "ums"},
-    {"value.converter.schemas.enable": "true", "key.converter.schemas.enable": "true"},
-    {"transforms": "u,r", "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState",
-     "transforms.u.add.fields": "op,source.ts_ms", "transforms.r.type": "RegexRouter", "transforms.r.regex": r".*\.(.*)",
-     "transforms.r.replacement": "plain.$1"},
-    {"mask.rules": "m", "mask.m.columns": r".*\.(name|price)", "mask.m.type": "md5", "mask.m.salt.field": "id",
-     "table.include.list": r".*\.t"},
-    {"output.format": "ums", "logical.tables": r".*\.t:shop.all:0.1;.*\.pair:shop.all:0.2;.*\.loose:shop.all:0.3"},
-    {"logical.tables": r".*\.t:shop.all:0.1;.*\.pair:shop.all:0.2;.*\.loose:shop.all:0.3"},
-], ids=["ums", "schemas", "plain", "masked", "sharded-ums", "sharded"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"output.format": "ums"},
+        {"value.converter.schemas.enable": "true", "key.converter.schemas.enable": "true"},
+        {
+            "transforms": "u,r",
+            "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState",
+            "transforms.u.add.fields": "op,source.ts_ms",
+            "transforms.r.type": "RegexRouter",
+            "transforms.r.regex": r".*\.(.*)",
+            "transforms.r.replacement": "plain.$1",
+        },
+        {
+            "mask.rules": "m",
+            "mask.m.columns": r".*\.(name|price)",
+            "mask.m.type": "md5",
+            "mask.m.salt.field": "id",
+            "table.include.list": r".*\.t",
+        },
+        {"output.format": "ums", "logical.tables": r".*\.t:shop.all:0.1;.*\.pair:shop.all:0.2;.*\.loose:shop.all:0.3"},
+        {"logical.tables": r".*\.t:shop.all:0.1;.*\.pair:shop.all:0.2;.*\.loose:shop.all:0.3"},
+    ],
+    ids=["ums", "schemas", "plain", "masked", "sharded-ums", "sharded"],
+)
 def test_other_forms(world: World, capsys: pytest.CaptureFixture[str], config: dict[str, str]) -> None:
     config = {name: value.replace("plain.$1", f"{world.prefix}.plain.$1") for name, value in config.items()}
     schemas = config.get("value.converter.schemas.enable") == "true"
@@ -193,26 +254,34 @@ def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None
             with world.server.cursor() as cursor:
                 cursor.execute("SHOW MASTER STATUS")
                 place["file"], place["pos"] = cursor.fetchall()[0][:2]
-        return [{"partition": {"server": world.prefix}, "offset": dict(place)},
-                {"partition": {"server": world.prefix, "snapshot": "initial"}, "offset": {"state": "done"}}]
+        return [
+            {"partition": {"server": world.prefix}, "offset": dict(place)},
+            {"partition": {"server": world.prefix, "snapshot": "initial"}, "offset": {"state": "done"}},
+        ]
 
     made = Verification(world.config, worker, wanted=lambda _table: True, offsets=offsets, folder=str(world.folder))
     reports = asyncio.run(made.run())
     assert all(report.equal for report in reports)
     assert (len(asked), made.notes) == (2, [])
-    late = Verification(world.config, worker, wanted=lambda _table: True, timeout_s=0.0,
-                        offsets=lambda: [{"partition": {"server": world.prefix}, "offset": {"file": place["file"], "pos": 4}}])
+    late = Verification(
+        world.config,
+        worker,
+        wanted=lambda _table: True,
+        timeout_s=0.0,
+        offsets=lambda: [{"partition": {"server": world.prefix}, "offset": {"file": place["file"], "pos": 4}}],
+    )
     with pytest.raises(Retriable, match=rf"did not reach .* within 0 s; it is at {place['file']}:4"):
         asyncio.run(late.run())
 
 
 def test_what_cannot_be_done(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     for more, config, message in (
-            ((), {"database.password": "wrong"}, "refuses the user"),
-            ((), {"connector.class": "FileStreamSource"}, "only MySQL and MariaDB connectors can be verified"),
-            ((), {"value.converter": "StringConverter"}, "verify reads JSON and Avro"),
-            (("--tables", "nothing"), {}, "no table is captured and wanted"),
-            (("--rest", "http://127.0.0.1:9", "--timeout", "1"), {}, "is a worker there?")):
+        ((), {"database.password": "wrong"}, "refuses the user"),
+        ((), {"connector.class": "FileStreamSource"}, "only MySQL and MariaDB connectors can be verified"),
+        ((), {"value.converter": "StringConverter"}, "verify reads JSON and Avro"),
+        (("--tables", "nothing"), {}, "no table is captured and wanted"),
+        (("--rest", "http://127.0.0.1:9", "--timeout", "1"), {}, "is a worker there?"),
+    ):
         code, tables, error = world.verify(capsys, *more, **config)
         assert (code, tables) == (2, None)
         assert message in error
@@ -220,7 +289,12 @@ def test_what_cannot_be_done(world: World, capsys: pytest.CaptureFixture[str]) -
     assert code == 1
     assert tables["t"]["missing"] == ROWS
     asyncio.run(world.send(asyncio.run(world.records())[:1], schemas=True))
-    code, _, error = world.verify(capsys, **{"value.converter": "io.confluent.connect.avro.AvroConverter",
-                                             "value.converter.schema.registry.url": "http://127.0.0.1:9"})
+    code, _, error = world.verify(
+        capsys,
+        **{
+            "value.converter": "io.confluent.connect.avro.AvroConverter",
+            "value.converter.schema.registry.url": "http://127.0.0.1:9",
+        },
+    )
     assert code == 2
     assert error

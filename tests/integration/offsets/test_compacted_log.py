@@ -1,4 +1,5 @@
 """Reading and writing compacted topics of a real Kafka."""
+
 from __future__ import annotations
 
 import asyncio
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def reading(bootstrap: str, topic: str, sink: Callable[[int, Iterable[Record]], None], **options: Any,
-                  ) -> AsyncIterator[CompactedLog]:
+async def reading(
+    bootstrap: str,
+    topic: str,
+    sink: Callable[[int, Iterable[Record]], None],
+    **options: Any,
+) -> AsyncIterator[CompactedLog]:
     log = CompactedLog(topic, {"bootstrap_servers": bootstrap}, sink, **options)
     await log.start(30)
     try:
@@ -38,7 +43,8 @@ async def reading(bootstrap: str, topic: str, sink: Callable[[int, Iterable[Reco
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
 async def test_everything_written_before_and_after_the_start_is_read_once(
-        bootstrap: str, unique: Callable[[str], str], compression: str | None) -> None:
+    bootstrap: str, unique: Callable[[str], str], compression: str | None
+) -> None:
     topic = unique("log")
     await create_topic(bootstrap, topic, partitions=5)
     expected = {b"k%d" % number: b"v%d" % number for number in range(500)}
@@ -73,7 +79,8 @@ async def test_what_is_sent_is_visible_after_reading_to_the_end(bootstrap: str, 
 
 
 async def test_aborted_transactions_are_invisible_and_markers_do_not_hang_the_reader(
-        bootstrap: str, unique: Callable[[str], str]) -> None:
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
     topic = unique("log")
     await create_topic(bootstrap, topic)
     committed, uncommitted = Collected(), Collected()
@@ -83,8 +90,10 @@ async def test_aborted_transactions_are_invisible_and_markers_do_not_hang_the_re
             await producer.send_and_wait(topic, value, key=b"k")
             await (producer.commit_transaction() if commit else producer.abort_transaction())
         # the log ends in an aborted record and its marker
-        async with (reading(bootstrap, topic, committed) as one,
-                    reading(bootstrap, topic, uncommitted, isolation="read_uncommitted") as other):
+        async with (
+            reading(bootstrap, topic, committed) as one,
+            reading(bootstrap, topic, uncommitted, isolation="read_uncommitted") as other,
+        ):
             assert committed.values == [b"1", b"3"]
             assert uncommitted.values == [b"1", b"2", b"3", b"4"]
             # an open transaction holds nobody up: it is not there yet
@@ -104,7 +113,9 @@ async def test_aborted_transactions_are_invisible_and_markers_do_not_hang_the_re
             await other.read_to_end(10)
 
 
-async def test_records_of_a_callers_transaction_appear_with_its_commit(bootstrap: str, unique: Callable[[str], str]) -> None:
+async def test_records_of_a_callers_transaction_appear_with_its_commit(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
     topic = unique("log")
     await create_topic(bootstrap, topic)
     sink = Collected()
@@ -185,7 +196,9 @@ async def test_without_a_broker_every_call_ends_at_its_deadline() -> None:
     await log.stop()
 
 
-async def test_a_sink_that_fails_is_called_again_and_nothing_is_lost(bootstrap: str, unique: Callable[[str], str]) -> None:
+async def test_a_sink_that_fails_is_called_again_and_nothing_is_lost(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
     topic = unique("log")
     await create_topic(bootstrap, topic)
     seen: list[bytes | None] = []
@@ -210,8 +223,14 @@ async def test_a_compacted_log_reads_to_the_same_state(tmp_path: Path, unique: C
     properties = {"log.cleaner.backoff.ms": "100", "log.cleaner.delete.retention.ms": "100"}
     with KafkaCluster(tmp_path / "kafka", port=None, jvm_options=FAST_START, properties=properties) as cluster:
         bootstrap = cluster.bootstrap
-        await create_topic(bootstrap, topic, segment_ms="300", min_cleanable_dirty_ratio="0.01", delete_retention_ms="100",
-                           max_compaction_lag_ms="300")
+        await create_topic(
+            bootstrap,
+            topic,
+            segment_ms="300",
+            min_cleanable_dirty_ratio="0.01",
+            delete_retention_ms="100",
+            max_compaction_lag_ms="300",
+        )
         before = Collected()
         async with producing(bootstrap) as producer, reading(bootstrap, topic, before) as follower:
             for number in range(200):

@@ -1,4 +1,5 @@
 """Making and checking topics on a real Kafka."""
+
 from __future__ import annotations
 
 import asyncio
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-async def test_a_missing_internal_topic_is_made_compacted_and_tuned(bootstrap: str, unique: Callable[[str], str]) -> None:
+async def test_a_missing_internal_topic_is_made_compacted_and_tuned(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
     client = {"bootstrap_servers": bootstrap}
-    topic = internal_topic("offset", {"offset.storage.segment.ms": "12345"}, name=unique("offsets"), partitions=3,
-                           replication_factor=1)
+    topic = internal_topic(
+        "offset", {"offset.storage.segment.ms": "12345"}, name=unique("offsets"), partitions=3, replication_factor=1
+    )
     assert await ensure_internal_topic(client, topic)
     assert not await ensure_internal_topic(client, topic)
     async with TopicAdmin(client) as admin:
@@ -43,24 +47,34 @@ async def test_all_at_once_one_makes_it_and_nobody_fails(bootstrap: str, unique:
     assert sum(made) == 1
 
 
-async def test_an_existing_topic_with_another_policy_stops_the_start(bootstrap: str, unique: Callable[[str], str]) -> None:
+async def test_an_existing_topic_with_another_policy_stops_the_start(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
     name = unique("offsets")
     await create_topic(bootstrap, name, cleanup_policy="delete")
-    with pytest.raises(ConfigInvalid, match=f"Topic '{name}' supplied via the 'offset.storage.topic' property is required to "
-                                            "have 'cleanup.policy=compact'.*kafka-configs.sh --bootstrap-server"):
+    with pytest.raises(
+        ConfigInvalid,
+        match=f"Topic '{name}' supplied via the 'offset.storage.topic' property is required to "
+        "have 'cleanup.policy=compact'.*kafka-configs.sh --bootstrap-server",
+    ):
         await ensure_internal_topic({"bootstrap_servers": bootstrap}, InternalTopic("offset", name, 25, 1))
 
 
-async def test_a_config_topic_with_several_partitions_stops_the_start(bootstrap: str, unique: Callable[[str], str]) -> None:
+async def test_a_config_topic_with_several_partitions_stops_the_start(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
     name = unique("configs")
     await create_topic(bootstrap, name, partitions=2)
     with pytest.raises(ConfigInvalid, match="single partition"):
         await ensure_internal_topic({"bootstrap_servers": bootstrap}, InternalTopic("config", name, 1, 1))
 
 
-async def test_a_replication_factor_that_the_brokers_cannot_hold_is_explained(bootstrap: str,
-                                                                              unique: Callable[[str], str]) -> None:
-    with pytest.raises(ConfigInvalid, match=r"can't hold a replication factor of 9.*status\.storage\.replication\.factor"):
+async def test_a_replication_factor_that_the_brokers_cannot_hold_is_explained(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    with pytest.raises(
+        ConfigInvalid, match=r"can't hold a replication factor of 9.*status\.storage\.replication\.factor"
+    ):
         await ensure_internal_topic({"bootstrap_servers": bootstrap}, InternalTopic("status", unique("s"), 5, 9), 1.0)
 
 
@@ -80,10 +94,19 @@ async def test_source_topics_are_made_by_the_group_that_matches(bootstrap: str, 
     client = {"bootstrap_servers": bootstrap}
     log, table, there = unique("log"), unique("table"), unique("there")
     await create_topic(bootstrap, there, partitions=4)
-    creator = TopicCreator(client, creation_groups({
-        "topic.creation.default.replication.factor": "-1", "topic.creation.default.partitions": "2",
-        "topic.creation.groups": "tables", "topic.creation.tables.include": "table.*",
-        "topic.creation.tables.partitions": "1", "topic.creation.tables.cleanup.policy": "compact"}))
+    creator = TopicCreator(
+        client,
+        creation_groups(
+            {
+                "topic.creation.default.replication.factor": "-1",
+                "topic.creation.default.partitions": "2",
+                "topic.creation.groups": "tables",
+                "topic.creation.tables.include": "table.*",
+                "topic.creation.tables.partitions": "1",
+                "topic.creation.tables.cleanup.policy": "compact",
+            }
+        ),
+    )
     assert not creator.is_known(log)
     await asyncio.gather(*[creator.ensure(topic) for topic in [log, table, there] * 3])
     assert all(creator.is_known(topic) for topic in (log, table, there))
@@ -94,17 +117,28 @@ async def test_source_topics_are_made_by_the_group_that_matches(bootstrap: str, 
 
 
 async def test_a_source_topic_that_cannot_be_made_fails_the_task(bootstrap: str, unique: Callable[[str], str]) -> None:
-    creator = TopicCreator({"bootstrap_servers": bootstrap}, creation_groups({
-        "topic.creation.default.replication.factor": "1", "topic.creation.default.partitions": "1",
-        "topic.creation.default.retention.ms": "long"}))
+    creator = TopicCreator(
+        {"bootstrap_servers": bootstrap},
+        creation_groups(
+            {
+                "topic.creation.default.replication.factor": "1",
+                "topic.creation.default.partitions": "1",
+                "topic.creation.default.retention.ms": "long",
+            }
+        ),
+    )
     with pytest.raises(Fatal, match=r"group 'default'.*retention\.ms"):
         await creator.ensure(unique("t"))
     assert not creator.is_known(unique("t"))
 
 
-async def test_without_groups_or_when_switched_off_nothing_is_created(bootstrap: str, unique: Callable[[str], str]) -> None:
+async def test_without_groups_or_when_switched_off_nothing_is_created(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
     client, topic = {"bootstrap_servers": bootstrap}, unique("t")
-    groups = creation_groups({"topic.creation.default.replication.factor": "1", "topic.creation.default.partitions": "1"})
+    groups = creation_groups(
+        {"topic.creation.default.replication.factor": "1", "topic.creation.default.partitions": "1"}
+    )
     for creator in (TopicCreator(client, ()), TopicCreator(client, groups, enabled=False)):
         assert creator.is_known(topic)
         await creator.ensure(topic)

@@ -1,4 +1,5 @@
 """Internal topics shared with the real Kafka Connect: it runs on from what is written here, and writes what is read here."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -77,26 +78,41 @@ async def everything(bootstrap: str, topic: str) -> Collected:
     return sink
 
 
-
 async def test_connect_and_millrace_read_each_others_topics(
-        bootstrap: str, unique: Callable[[str], str], java_connect: Callable[..., JavaConnect], tmp_path: Path) -> None:
+    bootstrap: str, unique: Callable[[str], str], java_connect: Callable[..., JavaConnect], tmp_path: Path
+) -> None:
     group, out = unique("java"), unique("out")
     client = {"bootstrap_servers": bootstrap}
     lines = tmp_path / "lines"
     lines.write_text("old 1\nold 2\nnew 1\n")
-    config = {"connector.class": "FileStreamSource", "tasks.max": "1", "file": str(lines), "topic": out, "name": NAME,
-              "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-              "value.converter": "org.apache.kafka.connect.storage.StringConverter"}
+    config = {
+        "connector.class": "FileStreamSource",
+        "tasks.max": "1",
+        "file": str(lines),
+        "topic": out,
+        "name": NAME,
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+    }
     task = {**config, "task.class": "org.apache.kafka.connect.file.FileStreamSourceTask"}
 
     # Millrace writes a connector with its tasks, its state, a status and an offset ...
-    for topic in (InternalTopic("config", f"{group}-configs", 1, 1), InternalTopic("offset", f"{group}-offsets", 5, 1),
-                  InternalTopic("status", f"{group}-status", 5, 1)):
+    for topic in (
+        InternalTopic("config", f"{group}-configs", 1, 1),
+        InternalTopic("offset", f"{group}-offsets", 5, 1),
+        InternalTopic("status", f"{group}-status", 5, 1),
+    ):
         await ensure_internal_topic(client, topic)
     log = CompactedLog(f"{group}-configs", client, Collected())
     await log.start()
-    await log.send_all([records.target_state_record(NAME, "STARTED"), records.connector_record(NAME, config),
-                        records.task_record(NAME, 0, task), records.commit_record(NAME, 1)])
+    await log.send_all(
+        [
+            records.target_state_record(NAME, "STARTED"),
+            records.connector_record(NAME, config),
+            records.task_record(NAME, 0, task),
+            records.commit_record(NAME, 1),
+        ]
+    )
     await log.stop()
     store = OffsetStore(f"{group}-offsets", client)
     await store.start()
@@ -107,29 +123,59 @@ async def test_connect_and_millrace_read_each_others_topics(
     await log.stop()
 
     # ... and Java runs on from there, and leaves its own records.
-    worker = java_connect(group=group, properties={
-        "offset.flush.interval.ms": "200", "offset.storage.partitions": "5", "status.storage.partitions": "5"})
+    worker = java_connect(
+        group=group,
+        properties={
+            "offset.flush.interval.ms": "200",
+            "offset.storage.partitions": "5",
+            "status.storage.partitions": "5",
+        },
+    )
     status, names = worker.request("GET", "/connectors")
     assert (status, names) == (200, [NAME])
     path = f"/connectors/{quote(NAME)}"
-    eventually(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1].get("tasks", [])] == ["RUNNING"],
-               "the task runs")
+    eventually(
+        lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1].get("tasks", [])] == ["RUNNING"],
+        "the task runs",
+    )
     assert worker.request("PUT", f"{path}/pause")[0] == 202
-    eventually(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1]["tasks"]] == ["PAUSED"],
-               "the task is paused")
+    eventually(
+        lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1]["tasks"]] == ["PAUSED"],
+        "the task is paused",
+    )
     assert worker.request("PUT", f"{path}/resume")[0] == 202
-    eventually(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1]["tasks"]] == ["RUNNING"],
-               "the task runs again")
+    eventually(
+        lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1]["tasks"]] == ["RUNNING"],
+        "the task runs again",
+    )
     assert worker.request("POST", f"{path}/restart?includeTasks=true&onlyFailed=false")[0] == 202
-    assert worker.request("PUT", "/admin/loggers/org.apache.kafka.connect.runtime.Loggers?scope=cluster", {"level": "WARN"})[
-        0] == 204
+    assert (
+        worker.request(
+            "PUT", "/admin/loggers/org.apache.kafka.connect.runtime.Loggers?scope=cluster", {"level": "WARN"}
+        )[0]
+        == 204
+    )
     eventually(lambda: worker.request("GET", f"{path}/topics")[1][NAME]["topics"] == [out], "the topic is known")
     assert worker.request("PUT", f"{path}/stop")[0] == 204
-    eventually(lambda: worker.request("GET", f"{path}/offsets")[1]["offsets"] == [
-        {"partition": {"filename": str(lines)}, "offset": {"position": len("old 1\nold 2\nnew 1\n")}}],
-               "the last offset is saved")
-    assert worker.request("POST", "/connectors", {"name": "second", "config": {
-        **config, "name": "second", "file": "", "tasks.max": "1"}, "initial_state": "STOPPED"})[0] == 201
+    eventually(
+        lambda: (
+            worker.request("GET", f"{path}/offsets")[1]["offsets"]
+            == [{"partition": {"filename": str(lines)}, "offset": {"position": len("old 1\nold 2\nnew 1\n")}}]
+        ),
+        "the last offset is saved",
+    )
+    assert (
+        worker.request(
+            "POST",
+            "/connectors",
+            {
+                "name": "second",
+                "config": {**config, "name": "second", "file": "", "tasks.max": "1"},
+                "initial_state": "STOPPED",
+            },
+        )[0]
+        == 201
+    )
     assert worker.request("DELETE", "/connectors/second")[0] == 204
     worker.stop()
 
@@ -167,21 +213,36 @@ async def test_connect_and_millrace_read_each_others_topics(
 
 
 async def test_keys_of_several_fields_are_spelled_as_java_spells_them(
-        bootstrap: str, unique: Callable[[str], str], java_connect: Callable[..., JavaConnect]) -> None:
+    bootstrap: str, unique: Callable[[str], str], java_connect: Callable[..., JavaConnect]
+) -> None:
     """MirrorMaker's heartbeats come from a partition of two fields in a HashMap."""
     group = unique("java")
     worker = java_connect(group=group, properties={"offset.flush.interval.ms": "200", "offset.storage.partitions": "1"})
     aliases = {"source.cluster.alias": "east", "target.cluster.alias": "west"}
-    status, body = worker.request("POST", "/connectors", {"name": "beat", "config": {
-        "connector.class": "org.apache.kafka.connect.mirror.MirrorHeartbeatConnector", "name": "beat",
-        "source.cluster.bootstrap.servers": bootstrap, "target.cluster.bootstrap.servers": bootstrap,
-        "emit.heartbeats.interval.seconds": "1", "heartbeats.topic.replication.factor": "1", **aliases}})
+    status, body = worker.request(
+        "POST",
+        "/connectors",
+        {
+            "name": "beat",
+            "config": {
+                "connector.class": "org.apache.kafka.connect.mirror.MirrorHeartbeatConnector",
+                "name": "beat",
+                "source.cluster.bootstrap.servers": bootstrap,
+                "target.cluster.bootstrap.servers": bootstrap,
+                "emit.heartbeats.interval.seconds": "1",
+                "heartbeats.topic.replication.factor": "1",
+                **aliases,
+            },
+        },
+    )
     assert status == 201, body
     store = OffsetStore(f"{group}-offsets", {"bootstrap_servers": bootstrap})
     await store.start()
     try:
-        eventually(lambda: len(worker.request("GET", "/connectors/beat/offsets")[1].get("offsets", [])) == 1,
-                   "an offset is saved")
+        eventually(
+            lambda: len(worker.request("GET", "/connectors/beat/offsets")[1].get("offsets", [])) == 1,
+            "an offset is saved",
+        )
         worker.stop()
         await store.read_to_end()
         ((key, _),) = store.raw("beat")
@@ -191,5 +252,3 @@ async def test_keys_of_several_fields_are_spelled_as_java_spells_them(
             assert encode_key("beat", fields) == key
     finally:
         await store.stop()
-
-

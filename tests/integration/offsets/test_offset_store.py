@@ -1,4 +1,5 @@
 """The offset store on a real Kafka."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -22,8 +23,10 @@ async def test_offsets_are_written_read_back_and_reset(bootstrap: str, unique: C
     try:
         await store.write("a", [({"file": "/x"}, {"position": 1}), ({"file": "/y", "n": 2}, {"position": 2})])
         await store.write("b", [({"file": "/x"}, {"position": 3})])
-        assert sorted(store.connector_offsets("a"), key=str) == [({"file": "/x"}, {"position": 1}),
-                                                                 ({"file": "/y", "n": 2}, {"position": 2})]
+        assert sorted(store.connector_offsets("a"), key=str) == [
+            ({"file": "/x"}, {"position": 1}),
+            ({"file": "/y", "n": 2}, {"position": 2}),
+        ]
         await store.write("a", [({"n": 2, "file": "/y"}, {"position": 5}), ({"file": "/x"}, None)])
         assert store.connector_offsets("a") == [({"file": "/y", "n": 2}, {"position": 5})]
         await other.read_to_end()

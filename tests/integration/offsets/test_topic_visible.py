@@ -1,4 +1,5 @@
 """A topic that was just created is known to whoever asks next."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -16,14 +17,19 @@ if TYPE_CHECKING:
 
 
 async def test_a_new_topic_is_known_with_all_its_partitions(bootstrap: str, unique: Callable[[str], str]) -> None:
-    async with TopicAdmin({"bootstrap_servers": bootstrap}) as creating, TopicAdmin({"bootstrap_servers": bootstrap}) as asking:
+    async with (
+        TopicAdmin({"bootstrap_servers": bootstrap}) as creating,
+        TopicAdmin({"bootstrap_servers": bootstrap}) as asking,
+    ):
         for number in range(25):
             topic = unique(f"new{number}")
             assert await creating.create(topic, 8, 1, {}) == "created"
             assert await asking.partitions(topic) == 8, topic
 
 
-async def test_a_topic_that_no_broker_shows_is_named_with_the_brokers(bootstrap: str, unique: Callable[[str], str]) -> None:
+async def test_a_topic_that_no_broker_shows_is_named_with_the_brokers(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
     topic = unique("never-created")
     async with TopicAdmin({"bootstrap_servers": bootstrap}, deadline_s=1.0) as admin:
         with pytest.raises(Retriable, match=rf"topic {topic} was created, but brokers \[\d+\] don't know it after 1 s"):

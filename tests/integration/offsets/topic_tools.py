@@ -1,4 +1,5 @@
 """Topics with known content, for tests of their reading."""
+
 from __future__ import annotations
 
 from contextlib import asynccontextmanager

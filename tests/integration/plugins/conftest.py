@@ -1,4 +1,5 @@
 """The example packages of tests/plugins, built from their sources and installed as users do it, without a network."""
+
 from __future__ import annotations
 
 import shutil
@@ -17,7 +18,8 @@ SOURCES = Path(__file__).parents[2] / "plugins"
 def _builds_wheels() -> bool:
     """Whether this environment has what turns a source tree into a wheel; pip has to fetch it otherwise."""
     return find_spec("wheel") is not None or (
-        find_spec("setuptools") is not None and tuple(map(int, version("setuptools").split(".")[:2])) >= (70, 1))
+        find_spec("setuptools") is not None and tuple(map(int, version("setuptools").split(".")[:2])) >= (70, 1)
+    )
 
 
 def pip(command: str, flag: str, target: Path, *sources: Path) -> None:
@@ -25,7 +27,9 @@ def pip(command: str, flag: str, target: Path, *sources: Path) -> None:
     offline = ["--no-index", "--no-build-isolation"] if _builds_wheels() else []
     arguments = [command, "--quiet", "--disable-pip-version-check", "--no-deps", *offline, flag, str(target)]
     arguments += map(str, sources)
-    done = subprocess.run([sys.executable, "-m", "pip", *arguments], capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *arguments], capture_output=True, text=True, timeout=180, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -42,11 +46,17 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if "1.2.3" in file.read_text():
             file.write_text(file.read_text().replace("1.2.3", "2.0.0"))
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda arguments: pip(*arguments), [
-            ("install", "--target", target / "example-1.2.3", source / "example"),
-            ("wheel", "--wheel-dir", target, second),
-            ("install", "--target", target / "a", source / "example_a", source / "clash_1"),
-            ("install", "--target", target / "b", source / "example_b", source / "clash_2")]))
+        list(
+            pool.map(
+                lambda arguments: pip(*arguments),
+                [
+                    ("install", "--target", target / "example-1.2.3", source / "example"),
+                    ("wheel", "--wheel-dir", target, second),
+                    ("install", "--target", target / "a", source / "example_a", source / "clash_1"),
+                    ("install", "--target", target / "b", source / "example_b", source / "clash_2"),
+                ],
+            )
+        )
     return target
 
 

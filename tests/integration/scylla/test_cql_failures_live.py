@@ -2,6 +2,7 @@
 
 A Cassandra of the module's own is harmed, with password logins and TLS beside plain text on one port.
 """
+
 import asyncio
 import contextlib
 import shutil
@@ -44,21 +45,34 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[CassandraNode]:
     settings = {
-        "authenticator": {"class_name": "PasswordAuthenticator"}, "credentials_validity": "0ms",
-        "client_encryption_options": {"enabled": True, "optional": True, "keystore": str(certificates / "store.p12"),
-                                      "keystore_password": "secret", "store_type": "PKCS12"},
+        "authenticator": {"class_name": "PasswordAuthenticator"},
+        "credentials_validity": "0ms",
+        "client_encryption_options": {
+            "enabled": True,
+            "optional": True,
+            "keystore": str(certificates / "store.p12"),
+            "keystore_password": "secret",
+            "store_type": "PKCS12",
+        },
     }
     # Else a role's password may change every five seconds only.
     options = (*FAST_START, "-Dcassandra.role_password_update_min_interval_in_ms=0")
-    with CassandraNode(tmp_path_factory.mktemp("cassandra"), port=None, jvm_options=options, settings=settings) as started:
+    with CassandraNode(
+        tmp_path_factory.mktemp("cassandra"), port=None, jvm_options=options, settings=settings
+    ) as started:
         yield started
 
 
 @pytest.fixture
 def settings(node: CassandraNode) -> SessionSettings:
     host, _, port = node.address.rpartition(":")
-    return SessionSettings(contact_points=((host, int(port)),), user="cassandra", password=Password("cassandra"),
-                           connect_timeout_s=5.0, heartbeat_s=2.0)
+    return SessionSettings(
+        contact_points=((host, int(port)),),
+        user="cassandra",
+        password=Password("cassandra"),
+        connect_timeout_s=5.0,
+        heartbeat_s=2.0,
+    )
 
 
 def changed(settings: SessionSettings, **fields: Any) -> SessionSettings:
@@ -68,8 +82,13 @@ def changed(settings: SessionSettings, **fields: Any) -> SessionSettings:
 async def acquire(settings: SessionSettings, deadline_s: float = 60) -> CqlSession:
     """A session, also if the node has only begun to answer."""
     # A node that was just created adds its first user a moment after it answers.
-    return await eventually_async(lambda: CqlSession.acquire(settings), "the node lets us in", deadline_s, every=0.2,
-                                  ignore=(Retriable, ConfigInvalid))
+    return await eventually_async(
+        lambda: CqlSession.acquire(settings),
+        "the node lets us in",
+        deadline_s,
+        every=0.2,
+        ignore=(Retriable, ConfigInvalid),
+    )
 
 
 @pytest.fixture
@@ -81,8 +100,13 @@ async def session(settings: SessionSettings) -> AsyncIterator[CqlSession]:
 
 async def answers(session: CqlSession, deadline_s: float) -> None:
     """Returns when the session works again."""
-    page = await eventually_async(lambda: session.page(QUERY, ("local",), fetch_size=1, timeout_s=2), "the node answers again",
-                                  deadline_s, every=0.1, ignore=(Retriable, LoginRefused))
+    page = await eventually_async(
+        lambda: session.page(QUERY, ("local",), fetch_size=1, timeout_s=2),
+        "the node answers again",
+        deadline_s,
+        every=0.1,
+        ignore=(Retriable, LoginRefused),
+    )
     assert page.rows == [("local",)]
 
 
@@ -116,13 +140,15 @@ async def test_refused_at_the_door(session: CqlSession, settings: SessionSetting
         await CqlSession.acquire(changed(settings, contact_points=(("no-such-host.invalid", 9042),)))
 
 
-async def test_a_password_that_changes_under_a_session(session: CqlSession, settings: SessionSettings,
-                                                      node: CassandraNode) -> None:
+async def test_a_password_that_changes_under_a_session(
+    session: CqlSession, settings: SessionSettings, node: CassandraNode
+) -> None:
     await session.query("CREATE ROLE IF NOT EXISTS changing WITH LOGIN = true AND PASSWORD = 'first'")
     way = Proxy(node.port or 0)
     password = Password("first")
-    under = await CqlSession.acquire(changed(settings, contact_points=(("127.0.0.1", way.port),), user="changing",
-                                             password=password))
+    under = await CqlSession.acquire(
+        changed(settings, contact_points=(("127.0.0.1", way.port),), user="changing", password=password)
+    )
     try:
         await session.query("ALTER ROLE changing WITH PASSWORD = 'second'")
         way.drop()
@@ -154,8 +180,10 @@ async def test_a_node_that_hangs(session: CqlSession, node: CassandraNode) -> No
     await session.page(QUERY, ("local",), fetch_size=1, stats=stats)
     node.pause()
     try:
-        waiting = [asyncio.ensure_future(session.page(QUERY, ("local",), fetch_size=1, timeout_s=1, stats=stats))
-                   for _ in range(3)]
+        waiting = [
+            asyncio.ensure_future(session.page(QUERY, ("local",), fetch_size=1, timeout_s=1, stats=stats))
+            for _ in range(3)
+        ]
         while stats.in_flight < 3:
             await asyncio.sleep(0)
         waiting[0].cancel()
@@ -172,10 +200,12 @@ async def test_a_node_that_hangs(session: CqlSession, node: CassandraNode) -> No
     assert (stats.errors, stats.in_flight) == (2, 0)
 
 
-async def test_a_node_that_is_killed_and_comes_back(session: CqlSession, node: CassandraNode,
-                                                      settings: SessionSettings) -> None:
-    await session.query("CREATE KEYSPACE IF NOT EXISTS f WITH replication = "
-                        "{'class': 'SimpleStrategy', 'replication_factor': 1}")
+async def test_a_node_that_is_killed_and_comes_back(
+    session: CqlSession, node: CassandraNode, settings: SessionSettings
+) -> None:
+    await session.query(
+        "CREATE KEYSPACE IF NOT EXISTS f WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+    )
     await session.query("CREATE TABLE IF NOT EXISTS f.t (pk int PRIMARY KEY, v text)")
     insert, select = "INSERT INTO f.t (pk, v) VALUES (?, ?)", "SELECT v FROM f.t WHERE pk = ?"
     await session.page(insert, (1, "before"), fetch_size=1)

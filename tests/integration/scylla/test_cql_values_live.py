@@ -3,6 +3,7 @@
 
 A server is that of the fixture `scylla`, or the one that `MILLRACE_TEST_CQL=host:port` names.
 """
+
 import asyncio
 import os
 import secrets
@@ -40,9 +41,13 @@ async def session(settings: SessionSettings) -> AsyncIterator[CqlSession]:
 @pytest.fixture
 async def keyspace(session: CqlSession) -> AsyncIterator[str]:
     name = "cql_" + secrets.token_hex(4)
-    await session.query(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
-    for ddl in ("CREATE TYPE {0}.addr (street text, zip int)",
-                'CREATE TYPE {0}."Odd ""Type" ("Home.Addr" frozen<addr>, tags set<text>)'):
+    await session.query(
+        f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+    )
+    for ddl in (
+        "CREATE TYPE {0}.addr (street text, zip int)",
+        'CREATE TYPE {0}."Odd ""Type" ("Home.Addr" frozen<addr>, tags set<text>)',
+    ):
         await session.query(ddl.format(name))
     yield name
     await session.query(f"DROP KEYSPACE {name}")
@@ -50,35 +55,67 @@ async def keyspace(session: CqlSession) -> AsyncIterator[str]:
 
 UUID1 = "50554d6e-29bb-11e5-b345-feff819cdc9f"
 LIVE: list[tuple[str, str, Any]] = [
-    ("ascii", "'asc'", "asc"), ("ascii", "''", ""), ("bigint", "9223372036854775807", (1 << 63) - 1),
-    ("blob", "0xcafe00ff", b"\xca\xfe\x00\xff"), ("blob", "0x", b""), ("boolean", "false", False),
-    ("date", "'2024-02-29'", 19782), ("date", "'1582-10-14'", -141428), ("date", "'-5877641-06-23'", -(1 << 31)),
-    ("date", "2147483648", 0), ("decimal", "1.2300", "1.2300"), ("decimal", "1E+3", "1E+3"),
+    ("ascii", "'asc'", "asc"),
+    ("ascii", "''", ""),
+    ("bigint", "9223372036854775807", (1 << 63) - 1),
+    ("blob", "0xcafe00ff", b"\xca\xfe\x00\xff"),
+    ("blob", "0x", b""),
+    ("boolean", "false", False),
+    ("date", "'2024-02-29'", 19782),
+    ("date", "'1582-10-14'", -141428),
+    ("date", "'-5877641-06-23'", -(1 << 31)),
+    ("date", "2147483648", 0),
+    ("decimal", "1.2300", "1.2300"),
+    ("decimal", "1E+3", "1E+3"),
     ("decimal", "-0.00000012", "-1.2E-7"),
-    ("double", "-0.0", -0.0), ("double", "Infinity", float("inf")), ("duration", "1y2mo3w4d5h6m7s8ms9us10ns",
-     "1y2mo25d5h6m7s8ms9us10ns"), ("duration", "-2mo3d", "-2mo3d"), ("float", "2.25", 2.25),
+    ("double", "-0.0", -0.0),
+    ("double", "Infinity", float("inf")),
+    ("duration", "1y2mo3w4d5h6m7s8ms9us10ns", "1y2mo25d5h6m7s8ms9us10ns"),
+    ("duration", "-2mo3d", "-2mo3d"),
+    ("float", "2.25", 2.25),
     ("inet", "'127.0.0.1'", "127.0.0.1"),
-    ("inet", "'2001:db8::ff00:42:8329'", "2001:db8:0:0:0:ff00:42:8329"), ("int", "-2147483648", -(1 << 31)),
-    ("int", "blobAsInt(0x)", None), ("smallint", "-32768", -32768), ("text", "'hé☃𝄞'", "hé☃𝄞"), ("text", "''", ""),
-    ("time", "'13:45:59.123456789'", 49_559_123_456_789), ("timestamp", "'2024-02-29T12:34:56.789Z'", 1709210096789),
-    ("timestamp", "-62135596800001", -62135596800001), ("timeuuid", UUID1, UUID1), ("tinyint", "-128", -128),
-    ("uuid", "123E4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000"), ("varchar", "'v'", "v"),
+    ("inet", "'2001:db8::ff00:42:8329'", "2001:db8:0:0:0:ff00:42:8329"),
+    ("int", "-2147483648", -(1 << 31)),
+    ("int", "blobAsInt(0x)", None),
+    ("smallint", "-32768", -32768),
+    ("text", "'hé☃𝄞'", "hé☃𝄞"),
+    ("text", "''", ""),
+    ("time", "'13:45:59.123456789'", 49_559_123_456_789),
+    ("timestamp", "'2024-02-29T12:34:56.789Z'", 1709210096789),
+    ("timestamp", "-62135596800001", -62135596800001),
+    ("timeuuid", UUID1, UUID1),
+    ("tinyint", "-128", -128),
+    ("uuid", "123E4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000"),
+    ("varchar", "'v'", "v"),
     ("varint", "-123456789012345678901234567890", "-123456789012345678901234567890"),
-    ("list<int>", "[3, 1, 2]", [3, 1, 2]), ("frozen<list<int>>", "[]", []), ("set<text>", "{'b', 'a'}", ["a", "b"]),
+    ("list<int>", "[3, 1, 2]", [3, 1, 2]),
+    ("frozen<list<int>>", "[]", []),
+    ("set<text>", "{'b', 'a'}", ["a", "b"]),
     ("map<int, text>", "{2: 'b', 1: 'a'}", [{"key": 1, "value": "a"}, {"key": 2, "value": "b"}]),
     ("frozen<map<timeuuid, frozen<list<int>>>>", "{" + UUID1 + ": [1]}", [{"key": UUID1, "value": [1]}]),
     ("tuple<int, text, frozen<list<int>>>", "(1, 'x', [7])", {"field_0": 1, "field_1": "x", "field_2": [7]}),
     ("tuple<int, text>", "(null, 'x')", {"field_0": None, "field_1": "x"}),
     ("addr", "{street: 's'}", {"street": "s", "zip": None}),
-    ('frozen<"Odd ""Type">', "{\"Home.Addr\": {street: 's', zip: 5}, tags: {'t'}}",
-     {"Home.Addr": {"street": "s", "zip": 5}, "tags": ["t"]}),
-    ("vector<float, 3>", "[1.5, -2, 0]", [1.5, -2.0, 0.0]), ("vector<text, 2>", "['a', '']", ["a", ""]),
-    ("vector<smallint, 2>", "[1, -1]", [1, -1]), ("vector<tinyint, 2>", "[1, -1]", [1, -1]),
-    ("vector<date, 1>", "['1970-01-02']", [1]), ("vector<time, 1>", "['00:00:00.000000001']", [1]),
-    ("vector<boolean, 2>", "[true, false]", [True, False]), ("vector<uuid, 1>", f"[{UUID1}]", [UUID1]),
-    ("vector<bigint, 1>", "[-1]", [-1]), ("vector<timestamp, 1>", "[5]", [5]), ("vector<double, 1>", "[0.5]", [0.5]),
-    ("vector<decimal, 1>", "[1.50]", ["1.50"]), ("vector<inet, 1>", "['::1']", ["0:0:0:0:0:0:0:1"]),
-    ("vector<frozen<list<int>>, 1>", "[[1, 2]]", [[1, 2]]), ("vector<vector<int, 2>, 2>", "[[1, 2], [3, 4]]", [[1, 2], [3, 4]]),
+    (
+        'frozen<"Odd ""Type">',
+        "{\"Home.Addr\": {street: 's', zip: 5}, tags: {'t'}}",
+        {"Home.Addr": {"street": "s", "zip": 5}, "tags": ["t"]},
+    ),
+    ("vector<float, 3>", "[1.5, -2, 0]", [1.5, -2.0, 0.0]),
+    ("vector<text, 2>", "['a', '']", ["a", ""]),
+    ("vector<smallint, 2>", "[1, -1]", [1, -1]),
+    ("vector<tinyint, 2>", "[1, -1]", [1, -1]),
+    ("vector<date, 1>", "['1970-01-02']", [1]),
+    ("vector<time, 1>", "['00:00:00.000000001']", [1]),
+    ("vector<boolean, 2>", "[true, false]", [True, False]),
+    ("vector<uuid, 1>", f"[{UUID1}]", [UUID1]),
+    ("vector<bigint, 1>", "[-1]", [-1]),
+    ("vector<timestamp, 1>", "[5]", [5]),
+    ("vector<double, 1>", "[0.5]", [0.5]),
+    ("vector<decimal, 1>", "[1.50]", ["1.50"]),
+    ("vector<inet, 1>", "['::1']", ["0:0:0:0:0:0:0:1"]),
+    ("vector<frozen<list<int>>, 1>", "[[1, 2]]", [[1, 2]]),
+    ("vector<vector<int, 2>, 2>", "[[1, 2], [3, 4]]", [[1, 2], [3, 4]]),
     ("vector<vector<text, 1>, 2>", "[['a'], ['b']]", [["a"], ["b"]]),
     ("vector<frozen<addr>, 1>", "[{street: 's', zip: 1}]", [{"street": "s", "zip": 1}]),
     ("vector<tuple<int, text>, 1>", "[(1, 'x')]", [{"field_0": 1, "field_1": "x"}]),
@@ -98,11 +135,20 @@ async def test_every_type(session: CqlSession, keyspace: str) -> None:
     await session.query(f"INSERT INTO {keyspace}.t (pk) VALUES (-1)")
 
     # What system_schema says of the columns and of UDTs is understood, and agrees with what results say.
-    definitions = {row["type_name"]: (row["field_names"], row["field_types"]) for row in await session.query(
-        "SELECT type_name, field_names, field_types FROM system_schema.types WHERE keyspace_name = ?", (keyspace,))}
+    definitions = {
+        row["type_name"]: (row["field_names"], row["field_types"])
+        for row in await session.query(
+            "SELECT type_name, field_names, field_types FROM system_schema.types WHERE keyspace_name = ?", (keyspace,)
+        )
+    }
     resolve = udt_resolver(keyspace, definitions)
-    stored = {row["column_name"]: row["type"] for row in await session.query(
-        "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name = 't'", (keyspace,))}
+    stored = {
+        row["column_name"]: row["type"]
+        for row in await session.query(
+            "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name = 't'",
+            (keyspace,),
+        )
+    }
     types = [parse(stored[f"c{index}"], resolve, keyspace=keyspace) for index in range(len(kinds))]
     for kind, text in zip(types, kinds, strict=True):
         assert same_on_the_wire(kind, parse(text, resolve, keyspace=keyspace)), text
@@ -124,7 +170,9 @@ async def test_every_type(session: CqlSession, keyspace: str) -> None:
     table = ", ".join("?" for _ in kinds)
     for number, (text, _, value) in enumerate(LIVE):
         cells = [value if index == kinds.index(text) else None for index in range(len(kinds))]
-        await session.page(f"INSERT INTO {keyspace}.t (pk, {names}) VALUES (?, {table})", (1000 + number, *cells), fetch_size=1)
+        await session.page(
+            f"INSERT INTO {keyspace}.t (pk, {names}) VALUES (?, {table})", (1000 + number, *cells), fetch_size=1
+        )
         (row,) = (await session.page(query, (1000 + number,), fetch_size=1, types=types)).rows
         assert row[kinds.index(text)] == value, text
 
@@ -143,24 +191,36 @@ async def test_counters_and_raw_cells(session: CqlSession, keyspace: str) -> Non
 async def test_partition_keys_hash_as_the_servers_do(session: CqlSession, keyspace: str) -> None:
     from cassandra.metadata import Murmur3Token
 
-    await session.query(f"CREATE TABLE {keyspace}.k (a int, b text, c timeuuid, d frozen<list<int>>, "
-                        "PRIMARY KEY ((a, b, c, d)))")
+    await session.query(
+        f"CREATE TABLE {keyspace}.k (a int, b text, c timeuuid, d frozen<list<int>>, PRIMARY KEY ((a, b, c, d)))"
+    )
     await session.query(f"INSERT INTO {keyspace}.k (a, b, c, d) VALUES (1, 'é', {UUID1}, [1, 2])")
-    ((token, *values),) = (await session.page(f"SELECT token(a, b, c, d), a, b, c, d FROM {keyspace}.k", (), fetch_size=1)).rows
+    ((token, *values),) = (
+        await session.page(f"SELECT token(a, b, c, d), a, b, c, d FROM {keyspace}.k", (), fetch_size=1)
+    ).rows
     key = encode_partition_key([parse(text) for text in ("int", "text", "timeuuid", "frozen<list<int>>")], values)
     assert Murmur3Token.from_key(key).value == token
 
 
 async def test_logged_lists(session: CqlSession, keyspace: str) -> None:
-    await session.query(f"CREATE TABLE {keyspace}.l (pk int PRIMARY KEY, l frozen<map<timeuuid, frozen<addr>>>, "
-                        "d frozen<set<timeuuid>>)")
+    await session.query(
+        f"CREATE TABLE {keyspace}.l (pk int PRIMARY KEY, l frozen<map<timeuuid, frozen<addr>>>, "
+        "d frozen<set<timeuuid>>)"
+    )
     older, newer = "ffffffff-29bb-11e5-b345-feff819cdc9f", "00000000-29bc-11e5-b345-feff819cdc9f"
-    await session.query(f"INSERT INTO {keyspace}.l (pk, l, d) VALUES (1, {{{newer}: {{zip: 2}}, {older}: {{zip: 1}}}}, "
-                        f"{{{older}}})")
-    addr = CqlType("udt", (CqlType("text"), CqlType("int")), keyspace=keyspace, udt_name="addr", field_names=("street", "zip"))
-    page = await session.page(f"SELECT l, d FROM {keyspace}.l", (), fetch_size=5, types=(timed_list(addr), raw_timeuuids()))
-    assert [(name.hex(), cell["zip"]) for name, cell in page.rows[0][0]] == [(older.replace("-", ""), 1),
-                                                                             (newer.replace("-", ""), 2)]
+    await session.query(
+        f"INSERT INTO {keyspace}.l (pk, l, d) VALUES (1, {{{newer}: {{zip: 2}}, {older}: {{zip: 1}}}}, {{{older}}})"
+    )
+    addr = CqlType(
+        "udt", (CqlType("text"), CqlType("int")), keyspace=keyspace, udt_name="addr", field_names=("street", "zip")
+    )
+    page = await session.page(
+        f"SELECT l, d FROM {keyspace}.l", (), fetch_size=5, types=(timed_list(addr), raw_timeuuids())
+    )
+    assert [(name.hex(), cell["zip"]) for name, cell in page.rows[0][0]] == [
+        (older.replace("-", ""), 1),
+        (newer.replace("-", ""), 2),
+    ]
     assert page.rows[0][1] == [bytes.fromhex(older.replace("-", ""))]
 
 
@@ -189,8 +249,14 @@ async def test_paging(session: CqlSession, keyspace: str) -> None:
 async def test_changes_of_the_schema(session: CqlSession, keyspace: str) -> None:
     await session.query(f"CREATE TABLE {keyspace}.s (pk int PRIMARY KEY, a int, u frozen<addr>)")
     await session.query(f"INSERT INTO {keyspace}.s (pk, a, u) VALUES (1, 2, {{street: 'x', zip: 3}})")
-    addr = CqlType("udt", (CqlType("text"), CqlType("int")), frozen=True, keyspace=keyspace, udt_name="addr",
-                   field_names=("street", "zip"))
+    addr = CqlType(
+        "udt",
+        (CqlType("text"), CqlType("int")),
+        frozen=True,
+        keyspace=keyspace,
+        udt_name="addr",
+        field_names=("street", "zip"),
+    )
     text, types = f"SELECT a, u FROM {keyspace}.s WHERE pk = ?", (CqlType("int"), addr)
     first = await session.page(text, (1,), fetch_size=1, types=types)
     assert first.rows == [(2, {"street": "x", "zip": 3})]
@@ -200,8 +266,14 @@ async def test_changes_of_the_schema(session: CqlSession, keyspace: str) -> None
     await session.query(f"ALTER TYPE {keyspace}.addr ADD floor int")
     await session.query(f"INSERT INTO {keyspace}.s (pk, a, u) VALUES (1, 2, {{street: 'x', zip: 3, floor: 4}})")
     assert (await session.page(text, (1,), fetch_size=1, types=types)).rows == [(2, {"street": "x", "zip": 3})]
-    grown = CqlType("udt", (*addr.arguments, CqlType("int")), frozen=True, keyspace=keyspace, udt_name="addr",
-                    field_names=("street", "zip", "floor"))
+    grown = CqlType(
+        "udt",
+        (*addr.arguments, CqlType("int")),
+        frozen=True,
+        keyspace=keyspace,
+        udt_name="addr",
+        field_names=("street", "zip", "floor"),
+    )
     page = await session.page(text, (1,), fetch_size=1, types=(CqlType("int"), grown))
     assert page.rows == [(2, {"street": "x", "zip": 3, "floor": 4})]
     old = await session.page(text + " ", (1,), fetch_size=1, types=types)
@@ -223,7 +295,11 @@ async def test_changes_of_the_schema(session: CqlSession, keyspace: str) -> None
 
 
 async def test_refusals(session: CqlSession, keyspace: str) -> None:
-    for wrong in (f"SELECT gone FROM {keyspace}.nothing", "SELECT gone FROM system.local", "SELECT x FROM no_keyspace.x"):
+    for wrong in (
+        f"SELECT gone FROM {keyspace}.nothing",
+        "SELECT gone FROM system.local",
+        "SELECT x FROM no_keyspace.x",
+    ):
         with pytest.raises(SchemaChanged):
             await session.query(wrong)
         with pytest.raises(SchemaChanged):
@@ -234,8 +310,11 @@ async def test_refusals(session: CqlSession, keyspace: str) -> None:
     with pytest.raises(Fatal, match="1 parameters for a query with 0"):
         await session.page("SELECT key FROM system.local", (1,), fetch_size=1)
     with pytest.raises(Fatal, match="does not fit"):
-        await session.page("SELECT key FROM system.local WHERE key = ? AND broadcast_port = ? ALLOW FILTERING", ("local", "x"),
-                           fetch_size=1)
+        await session.page(
+            "SELECT key FROM system.local WHERE key = ? AND broadcast_port = ? ALLOW FILTERING",
+            ("local", "x"),
+            fetch_size=1,
+        )
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "snappy"])
@@ -252,8 +331,11 @@ async def test_large_cells(settings: SessionSettings, keyspace: str, compression
 async def test_equal_settings_share_one_connection(settings: SessionSettings) -> None:
     sessions = await asyncio.gather(*(CqlSession.acquire(settings) for _ in range(5)))
     assert len({id(each._shared) for each in sessions}) == 1
-    other = await CqlSession.acquire(SessionSettings(contact_points=settings.contact_points, consistency="ONE",
-                                                     connections_per_host=2, compression="lz4"))
+    other = await CqlSession.acquire(
+        SessionSettings(
+            contact_points=settings.contact_points, consistency="ONE", connections_per_host=2, compression="lz4"
+        )
+    )
     assert other._shared is not sessions[0]._shared
     assert (await other.query("SELECT key FROM system.local")) == [{"key": "local"}]
     for each in sessions[:-1]:

@@ -1,4 +1,5 @@
 """Generations, streams and definitions of tables as a server tells them: an emulation with every list that Scylla ever had."""
+
 from __future__ import annotations
 
 import asyncio
@@ -34,7 +35,9 @@ Keyspaces = Callable[..., str]
 
 
 def configured(scylla: Emulation, *tables: str, **more: str) -> Any:
-    return CONFIG.parse({"topic.prefix": "p", keys.HOSTS: scylla.address, keys.TABLES: ",".join(tables) or "ks.t", **more})
+    return CONFIG.parse(
+        {"topic.prefix": "p", keys.HOSTS: scylla.address, keys.TABLES: ",".join(tables) or "ks.t", **more}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +75,9 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-async def test_generations_of_vnodes_and_their_groups(scylla: Emulation, scylla_keyspace: Keyspaces,
-                                                     session: CqlSession) -> None:
+async def test_generations_of_vnodes_and_their_groups(
+    scylla: Emulation, scylla_keyspace: Keyspaces, session: CqlSession
+) -> None:
     start = await asyncio.to_thread(scylla.new_generation, 8, 3, 2)
     table = TableId(scylla_keyspace(), "t")
     assert await discovery.table_source(session, table) == "v2"
@@ -93,8 +97,9 @@ async def test_generations_of_vnodes_and_their_groups(scylla: Emulation, scylla_
         await discovery.load_groups(session, table, Generation(start - 1))
 
 
-async def test_a_write_goes_to_a_stream_of_the_group_with_its_token(scylla: Emulation, scylla_keyspace: Keyspaces,
-                                                                   session: CqlSession) -> None:
+async def test_a_write_goes_to_a_stream_of_the_group_with_its_token(
+    scylla: Emulation, scylla_keyspace: Keyspaces, session: CqlSession
+) -> None:
     await asyncio.to_thread(scylla.new_generation, 8, 2)
     table = TableId(scylla_keyspace(), "t")
     scylla.create_table(f"CREATE TABLE {table} (pk int PRIMARY KEY, v text) WITH cdc = {{'enabled': true}}")
@@ -107,8 +112,14 @@ async def test_a_write_goes_to_a_stream_of_the_group_with_its_token(scylla: Emul
     assert len(streams) > 3
     for stream in streams:
         (group,) = (group for group in groups if stream in group.streams)
-        rows = await session.query(f"SELECT token(pk) AS t FROM {table} WHERE pk = ?", (int.from_bytes(  # noqa: S608
-            next(cell["pk"] for cell in cells if cell["cdc$stream_id"] == stream), "big", signed=True),))
+        rows = await session.query(
+            f"SELECT token(pk) AS t FROM {table} WHERE pk = ?",  # noqa: S608
+            (
+                int.from_bytes(
+                    next(cell["pk"] for cell in cells if cell["cdc$stream_id"] == stream), "big", signed=True
+                ),
+            ),
+        )
         after, upto = group.token_range or (0, 0)
         token = rows[0]["t"]
         assert after < token <= upto if after < upto else token > after or token <= upto
@@ -140,12 +151,15 @@ async def test_a_large_cluster_is_loaded_page_by_page(scylla: Emulation, session
     assert await discovery.task_groups(session, {keys.TASK_GROUPS: encode(share, {table: 1024})}) == share
 
 
-async def test_tablets_have_generations_of_their_own(scylla: Emulation, scylla_keyspace: Keyspaces,
-                                                    session: CqlSession) -> None:
+async def test_tablets_have_generations_of_their_own(
+    scylla: Emulation, scylla_keyspace: Keyspaces, session: CqlSession
+) -> None:
     keyspace = scylla_keyspace(tablets=True)
     table, other = TableId(keyspace, "t"), TableId(keyspace, "other")
     for each in (table, other):
-        scylla.create_table(f"CREATE TABLE {each} (pk int PRIMARY KEY, v text) WITH cdc = {{'enabled': true}}", tablets=4)
+        scylla.create_table(
+            f"CREATE TABLE {each} (pk int PRIMARY KEY, v text) WITH cdc = {{'enabled': true}}", tablets=4
+        )
     assert await discovery.table_source(session, table) == "tablets"
     (first,) = await discovery.load_generations(session, table)
     groups = await discovery.load_groups(session, table, first)
@@ -183,19 +197,27 @@ async def test_older_list_of_streams_until_it_was_rewritten(scylla: Emulation, s
     assert await discovery.vnode_source(session) == "v2"
 
 
-async def test_definitions_follow_alter_drop_and_create(scylla: Emulation, scylla_keyspace: Keyspaces,
-                                                        session: CqlSession) -> None:
+async def test_definitions_follow_alter_drop_and_create(
+    scylla: Emulation, scylla_keyspace: Keyspaces, session: CqlSession
+) -> None:
     keyspace = scylla_keyspace()
     table = TableId(keyspace, "Mixed")
     full = f'{keyspace}."Mixed"'
     scylla.create_type(f"CREATE TYPE {keyspace}.addr (street text)")
-    scylla.create_table(f'CREATE TABLE {full} (pk int, "Ck" text, v text, home frozen<addr>, tags set<text>, s int static, '
-                        "PRIMARY KEY (pk, \"Ck\")) WITH CLUSTERING ORDER BY (\"Ck\" DESC) AND cdc = {'enabled': true, "
-                        "'preimage': 'full', 'ttl': 60}")
+    scylla.create_table(
+        f'CREATE TABLE {full} (pk int, "Ck" text, v text, home frozen<addr>, tags set<text>, s int static, '
+        'PRIMARY KEY (pk, "Ck")) WITH CLUSTERING ORDER BY ("Ck" DESC) AND cdc = {\'enabled\': true, '
+        "'preimage': 'full', 'ttl': 60}"
+    )
     first = await load(session, table)
     assert [(each.name, each.kind) for each in first.newest.columns] == [
-        ("pk", "partition_key"), ("Ck", "clustering"), ("s", "static"), ("home", "regular"), ("tags", "regular"),
-        ("v", "regular")]
+        ("pk", "partition_key"),
+        ("Ck", "clustering"),
+        ("s", "static"),
+        ("home", "regular"),
+        ("tags", "regular"),
+        ("v", "regular"),
+    ]
     assert first.newest.clustering_key[0].reversed
     assert (first.newest.options.preimage, first.newest.options.ttl_s) == ("full", 60)
     assert len(first.versions) == 1
@@ -208,13 +230,17 @@ async def test_definitions_follow_alter_drop_and_create(scylla: Emulation, scyll
     scylla.alter_table(f"ALTER TABLE {full} DROP v")
     second = await load(session, table, first)
     assert [[each.name for each in version.columns[3:]] for version in second.versions] == [
-        ["home", "tags", "v"], ["home", "n", "tags", "v"], ["home", "n", "tags"]]
+        ["home", "tags", "v"],
+        ["home", "n", "tags", "v"],
+        ["home", "n", "tags"],
+    ]
     assert second.version_at(before) == second.versions[0]
     assert second.version_at(between) == second.versions[1]
     assert second.version_at(time.time_ns() // 1000) == second.newest
     # Without the look before, the column that is gone counts as there from the beginning: the same here.
     assert [version.version for version in (await load(session, table)).versions] == [
-        version.version for version in second.versions]
+        version.version for version in second.versions
+    ]
 
     scylla.alter_type(f"ALTER TYPE {keyspace}.addr ADD zip int")
     third = await load(session, table, second)
@@ -232,10 +258,12 @@ async def test_definitions_follow_alter_drop_and_create(scylla: Emulation, scyll
     assert fourth.version_at(between) == third.versions[1]
 
 
-async def test_tables_that_cannot_be_read_say_why(scylla: Emulation, scylla_keyspace: Keyspaces, session: CqlSession) -> None:
+async def test_tables_that_cannot_be_read_say_why(
+    scylla: Emulation, scylla_keyspace: Keyspaces, session: CqlSession
+) -> None:
     keyspace = scylla_keyspace()
     scylla.create_table(f"CREATE TABLE {keyspace}.plain (pk int PRIMARY KEY)")
-    scylla.create_table(f'CREATE TABLE {keyspace}."Upper" (pk int PRIMARY KEY, v int) WITH cdc = {{\'enabled\': true}}')
+    scylla.create_table(f"CREATE TABLE {keyspace}.\"Upper\" (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
     with pytest.raises(TableUnavailable, match=r"CDC is not enabled .* ALTER TABLE") as plain:
         await load(session, TableId(keyspace, "plain"))
     assert plain.value.reason == "disabled"
@@ -255,8 +283,10 @@ async def test_validation_asks_the_cluster(scylla: Emulation, scylla_keyspace: K
     keyspace = scylla_keyspace()
     await asyncio.to_thread(scylla.new_generation)
     scylla.create_table(f"CREATE TABLE {keyspace}.good (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
-    scylla.create_table(f"CREATE TABLE {keyspace}.images (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true, "
-                        "'preimage': 'full', 'postimage': true}")
+    scylla.create_table(
+        f"CREATE TABLE {keyspace}.images (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true, "
+        "'preimage': 'full', 'postimage': true}"
+    )
     scylla.create_table(f"CREATE TABLE {keyspace}.plain (pk int PRIMARY KEY, v int)")
 
     async def complaints(*tables: str, **more: str) -> list[tuple[str, str]]:
@@ -296,14 +326,23 @@ async def test_generations_change_while_the_connector_runs(scylla: Emulation, sc
     names = [f"{vnodes}.a", f"{vnodes}.b", f"{tablets}.c"]
     await asyncio.to_thread(scylla.new_generation, 4, 2)
     for each in names:
-        scylla.create_table(f"CREATE TABLE {each} (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}", tablets=4)
+        scylla.create_table(
+            f"CREATE TABLE {each} (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}", tablets=4
+        )
 
     def write(value: int) -> None:
         for each in names:
             scylla.apply(*(Insert(each, {"pk": key, "v": value}) for key in range(10)))
 
-    raw = {"topic.prefix": "p", keys.HOSTS: scylla.address, keys.TABLES: ",".join(names), keys.DISCOVERY_INTERVAL: "200",
-           keys.CONFIDENCE_FLOOR: "500", keys.WINDOW_MIN: "100", keys.HEARTBEAT: "200"}
+    raw = {
+        "topic.prefix": "p",
+        keys.HOSTS: scylla.address,
+        keys.TABLES: ",".join(names),
+        keys.DISCOVERY_INTERVAL: "200",
+        keys.CONFIDENCE_FLOOR: "500",
+        keys.WINDOW_MIN: "100",
+        keys.HEARTBEAT: "200",
+    }
     offsets = SavedOffsets()
     seen: Counter[tuple[str, Any, Any]] = Counter()
 
@@ -326,8 +365,16 @@ async def test_generations_change_while_the_connector_runs(scylla: Emulation, sc
         count(await run.read(60, 60))
         newest = {names[0]: vnode_start, names[1]: vnode_start, names[2]: tablet_start}
         async with asyncio.timeout(60):
-            while any(str(start) not in {partition["generation_start"] for partition, _ in offsets.items()
-                                         if f"{partition['keyspace_name']}.{partition['table_name']}" == name}
-                      for name, start in newest.items()):
+            while any(
+                str(start)
+                not in {
+                    partition["generation_start"]
+                    for partition, _ in offsets.items()
+                    if f"{partition['keyspace_name']}.{partition['table_name']}" == name
+                }
+                for name, start in newest.items()
+            ):
                 await run.take(0.5)
-    assert seen == Counter({(f"p.{name}", key, value): 1 for name in names for key in range(10) for value in range(1, 6)})
+    assert seen == Counter(
+        {(f"p.{name}", key, value): 1 for name in names for key in range(10) for value in range(1, 6)}
+    )

@@ -1,4 +1,5 @@
 """Masks in every form of Scylla's records, from a real server: planted values are in no record, or rules are refused."""
+
 from __future__ import annotations
 
 import asyncio
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 
 PLANTED = "planted-mail"
 FORMS: dict[str, dict[str, str]] = {
-    "legacy": {}, "ums": {"output_format": "ums"}, "partition-update": {"output_format": "partition-update"},
-    "advanced": {"cdc_output_format": "advanced", "cdc_include_before": "full", "cdc_include_after": "full"}}
+    "legacy": {},
+    "ums": {"output_format": "ums"},
+    "partition-update": {"output_format": "partition-update"},
+    "advanced": {"cdc_output_format": "advanced", "cdc_include_before": "full", "cdc_include_after": "full"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +37,16 @@ def scylla(scylla_node: ScyllaEmulation) -> Iterator[Emulation]:
 
 async def test_no_form_shows_a_masked_column(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> None:
     full = f"{scylla_keyspace()}.t"
-    await asyncio.to_thread(scylla.create_table, f"CREATE TABLE {full} (pk int, ck int, mail text, PRIMARY KEY (pk, ck)) WITH "
-                            "cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}")
+    await asyncio.to_thread(
+        scylla.create_table,
+        f"CREATE TABLE {full} (pk int, ck int, mail text, PRIMARY KEY (pk, ck)) WITH "
+        "cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}",
+    )
     await asyncio.to_thread(scylla.new_generation, 4, 2, start_ms=int(time.time() * 1000) - 60_000)
-    for write in (Insert(full, {"pk": 1, "ck": 1, "mail": PLANTED}), Update(full, {"pk": 1, "ck": 1}, {"mail": f"{PLANTED}2"})):
+    for write in (
+        Insert(full, {"pk": 1, "ck": 1, "mail": PLANTED}),
+        Update(full, {"pk": 1, "ck": 1}, {"mail": f"{PLANTED}2"}),
+    ):
         await asyncio.to_thread(scylla.apply, write)
     rules = {"mask.rules": "m", "mask.m.columns": rf"{full.replace('.', '[.]')}\.mail", "mask.m.type": "md5"}
 
@@ -45,8 +55,14 @@ async def test_no_form_shows_a_masked_column(scylla: Emulation, scylla_keyspace:
         rig.raw |= masks
         (task,) = await rig.tasks()
         # Both changes, however many records the form has for them.
-        return repr(await rig.take(task, lambda got: PLANTED + "2" in repr(got) if not masks else len(got) >= 1 + (
-            more.get("output_format") != "ums")))
+        return repr(
+            await rig.take(
+                task,
+                lambda got: (
+                    PLANTED + "2" in repr(got) if not masks else len(got) >= 1 + (more.get("output_format") != "ums")
+                ),
+            )
+        )
 
     for form, more in FORMS.items():
         assert PLANTED in await read(more, {}), form
@@ -55,17 +71,30 @@ async def test_no_form_shows_a_masked_column(scylla: Emulation, scylla_keyspace:
         assert "millrace.masked" in shown or "'encoded': True" in shown, form
 
 
-@pytest.mark.parametrize(("column", "form", "word"), [
-    ("pk", "partition-update", "primary key"), ("ck", "partition-update", "primary key"),
-    ("mail", "partition-update", "nulls")])
+@pytest.mark.parametrize(
+    ("column", "form", "word"),
+    [
+        ("pk", "partition-update", "primary key"),
+        ("ck", "partition-update", "primary key"),
+        ("mail", "partition-update", "nulls"),
+    ],
+)
 async def test_what_a_table_can_not_have_masked_is_refused_at_validation(
-        scylla: Emulation, scylla_keyspace: Callable[..., str], column: str, form: str, word: str) -> None:
+    scylla: Emulation, scylla_keyspace: Callable[..., str], column: str, form: str, word: str
+) -> None:
     full = f"{scylla_keyspace()}.t"
-    await asyncio.to_thread(scylla.create_table, f"CREATE TABLE {full} (pk int, ck int, mail text, PRIMARY KEY (pk, ck)) WITH "
-                            "cdc = {'enabled': true}")
+    await asyncio.to_thread(
+        scylla.create_table,
+        f"CREATE TABLE {full} (pk int, ck int, mail text, PRIMARY KEY (pk, ck)) WITH cdc = {{'enabled': true}}",
+    )
     await asyncio.to_thread(scylla.new_generation, 4, 2)
-    raw: dict[str, Any] = {**Rig(scylla.address, full, **FORMS[form]).raw, "mask.rules": "m", "mask.m.type": "md5",
-                           "mask.m.columns": rf".*\.{column}", "mask.m.nulls": "mask" if column == "mail" else "keep"}
-    problem, = await ScyllaConnector.validate(ScyllaConnector.config_def.parse(raw))
+    raw: dict[str, Any] = {
+        **Rig(scylla.address, full, **FORMS[form]).raw,
+        "mask.rules": "m",
+        "mask.m.type": "md5",
+        "mask.m.columns": rf".*\.{column}",
+        "mask.m.nulls": "mask" if column == "mail" else "keep",
+    }
+    (problem,) = await ScyllaConnector.validate(ScyllaConnector.config_def.parse(raw))
     assert problem.name == "mask.rules"
     assert word in problem.message

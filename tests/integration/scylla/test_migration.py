@@ -1,4 +1,5 @@
 """From the Java connector to Millrace, step by step as docs/connectors/scylla.md says, with offsets in the Java form."""
+
 from __future__ import annotations
 
 import json
@@ -24,12 +25,19 @@ _EPOCH = 0x01B21DD213814000
 def bound(time_ms: int, low_bits: int) -> str:
     """A time uuid with given low bits, as the Java library makes the bounds of its windows."""
     ticks = time_ms * 10_000 + _EPOCH
-    return str(uuid.UUID(int=(ticks & 0xFFFFFFFF) << 96 | (ticks >> 32 & 0xFFFF) << 80 | (ticks >> 48 & 0xFFF | 0x1000) << 64
-                         | low_bits))
+    return str(
+        uuid.UUID(
+            int=(ticks & 0xFFFFFFFF) << 96
+            | (ticks >> 32 & 0xFFFF) << 80
+            | (ticks >> 48 & 0xFFF | 0x1000) << 64
+            | low_bits
+        )
+    )
 
 
-def test_java_offsets_are_taken_over(scylla: Emulation, scylla_keyspace: Callable[..., str],
-                                     millrace: Callable[..., MillraceWorker], bootstrap: str) -> None:
+def test_java_offsets_are_taken_over(
+    scylla: Emulation, scylla_keyspace: Callable[..., str], millrace: Callable[..., MillraceWorker], bootstrap: str
+) -> None:
     if not scylla.emulated:
         pytest.skip("the vnodes and times of changes are known from what the emulation logs")
     start_ms = scylla.new_generation(vnodes=4, shards=1)
@@ -47,19 +55,37 @@ def test_java_offsets_are_taken_over(scylla: Emulation, scylla_keyspace: Callabl
     offsets, expected = [], set[int]()
     for vnode, made in changes.items():
         time, stream, _ = made[len(made) // 2]
-        offsets.append({
-            "partition": {"keyspace_name": keyspace, "table_name": "orders", "vnode_id": vnode,
-                          "generation_start": str(start_ms)},
-            "offset": {"window_start": bound(start_ms, 0x8080808080808080), "change_id_stream_id": f"0x{stream.hex()}",
-                       "window_end": bound(window_end_ms, 0x7F7F7F7F7F7F7F7F), "change_id_time": str(time)}})
+        offsets.append(
+            {
+                "partition": {
+                    "keyspace_name": keyspace,
+                    "table_name": "orders",
+                    "vnode_id": vnode,
+                    "generation_start": str(start_ms),
+                },
+                "offset": {
+                    "window_start": bound(start_ms, 0x8080808080808080),
+                    "change_id_stream_id": f"0x{stream.hex()}",
+                    "window_end": bound(window_end_ms, 0x7F7F7F7F7F7F7F7F),
+                    "change_id_time": str(time),
+                },
+            }
+        )
         # It may have stopped in the middle of the change, so that one comes again.
-        expected |= {number for _, _, number in made[len(made) // 2:]}
+        expected |= {number for _, _, number in made[len(made) // 2 :]}
     config = {  # an existing configuration of the Java connector, as it is
-        "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector", "topic.prefix": keyspace, "tasks.max": "3",
-        "scylla.cluster.ip.addresses": scylla.address, "scylla.table.names": table,
-        "scylla.query.time.window.size": "1000", "scylla.confidence.window.size": "500", "auto.create.topics.enable": "true",
-        "key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "true",
+        "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector",
+        "topic.prefix": keyspace,
+        "tasks.max": "3",
+        "scylla.cluster.ip.addresses": scylla.address,
+        "scylla.table.names": table,
+        "scylla.query.time.window.size": "1000",
+        "scylla.confidence.window.size": "500",
+        "auto.create.topics.enable": "true",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter.schemas.enable": "false",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "true",
     }
     # Exactly once: a worker that gets no time from a busy machine loses its place in the group and its tasks begin again where
     # they were, which must not look like changes that came twice because of the Java offsets.

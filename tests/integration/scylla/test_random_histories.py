@@ -4,6 +4,7 @@ What must hold: the partition updates fold to the base table; in per-row form ea
 pre and post images that belong to it. Each example uses a table of its own in the shared emulation, and the connector runs in
 this process.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -33,11 +34,17 @@ if TYPE_CHECKING:
     from compose.local.scylla.writes import Write
     from connectors.api import SourceRecord
 
-COLUMNS = ("pk int, ck int, v text, n bigint, st text static, m map<text, int>, l list<int>, s set<text>, u frozen<pair>, "
-           "PRIMARY KEY (pk, ck)")
+COLUMNS = (
+    "pk int, ck int, v text, n bigint, st text static, m map<text, int>, l list<int>, s set<text>, u frozen<pair>, "
+    "PRIMARY KEY (pk, ck)"
+)
 #: Seeds do not shrink to anything simpler.
-_LIMITS = settings(max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "4")), deadline=None,
-                   suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+_LIMITS = settings(
+    max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "4")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
 #: An incarnation ends when nothing has come for so long, seconds: once something has.
 _QUIET_S = 1.5
 #: For so long nothing new may come while something is missing, seconds; tells "slowly" from "never".
@@ -65,8 +72,14 @@ def random_write(chance: random.Random, table: str) -> Write:
         Delete(table, key),
         Delete(table, key, columns=("n", "m")),
         Delete(table, {"pk": pk}),
-        DeleteRange(table, {"pk": pk}, lower=ck, upper=ck + 1, lower_inclusive=chance.random() < 0.5,
-                    upper_inclusive=chance.random() < 0.5),
+        DeleteRange(
+            table,
+            {"pk": pk},
+            lower=ck,
+            upper=ck + 1,
+            lower_inclusive=chance.random() < 0.5,
+            upper_inclusive=chance.random() < 0.5,
+        ),
     ]
     return simple[kind - 3]
 
@@ -104,14 +117,19 @@ class History:
         self.records: list[SourceRecord] = []
         self.written: set[tuple[str, str]] = set()
         self.config = {
-            "topic.prefix": "h", "scylla.cluster.ip.addresses": client.address, "scylla.table.names": self.full,
+            "topic.prefix": "h",
+            "scylla.cluster.ip.addresses": client.address,
+            "scylla.table.names": self.full,
             # In the emulation what is written can be read at once.
             "scylla.confidence.window.size": "0" if client.emulated else "5000",
             "scylla.window.min.ms": str(self.chance.choice([20, 100, 700])),
             "scylla.query.options.fetch.size": str(self.chance.choice([1, 2, 3, 7, 500])),
             "scylla.streams.per.query": str(self.chance.choice([1, 3, 32])),
             "max.batch.size": str(self.chance.choice([1, 3, 2048])),
-            "scylla.discovery.interval.ms": "100", "heartbeat.interval.ms": "50", **options}
+            "scylla.discovery.interval.ms": "100",
+            "heartbeat.interval.ms": "50",
+            **options,
+        }
 
     def create(self, images: bool) -> None:
         """Make the table, to be read from the newest generation on: the shared server has had many.
@@ -189,8 +207,13 @@ class History:
 
     def report(self, left: Collection[Any]) -> str:
         """What is missing, and where its reading stands: behind it (lost) or before it (not read yet)."""
-        lines = [f"{len(self.records)} records came, and then none for {_PATIENCE_S:g} s; missing are {len(left)}:",
-                 *map(str, left), "saved positions:", *map(str, self.offsets.items()), f"configuration: {self.config}"]
+        lines = [
+            f"{len(self.records)} records came, and then none for {_PATIENCE_S:g} s; missing are {len(left)}:",
+            *map(str, left),
+            "saved positions:",
+            *map(str, self.offsets.items()),
+            f"configuration: {self.config}",
+        ]
         return "\n".join(lines)
 
 
@@ -205,8 +228,9 @@ def contents(updates: Table) -> dict[tuple[Any, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
-def test_partition_updates_fold_to_the_base_table(scylla: Emulation, scylla_keyspace: Callable[..., str],
-                                                  tablets: bool) -> None:
+def test_partition_updates_fold_to_the_base_table(
+    scylla: Emulation, scylla_keyspace: Callable[..., str], tablets: bool
+) -> None:
     keyspace = scylla_keyspace(tablets=tablets)
     if scylla.emulated and not scylla.generations():
         scylla.new_generation()
@@ -260,13 +284,17 @@ def folded_rows(history: History) -> dict[tuple[Any, Any], dict[str, Any]]:
 
 def base_rows(history: History) -> dict[tuple[Any, Any], dict[str, Any]]:
     """The rows of the base table."""
-    return simplified({(row["pk"], row["ck"]): row for row in history.client.base_rows(history.full) if row["ck"] is not None})
+    return simplified(
+        {(row["pk"], row["ck"]): row for row in history.client.base_rows(history.full) if row["ck"] is not None}
+    )
 
 
 def simplified(rows: Mapping[tuple[Any, Any], Mapping[str, Any]]) -> dict[tuple[Any, Any], dict[str, Any]]:
     """Without nulls and empty collections, which a table does not tell apart; maps and sets in one form."""
-    return {key: {name: plain(name, value) for name, value in row.items() if value not in (None, [])}
-            for key, row in rows.items()}
+    return {
+        key: {name: plain(name, value) for name, value in row.items() if value not in (None, [])}
+        for key, row in rows.items()
+    }
 
 
 def plain(name: str, value: Any) -> Any:
@@ -278,13 +306,16 @@ def plain(name: str, value: Any) -> Any:
 
 def version_columns(client: Emulation, table: TableId) -> list[Column]:
     """The table's columns as the merge wants them."""
-    return [Column(each.name, each.type, each.kind, each.position, each.descending)  # type: ignore[arg-type]
-            for each in client.table(str(table)).columns]
+    return [
+        Column(each.name, each.type, each.kind, each.position, each.descending)  # type: ignore[arg-type]
+        for each in client.table(str(table)).columns
+    ]
 
 
 @pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
-def test_every_change_comes_once_with_its_own_images(scylla: Emulation, scylla_keyspace: Callable[..., str],
-                                                     tablets: bool) -> None:
+def test_every_change_comes_once_with_its_own_images(
+    scylla: Emulation, scylla_keyspace: Callable[..., str], tablets: bool
+) -> None:
     if not scylla.emulated:
         pytest.skip("what is to come is known from what the emulation logs")
     keyspace = scylla_keyspace(tablets=tablets)
@@ -294,9 +325,18 @@ def test_every_change_comes_once_with_its_own_images(scylla: Emulation, scylla_k
     @given(seed=st.integers(0, 2**32))
     @_LIMITS
     def check(seed: int) -> None:
-        history = History(scylla, keyspace, seed, **{
-            "cdc.output.format": "advanced", "cdc.include.before": "full", "cdc.include.after": "full",
-            "scylla.deletes.mode": "events", "tombstones.on.delete": "false"})
+        history = History(
+            scylla,
+            keyspace,
+            seed,
+            **{
+                "cdc.output.format": "advanced",
+                "cdc.include.before": "full",
+                "cdc.include.after": "full",
+                "scylla.deletes.mode": "events",
+                "tombstones.on.delete": "false",
+            },
+        )
         history.create(images=True)
         expected: Counter[tuple[str, str, int]] = Counter()
         apply = history.client.apply
@@ -306,8 +346,11 @@ def test_every_change_comes_once_with_its_own_images(scylla: Emulation, scylla_k
             for logged in applied.logged:
                 stream, time = stream_text(logged.stream), uuid_text(logged.time)
                 # Deltas and deletes become events; of a range delete the row of its end gives it.
-                expected.update((stream, time, int.from_bytes(row["cdc$batch_seq_no"], "big")) for row in logged.rows
-                                if row["cdc$operation"][0] not in {0, 5, 6, 9})
+                expected.update(
+                    (stream, time, int.from_bytes(row["cdc$batch_seq_no"], "big"))
+                    for row in logged.rows
+                    if row["cdc$operation"][0] not in {0, 5, 6, 9}
+                )
             return applied
 
         def write(count: int) -> None:

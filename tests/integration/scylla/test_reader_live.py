@@ -1,4 +1,5 @@
 """Tasks of the Scylla connector read real pages of a real server: restarts, changed tables, ended generations, tablets."""
+
 from __future__ import annotations
 
 import asyncio
@@ -50,23 +51,44 @@ class Rig:
         self.saved = SavedOffsets()
         self.log = LogCapture()
         self.metrics = RecordedMetrics(METRICS)
-        self.raw = {"name": "n", "connector.class": "connectors.scylla.ScyllaConnector", "topic.prefix": "p",
-                    "scylla.cluster.ip.addresses": address, "scylla.table.names": table, "scylla.discovery.interval.ms": "500",
-                    **{name.replace("_", "."): value for name, value in options.items()}}
+        self.raw = {
+            "name": "n",
+            "connector.class": "connectors.scylla.ScyllaConnector",
+            "topic.prefix": "p",
+            "scylla.cluster.ip.addresses": address,
+            "scylla.table.names": table,
+            "scylla.discovery.interval.ms": "500",
+            **{name.replace("_", "."): value for name, value in options.items()},
+        }
 
     async def tasks(self, most: int = 1) -> list[ScyllaTask]:
         """Tasks for what is to be read now."""
-        context = MemoryConnectorContext("n", ScyllaConnector.config_def.parse(self.raw), self.saved, logger("c", self.log))
+        context = MemoryConnectorContext(
+            "n", ScyllaConnector.config_def.parse(self.raw), self.saved, logger("c", self.log)
+        )
         connector = ScyllaConnector(context)
         await connector.start()
         try:
             shares = await connector.task_configs(most)
         finally:
             await connector.stop()
-        return [ScyllaTask(MemoryTaskContext("n", number, ScyllaConnector.config_def.parse({**self.raw, **share}), self.saved,
-                                             self.metrics, logger("t", self.log))) for number, share in enumerate(shares)]
+        return [
+            ScyllaTask(
+                MemoryTaskContext(
+                    "n",
+                    number,
+                    ScyllaConnector.config_def.parse({**self.raw, **share}),
+                    self.saved,
+                    self.metrics,
+                    logger("t", self.log),
+                )
+            )
+            for number, share in enumerate(shares)
+        ]
 
-    async def take(self, task: ScyllaTask, enough: Callable[[list[Any]], bool], batches: int | None = None) -> list[Any]:
+    async def take(
+        self, task: ScyllaTask, enough: Callable[[list[Any]], bool], batches: int | None = None
+    ) -> list[Any]:
         """Records until it is enough (or so many batches with records came); their offsets count as committed."""
         got: list[Any] = []
         async with asyncio.timeout(DEADLINE), aclosing(task.batches()) as stream:
@@ -91,15 +113,24 @@ def cell(record: Any, name: str) -> Any:
     return value["value"] if isinstance(value, dict) else value
 
 
-async def test_restarts_in_the_middle_lose_and_repeat_nothing(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> None:
+async def test_restarts_in_the_middle_lose_and_repeat_nothing(
+    scylla: Emulation, scylla_keyspace: Callable[..., str]
+) -> None:
     full = f"{scylla_keyspace()}.t"
     now = time.time_ns() // 1000
-    await asyncio.to_thread(scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, a text) WITH cdc = "
-                                                 "{'enabled': true}")
+    await asyncio.to_thread(
+        scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, a text) WITH cdc = {{'enabled': true}}"
+    )
     await asyncio.to_thread(scylla.new_generation, 16, 4, start_ms=now // 1000 - 90_000)
     await asyncio.to_thread(fill, scylla, full, 6_000, start_us=now - 60_000_000, end_us=now - 5_000_000)
-    rig = Rig(scylla.address, full, scylla_initial_lookback_ms="80000", max_batch_size="100",
-              scylla_query_options_fetch_size="70", scylla_streams_per_query="5")
+    rig = Rig(
+        scylla.address,
+        full,
+        scylla_initial_lookback_ms="80000",
+        max_batch_size="100",
+        scylla_query_options_fetch_size="70",
+        scylla_streams_per_query="5",
+    )
     chance = random.Random(5)
     keys: Counter[int] = Counter()
     restarts = 0
@@ -146,16 +177,24 @@ async def test_alter_drop_and_create_need_no_restart(scylla: Emulation, scylla_k
     assert [cell(record, "pk") for record in seen] == [1, 2, 3]
     assert [cell(record, "b") for record in seen[:2]] == [None, 22]
     assert cell(seen[2], "c") == 33
-    fields = [{field.name for field in record.value_schema.fields[[f.name for f in record.value_schema.fields].index("after")]
-               .schema.fields} for record in seen]
+    fields = [
+        {
+            field.name
+            for field in record.value_schema.fields[
+                [f.name for f in record.value_schema.fields].index("after")
+            ].schema.fields
+        }
+        for record in seen
+    ]
     assert fields == [{"pk", "a"}, {"pk", "a", "b"}, {"pk", "a", "c"}]
 
 
 async def test_a_generation_that_ends_while_it_is_read(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> None:
     full = f"{scylla_keyspace()}.t"
     await asyncio.to_thread(scylla.new_generation, 8, 2, start_ms=time.time_ns() // 1_000_000 - 5_000)
-    await asyncio.to_thread(scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, a text) WITH cdc = "
-                                                 "{'enabled': true}")
+    await asyncio.to_thread(
+        scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, a text) WITH cdc = {{'enabled': true}}"
+    )
     rig = Rig(scylla.address, full, scylla_initial_lookback_ms="1000")
     (task,) = await rig.tasks()
     await asyncio.to_thread(scylla.apply, Insert(full, {"pk": 1, "a": "old"}))
@@ -177,8 +216,9 @@ async def test_a_generation_that_ends_while_it_is_read(scylla: Emulation, scylla
 
 async def test_tablets_spread_over_tasks(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> None:
     full = f"{scylla_keyspace(tablets=True, initial_tablets=8)}.t"
-    await asyncio.to_thread(scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, a text) WITH cdc = "
-                                                 "{'enabled': true}")
+    await asyncio.to_thread(
+        scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, a text) WITH cdc = {{'enabled': true}}"
+    )
     for key in range(30):
         await asyncio.to_thread(scylla.apply, Insert(full, {"pk": key, "a": "x"}))
     rig = Rig(scylla.address, full)

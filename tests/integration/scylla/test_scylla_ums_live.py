@@ -1,4 +1,5 @@
 """UMS messages without rows of two tasks on a real log: what heartbeats promise, and the end of the snapshot."""
+
 from __future__ import annotations
 
 import asyncio
@@ -44,12 +45,19 @@ def time_us(record: Any) -> float:
 async def test_each_task_promises_what_it_has_sent(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> None:
     full = f"{scylla_keyspace()}.t"
     now = time.time_ns() // 1000
-    await asyncio.to_thread(scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, a text) WITH cdc = "
-                                                 "{'enabled': true}")
+    await asyncio.to_thread(
+        scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, a text) WITH cdc = {{'enabled': true}}"
+    )
     await asyncio.to_thread(scylla.new_generation, 8, 2, start_ms=now // 1000 - 90_000)
     await asyncio.to_thread(fill, scylla, full, ROWS, start_us=now - 60_000_000, end_us=now - 20_000_000)
-    rig = Rig(scylla.address, full, output_format="ums", heartbeat_interval_ms="300", scylla_initial_lookback_ms="80000",
-              snapshot_mode="initial")
+    rig = Rig(
+        scylla.address,
+        full,
+        output_format="ums",
+        heartbeat_interval_ms="300",
+        scylla_initial_lookback_ms="80000",
+        snapshot_mode="initial",
+    )
     rig.raw["scylla.confidence.window.size"] = "1000"
 
     def enough(got: list[Any]) -> bool:
@@ -76,6 +84,7 @@ async def test_each_task_promises_what_it_has_sent(scylla: Emulation, scylla_key
         assert len(ends) == 1
         assert isinstance(got[ends[0]].partition, SameAs)
         assert got[ends[0]].partition.key in {record.key for record in got if kind(record) == ums.INITIAL} or not any(
-            kind(record) == ums.INITIAL for record in got)
-        assert all(kind(record) != ums.INITIAL for record in got[ends[0]:])
+            kind(record) == ums.INITIAL for record in got
+        )
+        assert all(kind(record) != ums.INITIAL for record in got[ends[0] :])
     assert changes >= ROWS

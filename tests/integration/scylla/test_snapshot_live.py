@@ -1,4 +1,5 @@
 """The snapshot beside the stream, against the server: rows from before CDC, writers that go on, restarts, new generations."""
+
 from __future__ import annotations
 
 import asyncio
@@ -95,36 +96,54 @@ def expected(scylla: Emulation, table: str) -> dict[Key, dict[str, Any]]:
 
 
 def finished(offsets: SavedOffsets, table: str) -> bool:
-    positions = [from_offset(offset) for partition, offset in offsets.items()
-                 if is_snapshot(partition) and f"{partition['keyspace_name']}.{partition['table_name']}" == table]
+    positions = [
+        from_offset(offset)
+        for partition, offset in offsets.items()
+        if is_snapshot(partition) and f"{partition['keyspace_name']}.{partition['table_name']}" == table
+    ]
     return not remaining([Tokens(MIN_TOKEN, MAX_TOKEN)], positions)
 
 
 @pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
 @pytest.mark.parametrize("restarts", [False, True], ids=["one run", "restarts"])
-def test_what_was_in_the_table_and_what_is_written_meanwhile(scylla: Emulation, scylla_keyspace: Callable[..., str], *,
-                                                             tablets: bool, restarts: bool) -> None:
+def test_what_was_in_the_table_and_what_is_written_meanwhile(
+    scylla: Emulation, scylla_keyspace: Callable[..., str], *, tablets: bool, restarts: bool
+) -> None:
     keyspace = scylla_keyspace(tablets=tablets)
     table = f"{keyspace}.t{secrets.token_hex(4)}"
     if scylla.emulated and not scylla.generations():
         scylla.new_generation()
     if not scylla.emulated:
         pytest.skip("rows from before CDC are written behind the log's back")
-    scylla.create_table(f"CREATE TABLE {table} (pk int, ck int, st int static, a int, b text, PRIMARY KEY (pk, ck)) "
-                        "WITH cdc = {'enabled': true}")
+    scylla.create_table(
+        f"CREATE TABLE {table} (pk int, ck int, st int static, a int, b text, PRIMARY KEY (pk, ck)) "
+        "WITH cdc = {'enabled': true}"
+    )
     chance = random.Random(7)
     for pk in range(PARTITIONS):
         if pk % 3:
-            scylla.execute(f"INSERT INTO {table} (pk, st) VALUES ({pk}, {pk}) "  # noqa: S608
-                           f"USING TIMESTAMP {1_600_000_000_000_000 + pk}")
+            scylla.execute(
+                f"INSERT INTO {table} (pk, st) VALUES ({pk}, {pk}) "  # noqa: S608
+                f"USING TIMESTAMP {1_600_000_000_000_000 + pk}"
+            )
         for ck in range(ROWS if pk % 7 else 0):
-            scylla.execute(f"INSERT INTO {table} (pk, ck, a, b) VALUES ({pk}, {ck}, {ck}, 'old') "  # noqa: S608
-                           "USING TIMESTAMP 1600000000000000")
+            scylla.execute(
+                f"INSERT INTO {table} (pk, ck, a, b) VALUES ({pk}, {ck}, {ck}, 'old') "  # noqa: S608
+                "USING TIMESTAMP 1600000000000000"
+            )
     copy, offsets = Copy(), SavedOffsets()
-    config = {"topic.prefix": "s", "scylla.cluster.ip.addresses": scylla.address, "scylla.table.names": table,
-              "scylla.confidence.window.size": "1000", "scylla.window.min.ms": "50", "snapshot.mode": "initial",
-              "snapshot.chunk.rows": "7", "heartbeat.interval.ms": "50", "scylla.discovery.interval.ms": "200",
-              "max.batch.size": "5"}
+    config = {
+        "topic.prefix": "s",
+        "scylla.cluster.ip.addresses": scylla.address,
+        "scylla.table.names": table,
+        "scylla.confidence.window.size": "1000",
+        "scylla.window.min.ms": "50",
+        "snapshot.mode": "initial",
+        "snapshot.chunk.rows": "7",
+        "heartbeat.interval.ms": "50",
+        "scylla.discovery.interval.ms": "200",
+        "max.batch.size": "5",
+    }
     stop = threading.Event()
     written = 0
 
@@ -152,8 +171,10 @@ def test_what_was_in_the_table_and_what_is_written_meanwhile(scylla: Emulation, 
                     if restarts and copy.reads and chance.random() < 0.2 and not tablets:
                         scylla.new_generation(vnodes=chance.choice([1, 3, 4]), shards=chance.choice([1, 2]))
         except TimeoutError:
-            pytest.fail(f"after 60 s: {len(copy.reads)} rows read, {sum(copy.changes.values())} changes of {written}, offsets "
-                        f"{[offset for partition, offset in offsets.items() if is_snapshot(partition)]}")
+            pytest.fail(
+                f"after 60 s: {len(copy.reads)} rows read, {sum(copy.changes.values())} changes of {written}, offsets "
+                f"{[offset for partition, offset in offsets.items() if is_snapshot(partition)]}"
+            )
         finally:
             stop.set()
             await writer
@@ -177,9 +198,17 @@ async def test_numbers_of_a_snapshot_over_restarts(scylla: Emulation, scylla_key
         for pk in range(rows):
             # Without the log, as before cdc was turned on: right before the start.
             scylla.execute(f"INSERT INTO {table} (pk, a) VALUES ({pk}, 1)")  # noqa: S608 - names of our own
-    config = {"topic.prefix": "s", "scylla.cluster.ip.addresses": scylla.address, "scylla.table.names": ",".join(tables),
-              "scylla.confidence.window.size": "100", "scylla.window.min.ms": "50", "snapshot.mode": "initial",
-              "snapshot.chunk.rows": "7", "heartbeat.interval.ms": "50", "max.batch.size": "5"}
+    config = {
+        "topic.prefix": "s",
+        "scylla.cluster.ip.addresses": scylla.address,
+        "scylla.table.names": ",".join(tables),
+        "scylla.confidence.window.size": "100",
+        "scylla.window.min.ms": "50",
+        "snapshot.mode": "initial",
+        "snapshot.chunk.rows": "7",
+        "heartbeat.interval.ms": "50",
+        "max.batch.size": "5",
+    }
     offsets = SavedOffsets()
     remaining_tables: list[float] = []
     read: Counter[str] = Counter()
@@ -188,8 +217,11 @@ async def test_numbers_of_a_snapshot_over_restarts(scylla: Emulation, scylla_key
         return run.metrics.values.get(f"debezium_metrics_{name}")
 
     def rows_scanned(run: Run) -> dict[str, float]:
-        return {dict(labels)["table"]: value for (name, labels), value in run.metrics.series.items()
-                if name == "debezium_metrics_RowsScanned"}
+        return {
+            dict(labels)["table"]: value
+            for (name, labels), value in run.metrics.series.items()
+            if name == "debezium_metrics_RowsScanned"
+        }
 
     async with asyncio.timeout(60):
         while not all(finished(offsets, table) for table in tables):
@@ -197,8 +229,11 @@ async def test_numbers_of_a_snapshot_over_restarts(scylla: Emulation, scylla_key
                 until = read.total() + 20
                 while read.total() < until and not all(finished(offsets, table) for table in tables):
                     found = await run.take(0.5)
-                    read.update(f"{record.value['source']['keyspace_name']}.{record.value['source']['table_name']}"
-                                for record in (found[1].records if found else ()) if record.value and record.value["op"] == "r")
+                    read.update(
+                        f"{record.value['source']['keyspace_name']}.{record.value['source']['table_name']}"
+                        for record in (found[1].records if found else ())
+                        if record.value and record.value["op"] == "r"
+                    )
                     if (now := number(run, "RemainingTableCount")) is not None:
                         remaining_tables.append(now)
                         assert number(run, "SnapshotSkipped") == number(run, "SnapshotAborted") == 0
@@ -217,42 +252,74 @@ async def test_numbers_of_a_snapshot_over_restarts(scylla: Emulation, scylla_key
 
 #: Literals of values that are near each other, and at the ends.
 LITERALS: dict[str, list[str]] = {
-    **{kind: ["0", "1", "-1", str(-1 << bits), str((1 << bits) - 1)]
-       for kind, bits in (("tinyint", 7), ("smallint", 15), ("int", 31), ("bigint", 63), ("timestamp", 63))},
+    **{
+        kind: ["0", "1", "-1", str(-1 << bits), str((1 << bits) - 1)]
+        for kind, bits in (("tinyint", 7), ("smallint", 15), ("int", 31), ("bigint", 63), ("timestamp", 63))
+    },
     "date": [str((1 << 31) + days) for days in (-20_000, -1, 0, 1, 20_000)],
-    "time": ["0", "1", "256", "86399999999999"], "boolean": ["true", "false"],
+    "time": ["0", "1", "256", "86399999999999"],
+    "boolean": ["true", "false"],
     "text": ["''", "'a'", "'a\x01'", "'ab'", "'b'", "'\x7f'", "'\u00e9'", "'\uffee'", "'\U0001f600'"],
     "ascii": ["''", "'a'", "'a b'", "'ab'", "'~'"],
     "blob": ["0x", "0x00", "0x0000", "0x00ff", "0x01", "0x7f", "0x80", "0xff", "0xff00"],
-    "timeuuid": [str(uuid.UUID(fields=(low, mid, 0x1000 | high, clock, 0, node))) for low, mid, high, clock, node in (
-        (1, 0, 0, 0x80, 0), (0xFFFFFFFF, 0, 0, 0x80, 0), (0, 1, 0, 0x80, 0), (0, 0xFFFF, 0, 0x80, 0), (0, 0, 1, 0x80, 0),
-        (0, 0, 0xFFF, 0xBF, 1 << 47), (0, 0, 0xFFF, 0xBF, 1), (0, 0, 0xFFF, 0x80, 1 << 47))],
+    "timeuuid": [
+        str(uuid.UUID(fields=(low, mid, 0x1000 | high, clock, 0, node)))
+        for low, mid, high, clock, node in (
+            (1, 0, 0, 0x80, 0),
+            (0xFFFFFFFF, 0, 0, 0x80, 0),
+            (0, 1, 0, 0x80, 0),
+            (0, 0xFFFF, 0, 0x80, 0),
+            (0, 0, 1, 0x80, 0),
+            (0, 0, 0xFFF, 0xBF, 1 << 47),
+            (0, 0, 0xFFF, 0xBF, 1),
+            (0, 0, 0xFFF, 0x80, 1 << 47),
+        )
+    ],
 }
 
 
-@pytest.mark.parametrize("kinds", [("int", "text", "timeuuid"), ("blob", "boolean", "date"), ("ascii", "time", "tinyint"),
-                                   ("timestamp", "bigint", "smallint")], ids=" ".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("int", "text", "timeuuid"),
+        ("blob", "boolean", "date"),
+        ("ascii", "time", "tinyint"),
+        ("timestamp", "bigint", "smallint"),
+    ],
+    ids=" ".join,
+)
 @pytest.mark.parametrize("backwards", [False, True], ids=["asc", "desc"])
-def test_places_sort_as_this_server_sorts(scylla: Emulation, scylla_keyspace: Callable[..., str], *, kinds: tuple[str, ...],
-                                          backwards: bool) -> None:
+def test_places_sort_as_this_server_sorts(
+    scylla: Emulation, scylla_keyspace: Callable[..., str], *, kinds: tuple[str, ...], backwards: bool
+) -> None:
     """A place that is wrong would lose the rows of a partition whose last row that was sent is deleted."""
     table = f"{scylla_keyspace()}.t"
     orders = [backwards, not backwards, backwards]
     columns = ", ".join(f"c{n} {kind}" for n, kind in enumerate(kinds))
     order = ", ".join(f"c{n} {'DESC' if back else 'ASC'}" for n, back in enumerate(orders))
-    scylla.execute(f"CREATE TABLE {table} (pk int, {columns}, PRIMARY KEY (pk, c0, c1, c2)) WITH CLUSTERING ORDER BY ({order})")
+    scylla.execute(
+        f"CREATE TABLE {table} (pk int, {columns}, PRIMARY KEY (pk, c0, c1, c2)) WITH CLUSTERING ORDER BY ({order})"
+    )
     keys = list(itertools.product(*(LITERALS[kind] for kind in kinds)))
     for at in range(0, len(keys), 50):
-        rows = "".join(f"INSERT INTO {table} (pk, c0, c1, c2) VALUES (1, {', '.join(key)}); "  # noqa: S608
-                       for key in keys[at:at + 50])
+        rows = "".join(
+            f"INSERT INTO {table} (pk, c0, c1, c2) VALUES (1, {', '.join(key)}); "  # noqa: S608
+            for key in keys[at : at + 50]
+        )
         scylla.execute(f"BEGIN UNLOGGED BATCH {rows} APPLY BATCH")
-    place = place_of([Column(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
-                      for n, (kind, back) in enumerate(zip(kinds, orders, strict=True))])
+    place = place_of(
+        [
+            Column(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
+            for n, (kind, back) in enumerate(zip(kinds, orders, strict=True))
+        ]
+    )
     decoders = [decoder(CqlType(kind)) for kind in kinds]
     assert place is not None
 
-    places = [place([decode(row[f"c{n}"] or b"") for n, decode in enumerate(decoders)])
-              for row in scylla.execute(f"SELECT c0, c1, c2 FROM {table} WHERE pk = 1")]  # noqa: S608
+    places = [
+        place([decode(row[f"c{n}"] or b"") for n, decode in enumerate(decoders)])
+        for row in scylla.execute(f"SELECT c0, c1, c2 FROM {table} WHERE pk = 1")  # noqa: S608
+    ]
 
     known = [each for each in places if each is not None]
     assert len(known) == len(places) == len(set(known)) == len(keys)
@@ -262,7 +329,8 @@ def test_places_sort_as_this_server_sorts(scylla: Emulation, scylla_keyspace: Ca
 @pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
 @pytest.mark.parametrize("wanted", [True, False], ids=["wanted", "not wanted"])
 async def test_tables_that_come_later_are_read_by_the_running_connector_and_once(
-        scylla: Emulation, scylla_keyspace: Callable[..., str], *, tablets: bool, wanted: bool) -> None:
+    scylla: Emulation, scylla_keyspace: Callable[..., str], *, tablets: bool, wanted: bool
+) -> None:
     keyspace = scylla_keyspace(tablets=tablets)
     if scylla.emulated and not scylla.generations():
         scylla.new_generation()
@@ -292,10 +360,17 @@ async def test_tables_that_come_later_are_read_by_the_running_connector_and_once
         scylla.apply(Insert(table, {"pk": pk, "a": 2}))
         return lambda: changes[table, pk] > 0
 
-    config = {"topic.prefix": "s", "scylla.cluster.ip.addresses": scylla.address,
-              "scylla.table.names": f"{first},{later}", "scylla.confidence.window.size": "1000",
-              "scylla.window.min.ms": "50", "snapshot.mode": "initial", "heartbeat.interval.ms": "50",
-              "scylla.discovery.interval.ms": "200", "snapshot.new.tables": str(wanted).lower()}
+    config = {
+        "topic.prefix": "s",
+        "scylla.cluster.ip.addresses": scylla.address,
+        "scylla.table.names": f"{first},{later}",
+        "scylla.confidence.window.size": "1000",
+        "scylla.window.min.ms": "50",
+        "snapshot.mode": "initial",
+        "heartbeat.interval.ms": "50",
+        "scylla.discovery.interval.ms": "200",
+        "snapshot.new.tables": str(wanted).lower(),
+    }
     create(first)
     create(later)
     insert(first, *range(5))
@@ -303,8 +378,11 @@ async def test_tables_that_come_later_are_read_by_the_running_connector_and_once
     expected_reads = Counter({(first, pk): 1 for pk in range(5)})
 
     def ids(table: str) -> set[str]:
-        return {offset["table_id"] for partition, offset in offsets.items()
-                if is_snapshot(partition) and f"{partition['keyspace_name']}.{partition['table_name']}" == table}
+        return {
+            offset["table_id"]
+            for partition, offset in offsets.items()
+            if is_snapshot(partition) and f"{partition['keyspace_name']}.{partition['table_name']}" == table
+        }
 
     def made_again(table: str, old: set[str]) -> Callable[[], bool]:
         """Whether the snapshot of the new table is over, and nothing is saved of the old one."""

@@ -2,6 +2,7 @@
 
 One server serves both: the Scylla emulation is a Cassandra, which keeps its change log here. Its passwords are real ones.
 """
+
 from __future__ import annotations
 
 import json
@@ -26,8 +27,13 @@ if TYPE_CHECKING:
     from tests.conftest import HasBootstrap
 
 #: Credentials are looked up at each login.
-SETTINGS = {"authenticator": {"class_name": "PasswordAuthenticator"}, "credentials_validity": "0ms", "roles_validity": "0ms",
-            "cdc_enabled": True, "commitlog_segment_size": "32MiB"}
+SETTINGS = {
+    "authenticator": {"class_name": "PasswordAuthenticator"},
+    "credentials_validity": "0ms",
+    "roles_validity": "0ms",
+    "cdc_enabled": True,
+    "commitlog_segment_size": "32MiB",
+}
 #: It would let a role's password change every five seconds only.
 OPTIONS = (*FAST_START, "-Dcassandra.role_password_update_min_interval_in_ms=0")
 
@@ -79,16 +85,32 @@ class World:
         address = f"127.0.0.1:{self.ways[kind].port}"
         own = {
             "cassandra": {
-                "cassandra.hosts": address, "cassandra.username": self.name, "cassandra.password": password,
-                "cdc.raw.directories": str(self.node.state_dir / "data" / "cdc_raw"), "snapshot.mode": "never",
-                "table.include.list": f"{self.name}\\.c.*", "output.format": "debezium"},
+                "cassandra.hosts": address,
+                "cassandra.username": self.name,
+                "cassandra.password": password,
+                "cdc.raw.directories": str(self.node.state_dir / "data" / "cdc_raw"),
+                "snapshot.mode": "never",
+                "table.include.list": f"{self.name}\\.c.*",
+                "output.format": "debezium",
+            },
             "scylla": {
-                "scylla.cluster.ip.addresses": address, "scylla.user": self.name, "scylla.password": password,
-                "scylla.table.names": f"{self.name}.s", "scylla.window.min.ms": "200", "scylla.discovery.interval.ms": "500",
-                "scylla.confidence.window.ms": "100", "worker.maximum.backoff": "500"},
+                "scylla.cluster.ip.addresses": address,
+                "scylla.user": self.name,
+                "scylla.password": password,
+                "scylla.table.names": f"{self.name}.s",
+                "scylla.window.min.ms": "200",
+                "scylla.discovery.interval.ms": "500",
+                "scylla.confidence.window.ms": "100",
+                "worker.maximum.backoff": "500",
+            },
         }[kind]
-        return {"connector.class": kind, "tasks.max": "1", "topic.prefix": f"{self.name}{kind[0]}",
-                "errors.retry.delay.max.ms": "500", **own}
+        return {
+            "connector.class": kind,
+            "tasks.max": "1",
+            "topic.prefix": f"{self.name}{kind[0]}",
+            "errors.retry.delay.max.ms": "500",
+            **own,
+        }
 
     def close(self) -> None:
         for way in self.ways.values():
@@ -109,9 +131,15 @@ class Reader:
     def __init__(self, bootstrap: str, prefix: str) -> None:
         from confluent_kafka import Consumer
 
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"reader-{secrets.token_hex(4)}",
-                                   "auto.offset.reset": "earliest", "enable.auto.commit": False,
-                                   "topic.metadata.refresh.interval.ms": 200})
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": f"reader-{secrets.token_hex(4)}",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "topic.metadata.refresh.interval.ms": 200,
+            }
+        )
         self._consumer.subscribe([f"^{prefix}[.].*"])
         self._found: set[int] = set()
 
@@ -129,14 +157,21 @@ class Reader:
         self._consumer.close()
 
 
-def test_tasks_go_on_with_a_new_password(millrace: Callable[..., MillraceWorker], kafka: HasBootstrap, world: World,
-                                         tmp_path: Path) -> None:
+def test_tasks_go_on_with_a_new_password(
+    millrace: Callable[..., MillraceWorker], kafka: HasBootstrap, world: World, tmp_path: Path
+) -> None:
     login = tmp_path / "login.properties"
     login.write_text(f"password={world.password}\n")
-    worker = millrace(properties={"config.providers": "file", "config.providers.file.class": "FileConfigProvider",
-                                  "config.providers.refresh.interval.ms": "500", "offset.flush.interval.ms": "500",
-                                  # A worker that loses its place in the group starts its tasks anew.
-                                  "session.timeout.ms": "60000"})
+    worker = millrace(
+        properties={
+            "config.providers": "file",
+            "config.providers.file.class": "FileConfigProvider",
+            "config.providers.refresh.interval.ms": "500",
+            "offset.flush.interval.ms": "500",
+            # A worker that loses its place in the group starts its tasks anew.
+            "session.timeout.ms": "60000",
+        }
+    )
     for kind in world.ways:
         worker.create(kind, world.connector(kind, f"${{file:{login}:password}}"))
         worker.wait_running(kind, 1)
@@ -150,7 +185,9 @@ def test_tasks_go_on_with_a_new_password(millrace: Callable[..., MillraceWorker]
             assert reader.until(world.rows) == set(range(world.rows)), log()[-4000:]
 
     def refused(kind: str) -> bool:
-        return any(f"{kind}-0: the source is away (the cluster refuses the credentials" in line for line in log().splitlines())
+        return any(
+            f"{kind}-0: the source is away (the cluster refuses the credentials" in line for line in log().splitlines()
+        )
 
     world.insert("c0", 5)
     all_there()
@@ -161,8 +198,12 @@ def test_tasks_go_on_with_a_new_password(millrace: Callable[..., MillraceWorker]
     world.new_table("c1")
     world.insert("c1", 5)
     for kind in world.ways:
-        worker.wait_for(lambda kind=kind: refused(kind), 30, f"{kind} did not notice",  # type: ignore[misc]
-                        lambda: log()[-6000:])
+        worker.wait_for(
+            lambda kind=kind: refused(kind),  # type: ignore[misc]
+            30,
+            f"{kind} did not notice",
+            lambda: log()[-6000:],
+        )
         assert worker.states(kind) == ("RUNNING", ["RUNNING"])
     login.write_text(f"password={world.password}\n")
     all_there()

@@ -1,4 +1,5 @@
 """Secrets that change while connectors run: the tasks go on with the new ones, without a restart and without a loss."""
+
 from __future__ import annotations
 
 import configparser
@@ -30,14 +31,18 @@ class Shop:
     def __init__(self, server: HasMariaDb) -> None:
         self.name = f"rot{secrets.token_hex(4)}"
         self.port = server.port
-        self._root = pymysql.connect(host=LOOPBACK, port=server.port or 0, user=server.user, password=server.password,
-                                     autocommit=True)
+        self._root = pymysql.connect(
+            host=LOOPBACK, port=server.port or 0, user=server.user, password=server.password, autocommit=True
+        )
         self._rows = 0
         self.password = ""
-        self.sql(f"CREATE DATABASE {self.name}", f"CREATE TABLE {self.name}.t (id INT PRIMARY KEY)",
-                 f"CREATE USER '{self.name}'@'%'",
-                 f"GRANT SELECT, RELOAD, LOCK TABLES, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO "
-                 f"'{self.name}'@'%'")
+        self.sql(
+            f"CREATE DATABASE {self.name}",
+            f"CREATE TABLE {self.name}.t (id INT PRIMARY KEY)",
+            f"CREATE USER '{self.name}'@'%'",
+            f"GRANT SELECT, RELOAD, LOCK TABLES, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO "
+            f"'{self.name}'@'%'",
+        )
         self.new_password()
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
@@ -88,7 +93,7 @@ def vault_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(VAULT / "millrace_vault", target / "millrace_vault", ignore=shutil.ignore_patterns("__pycache__"))
     declared = configparser.ConfigParser()
     declared.read(VAULT / "setup.cfg")
-    (group, entries), = declared["options.entry_points"].items()
+    ((group, entries),) = declared["options.entry_points"].items()
     info = target / "millrace_vault-1.0.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: millrace-vault\nVersion: 1.0.0\n")
@@ -97,18 +102,33 @@ def vault_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def connector(shop: Shop, password: str, **more: str) -> dict[str, str]:
-    return {"connector.class": "mysql", "tasks.max": "1", "topic.prefix": shop.name, "database.hostname": LOOPBACK,
-            "database.port": str(shop.port), "database.user": shop.name, "database.password": password,
-            "database.include.list": shop.name, "errors.retry.delay.max.ms": "500", **more}
+    return {
+        "connector.class": "mysql",
+        "tasks.max": "1",
+        "topic.prefix": shop.name,
+        "database.hostname": LOOPBACK,
+        "database.port": str(shop.port),
+        "database.user": shop.name,
+        "database.password": password,
+        "database.include.list": shop.name,
+        "errors.retry.delay.max.ms": "500",
+        **more,
+    }
 
 
 def ids(bootstrap: str, topic: str, wanted: int) -> set[int]:
     """The ids in a topic, once there are ``wanted`` different ones or time is over."""
     from confluent_kafka import Consumer
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"reader-{secrets.token_hex(4)}",
-                         "auto.offset.reset": "earliest", "enable.auto.commit": False,
-                         "topic.metadata.refresh.interval.ms": 200})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reader-{secrets.token_hex(4)}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "topic.metadata.refresh.interval.ms": 200,
+        }
+    )
     consumer.subscribe([topic])
     found: set[int] = set()
     deadline = time.monotonic() + 40
@@ -127,12 +147,18 @@ def log_of(worker: MillraceWorker) -> str:
     return worker.log_path.read_text(encoding="utf-8")
 
 
-def test_a_task_goes_on_with_a_new_password(millrace: Callable[..., MillraceWorker], kafka: HasBootstrap, shop: Shop,
-                                            tmp_path: Path) -> None:
+def test_a_task_goes_on_with_a_new_password(
+    millrace: Callable[..., MillraceWorker], kafka: HasBootstrap, shop: Shop, tmp_path: Path
+) -> None:
     login = tmp_path / "login.properties"
     login.write_text(f"password={shop.password}\n")
-    worker = millrace(properties={"config.providers": "file", "config.providers.file.class": "FileConfigProvider",
-                                  "config.providers.refresh.interval.ms": "500"})
+    worker = millrace(
+        properties={
+            "config.providers": "file",
+            "config.providers.file.class": "FileConfigProvider",
+            "config.providers.refresh.interval.ms": "500",
+        }
+    )
     shop.insert(20)
     worker.create("shop", connector(shop, f"${{file:{login}:password}}"))
     worker.wait_running("shop", 1)
@@ -143,7 +169,9 @@ def test_a_task_goes_on_with_a_new_password(millrace: Callable[..., MillraceWork
     shop.new_password()
     assert shop.cut() > 0
     shop.insert(20)
-    worker.wait_for(lambda: "trying again" in log_of(worker), 20, "the task did not notice", lambda: log_of(worker)[-2000:])
+    worker.wait_for(
+        lambda: "trying again" in log_of(worker), 20, "the task did not notice", lambda: log_of(worker)[-2000:]
+    )
     assert worker.states("shop") == ("RUNNING", ["RUNNING"])
     login.write_text(f"password={shop.password}\n")
     assert ids(kafka.bootstrap, topic, 40) == set(range(40))
@@ -152,10 +180,16 @@ def test_a_task_goes_on_with_a_new_password(millrace: Callable[..., MillraceWork
     old = shop.password
     shop.new_password()
     login.write_text(f"password={shop.password}\n")
-    worker.wait_for(lambda: log_of(worker).count("new values of database.password are used") >= 2, 20, "no new value",
-                    lambda: log_of(worker)[-2000:])
+    worker.wait_for(
+        lambda: log_of(worker).count("new values of database.password are used") >= 2,
+        20,
+        "no new value",
+        lambda: log_of(worker)[-2000:],
+    )
     login.unlink()
-    worker.wait_for(lambda: "the last ones are used on" in log_of(worker), 20, "no warning", lambda: log_of(worker)[-2000:])
+    worker.wait_for(
+        lambda: "the last ones are used on" in log_of(worker), 20, "no warning", lambda: log_of(worker)[-2000:]
+    )
     shop.cut()
     shop.insert(20)
     assert ids(kafka.bootstrap, topic, 60) == set(range(60))
@@ -167,41 +201,67 @@ def test_a_task_goes_on_with_a_new_password(millrace: Callable[..., MillraceWork
     assert shop.password not in log
 
 
-def test_a_vault_s_secrets_are_followed(millrace: Callable[..., MillraceWorker], kafka: HasBootstrap, shop: Shop,
-                                        vault_plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vault_s_secrets_are_followed(
+    millrace: Callable[..., MillraceWorker],
+    kafka: HasBootstrap,
+    shop: Shop,
+    vault_plugin: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One connector takes new values live, one asks for restarts as Kafka Connect does them."""
     monkeypatch.setenv("PYTHONPATH", str(vault_plugin))
     token = tmp_path / "token"
     token.write_text("root-token-1\n")
     with Vault("root-token-1", 1) as vault:
         vault.secrets["secret/data/shop"] = {"user": shop.name, "password": shop.password}
-        worker = millrace(properties={
-            "config.providers": "vault", "config.providers.vault.class": "vault",
-            "config.providers.vault.param.address": vault.url, "config.providers.vault.param.token.file": str(token)})
+        worker = millrace(
+            properties={
+                "config.providers": "vault",
+                "config.providers.vault.class": "vault",
+                "config.providers.vault.param.address": vault.url,
+                "config.providers.vault.param.token.file": str(token),
+            }
+        )
         password = "${vault:secret/data/shop:password}"
         worker.create("live", connector(shop, password))
-        worker.create("java", connector(shop, password, **{"config.action.reload": "restart", "topic.prefix": f"{shop.name}j"}))
+        worker.create(
+            "java", connector(shop, password, **{"config.action.reload": "restart", "topic.prefix": f"{shop.name}j"})
+        )
         for name in ("live", "java"):
             worker.wait_running(name, 1)
         shop.new_password()
         vault.secrets["secret/data/shop"] = {"user": shop.name, "password": shop.password}
-        worker.wait_for(lambda: "live-0: new values of database.password are used" in log_of(worker)
-                        and "java-0: the task starts again to take over new values of database.password" in log_of(worker),
-                        20, "no rotation", lambda: log_of(worker)[-3000:])
+        worker.wait_for(
+            lambda: (
+                "live-0: new values of database.password are used" in log_of(worker)
+                and "java-0: the task starts again to take over new values of database.password" in log_of(worker)
+            ),
+            20,
+            "no rotation",
+            lambda: log_of(worker)[-3000:],
+        )
         vault.down = True
         shop.cut()
         shop.insert(30)
         for prefix in (shop.name, f"{shop.name}j"):
             assert ids(kafka.bootstrap, f"{prefix}.{shop.name}.t", 30) == set(range(30))
-        worker.wait_for(lambda: "Config provider vault gives no values" in log_of(worker), 20, "no warning",
-                        lambda: log_of(worker)[-2000:])
+        worker.wait_for(
+            lambda: "Config provider vault gives no values" in log_of(worker),
+            20,
+            "no warning",
+            lambda: log_of(worker)[-2000:],
+        )
         for name in ("live", "java"):
             assert worker.states(name) == ("RUNNING", ["RUNNING"])
 
         def counted() -> dict[str, float]:
             lines = [line.rpartition(" ") for line in str(worker.request("GET", "/metrics")[1]).splitlines()]
-            return {name.partition("{")[0]: float(value) for name, _, value in lines
-                    if name.startswith("millrace_host_config_provider_")}
+            return {
+                name.partition("{")[0]: float(value)
+                for name, _, value in lines
+                if name.startswith("millrace_host_config_provider_")
+            }
 
         worker.wait_for(lambda: len(counted()) == 2 and all(counted().values()), 20, "not counted", counted)
         metrics = worker.request("GET", "/metrics")[1]

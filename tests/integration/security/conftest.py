@@ -1,4 +1,5 @@
 """One broker with every kind of secured listener for all tests here."""
+
 from __future__ import annotations
 
 from contextlib import ExitStack
@@ -52,8 +53,18 @@ class SecuredKafka:
     def allow(self, user: str, kind: str, name: str, *operations: str) -> None:
         """Let a user do these things with everything whose name begins with ``name``."""
         admin: Any = import_module("confluent_kafka.admin")  # its types hide these names
-        bindings = [admin.AclBinding(admin.ResourceType[kind], name, admin.ResourcePatternType.PREFIXED, f"User:{user}", "*",
-                                     admin.AclOperation[operation], admin.AclPermissionType.ALLOW) for operation in operations]
+        bindings = [
+            admin.AclBinding(
+                admin.ResourceType[kind],
+                name,
+                admin.ResourcePatternType.PREFIXED,
+                f"User:{user}",
+                "*",
+                admin.AclOperation[operation],
+                admin.AclPermissionType.ALLOW,
+            )
+            for operation in operations
+        ]
         client = self.admin()
         for future in client.create_acls(bindings).values():
             future.result(10)
@@ -68,6 +79,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     security.authority.write_pkcs12(stores / "trust.p12", "store-Secret-5")
     security.authority.issue("worker").write_pkcs12(stores / "worker.p12", "store-Secret-5")
     with ExitStack() as stack:
-        cluster = stack.enter_context(KafkaCluster(folder, port=None, security=security, jvm_options=FAST_START, say=say))
+        cluster = stack.enter_context(
+            KafkaCluster(folder, port=None, security=security, jvm_options=FAST_START, say=say)
+        )
         tokens = stack.enter_context(TokenEndpoint({"worker": "client-Secret-6"}))
         yield SecuredKafka(cluster, stores, security.authority, tokens)

@@ -2,6 +2,7 @@
 
 In the slow suite only: four jobs, each with a JVM of its own.
 """
+
 from __future__ import annotations
 
 import json
@@ -46,19 +47,33 @@ def login(kind: Listener, kafka: SecuredKafka, folder: Path) -> dict[str, str]:
     held.write_text(f"kafka={USERS['worker']}\nkey={KEY_PASSWORD}\n")
     trust = {"ssl.truststore.location": str(kafka.stores / "trust.pem")}
     if kind is SCRAM:
-        return {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", **trust,
-                "sasl.jaas.config": jaas("worker", "HERE", "SCRAM-SHA-512").replace("HERE", f"${{file:{held}:kafka}}")}
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            **trust,
+            "sasl.jaas.config": jaas("worker", "HERE", "SCRAM-SHA-512").replace("HERE", f"${{file:{held}:kafka}}"),
+        }
     store = kafka.authority.issue("worker").write_pem(folder / "worker.pem", KEY_PASSWORD)
-    return {"security.protocol": "SSL", **trust, "ssl.keystore.location": str(store),
-            "ssl.key.password": f"${{file:{held}:key}}"}
+    return {
+        "security.protocol": "SSL",
+        **trust,
+        "ssl.keystore.location": str(store),
+        "ssl.key.password": f"${{file:{held}:key}}",
+    }
 
 
 def spark(folder: Path) -> dict[str, str]:
     """A small local session that writes an event log."""
     events = folder / "events"
     events.mkdir(parents=True, exist_ok=True)
-    return {"spark.master": "local[2]", "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": " ".join(FAST_START),
-            "spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
+    return {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": " ".join(FAST_START),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
 
 
 def seen(folder: Path) -> dict[str, str]:
@@ -72,7 +87,9 @@ def of_processes(pids: list[int]) -> dict[str, str]:
     for pid in pids:
         for name in ("cmdline", "environ"):
             try:
-                found[f"/proc/{pid}/{name}"] = Path(f"/proc/{pid}/{name}").read_text(errors="replace").replace("\0", " ")
+                found[f"/proc/{pid}/{name}"] = (
+                    Path(f"/proc/{pid}/{name}").read_text(errors="replace").replace("\0", " ")
+                )
             except OSError:
                 continue
     return found
@@ -87,10 +104,17 @@ def leaks(texts: dict[str, str], folder: Path) -> list[tuple[str, str]]:
     return [(where, secret) for where, text in texts.items() for secret in planted if secret in text]
 
 
-def records(kafka: SecuredKafka, topic: str) -> list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]]:
+def records(
+    kafka: SecuredKafka, topic: str
+) -> list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]]:
     """Committed records, sorted: partition, key, value, headers."""
-    return sorted(((each.partition, each.key, each.value, each.headers)
-                   for each in read_topic(kafka.cluster.bootstrap, topic, committed=True)), key=repr)
+    return sorted(
+        (
+            (each.partition, each.key, each.value, each.headers)
+            for each in read_topic(kafka.cluster.bootstrap, topic, committed=True)
+        ),
+        key=repr,
+    )
 
 
 def send(kafka: SecuredKafka, topic: str, first: int, count: int) -> None:
@@ -103,8 +127,9 @@ def send(kafka: SecuredKafka, topic: str, first: int, count: int) -> None:
 
 
 @pytest.fixture(params=[SCRAM, MUTUAL], ids=lambda kind: kind.name)
-def worker(request: pytest.FixtureRequest, secured: SecuredKafka, tmp_path: Path,
-           monkeypatch: pytest.MonkeyPatch) -> Iterator[MillraceWorker]:
+def worker(
+    request: pytest.FixtureRequest, secured: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MillraceWorker]:
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
     made = MillraceWorker(tmp_path / "worker", secured.cluster.secured(request.param), group=f"jobs-{secrets.token_hex(4)}",
                           port=None, processes=1, properties={
@@ -117,15 +142,26 @@ def worker(request: pytest.FixtureRequest, secured: SecuredKafka, tmp_path: Path
         made.stop()
 
 
-def test_a_connector_s_job_takes_the_worker_s_login(secured: SecuredKafka, worker: MillraceWorker, tmp_path: Path) -> None:
+def test_a_connector_s_job_takes_the_worker_s_login(
+    secured: SecuredKafka, worker: MillraceWorker, tmp_path: Path
+) -> None:
     """It says nothing of Kafka: brokers, login and stores are the worker's."""
     topic = f"secured-{secrets.token_hex(4)}"
     admin = AdminClient({"bootstrap.servers": secured.cluster.bootstrap})  # must live until the answer is there
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
     send(secured, topic, 0, ROWS // 2)
-    worker.create("copy", {
-        "connector.class": "spark_jobs.SparkJob", "source.topics": topic, "source.format": "plain", "sink.type": "kafka",
-        "sink.kafka.topic": f"{topic}.copy", "trigger.interval.ms": "200", **spark(tmp_path)})
+    worker.create(
+        "copy",
+        {
+            "connector.class": "spark_jobs.SparkJob",
+            "source.topics": topic,
+            "source.format": "plain",
+            "sink.type": "kafka",
+            "sink.kafka.topic": f"{topic}.copy",
+            "trigger.interval.ms": "200",
+            **spark(tmp_path),
+        },
+    )
 
     def progress() -> dict[str, Any]:
         body = worker.request("GET", "/connectors/copy/progress")[1]
@@ -134,8 +170,12 @@ def test_a_connector_s_job_takes_the_worker_s_login(secured: SecuredKafka, worke
         return found
 
     def copied(count: int) -> None:
-        worker.wait_for(lambda: progress().get("records_written") == count and progress()["lag"]["total"] == 0, 150,
-                        f"the job did not write {count} records", progress)
+        worker.wait_for(
+            lambda: progress().get("records_written") == count and progress()["lag"]["total"] == 0,
+            150,
+            f"the job did not write {count} records",
+            progress,
+        )
 
     copied(ROWS // 2)
     send(secured, topic, ROWS // 2, ROWS // 2)
@@ -152,15 +192,21 @@ def test_a_connector_s_job_takes_the_worker_s_login(secured: SecuredKafka, worke
     assert "millrace_job_up" in answers["/metrics"]
     assert worker.request("GET", "/connectors/copy/offsets")[1]["offsets"]
     assert worker.request("PUT", "/connectors/copy/stop")[0] == 204
-    worker.wait_for(lambda: worker.states("copy") == ("STOPPED", []), 60, "it did not stop", lambda: worker.states("copy"))
+    worker.wait_for(
+        lambda: worker.states("copy") == ("STOPPED", []), 60, "it did not stop", lambda: worker.states("copy")
+    )
     events = seen(tmp_path / "events")
     assert any("SparkListenerJobEnd" in text for text in events.values())
-    assert leaks(processes | answers | events | seen(tmp_path / "home") | seen(tmp_path / "worker"), tmp_path / "login") == []
+    assert (
+        leaks(processes | answers | events | seen(tmp_path / "home") | seen(tmp_path / "worker"), tmp_path / "login")
+        == []
+    )
 
 
 @pytest.mark.parametrize("kind", [SCRAM, MUTUAL], ids=lambda kind: kind.name)
-def test_the_materializer_by_spark_submit(secured: SecuredKafka, kind: Listener, tmp_path: Path,
-                                          monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_materializer_by_spark_submit(
+    secured: SecuredKafka, kind: Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its events are those of the model, row by row; what it prints, leaves and shows of itself holds no secret."""
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
     topic = f"secured-{secrets.token_hex(4)}"
@@ -169,15 +215,30 @@ def test_the_materializer_by_spark_submit(secured: SecuredKafka, kind: Listener,
     schema = tmp_path / "update.avsc"
     schema.write_text(_LOAD.schema)
     given = {"bootstrap.servers": secured.cluster.secured(kind), **login(kind, secured, tmp_path / "login")}
-    file.write_text(json.dumps({
-        "name": topic, "kafka": given, "source": {"topics": topic, "format": "partition-update"},
-        "transform": {"type": "materialize"}, "materializer": {"output.encoding": "json", "input.schemas": str(schema)},
-        "sink": {"type": "kafka", "kafka": {"topic": f"{topic}.rows"}}, "trigger": {"mode": "available-now"},
-        "checkpoint": {"location": str(tmp_path / "checkpoint")}, "state": {"dir": str(tmp_path / "state")}}))
-    command, environment = submit_command("local[2]", jars(), package.build(tmp_path),
-                                          Path(package.root()) / "spark_jobs" / "run.py", str(file))
-    settings = [part for name, value in spark(tmp_path).items() if name.startswith("spark.eventLog")
-                for part in ("--conf", f"{name}={value}")]
+    file.write_text(
+        json.dumps(
+            {
+                "name": topic,
+                "kafka": given,
+                "source": {"topics": topic, "format": "partition-update"},
+                "transform": {"type": "materialize"},
+                "materializer": {"output.encoding": "json", "input.schemas": str(schema)},
+                "sink": {"type": "kafka", "kafka": {"topic": f"{topic}.rows"}},
+                "trigger": {"mode": "available-now"},
+                "checkpoint": {"location": str(tmp_path / "checkpoint")},
+                "state": {"dir": str(tmp_path / "state")},
+            }
+        )
+    )
+    command, environment = submit_command(
+        "local[2]", jars(), package.build(tmp_path), Path(package.root()) / "spark_jobs" / "run.py", str(file)
+    )
+    settings = [
+        part
+        for name, value in spark(tmp_path).items()
+        if name.startswith("spark.eventLog")
+        for part in ("--conf", f"{name}={value}")
+    ]
     out, err = tmp_path / "out.txt", tmp_path / "err.txt"
     with out.open("wb") as output, err.open("wb") as errors:
         process = subprocess.Popen([command[0], *settings, *command[1:]], stdout=output, stderr=errors, env=environment)
@@ -198,11 +259,16 @@ def test_the_materializer_by_spark_submit(secured: SecuredKafka, kind: Listener,
             if process.poll() is None:
                 process.kill()
     assert code == 0, out.read_text()[-2000:] + err.read_text()[-4000:]
-    assert [event["event"] for line in out.read_text().splitlines() if line.startswith("{")
-            and (event := json.loads(line))["event"] != "progress"] == ["started", "stopped"]
+    assert [
+        event["event"]
+        for line in out.read_text().splitlines()
+        if line.startswith("{") and (event := json.loads(line))["event"] != "progress"
+    ] == ["started", "stopped"]
     assert check(_LOAD, secured.cluster.bootstrap, f"{topic}.rows")[0] == _LOAD.events()
     assert any("java" in text for text in processes.values())
     found = seen(tmp_path / "events")
     assert any("SparkListenerJobEnd" in text for text in found.values())
     left = seen(tmp_path / "home") | seen(tmp_path / "checkpoint") | seen(tmp_path / "state")
-    assert leaks(processes | found | left | {"output": out.read_text(), "log": err.read_text()}, tmp_path / "login") == []
+    assert (
+        leaks(processes | found | left | {"output": out.read_text(), "log": err.read_text()}, tmp_path / "login") == []
+    )

@@ -1,4 +1,5 @@
 """Whole workers on a Kafka that asks for logins and certificates, and what they say when it does not let them in."""
+
 from __future__ import annotations
 
 import asyncio
@@ -41,37 +42,69 @@ def properties_of(kind: Listener, kafka: SecuredKafka, folder: Path) -> dict[str
     if kind is PLAIN:
         (folder / "login.properties").write_text(f"password={USERS['worker']}\n")
         return {
-            "config.providers": "file", "config.providers.file.class": "FileConfigProvider",
+            "config.providers": "file",
+            "config.providers.file.class": "FileConfigProvider",
             "connector.client.config.override.policy": "Allowlist",
             "connector.client.config.override.allowlist": "sasl.jaas.config,sasl.mechanism",
-            "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": jaas("worker", "HERE").replace("HERE", f"${{file:{folder}/login.properties:password}}")}
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": jaas("worker", "HERE").replace("HERE", f"${{file:{folder}/login.properties:password}}"),
+        }
     if kind is SCRAM:
-        return {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", **kafka.trust,
-                "sasl.jaas.config": jaas("worker", USERS["worker"], "SCRAM-SHA-512"), "exactly.once.source.support": "enabled"}
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            **kafka.trust,
+            "sasl.jaas.config": jaas("worker", USERS["worker"], "SCRAM-SHA-512"),
+            "exactly.once.source.support": "enabled",
+        }
     if kind is MUTUAL:
-        return {"security.protocol": "SSL", "ssl.truststore.type": "PKCS12", "ssl.keystore.type": "PKCS12",
-                "ssl.truststore.location": str(kafka.stores / "trust.p12"), "ssl.truststore.password": "store-Secret-5",
-                "ssl.keystore.location": str(kafka.stores / "worker.p12"), "ssl.keystore.password": "store-Secret-5"}
-    return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.token.endpoint.url": f"{kafka.tokens.url}/token",
-            "sasl.jaas.config": f'{OAUTH_MODULE} required clientId="worker" clientSecret="client-Secret-6" scope="kafka";'}
+        return {
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PKCS12",
+            "ssl.keystore.type": "PKCS12",
+            "ssl.truststore.location": str(kafka.stores / "trust.p12"),
+            "ssl.truststore.password": "store-Secret-5",
+            "ssl.keystore.location": str(kafka.stores / "worker.p12"),
+            "ssl.keystore.password": "store-Secret-5",
+        }
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"{kafka.tokens.url}/token",
+        "sasl.jaas.config": f'{OAUTH_MODULE} required clientId="worker" clientSecret="client-Secret-6" scope="kafka";',
+    }
 
 
 @pytest.fixture(scope="module")
 def workers(secured: SecuredKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, MillraceWorker]]:
     """A worker on each listener, all started at once, each with a connector that reads a file."""
     folder = tmp_path_factory.mktemp("workers")
-    made = {kind.name: MillraceWorker(folder / kind.name, secured.cluster.secured(kind), group=f"secured-{kind.name.lower()}",
-                                      port=None, processes=1 if kind in (PLAIN, SCRAM) else 0,
-                                      properties=properties_of(kind, secured, folder / kind.name))
-            for kind in (PLAIN, SCRAM, MUTUAL, OAUTH)}
+    made = {
+        kind.name: MillraceWorker(
+            folder / kind.name,
+            secured.cluster.secured(kind),
+            group=f"secured-{kind.name.lower()}",
+            port=None,
+            processes=1 if kind in (PLAIN, SCRAM) else 0,
+            properties=properties_of(kind, secured, folder / kind.name),
+        )
+        for kind in (PLAIN, SCRAM, MUTUAL, OAUTH)
+    }
 
     def start(name: str) -> None:
         (folder / name / "lines.txt").write_text("".join(f"line {number}\n" for number in range(50)))
         made[name].start()
-        made[name].create("lines", {"connector.class": "file", "file": str(folder / name / "lines.txt"), "tasks.max": "1",
-                                    "topic": f"lines-{name}", "value.converter.schemas.enable": "false"})
+        made[name].create(
+            "lines",
+            {
+                "connector.class": "file",
+                "file": str(folder / name / "lines.txt"),
+                "tasks.max": "1",
+                "topic": f"lines-{name}",
+                "value.converter.schemas.enable": "false",
+            },
+        )
 
     try:
         with ThreadPoolExecutor(4) as pool:
@@ -86,8 +119,16 @@ def records(kafka: SecuredKafka, topic: str, count: int, **more: Any) -> list[by
     """The first values of a topic, read without a login."""
     from confluent_kafka import Consumer
 
-    consumer = Consumer({"bootstrap.servers": kafka.cluster.bootstrap, "group.id": "reader", "auto.offset.reset": "earliest",
-                         "enable.auto.commit": False, "topic.metadata.refresh.interval.ms": 200, **more})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.cluster.bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "topic.metadata.refresh.interval.ms": 200,
+            **more,
+        }
+    )
     try:
         consumer.subscribe([topic])
         found: list[bytes] = []
@@ -103,7 +144,9 @@ def records(kafka: SecuredKafka, topic: str, count: int, **more: Any) -> list[by
 
 
 @pytest.mark.parametrize("kind", [PLAIN, SCRAM, MUTUAL, OAUTH], ids=lambda kind: kind.name)
-def test_a_worker_and_its_connector_run(secured: SecuredKafka, workers: dict[str, MillraceWorker], kind: Listener) -> None:
+def test_a_worker_and_its_connector_run(
+    secured: SecuredKafka, workers: dict[str, MillraceWorker], kind: Listener
+) -> None:
     worker = workers[kind.name]
     worker.wait_running("lines", 1)
     assert len(records(secured, f"lines-{kind.name}", 50)) == 50
@@ -111,8 +154,9 @@ def test_a_worker_and_its_connector_run(secured: SecuredKafka, workers: dict[str
         assert set(secured.tokens.given) == {"worker"}
 
 
-def test_connectors_have_principals_of_their_own(secured: SecuredKafka, workers: dict[str, MillraceWorker],
-                                                 tmp_path: Path) -> None:
+def test_connectors_have_principals_of_their_own(
+    secured: SecuredKafka, workers: dict[str, MillraceWorker], tmp_path: Path
+) -> None:
     """Each may only write where its own user may, whatever the worker's user may."""
     worker = workers[PLAIN.name]
     (tmp_path / "in.txt").write_text("one\ntwo\n")
@@ -120,15 +164,24 @@ def test_connectors_have_principals_of_their_own(secured: SecuredKafka, workers:
         secured.allow(user, "TOPIC", f"of-{user}-", "WRITE", "DESCRIBE", "CREATE")
 
     def config(user: str, topic: str) -> dict[str, str]:
-        return {"connector.class": "file", "file": str(tmp_path / "in.txt"), "topic": topic, "tasks.max": "1",
-                "producer.override.sasl.jaas.config": jaas(user, USERS[user])}
+        return {
+            "connector.class": "file",
+            "file": str(tmp_path / "in.txt"),
+            "topic": topic,
+            "tasks.max": "1",
+            "producer.override.sasl.jaas.config": jaas(user, USERS[user]),
+        }
 
     worker.create("alice", config("alice", "of-alice-topic"))
     worker.create("bob", config("bob", "of-alice-topic"))
     worker.wait_running("alice", 1)
     assert len(records(secured, "of-alice-topic", 2)) == 2
-    worker.wait_for(lambda: worker.states("bob") == ("RUNNING", ["FAILED"]), 30, "bob may write to alice's topic",
-                    lambda: worker.states("bob"))
+    worker.wait_for(
+        lambda: worker.states("bob") == ("RUNNING", ["FAILED"]),
+        30,
+        "bob may write to alice's topic",
+        lambda: worker.states("bob"),
+    )
     trace = str(worker.request("GET", "/connectors/bob/status")[1]["tasks"][0]["trace"])
     assert "TopicAuthorizationFailed" in trace
     assert "Describe and Write" in trace
@@ -138,9 +191,17 @@ def test_connectors_have_principals_of_their_own(secured: SecuredKafka, workers:
 
 
 def test_overrides_that_the_policy_forbids_are_refused(workers: dict[str, MillraceWorker], tmp_path: Path) -> None:
-    status, body = workers[PLAIN.name].request("PUT", "/connectors/forbidden/config", {
-        "connector.class": "file", "file": str(tmp_path / "in.txt"), "topic": "t", "producer.override.linger.ms": "5",
-        "producer.override.sasl.mechanism": "PLAIN"})
+    status, body = workers[PLAIN.name].request(
+        "PUT",
+        "/connectors/forbidden/config",
+        {
+            "connector.class": "file",
+            "file": str(tmp_path / "in.txt"),
+            "topic": "t",
+            "producer.override.linger.ms": "5",
+            "producer.override.sasl.mechanism": "PLAIN",
+        },
+    )
     assert status == 400
     assert "The 'Allowlist' policy does not allow 'linger.ms' to be overridden" in body["message"]
     assert "sasl.mechanism' to be" not in body["message"]
@@ -151,8 +212,13 @@ async def test_a_producer_in_use_logs_in_with_its_new_password(secured: SecuredK
     of_admin: Any = import_module("confluent_kafka.admin")  # its types hide the names used here
 
     def properties(password: str) -> dict[str, str]:
-        return {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", **secured.trust,
-                "bootstrap.servers": secured.cluster.secured(SCRAM), "sasl.jaas.config": jaas("rotating", password)}
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            **secured.trust,
+            "bootstrap.servers": secured.cluster.secured(SCRAM),
+            "sasl.jaas.config": jaas("rotating", password),
+        }
 
     def change(password: str) -> None:
         info = of_admin.ScramCredentialInfo(of_admin.ScramMechanism.SCRAM_SHA_512, 4096)
@@ -163,10 +229,16 @@ async def test_a_producer_in_use_logs_in_with_its_new_password(secured: SecuredK
     def lets_in(password: str) -> bool:
         from confluent_kafka import KafkaException
 
-        admin = secured.admin(**{
-            "bootstrap.servers": secured.cluster.secured(SCRAM), "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "rotating", "sasl.password": password,
-            "ssl.ca.location": str(secured.stores / "trust.pem")})
+        admin = secured.admin(
+            **{
+                "bootstrap.servers": secured.cluster.secured(SCRAM),
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": "rotating",
+                "sasl.password": password,
+                "ssl.ca.location": str(secured.stores / "trust.pem"),
+            }
+        )
         try:
             admin.list_topics(timeout=2)
         except KafkaException:
@@ -213,20 +285,42 @@ def refused_logins(kafka: SecuredKafka, folder: Path) -> dict[str, tuple[str, di
     plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     oauth = properties_of(OAUTH, kafka, folder / "x")
     return {
-        "password": (cluster.secured(PLAIN), plain | {"sasl.jaas.config": bad},
-                     "refuses the login of user 'worker' with PLAIN.*Check username and password in sasl.jaas.config"),
-        "scram password": (cluster.secured(SCRAM), tls | kafka.trust | {"sasl.jaas.config": bad},
-                           "refuses the login of user 'worker' with SCRAM-SHA-512"),
-        "mechanism": (cluster.secured(SCRAM), tls | kafka.trust | {"sasl.jaas.config": good, "sasl.mechanism": "PLAIN"},
-                      "does not take sasl.mechanism PLAIN"),
-        "untrusted": (cluster.secured(SCRAM), tls | {"sasl.jaas.config": good},
-                      "certificate that is not believed.*ssl.truststore.location"),
-        "no certificate": (cluster.secured(MUTUAL), {"security.protocol": "SSL", **kafka.trust},
-                           "refuses this client's certificate, or the lack of one.*ssl.keystore.location"),
-        "client secret": (cluster.secured(OAUTH), {name: value.replace("Secret-6", "X") for name, value in oauth.items()},
-                          "the token endpoint .* refuses the client with status 401.*Check the client's id and secret"),
+        "password": (
+            cluster.secured(PLAIN),
+            plain | {"sasl.jaas.config": bad},
+            "refuses the login of user 'worker' with PLAIN.*Check username and password in sasl.jaas.config",
+        ),
+        "scram password": (
+            cluster.secured(SCRAM),
+            tls | kafka.trust | {"sasl.jaas.config": bad},
+            "refuses the login of user 'worker' with SCRAM-SHA-512",
+        ),
+        "mechanism": (
+            cluster.secured(SCRAM),
+            tls | kafka.trust | {"sasl.jaas.config": good, "sasl.mechanism": "PLAIN"},
+            "does not take sasl.mechanism PLAIN",
+        ),
+        "untrusted": (
+            cluster.secured(SCRAM),
+            tls | {"sasl.jaas.config": good},
+            "certificate that is not believed.*ssl.truststore.location",
+        ),
+        "no certificate": (
+            cluster.secured(MUTUAL),
+            {"security.protocol": "SSL", **kafka.trust},
+            "refuses this client's certificate, or the lack of one.*ssl.keystore.location",
+        ),
+        "client secret": (
+            cluster.secured(OAUTH),
+            {name: value.replace("Secret-6", "X") for name, value in oauth.items()},
+            "the token endpoint .* refuses the client with status 401.*Check the client's id and secret",
+        ),
         "no login": (cluster.secured(PLAIN), {}, "closes the connection. security.protocol is PLAINTEXT"),
-        "no TLS there": (cluster.bootstrap, tls | kafka.trust | {"sasl.jaas.config": good}, "does not speak TLS on this port"),
+        "no TLS there": (
+            cluster.bootstrap,
+            tls | kafka.trust | {"sasl.jaas.config": good},
+            "does not speak TLS on this port",
+        ),
         "no login there": (cluster.bootstrap, plain | {"sasl.jaas.config": good}, "expects no login on this port"),
     }
 
@@ -244,8 +338,12 @@ async def test_clients_are_told_why_they_are_not_let_in(secured: SecuredKafka, t
 
 
 def test_a_worker_with_a_wrong_password_ends_and_says_so(secured: SecuredKafka, tmp_path: Path) -> None:
-    properties = properties_of(PLAIN, secured, tmp_path / "worker") | {"sasl.jaas.config": jaas("worker", "Wrong-Password-7")}
-    worker = MillraceWorker(tmp_path / "worker", secured.cluster.secured(PLAIN), port=None, processes=1, properties=properties)
+    properties = properties_of(PLAIN, secured, tmp_path / "worker") | {
+        "sasl.jaas.config": jaas("worker", "Wrong-Password-7")
+    }
+    worker = MillraceWorker(
+        tmp_path / "worker", secured.cluster.secured(PLAIN), port=None, processes=1, properties=properties
+    )
     with pytest.raises(StackError):
         worker.start()
     log = (tmp_path / "worker" / "worker.log").read_text()
@@ -256,8 +354,12 @@ def test_a_worker_with_a_wrong_password_ends_and_says_so(secured: SecuredKafka, 
 
 
 async def test_a_missing_permission_is_named(secured: SecuredKafka) -> None:
-    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
-             "sasl.jaas.config": jaas("mallory", USERS["mallory"]), "bootstrap.servers": secured.cluster.secured(PLAIN)}
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": jaas("mallory", USERS["mallory"]),
+        "bootstrap.servers": secured.cluster.secured(PLAIN),
+    }
     settings = ProducerSettings(client_arguments(login, "producer").arguments)
     with pytest.raises(Fatal, match="Give its user the permission Write on the topics"):
         await Producer("task", settings, failed).start()
@@ -272,20 +374,34 @@ async def test_a_missing_permission_is_named(secured: SecuredKafka) -> None:
         else:
             break
     try:
-        with pytest.raises(Fatal, match=r"refuses topic 'not-for-mallory'.*Give its user the permissions Describe and Write"):
+        with pytest.raises(
+            Fatal, match=r"refuses topic 'not-for-mallory'.*Give its user the permissions Describe and Write"
+        ):
             await producer.route("not-for-mallory")
     finally:
         await producer.close()
 
 
 @pytest.mark.parametrize("kind", [SCRAM, MUTUAL], ids=lambda kind: kind.name)
-def test_a_spark_job_s_python_clients_take_the_same_properties(secured: SecuredKafka, kind: Listener, tmp_path: Path) -> None:
+def test_a_spark_job_s_python_clients_take_the_same_properties(
+    secured: SecuredKafka, kind: Listener, tmp_path: Path
+) -> None:
     from confluent_kafka.admin import AdminClient
 
     from connectors.options import Config
     from spark_jobs.clients import confluent
 
     properties = properties_of(kind, secured, tmp_path) | {"bootstrap.servers": secured.cluster.secured(kind)}
-    client = AdminClient(confluent(Config({}, {f"kafka.{name}": value for name, value in properties.items()
-                                               if name.startswith(("bootstrap.", "security.", "sasl.", "ssl."))})))
+    client = AdminClient(
+        confluent(
+            Config(
+                {},
+                {
+                    f"kafka.{name}": value
+                    for name, value in properties.items()
+                    if name.startswith(("bootstrap.", "security.", "sasl.", "ssl."))
+                },
+            )
+        )
+    )
     assert client.list_topics(timeout=10).brokers

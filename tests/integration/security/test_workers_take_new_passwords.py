@@ -2,6 +2,7 @@
 
 In the slow suite only: the broker is started again.
 """
+
 from __future__ import annotations
 
 import secrets
@@ -37,10 +38,15 @@ class Login:
     @property
     def properties(self) -> dict[str, str]:
         reference = f"${{file:{self._file}:password}}"
-        return {"config.providers": "file", "config.providers.file.class": "FileConfigProvider",
-                "config.providers.refresh.interval.ms": "300",
-                "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", **self._kafka.trust,
-                "sasl.jaas.config": jaas(self._user, "HERE", "SCRAM-SHA-512").replace("HERE", reference)}
+        return {
+            "config.providers": "file",
+            "config.providers.file.class": "FileConfigProvider",
+            "config.providers.refresh.interval.ms": "300",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            **self._kafka.trust,
+            "sasl.jaas.config": jaas(self._user, "HERE", "SCRAM-SHA-512").replace("HERE", reference),
+        }
 
     def change(self, password: str) -> None:
         """Change the password in Kafka, then in the file; returns when Kafka takes the new one."""
@@ -57,10 +63,16 @@ class Login:
     def lets_in(self, password: str) -> bool:
         from confluent_kafka import KafkaException
 
-        admin = self._kafka.admin(**{
-            "bootstrap.servers": self._kafka.cluster.secured(SCRAM), "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": self._user, "sasl.password": password,
-            "ssl.ca.location": str(self._kafka.stores / "trust.pem")})
+        admin = self._kafka.admin(
+            **{
+                "bootstrap.servers": self._kafka.cluster.secured(SCRAM),
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": self._user,
+                "sasl.password": password,
+                "ssl.ca.location": str(self._kafka.stores / "trust.pem"),
+            }
+        )
         try:
             admin.list_topics(timeout=2)
         except KafkaException:
@@ -76,28 +88,49 @@ def test_a_worker_takes_its_new_password_over(secured: SecuredKafka, tmp_path: P
     for prefix in (group, f"connect-cluster-{group}"):
         secured.allow(group, "TRANSACTIONAL_ID", prefix, "DESCRIBE", "WRITE")
     login.change("first-Secret-10")
-    worker = MillraceWorker(tmp_path / "worker", secured.cluster.secured(SCRAM), group=group, port=None, processes=1,
-                            properties={**login.properties, "exactly.once.source.support": "enabled"})
+    worker = MillraceWorker(
+        tmp_path / "worker",
+        secured.cluster.secured(SCRAM),
+        group=group,
+        port=None,
+        processes=1,
+        properties={**login.properties, "exactly.once.source.support": "enabled"},
+    )
     worker.start()
     try:
         pid = worker.pid
 
         def create(name: str) -> None:
             (tmp_path / f"{name}.txt").write_text("one\ntwo\n")
-            worker.create(name, {"connector.class": "file", "file": str(tmp_path / f"{name}.txt"), "tasks.max": "1",
-                                 "topic": f"{group}-{name}"})
+            worker.create(
+                name,
+                {
+                    "connector.class": "file",
+                    "file": str(tmp_path / f"{name}.txt"),
+                    "tasks.max": "1",
+                    "topic": f"{group}-{name}",
+                },
+            )
             worker.wait_running(name, 1, 60)
 
         create("before")
         login.change("second-Secret-11")
-        worker.wait_for(lambda: "own Kafka clients use new values of sasl.jaas.config" in worker.log_path.read_text(), 30,
-                        "the worker did not take the password over", worker.service.log_tail)
+        worker.wait_for(
+            lambda: "own Kafka clients use new values of sasl.jaas.config" in worker.log_path.read_text(),
+            30,
+            "the worker did not take the password over",
+            worker.service.log_tail,
+        )
         assert not login.lets_in("first-Secret-10")
         # Every connection is made anew, with a password: those of the group, the stores, the leader's producer, the tasks.
         secured.cluster.stop()
         secured.cluster.start()
-        worker.wait_for(lambda: worker.request("GET", "/health")[0] == 200 and worker.states("before")[1] == ["RUNNING"], 90,
-                        "the worker did not come back", worker.service.log_tail)
+        worker.wait_for(
+            lambda: worker.request("GET", "/health")[0] == 200 and worker.states("before")[1] == ["RUNNING"],
+            90,
+            "the worker did not come back",
+            worker.service.log_tail,
+        )
 
         def created() -> bool:
             try:
@@ -111,9 +144,17 @@ def test_a_worker_takes_its_new_password_over(secured: SecuredKafka, tmp_path: P
         worker.wait_for(created, 90, "no connector can be made", lambda: failures[-1:])
         (tmp_path / "before.txt").write_text("one\ntwo\nthree\n")
         for name, count in (("before", 3), ("after", 2)):
-            worker.wait_for(lambda name=name, count=count: len(  # type: ignore[misc]  # mypy infers no types of defaults
-                read_topic(secured.cluster.bootstrap, f"{group}-{name}", committed=True)) == count, 30,
-                f"{name} does not write", worker.service.log_tail)
+            worker.wait_for(
+                lambda name=name, count=count: (
+                    len(  # type: ignore[misc]  # mypy infers no types of defaults
+                        read_topic(secured.cluster.bootstrap, f"{group}-{name}", committed=True)
+                    )
+                    == count
+                ),
+                30,
+                f"{name} does not write",
+                worker.service.log_tail,
+            )
         assert worker.pid == pid
         log = worker.log_path.read_text()
         assert "Secret-1" not in log

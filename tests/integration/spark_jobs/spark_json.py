@@ -1,4 +1,5 @@
 """What Spark's `to_json` makes of values, for targets that hold JSON."""
+
 from __future__ import annotations
 
 import base64

@@ -46,8 +46,11 @@ def test_changes_of_the_shared_node_reach_its_change_log(
     cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]
 ) -> None:
     keyspace = cassandra_keyspace()
-    execute(cassandra.address, f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
-            f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')")
+    execute(
+        cassandra.address,
+        f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
+        f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')",
+    )
     eventually(lambda: _logged(cassandra.cdc_raw, f"mark-{keyspace}".encode()), "the row is in the log", 20)
     assert list(cassandra.commitlog.glob("CommitLog-*.log"))
 
@@ -76,8 +79,11 @@ def test_a_change_reaches_the_logs_of_all_replicas_and_a_killed_member_comes_bac
         f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')",
     )
     mark = f"mark-{keyspace}".encode()
-    eventually(lambda: all(_logged(each, mark) for each in cassandra_cluster.directories.values()),
-               "the row is in every node's log", 20)
+    eventually(
+        lambda: all(_logged(each, mark) for each in cassandra_cluster.directories.values()),
+        "the row is in every node's log",
+        20,
+    )
     victim = cassandra_cluster.members[1]
     victim.kill()
     assert not victim.running
@@ -147,9 +153,15 @@ def test_ports_that_are_taken_before_the_start_are_chosen_anew(tmp_path: Path) -
 def test_other_versions(version: str, tmp_path: Path) -> None:
     # 6.0 writes the older form of its log unless it need not run beside older nodes.
     settings = {"storage_compatibility_mode": "NONE"} if version == "6.0" else {}
-    with CassandraNode(tmp_path, port=None, version=version, settings=settings, jvm_options=FAST_START, jmx=True) as node:
-        execute(node.address, "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-                "CREATE TABLE k.t (pk int PRIMARY KEY, v text) WITH cdc = true", "INSERT INTO k.t (pk, v) VALUES (1, 'mark-k')")
+    with CassandraNode(
+        tmp_path, port=None, version=version, settings=settings, jvm_options=FAST_START, jmx=True
+    ) as node:
+        execute(
+            node.address,
+            "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            "CREATE TABLE k.t (pk int PRIMARY KEY, v text) WITH cdc = true",
+            "INSERT INTO k.t (pk, v) VALUES (1, 'mark-k')",
+        )
         (row,) = execute(node.address, "SELECT release_version FROM system.local")
         assert bytes(row["release_version"]).decode().startswith(version)
         eventually(lambda: _logged(node.cdc_raw, b"mark-k"), "the row is in the log", 20)

@@ -3,6 +3,7 @@
 Each planted value is masked at another place: at the sources (MariaDB, Scylla's partition updates), in a materializer (of
 Cassandra's raw updates), in the jobs with sinks. It may be seen before that place, and nowhere behind it.
 """
+
 from __future__ import annotations
 
 import json
@@ -46,8 +47,12 @@ pytestmark = pytest.mark.slow
 
 CITY, ITEM, METHOD, NAME = "planted-city", "planted-item", "planted-method", "planted-name"
 #: Where a value may be seen: before it is masked, and in the state of a materializer that masks it.
-ALLOWED: dict[str, set[str]] = {CITY: set(), ITEM: set(), METHOD: {UPDATES[PAYMENTS], f"{MATERIALIZERS[PAYMENTS]}-changelog"},
-           NAME: {ROWS[CUSTOMERS]}}
+ALLOWED: dict[str, set[str]] = {
+    CITY: set(),
+    ITEM: set(),
+    METHOD: {UPDATES[PAYMENTS], f"{MATERIALIZERS[PAYMENTS]}-changelog"},
+    NAME: {ROWS[CUSTOMERS]},
+}
 #: Data of servers: what is in Kafka and PostgreSQL is asked for, the databases hold the plain values.
 SERVERS = {"kafka", "scylla", "cassandra", "mariadb", "postgres", "registry"}
 HISTORY_FOLDER = "history/"
@@ -60,9 +65,12 @@ def masks(columns: str, kind: str) -> dict[str, str]:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Demo]:
-    options = {CUSTOMERS_SOURCE: masks(r"shop\.customers\.city", "hash"), ORDERS_SOURCE: masks(r"shop\.orders\.item", "hash"),
-               MATERIALIZERS[PAYMENTS]: masks(r"shop\.payments\.method", "md5"),
-               **{name: masks(r"shop\.customers\.name", "md5") for name in (HISTORY, WAREHOUSE)}}
+    options = {
+        CUSTOMERS_SOURCE: masks(r"shop\.customers\.city", "hash"),
+        ORDERS_SOURCE: masks(r"shop\.orders\.item", "hash"),
+        MATERIALIZERS[PAYMENTS]: masks(r"shop\.payments\.method", "md5"),
+        **{name: masks(r"shop\.customers\.name", "md5") for name in (HISTORY, WAREHOUSE)},
+    }
     made = Demo(tmp_path, detached=False, options=options)
     try:
         made.start()
@@ -77,14 +85,25 @@ def plant(shop: Shop, number: int) -> None:
     for index in (customer, customer + 500):
         shop._run("INSERT INTO shop.customers VALUES (%s, %s, %s, 'new', '2026-05-28 20:26:40')", (index, NAME, CITY))
         key = {"customer": index, "number": 1}
-        shop.client.apply(Insert(ORDERS, {**key, "item": ITEM, "amount": 1, "price": "1.00", "paid": False,
-                                          "placed": 1_780_000_000_000}))
-        shop.payments.apply(Payment(f"INSERT INTO {PAYMENTS} (customer, number, method) VALUES (?, ?, ?)",  # noqa: S608
-                                    {**key, "method": METHOD}))
+        shop.client.apply(
+            Insert(
+                ORDERS, {**key, "item": ITEM, "amount": 1, "price": "1.00", "paid": False, "placed": 1_780_000_000_000}
+            )
+        )
+        shop.payments.apply(
+            Payment(
+                f"INSERT INTO {PAYMENTS} (customer, number, method) VALUES (?, ?, ?)",  # noqa: S608
+                {**key, "method": METHOD},
+            )
+        )
     shop._run("UPDATE shop.customers SET tags = 'late' WHERE id = %s", (customer,))
     shop.client.apply(Update(ORDERS, {"customer": customer, "number": 1}, {"paid": True}))
-    shop.payments.apply(Payment(f"UPDATE {PAYMENTS} SET refunded = ? WHERE customer = ? AND number = ?",  # noqa: S608
-                                {"refunded": True, "customer": customer, "number": 1}))
+    shop.payments.apply(
+        Payment(
+            f"UPDATE {PAYMENTS} SET refunded = ? WHERE customer = ? AND number = ?",  # noqa: S608
+            {"refunded": True, "customer": customer, "number": 1},
+        )
+    )
     shop._run("DELETE FROM shop.customers WHERE id = %s", (customer + 500,))
     shop.client.apply(Delete(ORDERS, {"customer": customer + 500, "number": 1}))
     shop.payments.apply(Payment(f"DELETE FROM {PAYMENTS} WHERE customer = ?", {"customer": customer + 500}))  # noqa: S608
@@ -98,13 +117,20 @@ def found_in(demo: Demo, values: tuple[str, ...]) -> dict[str, set[str]]:
         for value in values:
             if value.encode() in data:
                 places[value].add(place)
+
     for topic in AdminClient({"bootstrap.servers": demo.kafka.bootstrap}).list_topics(timeout=30).topics:
         for record in read_topic(demo.kafka.bootstrap, topic):
             look(topic, repr((record.headers, record.key, record.value)).encode())
     for worker in demo.rest.workers:
-        paths = ["/connectors?expand=status&expand=info", "/metrics", *(
-            f"/connectors/{name}{rest}" for name in (*SOURCES, *JOBS)
-            for rest in ("", "/status", "/offsets", "/topics", "/tasks", "/snapshots", "/lag", "/tables"))]
+        paths = [
+            "/connectors?expand=status&expand=info",
+            "/metrics",
+            *(
+                f"/connectors/{name}{rest}"
+                for name in (*SOURCES, *JOBS)
+                for rest in ("", "/status", "/offsets", "/topics", "/tasks", "/snapshots", "/lag", "/tables")
+            ),
+        ]
         for path in paths:
             look(f"REST {path}", json.dumps(worker.request("GET", path)[1]).encode())
     for file in demo.folder.rglob("*"):
@@ -121,8 +147,11 @@ def found_in(demo: Demo, values: tuple[str, ...]) -> dict[str, set[str]]:
 
 
 def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
-    with closing(Emulation(demo.scylla.address)) as client, closing(demo.database()) as database, \
-            closing(Payments(demo.cassandra)) as payments:
+    with (
+        closing(Emulation(demo.scylla.address)) as client,
+        closing(demo.database()) as database,
+        closing(Payments(demo.cassandra)) as payments,
+    ):
         shop = Shop(client, database, payments)
         shop.create()
         plant(shop, 0)  # before the connectors: snapshots
@@ -131,17 +160,24 @@ def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
         plant(shop, 1)
         demo.create_jobs()
         plant(shop, 2)
-        wanted = {table: {tuple(row[name] for name in show.KEYS[table]) for row in shop.rows(table)} for table in TABLES}
+        wanted = {
+            table: {tuple(row[name] for name in show.KEYS[table]) for row in shop.rows(table)} for table in TABLES
+        }
 
         def arrived() -> bool:
-            return all(set(show.selected(demo.postgres, short(table), show.KEYS[table])) == wanted[table] for table in TABLES)
+            return all(
+                set(show.selected(demo.postgres, short(table), show.KEYS[table])) == wanted[table] for table in TABLES
+            )
+
         assert wait_until(arrived, LIMIT_S, 0.5), {
-            table: set(show.selected(demo.postgres, short(table), show.KEYS[table])) ^ wanted[table] for table in TABLES}
+            table: set(show.selected(demo.postgres, short(table), show.KEYS[table])) ^ wanted[table] for table in TABLES
+        }
         hashed = md5(NAME.encode(), usedforsecurity=False).hexdigest()
 
         def written() -> bool:
             """Whether the history has its file of customers: it is closed later than PostgreSQL has the rows."""
             return any(place.startswith(HISTORY_FOLDER) for place in found_in(demo, (hashed,))[hashed])
+
         eventually(written, "the masked values are written", LIMIT_S, every=2.0)
         places = found_in(demo, (CITY, ITEM, METHOD, NAME, hashed))
     for value, allowed in ALLOWED.items():

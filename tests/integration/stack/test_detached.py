@@ -100,7 +100,9 @@ def test_a_lost_broker_of_three_comes_back_alone(run: Run) -> None:
     result = run("up")
     assert result.returncode == 0, result.stderr
     after = {entry["part"]: entry for entry in _status(run)}
-    assert {after[part]["pid"] for part in ("broker-1", "broker-3")} == {before[p]["pid"] for p in ("broker-1", "broker-3")}
+    assert {after[part]["pid"] for part in ("broker-1", "broker-3")} == {
+        before[p]["pid"] for p in ("broker-1", "broker-3")
+    }
     assert after["broker-2"]["address"] == lost["address"]
     assert after["broker-2"]["pid"] != lost["pid"]
     port = int(after["broker-1"]["address"].removeprefix(f"{LOOPBACK}:"))
@@ -110,7 +112,11 @@ def test_a_lost_broker_of_three_comes_back_alone(run: Run) -> None:
 def test_a_command_that_is_killed_while_it_waits_leaves_nothing_unknown(run: Run, tmp_path: Path) -> None:
     environment = {**os.environ, "MILLRACE_HOME": str(tmp_path / "home")}
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "up"], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [sys.executable, "-c", PROGRAM, "up"],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     ) as command:
         assert command.stderr is not None
         while b"starting Kafka" not in (line := command.stderr.readline()):

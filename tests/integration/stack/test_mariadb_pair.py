@@ -1,4 +1,5 @@
 """Two MariaDB servers of the local stack: the replica has what the primary has, with the same GTIDs, and can take its place."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -11,10 +12,14 @@ if TYPE_CHECKING:
 
 def test_replica_takes_over_and_the_old_primary_follows_it(mariadb_pair: MariaDbPair) -> None:
     primary, replica = mariadb_pair.primary, mariadb_pair.replica
-    execute(primary, "CREATE DATABASE pair", "CREATE TABLE pair.t (id INT PRIMARY KEY)", "INSERT INTO pair.t VALUES (1)")
+    execute(
+        primary, "CREATE DATABASE pair", "CREATE TABLE pair.t (id INT PRIMARY KEY)", "INSERT INTO pair.t VALUES (1)"
+    )
     position = mariadb_pair.caught_up()
     assert execute(replica, "SELECT id FROM pair.t") == ((1,),)
-    assert execute(replica, "SELECT @@GLOBAL.gtid_binlog_pos") == ((position,),)  # it logs what it applies, and nothing else
+    assert execute(replica, "SELECT @@GLOBAL.gtid_binlog_pos") == (
+        (position,),
+    )  # it logs what it applies, and nothing else
     assert mariadb_pair.fail_over() is replica
     execute(replica, "INSERT INTO pair.t VALUES (2)")
     primary.start()

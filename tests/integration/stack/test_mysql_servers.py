@@ -1,4 +1,5 @@
 """Optional servers of the local stack: MySQL from Debian, and the machine's own MariaDB; both can be read by replicas."""
+
 from __future__ import annotations
 
 from contextlib import closing
@@ -12,8 +13,18 @@ if TYPE_CHECKING:
 
 
 def ask(server: MariaDb | MySql, statement: str) -> tuple[Any, ...]:
-    with closing(pymysql.connect(host="127.0.0.1", port=server.port or 0, user=server.user, password=server.password,
-                                 database=server.database)) as connection, connection.cursor() as cursor:
+    with (
+        closing(
+            pymysql.connect(
+                host="127.0.0.1",
+                port=server.port or 0,
+                user=server.user,
+                password=server.password,
+                database=server.database,
+            )
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute(statement)
         return cursor.fetchone() or ()
 

@@ -171,7 +171,9 @@ def test_postimages_are_what_cassandra_has(scylla: Emulation, scylla_keyspace: K
     table = make(scylla, keyspace)
     definitions = {"addr": (["street", "zip"], ["text", "int"])}
     resolve = udt_resolver(keyspace, definitions)
-    decode = {name: decoder(parse(kind, resolve, keyspace=keyspace)) for name, kind in scylla.table(table).log_columns.items()}
+    decode = {
+        name: decoder(parse(kind, resolve, keyspace=keyspace)) for name, kind in scylla.table(table).log_columns.items()
+    }
     lists = {"l", "sl"}
 
     def shown(row: dict[str, bytes]) -> dict[str, Any]:
@@ -193,7 +195,9 @@ def test_postimages_are_what_cassandra_has(scylla: Emulation, scylla_keyspace: K
                     assert row["cdc$operation"][0] == 9
                     assert set(image) == {"pk", "ck"}
                     continue
-                wanted = {name: value for name, value in found.items() if value is not None and name not in {"st", "sl"}}
+                wanted = {
+                    name: value for name, value in found.items() if value is not None and name not in {"st", "sl"}
+                }
             else:
                 found = next((each for each in there.values() if each["pk"] == image["pk"]), None)
                 if found is None:
@@ -269,7 +273,9 @@ def test_a_new_generation_takes_the_changes_from_its_start(
 ) -> None:
     table = make(scylla, scylla_keyspace())
     earlier = scylla.generations()[-1]
-    start = scylla.new_generation(vnodes=3, shards=[2, 5], nodes=2, start_ms=max(int(time.time() * 1000), earlier + 1000))
+    start = scylla.new_generation(
+        vnodes=3, shards=[2, 5], nodes=2, start_ms=max(int(time.time() * 1000), earlier + 1000)
+    )
     try:
         writes = [Insert(table, {"pk": number, "ck": 0}) for number in range(40)]
         old = scylla.apply(*writes, timestamp_us=start * 1000 - 1).logged
@@ -296,7 +302,9 @@ def test_a_new_generation_takes_the_changes_from_its_start(
     assert start not in scylla.generations()
 
 
-def test_no_change_misses_a_generation_that_begins_while_it_is_written(scylla: Emulation, scylla_keyspace: Keyspace) -> None:
+def test_no_change_misses_a_generation_that_begins_while_it_is_written(
+    scylla: Emulation, scylla_keyspace: Keyspace
+) -> None:
     table = make(scylla, scylla_keyspace())
     made: list[int] = []
     logged: list[Logged] = []
@@ -312,8 +320,11 @@ def test_no_change_misses_a_generation_that_begins_while_it_is_written(scylla: E
             for _ in range(10):
                 before = len(logged)
                 made.append(scylla.new_generation(vnodes=2, shards=2))
-                eventually(lambda before=before: writer.done() or len(logged) >= before + 10,  # type: ignore[misc]
-                           "ten more rows are written", 30)
+                eventually(
+                    lambda before=before: writer.done() or len(logged) >= before + 10,  # type: ignore[misc]
+                    "ten more rows are written",
+                    30,
+                )
         finally:
             stop.set()
     writer.result()
@@ -388,7 +399,9 @@ def test_older_descriptions_of_streams(tmp_path: Path, streams: Any) -> None:
     with ScyllaEmulation(tmp_path, port=None, streams=streams, jvm_options=FAST_START) as node:
         cluster, session = connect(node.address)
         with cluster:
-            row = session.execute("SELECT time, streams, expired FROM system_distributed.cdc_streams_descriptions").one()
+            row = session.execute(
+                "SELECT time, streams, expired FROM system_distributed.cdc_streams_descriptions"
+            ).one()
             assert len(row["streams"]) == 8
             rewritten = session.execute("SELECT * FROM system.cdc_local WHERE key = 'rewritten'").one()
             names = cluster.metadata.keyspaces["system_distributed"].tables

@@ -41,9 +41,14 @@ def test_the_reference_runs_a_connector(worker: JavaConnect, tmp_path: Path, uni
         {**common, "connector.class": "FileStreamSink", "file": str(target), "topics": name},
     )  # fmt: skip
     assert status == 201, body
-    eventually(lambda: target.exists() and target.read_text(encoding="utf-8") == "one\ntwo\n", "the file is copied", every=0.1)
-    eventually(lambda: bool(worker.request("GET", f"/connectors/{name}/offsets")[1]["offsets"]),
-               "an offset is saved", every=0.1)
+    eventually(
+        lambda: target.exists() and target.read_text(encoding="utf-8") == "one\ntwo\n", "the file is copied", every=0.1
+    )
+    eventually(
+        lambda: bool(worker.request("GET", f"/connectors/{name}/offsets")[1]["offsets"]),
+        "an offset is saved",
+        every=0.1,
+    )
     for each in (name, f"{name}-sink"):
         assert worker.request("DELETE", f"/connectors/{each}") == (204, None)
     status, body = worker.request("GET", f"/connectors/{name}")
@@ -81,14 +86,19 @@ def test_two_workers_of_a_group_are_a_cluster(java_connect: Callable[..., JavaCo
     one, two = java_connect(group=group), java_connect(group=group)
     name = unique("c")
     config = {"connector.class": "FileStreamSource", "file": "/dev/null", "topic": name, "tasks.max": "1"}
-    eventually(lambda: one.request("PUT", f"/connectors/{name}/config", config)[0] in {200, 201},
-               "the connector is accepted", every=0.2)
+    eventually(
+        lambda: one.request("PUT", f"/connectors/{name}/config", config)[0] in {200, 201},
+        "the connector is accepted",
+        every=0.2,
+    )
     eventually(lambda: two.request("GET", "/connectors")[1] == [name], "the other worker knows it", every=0.1)
     one.stop()
     two.stop()
 
 
-def test_the_reference_runs_standalone(java_connect: Callable[..., JavaConnect], tmp_path: Path, unique: Unique) -> None:
+def test_the_reference_runs_standalone(
+    java_connect: Callable[..., JavaConnect], tmp_path: Path, unique: Unique
+) -> None:
     name = unique("standalone")
     source = tmp_path / "in.txt"
     source.write_text("one\n", encoding="utf-8")

@@ -1,4 +1,5 @@
 """A connector that needs clash 1: it writes what the library says, once."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -29,8 +30,17 @@ class ClashConnector(SourceConnector):
 
     version = "1.0"
     task_class = ClashTask
-    config_def = ConfigDef([ConfigKey(name="topic", type=ConfigType.STRING, importance=Importance.HIGH,
-                                      doc="The topic to write to.", example="said")])
+    config_def = ConfigDef(
+        [
+            ConfigKey(
+                name="topic",
+                type=ConfigType.STRING,
+                importance=Importance.HIGH,
+                doc="The topic to write to.",
+                example="said",
+            )
+        ]
+    )
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """One task."""

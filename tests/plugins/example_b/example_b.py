@@ -1,4 +1,5 @@
 """A transform that needs clash 2: it puts what the library says into a header."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
@@ -28,4 +29,5 @@ class ClashB(Transform):
             result = copy_record(record)
             result.headers = (*record.headers, header)
             return result
+
         return apply

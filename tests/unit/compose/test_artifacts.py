@@ -23,7 +23,9 @@ def test_every_file_is_pinned_by_checksum_and_belongs_to_a_set() -> None:
 def test_every_root_is_pinned_in_its_set() -> None:
     manifest = load_manifest()
     for name, roots in manifest.roots.items():
-        assert {root.rstrip(pin.ALONE) for root in roots} <= {artifact.coordinates for artifact in manifest.members(name)}
+        assert {root.rstrip(pin.ALONE) for root in roots} <= {
+            artifact.coordinates for artifact in manifest.members(name)
+        }
 
 
 def test_a_version_is_named_once_and_followed_everywhere() -> None:
@@ -31,8 +33,11 @@ def test_a_version_is_named_once_and_followed_everywhere() -> None:
     kafka = manifest.versions["kafka"]
     assert manifest.images["kafka"].endswith(f":{kafka}")
     # Spark brings the Kafka client that it was built with.
-    own = {tuple(a.coordinates.split(":")[1:]) for a in manifest.artifacts
-           if a.coordinates.startswith("org.apache.kafka:") and a.sets & {"kafka", "connect"}}
+    own = {
+        tuple(a.coordinates.split(":")[1:])
+        for a in manifest.artifacts
+        if a.coordinates.startswith("org.apache.kafka:") and a.sets & {"kafka", "connect"}
+    }
     assert len(own) > 20
     # The one artifact that Kafka did not release with every version.
     assert {artifact for artifact, version in own if version != kafka} <= {"connect-test-plugins"}
@@ -67,8 +72,12 @@ def test_the_pinned_section_is_what_pin_writes(tmp_path: Path) -> None:
     file = tmp_path / "c-1.jar"
     file.write_bytes(b"jar")
     written = pin.section({"a.b:c:1": (file, ["kafka", "connect"])})
-    assert re.sub(r"[0-9a-f]{64}", "H", written) == '"a.b:c:1" = { size = 3, sha256 = "H", in = ["kafka", "connect"] }\n'
-    assert all(re.fullmatch(r'"[^"]+" = \{ size = \d+, sha256 = "[0-9a-f]{64}", in = \[[^]]+\] \}', line) for line in lines)
+    assert (
+        re.sub(r"[0-9a-f]{64}", "H", written) == '"a.b:c:1" = { size = 3, sha256 = "H", in = ["kafka", "connect"] }\n'
+    )
+    assert all(
+        re.fullmatch(r'"[^"]+" = \{ size = \d+, sha256 = "[0-9a-f]{64}", in = \[[^]]+\] \}', line) for line in lines
+    )
 
 
 def test_pom_takes_an_application_without_its_dependencies() -> None:

@@ -1,4 +1,5 @@
 """Cassandra in the local stack: tokens, versions, what a node is told. Nothing is started."""
+
 from __future__ import annotations
 
 import json
@@ -84,10 +85,17 @@ def test_nodetool_needs_jmx(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("promised", [False, True])
-@pytest.mark.parametrize(("setting", "said", "movable"), [
-    ("storage_port", "/127.0.0.1:{} is in use by another process.  Change listen_address:storage_port in cassandra.yaml", True),
-    ("native_transport_port", "java.lang.IllegalStateException: Failed to bind port {} on 127.0.0.1.", False),
-])
+@pytest.mark.parametrize(
+    ("setting", "said", "movable"),
+    [
+        (
+            "storage_port",
+            "/127.0.0.1:{} is in use by another process.  Change listen_address:storage_port in cassandra.yaml",
+            True,
+        ),
+        ("native_transport_port", "java.lang.IllegalStateException: Failed to bind port {} on 127.0.0.1.", False),
+    ],
+)
 def test_a_port_that_somebody_took_is_chosen_anew_unless_others_count_on_it(
     setting: str, said: str, movable: bool, promised: bool, tmp_path: Path
 ) -> None:

@@ -1,4 +1,5 @@
 """Looking at processes while they come and go."""
+
 from __future__ import annotations
 
 import os

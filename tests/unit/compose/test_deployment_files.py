@@ -138,7 +138,9 @@ def test_grafana_finds_its_datasource_and_dashboards(compose: Any) -> None:
     assert (COMPOSE / "grafana" / "dashboards" / home.name).exists()
     documents = [json.loads(path.read_text(encoding="utf-8")) for path in DASHBOARDS]
     assert len({document["uid"] for document in documents}) == len(documents) == 4
-    assert all(document["links"][0]["tags"] == ["millrace"] and "millrace" in document["tags"] for document in documents)
+    assert all(
+        document["links"][0]["tags"] == ["millrace"] and "millrace" in document["tags"] for document in documents
+    )
 
 
 def test_alerts_say_what_where_and_where_to_look(rules: list[dict[str, Any]]) -> None:
@@ -158,8 +160,9 @@ def test_alerts_say_what_where_and_where_to_look(rules: list[dict[str, Any]]) ->
 
 def test_the_operations_page_says_what_to_do_about_every_alert(rules: list[dict[str, Any]]) -> None:
     page = (COMPOSE.parent / "docs" / "operations.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"`(Millrace\w+)`", page.partition("what to do first |")[2].partition("\n\n")[0])) == sorted(
-        rule["alert"] for rule in rules)
+    assert sorted(
+        re.findall(r"`(Millrace\w+)`", page.partition("what to do first |")[2].partition("\n\n")[0])
+    ) == sorted(rule["alert"] for rule in rules)
 
 
 def _metrics(expression: str) -> set[str]:
@@ -187,8 +190,11 @@ def test_every_alert_has_a_test_in_which_it_fires(rules: list[dict[str, Any]]) -
 
 
 def test_dashboards_use_known_metrics(dashboard: Any) -> None:
-    used = set(itertools.chain.from_iterable(
-        _metrics(target["expr"]) for panel in dashboard["panels"] for target in panel.get("targets", [])))
+    used = set(
+        itertools.chain.from_iterable(
+            _metrics(target["expr"]) for panel in dashboard["panels"] for target in panel.get("targets", [])
+        )
+    )
     assert len(used) > 5
     assert used <= KNOWN, used - KNOWN
     for query in dashboard["templating"]["list"]:

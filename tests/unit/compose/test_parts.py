@@ -55,8 +55,9 @@ def test_ports_that_another_program_has_chosen_are_left_to_it(tmp_path: Path, mo
     assert free_port(theirs) == theirs, "who names one gets it"
 
 
-def test_a_list_of_chosen_ports_that_is_broken_or_can_not_be_kept_stops_nobody(tmp_path: Path,
-                                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_chosen_ports_that_is_broken_or_can_not_be_kept_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path))
     for broken in (b'{"1": [', b"[1]", b'{"1": 2}', b"\xff\x00", b'{"one": [0, 1, "x"]}'):
         (tmp_path / "ports.json").write_bytes(broken)

@@ -155,7 +155,9 @@ def test_only_a_detached_service_outlives_a_killed_starter(tmp_path: Path, *, de
         print(service.pid, service.mark, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """)
-    result = subprocess.run([sys.executable, "-c", starter], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", starter], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert result.returncode == -signal.SIGKILL, result.stderr
     number, mark = result.stdout.split()
     pid = int(number)

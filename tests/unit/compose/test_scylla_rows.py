@@ -64,7 +64,9 @@ def make_table(ddl: str, udts: Mapping[str, Sequence[Sequence[str]]] | None = No
         place = next((at for at, names in enumerate(keys) if column in names), None)
         where = ("partition_key", "clustering")[place] if place is not None else "static" if static else "regular"
         position = keys[place].index(column) if place is not None else -1
-        columns.append(Column(column, parse(kind, resolve, keyspace=keyspace), where, position, f"{column} DESC" in tail))
+        columns.append(
+            Column(column, parse(kind, resolve, keyspace=keyspace), where, position, f"{column} DESC" in tail)
+        )
     order = ("partition_key", "clustering", "static", "regular")
     columns.sort(key=lambda each: (order.index(each.kind), each.position, each.name))
     return Table(keyspace, name, tuple(columns), {"enabled": "true", **options})
@@ -94,7 +96,9 @@ def expected_row(case: Mapping[str, Any], table: Table, row: Mapping[str, str]) 
     """A golden log row as cells."""
     cells: dict[str, bytes] = {}
     definitions = {name: ([f for f, _ in fields], [k for _, k in fields]) for name, fields in case["udts"].items()}
-    types = {name: parse(text, udt_resolver("g", definitions), keyspace="g") for name, text in table.log_columns.items()}
+    types = {
+        name: parse(text, udt_resolver("g", definitions), keyspace="g") for name, text in table.log_columns.items()
+    }
     for column, text in row.items():
         if column in {"cdc$stream_id", "cdc$time"}:
             continue
@@ -235,7 +239,11 @@ def test_statements_to_one_row_are_one_change_and_null_wins() -> None:
     ],
 )
 def test_range_bounds(
-    descending: bool, lower: int | None, upper: int | None, inclusive: tuple[bool, bool], expected: list[tuple[int, int | None]]
+    descending: bool,
+    lower: int | None,
+    upper: int | None,
+    inclusive: tuple[bool, bool],
+    expected: list[tuple[int, int | None]],
 ) -> None:
     table = make_table(BASE + (" WITH CLUSTERING ORDER BY (ck DESC)" if descending else ""))
     write = DeleteRange(T, {"pk": 1}, lower, upper, *inclusive)
@@ -322,7 +330,9 @@ def test_time_uuids_say_their_time(time_us: int, low: int) -> None:
     assert made.time - 0x01B21DD213814000 == time_us * 10
 
 
-@given(st.lists(st.integers(0, 9), max_size=6), st.lists(st.tuples(st.sampled_from("apxs"), st.integers(0, 9)), max_size=8))
+@given(
+    st.lists(st.integers(0, 9), max_size=6), st.lists(st.tuples(st.sampled_from("apxs"), st.integers(0, 9)), max_size=8)
+)
 def test_a_list_is_what_python_would_make_of_it(start: list[int], steps: list[tuple[str, int]]) -> None:
     """Any sequence of appends, prepends, removals and replacements, one write each."""
     table = make_table(BASE, postimage="true")

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from compose.local.cassandra import node_settings
 from compose.local.errors import StackError
 from compose.local.scylla.proxy import plain_options, refusal, renamed, rewritten
-from compose.local.scylla.schema import Column, Table, cdc_options, create_log, pack_extension, split_cdc, unpack_extension
+from compose.local.scylla.schema import (
+    Column,
+    Table,
+    cdc_options,
+    create_log,
+    pack_extension,
+    split_cdc,
+    unpack_extension,
+)
 from compose.local.scylla.topology import (
     Ring,
     first_token,
@@ -112,7 +120,10 @@ def _request(opcode: int, query: bytes, rest: bytes = b"", payload: bytes = b"")
 
 
 def test_only_the_text_of_a_request_changes() -> None:
-    query, better = b"SELECT * FROM system.cdc_streams WHERE a = ?", b"SELECT * FROM scylla_emulation.cdc_streams WHERE a = ?"
+    query, better = (
+        b"SELECT * FROM system.cdc_streams WHERE a = ?",
+        b"SELECT * FROM scylla_emulation.cdc_streams WHERE a = ?",
+    )
     rest = b"\0\1\1" + pack_cells([b"system.cdc_streams", None, UNSET])
     assert rewritten(_request(7, query, rest)) == _request(7, better, rest)
     payload = struct.pack(">H", 1) + b"\0\1k" + struct.pack(">i", 2) + b"vv"
@@ -131,7 +142,9 @@ def test_options_are_those_of_scylla() -> None:
         parts = [text(key) + struct.pack(">H", len(values)) + b"".join(map(text, values)) for key, values in entries]
         return struct.pack(">H", len(entries)) + b"".join(parts)
 
-    full = body((b"PROTOCOL_VERSIONS", [b"3/v3", b"4/v4", b"5/v5"]), (b"COMPRESSION", [b"lz4"]), (b"CQL_VERSION", [b"3.4.7"]))
+    full = body(
+        (b"PROTOCOL_VERSIONS", [b"3/v3", b"4/v4", b"5/v5"]), (b"COMPRESSION", [b"lz4"]), (b"CQL_VERSION", [b"3.4.7"])
+    )
     less = body((b"PROTOCOL_VERSIONS", [b"3/v3", b"4/v4"]), (b"COMPRESSION", []), (b"CQL_VERSION", [b"3.4.7"]))
     assert plain_options(pack_frame(0, 6, full)) == pack_frame(0, 6, less)
     assert refusal(5)[:5] == bytes((0x84, 0, 0, 0, 0))

@@ -22,7 +22,9 @@ from compose.local.stack import Health, Stack, health
 from compose.local.state import Entry, StateFile
 from tests.support.eventually import eventually
 
-SERVER = "import signal, socket, sys\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: signal.pause()"
+SERVER = (
+    "import signal, socket, sys\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: signal.pause()"
+)
 
 
 @dataclass

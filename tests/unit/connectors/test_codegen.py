@@ -1,4 +1,5 @@
 """The builder of generated functions."""
+
 from __future__ import annotations
 
 import gc
@@ -83,7 +84,9 @@ def test_functions_are_not_kept_alive() -> None:
 @given(st.dictionaries(st.text(), st.integers()))
 def test_any_name_can_be_a_key(members: dict[str, int]) -> None:
     code = CodeBuilder()
-    code.define("made()", [f"return {dict_display((name, code.bind('value', value)) for name, value in members.items())}"])
+    code.define(
+        "made()", [f"return {dict_display((name, code.bind('value', value)) for name, value in members.items())}"]
+    )
     assert code.function("made", "any names")() == members
 
 
@@ -102,6 +105,10 @@ def test_lines_are_indented() -> None:
 
 def test_code_is_compiled_in_one_place_only() -> None:
     calls = re.compile(r"(?<![\w.])exec\(")
-    users = [path.relative_to(ROOT).as_posix() for folder in ("connectors", "worker", "spark_jobs", "offsets", "compose")
-             for path in (ROOT / folder).rglob("*.py") if calls.search(path.read_text(encoding="utf-8"))]
+    users = [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("connectors", "worker", "spark_jobs", "offsets", "compose")
+        for path in (ROOT / folder).rglob("*.py")
+        if calls.search(path.read_text(encoding="utf-8"))
+    ]
     assert users == ["connectors/codegen.py"]

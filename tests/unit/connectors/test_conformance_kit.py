@@ -1,4 +1,5 @@
 """The conformance kit finds each kind of defect: a small connector passes, and fails exactly where it is made wrong."""
+
 import asyncio
 import logging
 import time
@@ -57,12 +58,18 @@ class QueueTask(SourceTask):
                 ahead += [self._record(number, line, lines) for _ in range(4) for number, line in enumerate(lines)]
             if lines[at] == "bad":
                 at += 1
-                bad = BadRecord(PARTITION, {"line": at}, Skippable("bad") if defect != "wrong error class" else ValueError())
+                bad = BadRecord(
+                    PARTITION, {"line": at}, Skippable("bad") if defect != "wrong error class" else ValueError()
+                )
                 yield Batch([], (bad,), () if defect == "stays before bad input" else ((PARTITION, {"line": at}),))
                 continue
-            stop = next((number for number in range(at, min(len(lines), at + 200)) if lines[number] == "bad"),
-                        min(len(lines), at + 200))
-            records = [self._record(number, lines[number], lines) for number in range(at, stop) if lines[number] != "change"]
+            stop = next(
+                (number for number in range(at, min(len(lines), at + 200)) if lines[number] == "bad"),
+                min(len(lines), at + 200),
+            )
+            records = [
+                self._record(number, lines[number], lines) for number in range(at, stop) if lines[number] != "change"
+            ]
             at = stop
             own = self.context.transaction_boundary == "connector" or defect == "denies its transactions"
             yield Batch(records, transaction="commit" if own else "")
@@ -79,7 +86,7 @@ class QueueTask(SourceTask):
 
     def _record(self, number: int, line: str, lines: list[str]) -> SourceRecord:
         defect = self.context.config[DEFECT]
-        schema: Schema = INT64 if "change" in lines[:min(number, 50)] and defect != "keeps the old schema" else INT32
+        schema: Schema = INT64 if "change" in lines[: min(number, 50)] and defect != "keeps the old schema" else INT32
         offset = {"line": number + (defect != "offset before the record") + (defect == "offset too far")}
         value: Any = line if defect == "value without its schema" else int(line)
         return SourceRecord(PARTITION, offset, "rows", value, schema, key=str(number), key_schema=STRING)
@@ -91,11 +98,13 @@ class QueueConnector(SourceConnector):
     version = "1.0"
     task_class = QueueTask
     metrics: ClassVar[Mapping[str, tuple[str, str]]] = {"lines-read": ("counter", "lines")}
-    config_def = ConfigDef([
-        ConfigKey(name="folder", type=ConfigType.STRING, doc="Where the queue is."),
-        ConfigKey(name="password", type=ConfigType.PASSWORD, default=None, doc="A secret."),
-        ConfigKey(name=DEFECT, type=ConfigType.STRING, default="", doc="What is wrong."),
-    ])
+    config_def = ConfigDef(
+        [
+            ConfigKey(name="folder", type=ConfigType.STRING, doc="Where the queue is."),
+            ConfigKey(name="password", type=ConfigType.PASSWORD, default=None, doc="A secret."),
+            ConfigKey(name=DEFECT, type=ConfigType.STRING, default="", doc="What is wrong."),
+        ]
+    )
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         if self.context.config[DEFECT] == "too many tasks":
@@ -171,32 +180,35 @@ def run_check(name: str, defect: str, folder: Path, waivers: Mapping[str, str] |
     getattr(kit(), f"test_{name}")(folder)
 
 
-@pytest.mark.parametrize(("defect", "check"), [
-    ("logs an error", "reads_everything_in_order"),
-    ("repeats", "reads_everything_in_order"),
-    ("value without its schema", "reads_everything_in_order"),
-    ("counts an unknown metric", "reads_everything_in_order"),
-    ("offset too far", "resumes_from_every_offset"),
-    ("offset before the record", "resumes_from_every_offset"),
-    ("offset too far", "a_crash_repeats_only_what_was_not_committed"),
-    ("offset before the record", "a_crash_repeats_only_what_was_not_committed"),
-    ("offset before the record", "stops_and_goes_on_after_any_batch"),
-    ("reads ahead", "holds_little_while_nobody_reads"),
-    ("wrong error class", "reports_bad_input"),
-    ("stays before bad input", "reports_bad_input"),
-    ("keeps the old schema", "survives_a_schema_change"),
-    ("fails in an outage", "survives_an_outage_of_its_source"),
-    ("accepts nonsense", "checks_altered_offsets"),
-    ("tells its secret", "keeps_secrets"),
-    ("secret in an error", "keeps_secrets"),
-    ("leaves a task", "ends_when_cancelled"),
-    ("does not end", "ends_when_cancelled"),
-    ("sleeps on the loop", "never_blocks_the_event_loop"),
-    ("reads on the loop", "never_blocks_the_event_loop"),
-    ("too many tasks", "splits_its_work"),
-    ("offset before the record", "marks_transactions"),
-    ("denies its transactions", "marks_transactions"),
-])
+@pytest.mark.parametrize(
+    ("defect", "check"),
+    [
+        ("logs an error", "reads_everything_in_order"),
+        ("repeats", "reads_everything_in_order"),
+        ("value without its schema", "reads_everything_in_order"),
+        ("counts an unknown metric", "reads_everything_in_order"),
+        ("offset too far", "resumes_from_every_offset"),
+        ("offset before the record", "resumes_from_every_offset"),
+        ("offset too far", "a_crash_repeats_only_what_was_not_committed"),
+        ("offset before the record", "a_crash_repeats_only_what_was_not_committed"),
+        ("offset before the record", "stops_and_goes_on_after_any_batch"),
+        ("reads ahead", "holds_little_while_nobody_reads"),
+        ("wrong error class", "reports_bad_input"),
+        ("stays before bad input", "reports_bad_input"),
+        ("keeps the old schema", "survives_a_schema_change"),
+        ("fails in an outage", "survives_an_outage_of_its_source"),
+        ("accepts nonsense", "checks_altered_offsets"),
+        ("tells its secret", "keeps_secrets"),
+        ("secret in an error", "keeps_secrets"),
+        ("leaves a task", "ends_when_cancelled"),
+        ("does not end", "ends_when_cancelled"),
+        ("sleeps on the loop", "never_blocks_the_event_loop"),
+        ("reads on the loop", "never_blocks_the_event_loop"),
+        ("too many tasks", "splits_its_work"),
+        ("offset before the record", "marks_transactions"),
+        ("denies its transactions", "marks_transactions"),
+    ],
+)
 def test_a_defect_fails_its_check(defect: str, check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "STOP_DEADLINE", 0.3)
     with pytest.raises((AssertionError, Fatal)):
@@ -232,23 +244,37 @@ def test_waivers_name_checks_and_reasons() -> None:
 class Careless(QueueConnector):
     version = "new"
     metrics: ClassVar[Mapping[str, tuple[str, str]]] = {"Rows": ("histogram", "")}
-    config_def = ConfigDef([
-        ConfigKey(name="tasks.max", type=ConfigType.INT, doc="Taken.", unit="tasks"),
-        ConfigKey(name="Wait", type=ConfigType.STRING, doc="Upper case."),
-        ConfigKey(name="poll.ms", type=ConfigType.INT, default=1, doc="Unit.", unit="s"),
-        ConfigKey(name="size", type=ConfigType.INT, default=1, doc="No unit."),
-        ConfigKey(name="api.token", type=ConfigType.STRING, doc="Not masked."),
-        ConfigKey(name="mode", type=ConfigType.STRING, default="c", doc="", validator=lambda name, value: f"{name} {value}"),
-        ConfigKey(name="level", type=ConfigType.INT, default=1, doc="Example.", unit="levels", example="high"),
-    ])
+    config_def = ConfigDef(
+        [
+            ConfigKey(name="tasks.max", type=ConfigType.INT, doc="Taken.", unit="tasks"),
+            ConfigKey(name="Wait", type=ConfigType.STRING, doc="Upper case."),
+            ConfigKey(name="poll.ms", type=ConfigType.INT, default=1, doc="Unit.", unit="s"),
+            ConfigKey(name="size", type=ConfigType.INT, default=1, doc="No unit."),
+            ConfigKey(name="api.token", type=ConfigType.STRING, doc="Not masked."),
+            ConfigKey(
+                name="mode",
+                type=ConfigType.STRING,
+                default="c",
+                doc="",
+                validator=lambda name, value: f"{name} {value}",
+            ),
+            ConfigKey(name="level", type=ConfigType.INT, default=1, doc="Example.", unit="levels", example="high"),
+        ]
+    )
 
 
-@pytest.mark.parametrize(("check", "words"), [
-    ("names_follow_the_rules", ["'tasks.max' is the runtime's", "'Wait'", "'poll.ms'", "'api.token'", "'Rows'", "histogram"]),
-    ("options_and_metrics_are_documented", ["'mode' has no doc", "'size' is a number without a unit"]),
-    ("attributes_fulfil_the_contract", ["version"]),
-    ("options_fit_their_declarations", ["'mode': its default is refused", "'level': its example is refused"]),
-])
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (
+            "names_follow_the_rules",
+            ["'tasks.max' is the runtime's", "'Wait'", "'poll.ms'", "'api.token'", "'Rows'", "histogram"],
+        ),
+        ("options_and_metrics_are_documented", ["'mode' has no doc", "'size' is a number without a unit"]),
+        ("attributes_fulfil_the_contract", ["version"]),
+        ("options_fit_their_declarations", ["'mode': its default is refused", "'level': its example is refused"]),
+    ],
+)
 def test_careless_declarations_fail(check: str, words: list[str]) -> None:
     kit = connector_conformance(Careless, harness=Queue)
     with pytest.raises(AssertionError) as caught:

@@ -1,4 +1,5 @@
 """Every connector that is installed with this project: declared by the rules, and tested with the conformance kit."""
+
 import re
 from pathlib import Path
 
@@ -10,7 +11,11 @@ from connectors.testing.declarations import JOB_CHECKS
 from connectors.testing.fleet import installed_jobs
 
 ROOT = Path(__file__).parents[3]
-OURS = {name: connector for name, connector in installed_connectors().items() if connector.__module__.startswith("connectors.")}
+OURS = {
+    name: connector
+    for name, connector in installed_connectors().items()
+    if connector.__module__.startswith("connectors.")
+}
 #: Connectors that move data themselves: their options and contract are checked here; the kit and TYPES.md are about records.
 JOBS = installed_jobs()
 
@@ -32,8 +37,11 @@ def test_declarations(name: str, check: str) -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_connector_runs_the_kit(name: str) -> None:
-    tests = [path for path in (ROOT / "tests").rglob(f"test_{name}_conformance.py")
-             if re.search(rf"^Test\w+ = connector_conformance\({OURS[name].__name__}\b", path.read_text(), re.MULTILINE)]
+    tests = [
+        path
+        for path in (ROOT / "tests").rglob(f"test_{name}_conformance.py")
+        if re.search(rf"^Test\w+ = connector_conformance\({OURS[name].__name__}\b", path.read_text(), re.MULTILINE)
+    ]
     assert tests, f"no test_{name}_conformance.py calls connector_conformance({OURS[name].__name__}, ...)"
 
 
@@ -47,8 +55,21 @@ def test_every_folder_reads_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
     folder = ROOT / OURS[name].__module__.rpartition(".")[0].replace(".", "/")
-    allowed = {"api", "errors", "options", "schema", "java_regex", "formats", "cql", "pull_views", "debezium_metrics",
-               "new_tables", "number_keys", "codegen", folder.name}
+    allowed = {
+        "api",
+        "errors",
+        "options",
+        "schema",
+        "java_regex",
+        "formats",
+        "cql",
+        "pull_views",
+        "debezium_metrics",
+        "new_tables",
+        "number_keys",
+        "codegen",
+        folder.name,
+    }
     imports = re.compile(r"^\s*(?:from|import) (worker|connectors|offsets|compose)(?:\.(\w+))?", re.MULTILINE)
     for path in folder.rglob("*.py"):
         for package, module in imports.findall(path.read_text()):

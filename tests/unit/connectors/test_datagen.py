@@ -1,4 +1,5 @@
 """Generated records: functions of seed, partition and number; transactions, paces and faults as ordered."""
+
 import asyncio
 from collections.abc import Mapping
 from decimal import Decimal
@@ -23,18 +24,37 @@ from connectors.testing.values import mismatch
 if TYPE_CHECKING:
     from connectors.api import BadRecord
 
-EVERYTHING = msgspec.json.encode({"name": "everything", "fields": [
-    {"name": "flag", "type": "boolean"}, {"name": "tiny", "type": "int8"}, {"name": "one", "type": "double", "values": [1]},
-    {"name": "small", "type": "int16", "min": -5, "max": 5},
-    {"name": "int", "type": "int32"}, {"name": "long", "type": "int64"}, {"name": "half", "type": "float"},
-    {"name": "real", "type": "double", "min": -1, "max": 1}, {"name": "text", "type": "string", "length": 7},
-    {"name": "coded", "type": "string", "prefix": "C-", "min": 1, "max": 9}, {"name": "raw", "type": "bytes", "length": 3},
-    {"name": "price", "type": "decimal", "scale": 3, "max": 10}, {"name": "day", "type": "date"},
-    {"name": "at", "type": "time"},
-    {"name": "when", "type": "timestamp"}, {"name": "some", "type": "int32", "nulls": 0.5},
-    {"name": "choice", "type": "string", "values": ["x", "y"]},
-    {"name": "deep", "type": "struct", "fields": [{"name": "deeper", "type": "struct", "nulls": 0.3, "fields": [
-        {"name": "n", "type": "int32"}]}]}]}).decode()
+EVERYTHING = msgspec.json.encode(
+    {
+        "name": "everything",
+        "fields": [
+            {"name": "flag", "type": "boolean"},
+            {"name": "tiny", "type": "int8"},
+            {"name": "one", "type": "double", "values": [1]},
+            {"name": "small", "type": "int16", "min": -5, "max": 5},
+            {"name": "int", "type": "int32"},
+            {"name": "long", "type": "int64"},
+            {"name": "half", "type": "float"},
+            {"name": "real", "type": "double", "min": -1, "max": 1},
+            {"name": "text", "type": "string", "length": 7},
+            {"name": "coded", "type": "string", "prefix": "C-", "min": 1, "max": 9},
+            {"name": "raw", "type": "bytes", "length": 3},
+            {"name": "price", "type": "decimal", "scale": 3, "max": 10},
+            {"name": "day", "type": "date"},
+            {"name": "at", "type": "time"},
+            {"name": "when", "type": "timestamp"},
+            {"name": "some", "type": "int32", "nulls": 0.5},
+            {"name": "choice", "type": "string", "values": ["x", "y"]},
+            {
+                "name": "deep",
+                "type": "struct",
+                "fields": [
+                    {"name": "deeper", "type": "struct", "nulls": 0.3, "fields": [{"name": "n", "type": "int32"}]}
+                ],
+            },
+        ],
+    }
+).decode()
 
 
 async def read(config: Mapping[str, str], count: int, offsets: SavedOffsets | None = None) -> list[Any]:
@@ -45,8 +65,15 @@ async def read(config: Mapping[str, str], count: int, offsets: SavedOffsets | No
 @pytest.mark.parametrize("schema", [*BUILT_IN, EVERYTHING])
 @pytest.mark.parametrize("envelope", ["plain", "debezium"])
 async def test_every_record_can_be_made_again(schema: str, envelope: str) -> None:
-    config = {"schema": schema, "envelope": envelope, "seed": "42", "keys": "7", "record.size": "600", "partitions": "2",
-              "batch.size": "10"}
+    config = {
+        "schema": schema,
+        "envelope": envelope,
+        "seed": "42",
+        "keys": "7",
+        "record.size": "600",
+        "partitions": "2",
+        "batch.size": "10",
+    }
     got = await read(config, 100)
     assert {identify(item.value) for item in got[:20]} == {(p, n) for p in (0, 1) for n in range(10)}
     for item in got:
@@ -132,7 +159,9 @@ def test_change_events_tell_each_rows_history() -> None:
 
 async def test_keys_of_their_own() -> None:
     assert [item.key for item in await read({"keys": "0", "batch.size": "3"}, 3)] == ["0-0", "0-1", "0-2"]
-    assert [item.value["op"] for item in await read({"keys": "0", "batch.size": "3", "envelope": "debezium"}, 3)] == ["c"] * 3
+    assert [item.value["op"] for item in await read({"keys": "0", "batch.size": "3", "envelope": "debezium"}, 3)] == [
+        "c"
+    ] * 3
 
 
 async def test_transactions_are_the_same_after_a_restart() -> None:
@@ -148,8 +177,14 @@ async def test_transactions_are_the_same_after_a_restart() -> None:
             assert len(taken[1].records) <= 4
             if taken[1].transaction == "commit":
                 groups.append([])
-    assert groups == [[(0, n) for n in range(10)], [(1, n) for n in range(10, 20)], [(0, n) for n in range(10, 20)],
-                      [(1, n) for n in range(20, 25)], [(0, n) for n in range(20, 25)], []]
+    assert groups == [
+        [(0, n) for n in range(10)],
+        [(1, n) for n in range(10, 20)],
+        [(0, n) for n in range(10, 20)],
+        [(1, n) for n in range(20, 25)],
+        [(0, n) for n in range(20, 25)],
+        [],
+    ]
 
 
 async def test_a_rate_makes_batches_small() -> None:
@@ -168,28 +203,36 @@ async def test_confluents_options_are_understood() -> None:
     assert names == ["id", "partition", "sequence", "registertime", "userid", "regionid", "gender"]
 
 
-@pytest.mark.parametrize(("schema", "words"), [
-    ("clickstream", "Neither one of orders, users, pageviews nor a JSON object"),
-    ("{", "Not a row specification"),
-    ('{"name": "x"}', "missing required field `fields`"),
-    ('{"name": "x", "fields": []}', "The row has no fields"),
-    ('{"name": "x", "fields": [{"name": "a", "type": "int"}]}', "Invalid enum value 'int'"),
-    ('{"name": "x", "fields": [{"name": "a", "type": "int32"}, {"name": "a", "type": "int32"}]}', "the same name"),
-    ('{"name": "x", "fields": [{"name": "id", "type": "int32"}]}', "Every row has id already"),
-    ('{"name": "x", "fields": [{"name": "a", "type": "int8", "max": 300}]}', "300.0 is not of type int8"),
-    ('{"name": "x", "fields": [{"name": "a", "type": "int32", "min": 9, "max": 3}]}', "min 9.0 is above max 3.0"),
-    ('{"name": "x", "fields": [{"name": "a", "type": "struct"}]}', "a has no fields"),
-    ('{"name": "x", "fields": [{"name": "a", "type": "string", "nulls": 2}]}', "a share from 0 to 1"),
-    ('{"name": "x", "fields": [{"name": "a", "type": "string", "colour": 2}]}', "unknown field `colour`"),
-    ('{"name": "x", "fields": [{"name": "a", "type": "boolean", "values": [1]}]}', "1 in values is not of type boolean"),
-])
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("clickstream", "Neither one of orders, users, pageviews nor a JSON object"),
+        ("{", "Not a row specification"),
+        ('{"name": "x"}', "missing required field `fields`"),
+        ('{"name": "x", "fields": []}', "The row has no fields"),
+        ('{"name": "x", "fields": [{"name": "a", "type": "int"}]}', "Invalid enum value 'int'"),
+        ('{"name": "x", "fields": [{"name": "a", "type": "int32"}, {"name": "a", "type": "int32"}]}', "the same name"),
+        ('{"name": "x", "fields": [{"name": "id", "type": "int32"}]}', "Every row has id already"),
+        ('{"name": "x", "fields": [{"name": "a", "type": "int8", "max": 300}]}', "300.0 is not of type int8"),
+        ('{"name": "x", "fields": [{"name": "a", "type": "int32", "min": 9, "max": 3}]}', "min 9.0 is above max 3.0"),
+        ('{"name": "x", "fields": [{"name": "a", "type": "struct"}]}', "a has no fields"),
+        ('{"name": "x", "fields": [{"name": "a", "type": "string", "nulls": 2}]}', "a share from 0 to 1"),
+        ('{"name": "x", "fields": [{"name": "a", "type": "string", "colour": 2}]}', "unknown field `colour`"),
+        (
+            '{"name": "x", "fields": [{"name": "a", "type": "boolean", "values": [1]}]}',
+            "1 in values is not of type boolean",
+        ),
+    ],
+)
 def test_wrong_schemas(schema: str, words: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         DatagenConnector.config_def.parse({"topic": "t", "schema": schema})
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("offset", [{"other": 1}, {"sequence": "1"}, {"sequence": -2}, {"sequence": True}, {"sequence": None}])
+@pytest.mark.parametrize(
+    "offset", [{"other": 1}, {"sequence": "1"}, {"sequence": -2}, {"sequence": True}, {"sequence": None}]
+)
 async def test_offsets_of_another_form(offset: dict[str, Any]) -> None:
     offsets = SavedOffsets()
     offsets.put({"partition": 0}, offset)
@@ -200,8 +243,9 @@ async def test_offsets_of_another_form(offset: dict[str, Any]) -> None:
         await DatagenConnector.alter_offsets(config, [({"partition": 0}, offset)])
 
 
-@pytest.mark.parametrize("partition", [{}, {"partition": 1}, {"partition": "0"}, {"partition": 0, "more": 1},
-                                       {"partition": True}])
+@pytest.mark.parametrize(
+    "partition", [{}, {"partition": 1}, {"partition": "0"}, {"partition": 0, "more": 1}, {"partition": True}]
+)
 async def test_partitions_of_another_form(partition: dict[str, Any]) -> None:
     config = DatagenConnector.config_def.parse({"topic": "t"})
     with pytest.raises(ConfigInvalid, match="Partition objects must be"):
@@ -214,7 +258,9 @@ async def test_partitions_of_another_form(partition: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("kind", "error"), [("fatal", Fatal), ("retriable", Retriable), ("unexpected", RuntimeError)])
 async def test_fails_where_it_is_told_to(kind: str, error: type[Exception]) -> None:
-    async with Run(DatagenConnector, {"topic": "t", "fault.fail.at": "7", "fault.fail.kind": kind, "batch.size": "5"}) as run:
+    async with Run(
+        DatagenConnector, {"topic": "t", "fault.fail.at": "7", "fault.fail.kind": kind, "batch.size": "5"}
+    ) as run:
         (task,) = run.tasks
         seen: list[int] = []
 
@@ -228,7 +274,12 @@ async def test_fails_where_it_is_told_to(kind: str, error: type[Exception]) -> N
 
 
 async def test_a_fault_can_happen_only_once(tmp_path: Path) -> None:
-    config = {"fault.fail.at": "3", "fault.fail.kind": "retriable", "fault.once.file": str(tmp_path / "done"), "records": "6"}
+    config = {
+        "fault.fail.at": "3",
+        "fault.fail.kind": "retriable",
+        "fault.once.file": str(tmp_path / "done"),
+        "records": "6",
+    }
     assert [item.value["sequence"] for item in await read(config, 6)] == list(range(6))
     assert (tmp_path / "done").exists()
 

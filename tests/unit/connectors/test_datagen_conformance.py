@@ -1,4 +1,5 @@
 """The conformance kit on the datagen connector: rows of one partition, change events of three in two tasks."""
+
 from collections.abc import Mapping
 
 from connectors.datagen.connector import DatagenConnector
@@ -20,8 +21,16 @@ class Changes(Rows):
     max_tasks = 2
 
     def config(self) -> Mapping[str, str]:
-        return {"topic": "a,b", "partitions": "3", "schema": "users", "envelope": "debezium", "keys": "4", "batch.size": "3",
-                "record.size": "400", "fault.bad.every": "7"}
+        return {
+            "topic": "a,b",
+            "partitions": "3",
+            "schema": "users",
+            "envelope": "debezium",
+            "keys": "4",
+            "batch.size": "3",
+            "record.size": "400",
+            "fault.bad.every": "7",
+        }
 
 
 TestRows = connector_conformance(DatagenConnector, harness=Rows, waivers=WAIVERS["datagen"])

@@ -1,4 +1,5 @@
 """Snapshots under Debezium's names: what each state of them shows."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -30,10 +31,18 @@ def reported(*snapshots: dict[str, Any], now_ms: int = 10_000) -> dict[str, floa
     return found
 
 
-def snapshot(state: str, *tables: str, started_ms: int | None = 1_000, finished_ms: int | None = None) -> dict[str, Any]:
-    return {"state": state, "started_ms": started_ms, "finished_ms": finished_ms, "tables": [
-        {"table": f"ks.{name}", "state": stage, "rows_done": rows}
-        for name, stage, rows in (each.split() for each in tables)]}
+def snapshot(
+    state: str, *tables: str, started_ms: int | None = 1_000, finished_ms: int | None = None
+) -> dict[str, Any]:
+    return {
+        "state": state,
+        "started_ms": started_ms,
+        "finished_ms": finished_ms,
+        "tables": [
+            {"table": f"ks.{name}", "state": stage, "rows_done": rows}
+            for name, stage, rows in (each.split() for each in tables)
+        ],
+    }
 
 
 def test_without_a_snapshot() -> None:
@@ -51,9 +60,16 @@ def test_tables_are_done_one_by_one() -> None:
     assert found["SnapshotDurationInSeconds"] == 9
 
 
-@pytest.mark.parametrize(("state", "shown"), [
-    ("completed", (1, 0, 0)), ("done", (1, 0, 0)), ("cancelled", (0, 1, 0)), ("failed", (0, 1, 0)), ("paused", (0, 0, 1)),
-])
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ("completed", (1, 0, 0)),
+        ("done", (1, 0, 0)),
+        ("cancelled", (0, 1, 0)),
+        ("failed", (0, 1, 0)),
+        ("paused", (0, 0, 1)),
+    ],
+)
 def test_one_that_does_not_run(state: str, shown: tuple[float, float, float]) -> None:
     found = reported(snapshot(state, "a done 7", finished_ms=None if state == "paused" else 3_000))
     assert (found["SnapshotCompleted"], found["SnapshotAborted"], found["SnapshotPaused"]) == shown
@@ -63,8 +79,10 @@ def test_one_that_does_not_run(state: str, shown: tuple[float, float, float]) ->
 
 
 def test_the_youngest_counts() -> None:
-    old, young = snapshot("completed", "a done 7", finished_ms=2_000), snapshot("cancelled", "a running 3", started_ms=4_000,
-                                                                               finished_ms=5_000)
+    old, young = (
+        snapshot("completed", "a done 7", finished_ms=2_000),
+        snapshot("cancelled", "a running 3", started_ms=4_000, finished_ms=5_000),
+    )
     for order in ((old, young), (young, old)):
         found = reported(*order)
         assert (found["SnapshotCompleted"], found["SnapshotAborted"], found["SnapshotDurationInSeconds"]) == (0, 1, 1)
@@ -101,7 +119,11 @@ def test_how_far_behind_a_task_was() -> None:
     for lag_s, least, most, average in ((5, 5_000, 5_000, 5_000), (2, 2_000, 5_000, 3_500), (8, 2_000, 8_000, 5_000)):
         shown.mirror.set("lag", lag_s)
         assert (shown["MilliSecondsBehindSource"], shown["SecondsBehindMaster"]) == (1000 * lag_s, lag_s)
-        assert [shown[f"MilliSecondsBehindSource{name}Value"] for name in ("Min", "Max", "Average")] == [least, most, average]
+        assert [shown[f"MilliSecondsBehindSource{name}Value"] for name in ("Min", "Max", "Average")] == [
+            least,
+            most,
+            average,
+        ]
     assert shown.taken.values["lag"] == 8
 
 

@@ -1,4 +1,5 @@
 """Entry points of installed packages are read once for each state of the folders that they are installed in."""
+
 from __future__ import annotations
 
 import os
@@ -57,8 +58,9 @@ def test_a_folder_is_read_again_when_a_package_was_added(folder: Path, readings:
     assert readings == [GROUP] * 2
 
 
-def test_another_path_has_other_packages(folder: Path, readings: list[str], tmp_path: Path,
-                                         monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_path_has_other_packages(
+    folder: Path, readings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(folder, "one")
     (tmp_path / "more").mkdir()
     install(tmp_path / "more", "two")

@@ -1,4 +1,5 @@
 """The conformance kit on the file connector: one file, one tracked file, a directory, a compressed file."""
+
 import gzip
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -56,8 +57,14 @@ class Directory(OneFile):
     max_tasks = 2
 
     def config(self) -> Mapping[str, str]:
-        return {"directory": str(self.folder / "in"), "file.pattern": "*.log", "topic": "lines", "batch.size": "5",
-                "file.encoding.errors": "report", "directory.scan.interval.ms": "100"}
+        return {
+            "directory": str(self.folder / "in"),
+            "file.pattern": "*.log",
+            "topic": "lines",
+            "batch.size": "5",
+            "file.encoding.errors": "report",
+            "directory.scan.interval.ms": "100",
+        }
 
     async def start(self) -> None:
         (self.folder / "in").mkdir()

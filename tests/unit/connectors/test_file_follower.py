@@ -1,4 +1,5 @@
 """Every turn that a followed file can take, step by step, with a clock of the test's own."""
+
 import gzip
 import os
 from pathlib import Path
@@ -21,10 +22,24 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "app.log"
 
 
-def follow(path: Path, clock: ManualClock, position: int = 0, mark: str | None = None, *, search: bool = True,
-           compression: str = "auto") -> Follower:
-    return Follower(str(path), compression=compression, position=position, mark=mark,
-                    rotated_pattern=None if search else "", wait=1.0, clock=clock)
+def follow(
+    path: Path,
+    clock: ManualClock,
+    position: int = 0,
+    mark: str | None = None,
+    *,
+    search: bool = True,
+    compression: str = "auto",
+) -> Follower:
+    return Follower(
+        str(path),
+        compression=compression,
+        position=position,
+        mark=mark,
+        rotated_pattern=None if search else "",
+        wait=1.0,
+        clock=clock,
+    )
 
 
 def read(follower: Follower, clock: ManualClock) -> list[tuple[Kind, bytes | int]]:
@@ -79,8 +94,13 @@ def test_files_rotated_while_an_older_one_is_still_read(path: Path, clock: Manua
         path.write_bytes(f"new {number}\n".encode())
         clock.now += 1
         follower._look(clock.now)
-    assert read(follower, clock) == [(Kind.DATA, b"one\n"), (Kind.BEGIN, 0), (Kind.DATA, b"new 0\n"), (Kind.BEGIN, 0),
-                                     (Kind.DATA, b"new 1\n")]
+    assert read(follower, clock) == [
+        (Kind.DATA, b"one\n"),
+        (Kind.BEGIN, 0),
+        (Kind.DATA, b"new 0\n"),
+        (Kind.BEGIN, 0),
+        (Kind.DATA, b"new 1\n"),
+    ]
     follower.close()
 
 
@@ -146,7 +166,7 @@ def test_gzip_in_an_empty_file_that_was_open_already(path: Path, clock: ManualCl
 
 def test_damaged_gzip_is_reported_once(path: Path, clock: ManualClock) -> None:
     packed = bytearray(gzip.compress(b"".join(b"line %d\n" % number for number in range(100_000))))
-    packed[len(packed) // 2] ^= 0xff
+    packed[len(packed) // 2] ^= 0xFF
     path.write_bytes(packed)
     follower = follow(path, clock)
     kinds = [kind for kind, _ in read(follower, clock)]
@@ -204,8 +224,14 @@ def test_rotation_while_nothing_runs(path: Path, clock: ManualClock, position: i
     os.utime(newer, (2000, 2000))
     path.write_bytes(NEW)
     follower = follow(path, clock, position, mark)
-    assert read(follower, clock) == [(Kind.BEGIN, position), (Kind.DATA, OLD[position:]), (Kind.BEGIN, 0), (Kind.DATA, between),
-                                     (Kind.BEGIN, 0), (Kind.DATA, NEW)]
+    assert read(follower, clock) == [
+        (Kind.BEGIN, position),
+        (Kind.DATA, OLD[position:]),
+        (Kind.BEGIN, 0),
+        (Kind.DATA, between),
+        (Kind.BEGIN, 0),
+        (Kind.DATA, NEW),
+    ]
     follower.close()
 
 

@@ -1,4 +1,5 @@
 """Bytes to lines: any division into blocks gives the lines of the whole, with positions a restart can go on from."""
+
 import codecs
 import re
 from itertools import pairwise
@@ -12,8 +13,9 @@ from connectors.file.lines import BadLine, LineSplitter, byte_order, encoding_pr
 TERMINATED = re.compile(r"([^\r\n]*)(\r\n|\r(?!\Z)|\n)")
 
 
-def splitter(encoding: str = "utf-8", *, position: int = 0, limit: int = 1 << 20, replace: bool = False,
-             cut: bool = False) -> LineSplitter:
+def splitter(
+    encoding: str = "utf-8", *, position: int = 0, limit: int = 1 << 20, replace: bool = False, cut: bool = False
+) -> LineSplitter:
     return LineSplitter(encoding, position=position, limit=limit, replace=replace, cut=cut)
 
 
@@ -62,7 +64,7 @@ def test_a_restart_from_any_position_gives_the_rest(text: str, number: int, cuts
         return
     position = whole[number % len(whole)][1]
     texts, _ = feed_all(splitter(position=position), data[position:], cuts)
-    assert texts == whole[number % len(whole) + 1:]
+    assert texts == whole[number % len(whole) + 1 :]
 
 
 @given(data=st.binary(max_size=80).map(lambda raw: raw.replace(b"\r", b"x")), cuts=CUTS, replace=st.booleans())
@@ -78,14 +80,19 @@ def test_malformed_bytes_cost_their_line_only(data: bytes, cuts: list[int], repl
             wrong.append((raw, end))
     if replace:
         assert not bad
-        assert texts == sorted([*good, *((raw.decode("utf-8", "replace"), at) for raw, at in wrong)], key=lambda item: item[1])
+        assert texts == sorted(
+            [*good, *((raw.decode("utf-8", "replace"), at) for raw, at in wrong)], key=lambda item: item[1]
+        )
     else:
         assert texts == good
         assert [(line.raw, line.end) for line in bad] == wrong
 
 
-@given(sizes=st.lists(st.integers(0, 200), max_size=12), cuts=st.lists(st.integers(0, 3000), max_size=12),
-       ends=st.sampled_from([b"\n", b"\r\n", b"\r"]))
+@given(
+    sizes=st.lists(st.integers(0, 200), max_size=12),
+    cuts=st.lists(st.integers(0, 3000), max_size=12),
+    ends=st.sampled_from([b"\n", b"\r\n", b"\r"]),
+)
 def test_long_lines_are_reported_with_their_beginning(sizes: list[int], cuts: list[int], ends: bytes) -> None:
     data = b"".join(b"x" * size + ends for size in sizes) + b"y\n"
     texts, bad = feed_all(splitter(limit=64), data, cuts)
@@ -100,8 +107,11 @@ def test_long_lines_are_reported_with_their_beginning(sizes: list[int], cuts: li
     assert [(line.raw, line.end) for line in bad] == [(b"x" * 64, at) for _, at in long]
 
 
-@given(text=st.text(alphabet="ab\u00e9\U0001f600\n", max_size=300), cuts=st.lists(st.integers(0, 1500), max_size=10),
-       encoding=st.sampled_from(["utf-8", "utf-16-le"]))
+@given(
+    text=st.text(alphabet="ab\u00e9\U0001f600\n", max_size=300),
+    cuts=st.lists(st.integers(0, 1500), max_size=10),
+    encoding=st.sampled_from(["utf-8", "utf-16-le"]),
+)
 def test_long_lines_can_be_cut_between_characters(text: str, cuts: list[int], encoding: str) -> None:
     text += "\n"
     data = text.encode(encoding)
@@ -113,7 +123,7 @@ def test_long_lines_can_be_cut_between_characters(text: str, cuts: list[int], en
     assert texts == once, "pieces depend on how the file was read"
     for number, (_, position) in enumerate(texts):
         rest, _ = feed_all(splitter(encoding, position=position, limit=64, cut=True), data[position:], cuts)
-        assert rest == texts[number + 1:]
+        assert rest == texts[number + 1 :]
 
 
 def test_memory_is_bounded_by_the_limit() -> None:
@@ -143,8 +153,9 @@ def test_the_unfinished_line_of_an_ended_file() -> None:
     assert lines.finish().texts == []
 
 
-@pytest.mark.parametrize("name", ["utf-8", "latin-1", "cp1252", "gbk", "shift_jis", "big5", "euc-jp", "utf-8-sig", "utf-16",
-                                  "utf-32"])
+@pytest.mark.parametrize(
+    "name", ["utf-8", "latin-1", "cp1252", "gbk", "shift_jis", "big5", "euc-jp", "utf-8-sig", "utf-16", "utf-32"]
+)
 def test_encodings_that_work(name: str) -> None:
     assert encoding_problem(name) is None
 
@@ -154,15 +165,18 @@ def test_encodings_that_do_not_work(name: str) -> None:
     assert encoding_problem(name)
 
 
-@pytest.mark.parametrize(("name", "head", "resolved", "length"), [
-    ("utf-16", codecs.BOM_UTF16_BE + b"\0a", "utf-16-be", 2),
-    ("utf-16", codecs.BOM_UTF16_LE + b"a\0", "utf-16-le", 2),
-    ("utf-16", b"a\0", "utf-16-le", 0),
-    ("utf-32", codecs.BOM_UTF32_BE, "utf-32-be", 4),
-    ("utf-8-sig", codecs.BOM_UTF8 + b"a", "utf-8-sig", 3),
-    ("utf-8", codecs.BOM_UTF8 + b"a", "utf-8", 0),
-    ("latin-1", b"\xff\xfe", "iso8859-1", 0),
-])
+@pytest.mark.parametrize(
+    ("name", "head", "resolved", "length"),
+    [
+        ("utf-16", codecs.BOM_UTF16_BE + b"\0a", "utf-16-be", 2),
+        ("utf-16", codecs.BOM_UTF16_LE + b"a\0", "utf-16-le", 2),
+        ("utf-16", b"a\0", "utf-16-le", 0),
+        ("utf-32", codecs.BOM_UTF32_BE, "utf-32-be", 4),
+        ("utf-8-sig", codecs.BOM_UTF8 + b"a", "utf-8-sig", 3),
+        ("utf-8", codecs.BOM_UTF8 + b"a", "utf-8", 0),
+        ("latin-1", b"\xff\xfe", "iso8859-1", 0),
+    ],
+)
 def test_byte_order_marks(name: str, head: bytes, resolved: str, length: int) -> None:
     assert byte_order(name, head) == resolved
     assert mark_length(name, head) == length

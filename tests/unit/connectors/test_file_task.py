@@ -123,8 +123,10 @@ async def test_malformed_bytes_are_reported_with_bytes_and_position(path: Path) 
             assert taken is not None
             batches.append(taken[1])
     bad = [item for batch in batches for item in batch.bad]
-    assert [(item.raw, item.source_offset, item.topic) for item in bad] == [(b"b\xffd", {"position": 9}, "lines"),
-                                                                           (b"al\xfeso", {"position": 20}, "lines")]
+    assert [(item.raw, item.source_offset, item.topic) for item in bad] == [
+        (b"b\xffd", {"position": 9}, "lines"),
+        (b"al\xfeso", {"position": 20}, "lines"),
+    ]
     assert all(isinstance(item.error, Skippable) and str(path) in str(item.error) for item in bad)
     assert run.offsets.items() == [({"filename": str(path)}, {"position": 20})]
     # A bad line is never handed over before the good lines that stand before it.
@@ -133,8 +135,12 @@ async def test_malformed_bytes_are_reported_with_bytes_and_position(path: Path) 
 
 async def test_long_lines_are_split_or_reported(path: Path) -> None:
     path.write_text("x" * 150 + "\nshort\n")
-    assert await lines_of(config_for(path, line_max_bytes="64", line_too_long="split"), 4) == \
-        ["x" * 64, "x" * 64, "x" * 22, "short"]
+    assert await lines_of(config_for(path, line_max_bytes="64", line_too_long="split"), 4) == [
+        "x" * 64,
+        "x" * 64,
+        "x" * 22,
+        "short",
+    ]
     assert await lines_of(config_for(path, line_max_bytes="64"), 1) == ["short"]
 
 
@@ -204,11 +210,11 @@ async def test_tracked_rotation_while_nothing_runs_loses_nothing(path: Path) -> 
     seen: list[str] = []
     for rotation in range(4):
         with path.open("a") as file:
-            file.writelines(f"{line}\n" for line in wanted[rotation * 100:rotation * 100 + 50])
+            file.writelines(f"{line}\n" for line in wanted[rotation * 100 : rotation * 100 + 50])
         if rotation % 2 == 0:  # every second time nobody reads before the file is rotated
             seen += await lines_of(config, rotation * 100 + 50 - len(seen), offsets)
         with path.open("a") as file:
-            file.writelines(f"{line}\n" for line in wanted[rotation * 100 + 50:rotation * 100 + 100])
+            file.writelines(f"{line}\n" for line in wanted[rotation * 100 + 50 : rotation * 100 + 100])
         target = path.with_name(f"in.txt.{rotation}.gz")
         target.write_bytes(gzip.compress(path.read_bytes()))
         os.utime(target, (1000 + rotation, 1000 + rotation))
@@ -233,10 +239,12 @@ async def main():
             print(record.value, record.source_partition, record.source_offset)
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-c", script], input=b"one\r\ntwo\nthree", capture_output=True, timeout=60,
-                          check=True)
-    assert done.stdout.decode().splitlines() == [f"{line} {{'filename': None}} {{'position': None}}"
-                                                 for line in ("one", "two", "three")]
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=b"one\r\ntwo\nthree", capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout.decode().splitlines() == [
+        f"{line} {{'filename': None}} {{'position': None}}" for line in ("one", "two", "three")
+    ]
 
 
 async def test_a_read_that_is_under_way_outlives_the_task_and_then_closes() -> None:
@@ -257,8 +265,14 @@ async def test_a_read_that_is_under_way_outlives_the_task_and_then_closes() -> N
 
 
 def directory_config(folder: Path, **options: str) -> dict[str, str]:
-    return {"directory": str(folder), "file.pattern": "*.log*", "topic": "lines", "directory.scan.interval.ms": "100",
-            "rotation.wait.ms": "0", **{name.replace("_", "."): value for name, value in options.items()}}
+    return {
+        "directory": str(folder),
+        "file.pattern": "*.log*",
+        "topic": "lines",
+        "directory.scan.interval.ms": "100",
+        "rotation.wait.ms": "0",
+        **{name.replace("_", "."): value for name, value in options.items()},
+    }
 
 
 async def test_a_directory_is_split_and_new_files_are_noticed(tmp_path: Path) -> None:
@@ -270,7 +284,9 @@ async def test_a_directory_is_split_and_new_files_are_noticed(tmp_path: Path) ->
         assert {record.value for record in await run.read(3)} == {"a.log", "b.log", "c.log.gz"}
         (tmp_path / "f.log").write_text("f.log\n")
         records = await run.read(1)
-    assert [(record.value, record.source_partition) for record in records] == [("f.log", {"filename": str(tmp_path / "f.log")})]
+    assert [(record.value, record.source_partition) for record in records] == [
+        ("f.log", {"filename": str(tmp_path / "f.log")})
+    ]
 
 
 async def test_offsets_of_deleted_files_are_deleted_and_new_files_of_the_name_read(tmp_path: Path) -> None:
@@ -327,19 +343,27 @@ def test_files_are_divided_evenly_and_stay_where_they_are(files: list[str], othe
         assert not groups or max(map(len, groups)) - min(map(len, groups)) <= 1
         assert assign(now, tasks, groups) == groups
         if set(now) >= {name for group in before for name in group} and len(before) == len(groups):
-            assert all(new[:len(old)] == old for old, new in zip(before, groups, strict=True)), "a file moved without need"
+            assert all(new[: len(old)] == old for old, new in zip(before, groups, strict=True)), (
+                "a file moved without need"
+            )
 
 
 # Options and offsets.
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({}, 'Missing required configuration "topic" which has no default value.'),
-    ({"topic": ""}, "Invalid value  for configuration topic: String must be non-empty"),
-    ({"topic": "t", "batch.size": "many"}, "Invalid value many for configuration batch.size: Not a number of type INT"),
-    ({"topic": "t", "file.encoding": "nonsense"}, "Invalid value nonsense for configuration file.encoding"),
-    ({"topic": "t", "line.too.long": "drop"}, "String must be one of: report, split"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, 'Missing required configuration "topic" which has no default value.'),
+        ({"topic": ""}, "Invalid value  for configuration topic: String must be non-empty"),
+        (
+            {"topic": "t", "batch.size": "many"},
+            "Invalid value many for configuration batch.size: Not a number of type INT",
+        ),
+        ({"topic": "t", "file.encoding": "nonsense"}, "Invalid value nonsense for configuration file.encoding"),
+        ({"topic": "t", "line.too.long": "drop"}, "String must be one of: report, split"),
+    ],
+)
 def test_wrong_options(options: Mapping[str, str], message: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         File.config_def.parse(options)
@@ -351,22 +375,39 @@ async def test_file_and_directory_exclude_each_other() -> None:
     assert [problem.name for problem in await File.validate(config)] == ["directory"]
 
 
-@pytest.mark.parametrize(("options", "supported"), [({"file": "f"}, True), ({}, False), ({"file": ""}, False),
-                                                    ({"directory": "d"}, True)])
+@pytest.mark.parametrize(
+    ("options", "supported"), [({"file": "f"}, True), ({}, False), ({"file": ""}, False), ({"directory": "d"}, True)]
+)
 def test_exactly_once_needs_a_file(options: Mapping[str, str], *, supported: bool) -> None:
     assert File.exactly_once_support(File.config_def.parse({"topic": "t", **options})) is supported
 
 
-@pytest.mark.parametrize(("partition", "offset", "message"), [
-    ({"filename": "f"}, {"other": 1}, "Offset objects should either be null or contain the key 'position'"),
-    ({"filename": "f"}, {"position": "1"}, "The value for the 'position' key in the offset is expected to be a Long value"),
-    ({"filename": "f"}, {"position": 1.0}, "The value for the 'position' key in the offset is expected to be a Long value"),
-    ({"filename": "f"}, {"position": -1}, "The value for the 'position' key in the offset should be a non-negative value"),
-    ({"other": "f"}, {"position": 1}, "Partition objects should contain the key 'filename'"),
-    ({}, {"position": 1}, "Partition objects cannot be null"),
-])
-async def test_altered_offsets_are_checked_with_kafka_connects_words(partition: dict[str, Any], offset: dict[str, Any],
-                                                                     message: str) -> None:
+@pytest.mark.parametrize(
+    ("partition", "offset", "message"),
+    [
+        ({"filename": "f"}, {"other": 1}, "Offset objects should either be null or contain the key 'position'"),
+        (
+            {"filename": "f"},
+            {"position": "1"},
+            "The value for the 'position' key in the offset is expected to be a Long value",
+        ),
+        (
+            {"filename": "f"},
+            {"position": 1.0},
+            "The value for the 'position' key in the offset is expected to be a Long value",
+        ),
+        (
+            {"filename": "f"},
+            {"position": -1},
+            "The value for the 'position' key in the offset should be a non-negative value",
+        ),
+        ({"other": "f"}, {"position": 1}, "Partition objects should contain the key 'filename'"),
+        ({}, {"position": 1}, "Partition objects cannot be null"),
+    ],
+)
+async def test_altered_offsets_are_checked_with_kafka_connects_words(
+    partition: dict[str, Any], offset: dict[str, Any], message: str
+) -> None:
     config = File.config_def.parse({"topic": "t", "file": "f"})
     with pytest.raises(ConfigInvalid) as caught:
         await File.alter_offsets(config, [(partition, offset)])

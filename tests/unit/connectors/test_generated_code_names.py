@@ -1,4 +1,5 @@
 """Generated code takes any name of a column: it neither breaks at it nor runs it. (CQL: ``mutation_world.tables``, too.)"""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,9 @@ def test_rows_of_mysql(names: list[str]) -> None:
     table = Table(name=TableName("it's", '"t"'), columns=columns(names), key=(names[0],))
     plans: list[ColumnPlan | None] = [ColumnPlan(each, field_schema(each, ValueOptions())) for each in table.columns]
     texts = [str(value).encode() for value in values(names).values()]
-    assert compile_text(table, plans, ValueOptions())(b"".join(bytes([len(text)]) + text for text in texts)) == values(names)
+    assert compile_text(table, plans, ValueOptions())(b"".join(bytes([len(text)]) + text for text in texts)) == values(
+        names
+    )
     data = b"\0" + (0).to_bytes(4, "little") + b"".join(bytes([len(text)]) + text for text in texts[1:])
     rows = compile_rows(table, plans, ValueOptions(), kind="write", present=b"\xff")(data, 0, len(data))
     assert rows == [values(names)]
@@ -61,7 +64,12 @@ def test_events_of_mysql(names: list[str], output: str, masked: bool) -> None:
     builder.changes("u", [row, row], mysql.SOURCE, 0, mysql.BASE, mysql.AFTER, out)
     builder.changes("d", [row], mysql.SOURCE, 0, mysql.BASE, mysql.AFTER, out)
     if output == "debezium":
-        assert [each.value and (each.value["before"] or each.value["after"]) for each in out] == [row, row, row, None] or masked
+        assert [each.value and (each.value["before"] or each.value["after"]) for each in out] == [
+            row,
+            row,
+            row,
+            None,
+        ] or masked
         assert not masked or set(out[0].value["after"]) == set(names)
     else:
         fields = [each["name"] for each in out[0].value["schema"]["fields"]]

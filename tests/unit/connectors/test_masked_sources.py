@@ -3,6 +3,7 @@
 Hypothesis: columns, rules, forms, writes (inserts, updates, nulls, images, snapshots), masks of the source and of MaskColumns,
 JSON with and without schemas, Avro.
 """
+
 from __future__ import annotations
 
 import base64
@@ -24,7 +25,16 @@ from connectors.cql.types import CqlType, parse
 from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.formats import partition_update_codec, ums
 from connectors.formats.masking import Masks, parse_rules
-from connectors.formats.partition_update import Bound, Cell, Deletion, PartitionUpdate, RangeDeletion, Row, Source, Stamp
+from connectors.formats.partition_update import (
+    Bound,
+    Cell,
+    Deletion,
+    PartitionUpdate,
+    RangeDeletion,
+    Row,
+    Source,
+    Stamp,
+)
 from connectors.scylla import config as scylla_config
 from connectors.scylla.events import builder as scylla_builder
 from connectors.scylla.events.contract import EventSettings as ScyllaSettings
@@ -50,32 +60,61 @@ COLUMNS: dict[str, tuple[Any, str, int, Any]] = {
     "ck": (parse("text"), "clustering", 0, "ckckckck-planted@mail"),
     "st": (parse("text"), "static", -1, "stststst-planted@mail"),
     "mail": (parse("text"), "regular", -1, "mailmailmailmail-planted@mail"),
-    "num": (parse("bigint"), "regular", -1, 918_273_645_546), "raw": (parse("blob"), "regular", -1, b"rawrawrawraw-planted"),
+    "num": (parse("bigint"), "regular", -1, 918_273_645_546),
+    "raw": (parse("blob"), "regular", -1, b"rawrawrawraw-planted"),
     "price": (parse("decimal"), "regular", -1, "77615141.3121"),
     "place": (FROZEN, "regular", -1, {"inside": "placeplaceplaceplace-planted"}),
     "tags": (parse("set<text>"), "regular", -1, ["tagstagstagstags-planted"]),
     "at": (parse("timestamp"), "regular", -1, 1_776_151_413_121),
 }
-PLANTED = {name: value["inside"] if name == "place" else value[0] if name == "tags" else value
-           for name, (_, _, _, value) in COLUMNS.items()}
+PLANTED = {
+    name: value["inside"] if name == "place" else value[0] if name == "tags" else value
+    for name, (_, _, _, value) in COLUMNS.items()
+}
 SCYLLA = version_of([(name, kind, part, position) for name, (kind, part, position, _) in COLUMNS.items()])
-CASSANDRA = make("ks", "t", TABLE_ID, [CassandraColumn(name, kind, part, position)  # type: ignore[arg-type]
-                                       for name, (kind, part, position, _) in COLUMNS.items()], cdc=True)
+CASSANDRA = make(
+    "ks",
+    "t",
+    TABLE_ID,
+    [
+        CassandraColumn(name, kind, part, position)  # type: ignore[arg-type]
+        for name, (kind, part, position, _) in COLUMNS.items()
+    ],
+    cdc=True,
+)
 SCYLLA_FORMS: dict[str, dict[str, Any]] = {
     "legacy": {"output_format": "legacy", "legacy_columns": "all", "preimages": True},
-    "advanced": {"output_format": "advanced", "include_before": "full", "include_after": "full",
-                 "key_placement": frozenset({"kafka-key", "payload-after", "payload-before", "payload-key"})},
+    "advanced": {
+        "output_format": "advanced",
+        "include_before": "full",
+        "include_after": "full",
+        "key_placement": frozenset({"kafka-key", "payload-after", "payload-before", "payload-key"}),
+    },
     "delta": {"output_format": "advanced", "collections_mode": "delta", "deletes_mode": "events"},
-    "ums": {"output_format": "ums"}, "partition-update": {"output_format": "partition-update"}}
+    "ums": {"output_format": "ums"},
+    "partition-update": {"output_format": "partition-update"},
+}
 CASSANDRA_FORMS: dict[str, dict[str, Any]] = {
     "debezium": {"output_format": "debezium", "decimals": "string"},
     "plain debezium": {"output_format": "debezium", "decimals": "string", "extended": False},
-    "partition-update": {"output_format": "partition-update"}, "raw": {"output_format": "partition-update-raw"}}
-TYPES = st.sampled_from([
-    {"type": "default"}, {"type": "replace", "replacement": "7"}, {"type": "chars", "length": "5"},
-    {"type": "truncate", "length": "3"}, {"type": "regex", "regex": ".+", "replacement": "gone"}, {"type": "hash"},
-    {"type": "md5", "salt.secret": "s"}, {"type": "murmur"}, {"type": "murmur32", "nulls": "mask"},
-    {"type": "hash", "salt.field": "pk"}, {"type": "hash", "salt.field": "mail"}])
+    "partition-update": {"output_format": "partition-update"},
+    "raw": {"output_format": "partition-update-raw"},
+}
+TYPES = st.sampled_from(
+    [
+        {"type": "default"},
+        {"type": "replace", "replacement": "7"},
+        {"type": "chars", "length": "5"},
+        {"type": "truncate", "length": "3"},
+        {"type": "regex", "regex": ".+", "replacement": "gone"},
+        {"type": "hash"},
+        {"type": "md5", "salt.secret": "s"},
+        {"type": "murmur"},
+        {"type": "murmur32", "nulls": "mask"},
+        {"type": "hash", "salt.field": "pk"},
+        {"type": "hash", "salt.field": "mail"},
+    ]
+)
 NAMES = st.sets(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=3)
 
 
@@ -84,24 +123,35 @@ def pattern(names: set[str]) -> str:
 
 
 def rules(names: set[str], options: dict[str, str]) -> Masks:
-    return parse_rules({"mask.rules": "m", "mask.m.columns": pattern(names),
-                        **{f"mask.m.{name}": value for name, value in options.items()}})
+    return parse_rules(
+        {
+            "mask.rules": "m",
+            "mask.m.columns": pattern(names),
+            **{f"mask.m.{name}": value for name, value in options.items()},
+        }
+    )
 
 
 def scylla_records(form: str, masks: Masks) -> list[SourceRecord]:
     values = {name: value for name, (_, _, _, value) in COLUMNS.items()}
     keys = {name: values[name] for name in ("pk", "ck")}
     cells = {name: value for name, value in values.items() if name != "st"}
-    rows = [row(SCYLLA, 1, 0, INSERT, end=True, **cells),
-            row(SCYLLA, 2, 0, PREIMAGE, **cells), row(SCYLLA, 2, 1, UPDATE, **keys, mail=values["mail"], deleted_num=True),
-            row(SCYLLA, 2, 2, POSTIMAGE, end=True, **{**cells, "num": None}),
-            row(SCYLLA, 3, 0, UPDATE, end=True, pk=values["pk"], st=values["st"]),
-            row(SCYLLA, 4, 0, PREIMAGE, **cells), row(SCYLLA, 4, 1, ROW_DELETE, end=True, **keys)]
+    rows = [
+        row(SCYLLA, 1, 0, INSERT, end=True, **cells),
+        row(SCYLLA, 2, 0, PREIMAGE, **cells),
+        row(SCYLLA, 2, 1, UPDATE, **keys, mail=values["mail"], deleted_num=True),
+        row(SCYLLA, 2, 2, POSTIMAGE, end=True, **{**cells, "num": None}),
+        row(SCYLLA, 3, 0, UPDATE, end=True, pk=values["pk"], st=values["st"]),
+        row(SCYLLA, 4, 0, PREIMAGE, **cells),
+        row(SCYLLA, 4, 1, ROW_DELETE, end=True, **keys),
+    ]
     out: list[SourceRecord] = []
     made = scylla_builder(SCYLLA, ScyllaSettings(topic_prefix="p", masks=masks, **SCYLLA_FORMS[form]), lambda: 5.0)
     bad: list[BadRecord] = []
     made.feed(Run(PARTITION, OFFSET, rows, None, last=True), out, bad)
-    made.snapshot_row(PARTITION, OFFSET, [values[column.name] for column in SCYLLA.columns], 1_790_000_000_000_000, out, bad)
+    made.snapshot_row(
+        PARTITION, OFFSET, [values[column.name] for column in SCYLLA.columns], 1_790_000_000_000_000, out, bad
+    )
     assert bad == []
     assert len(out) >= 2
     return out
@@ -109,18 +159,31 @@ def scylla_records(form: str, masks: Masks) -> list[SourceRecord]:
 
 def cassandra_records(form: str, masks: Masks) -> list[SourceRecord]:
     def cells(*names: str) -> tuple[Cell, ...]:
-        return tuple(Cell(name, value[0], True, NOW) if name == "tags" else Cell(name, None, value, NOW)
-                     for name, (_, _, _, value) in COLUMNS.items() if name in names)
+        return tuple(
+            Cell(name, value[0], True, NOW) if name == "tags" else Cell(name, None, value, NOW)
+            for name, (_, _, _, value) in COLUMNS.items()
+            if name in names
+        )
+
     source = Source(connector="cassandra", cluster="c", keyspace="ks", table="t")
     clustering = (COLUMNS["ck"][3],)
     deletion = Deletion(NOW.write_time, 1_790_000_000)
     everything = cells(*(name for name, (_, kind, _, _) in COLUMNS.items() if kind == "regular"))
-    rows = (Row(clustering, NOW, None, everything),
-            Row(clustering, None, None, (Cell("mail", None, None, Stamp(NOW.write_time)),)))
+    rows = (
+        Row(clustering, NOW, None, everything),
+        Row(clustering, None, None, (Cell("mail", None, None, Stamp(NOW.write_time)),)),
+    )
     key = (COLUMNS["pk"][3],)
     updates = [PartitionUpdate(source=source, key=key, write_time=NOW.write_time, rows=(each,)) for each in rows]
-    updates.append(PartitionUpdate(source=source, key=key, write_time=NOW.write_time,
-                                   static=Row((), None, None, cells("st")), deletion=deletion))
+    updates.append(
+        PartitionUpdate(
+            source=source,
+            key=key,
+            write_time=NOW.write_time,
+            static=Row((), None, None, cells("st")),
+            deletion=deletion,
+        )
+    )
     settings = CassandraSettings(topic_prefix="c", masks=masks, **CASSANDRA_FORMS[form])
     made = cassandra_builder(CASSANDRA, 7, settings)
     out: list[SourceRecord] = []
@@ -135,8 +198,9 @@ def cassandra_records(form: str, masks: Masks) -> list[SourceRecord]:
 @lru_cache(maxsize=256)
 def encoders(schema: Schema | None, *, is_key: bool) -> tuple[Callable[[Any], bytes | None], ...]:
     """Of JSON with and without schemas."""
-    return tuple(JsonConverter({"schemas.enable": schemas}, is_key=is_key).encoder("t", schema)
-                 for schemas in ("true", "false"))
+    return tuple(
+        JsonConverter({"schemas.enable": schemas}, is_key=is_key).encoder("t", schema) for schemas in ("true", "false")
+    )
 
 
 @lru_cache(maxsize=256)
@@ -155,6 +219,7 @@ def encoded(record: SourceRecord) -> bytes:
         parts.extend(encode(value) or b"" for encode in encoders(schema, is_key=is_key))
         if value is not None and schema is not None:
             parts.append(avro_encoder(schema)(value) or b"")
+
     write(record.key, record.key_schema, is_key=True)
     write(record.value, record.value_schema, is_key=False)
     return b"\n".join(parts)
@@ -167,8 +232,12 @@ def forms_of(value: Any) -> list[bytes]:
         while zigzag > 0x7F:
             varint.append(zigzag & 0x7F | 0x80)
             zigzag >>= 7
-        return [str(value).encode(), bytes((*varint, zigzag)), value.to_bytes(8, "big"),
-                ums.datetime_text(value * 1000).encode()]
+        return [
+            str(value).encode(),
+            bytes((*varint, zigzag)),
+            value.to_bytes(8, "big"),
+            ums.datetime_text(value * 1000).encode(),
+        ]
     data = value if isinstance(value, bytes) else str(value).encode()
     # Base64 depends on where the value begins; the first six bytes that are left tell planted values apart.
     return [data, data.hex().encode(), *(base64.b64encode(data[cut:])[:8] for cut in range(3))]
@@ -202,16 +271,34 @@ def test_no_form_of_cassandra_shows_a_masked_value(names: set[str], options: dic
 
 
 @settings(max_examples=100, deadline=None)
-@given(NAMES, TYPES, st.sampled_from([*(("scylla", form) for form in sorted(SCYLLA_FORMS)),
-                                      *(("cassandra", form) for form in sorted(CASSANDRA_FORMS))]))
-def test_transforms_show_no_masked_value_either(names: set[str], options: dict[str, str], source: tuple[str, str]) -> None:
+@given(
+    NAMES,
+    TYPES,
+    st.sampled_from(
+        [
+            *(("scylla", form) for form in sorted(SCYLLA_FORMS)),
+            *(("cassandra", form) for form in sorted(CASSANDRA_FORMS)),
+        ]
+    ),
+)
+def test_transforms_show_no_masked_value_either(
+    names: set[str], options: dict[str, str], source: tuple[str, str]
+) -> None:
     kind, form = source
     records = (scylla_records if kind == "scylla" else cassandra_records)(form, Masks())
-    own = {"columns": pattern(names), "mask": options["type"], **{name: value for name, value in options.items()
-                                                                   if name != "type"}}
-    pipeline = build_pipeline({"transforms": "v,k", "transforms.v.type": "MaskColumns$Value",
-                               "transforms.k.type": "MaskColumns$Key",
-                               **{f"transforms.{each}.{name}": value for each in "vk" for name, value in own.items()}})
+    own = {
+        "columns": pattern(names),
+        "mask": options["type"],
+        **{name: value for name, value in options.items() if name != "type"},
+    }
+    pipeline = build_pipeline(
+        {
+            "transforms": "v,k",
+            "transforms.v.type": "MaskColumns$Value",
+            "transforms.k.type": "MaskColumns$Key",
+            **{f"transforms.{each}.{name}": value for each in "vk" for name, value in own.items()},
+        }
+    )
     for record in records:
         try:
             masked = pipeline.apply(record)
@@ -267,25 +354,34 @@ def test_partition_updates_say_the_type_that_a_masked_column_has() -> None:
     assert same.value["source"]["schema"] == plain.value["source"]["schema"], "text stays text"
 
 
-@pytest.mark.parametrize(("names", "options", "form", "word"), [
-    ({"pk"}, {"type": "hash"}, "partition-update", "primary key"),
-    ({"ck"}, {"type": "hash"}, "partition-update", "primary key"),
-    ({"tags"}, {"type": "hash"}, "partition-update", "not frozen"),
-    ({"mail"}, {"type": "hash", "nulls": "mask"}, "partition-update", "nulls"),
-    ({"mail"}, {"type": "hash", "salt.field": "num"}, "partition-update", "salt.field"),
-    ({"pk"}, {"type": "default"}, "legacy", "one key"), ({"pk"}, {"type": "default"}, "ums", "one key"),
-    ({"ck"}, {"type": "hash"}, "delta", "clustering"), ({"tags"}, {"type": "hash"}, "delta", "scylla.collections.mode"),
-])
+@pytest.mark.parametrize(
+    ("names", "options", "form", "word"),
+    [
+        ({"pk"}, {"type": "hash"}, "partition-update", "primary key"),
+        ({"ck"}, {"type": "hash"}, "partition-update", "primary key"),
+        ({"tags"}, {"type": "hash"}, "partition-update", "not frozen"),
+        ({"mail"}, {"type": "hash", "nulls": "mask"}, "partition-update", "nulls"),
+        ({"mail"}, {"type": "hash", "salt.field": "num"}, "partition-update", "salt.field"),
+        ({"pk"}, {"type": "default"}, "legacy", "one key"),
+        ({"pk"}, {"type": "default"}, "ums", "one key"),
+        ({"ck"}, {"type": "hash"}, "delta", "clustering"),
+        ({"tags"}, {"type": "hash"}, "delta", "scylla.collections.mode"),
+    ],
+)
 def test_what_scylla_refuses(names: set[str], options: dict[str, str], form: str, word: str) -> None:
     with pytest.raises(ConfigInvalid, match=word):
         scylla_records(form, rules(names, options))
 
 
-@pytest.mark.parametrize(("names", "options", "form", "word"), [
-    ({"mail"}, {"type": "hash"}, "raw", "output.format=partition-update"),
-    ({"pk"}, {"type": "hash"}, "partition-update", "primary key"), ({"ck"}, {"type": "hash"}, "debezium", "clustering"),
-    ({"tags"}, {"type": "hash"}, "debezium", "cassandra.debezium.extended"),
-])
+@pytest.mark.parametrize(
+    ("names", "options", "form", "word"),
+    [
+        ({"mail"}, {"type": "hash"}, "raw", "output.format=partition-update"),
+        ({"pk"}, {"type": "hash"}, "partition-update", "primary key"),
+        ({"ck"}, {"type": "hash"}, "debezium", "clustering"),
+        ({"tags"}, {"type": "hash"}, "debezium", "cassandra.debezium.extended"),
+    ],
+)
 def test_what_cassandra_refuses(names: set[str], options: dict[str, str], form: str, word: str) -> None:
     with pytest.raises(ConfigInvalid, match=word):
         cassandra_records(form, rules(names, options))
@@ -293,35 +389,59 @@ def test_what_cassandra_refuses(names: set[str], options: dict[str, str], form: 
 
 def test_a_range_deletion_that_names_a_masked_column_is_refused_by_the_transform() -> None:
     update = PartitionUpdate(
-        source=Source(connector="cassandra", cluster="c", keyspace="ks", table="t"), key=("k",), write_time=NOW.write_time,
-        ranges=(RangeDeletion(Bound(("ckckckck-planted@mail",)), Bound(), Deletion(NOW.write_time, 1_790_000_000)),))
+        source=Source(connector="cassandra", cluster="c", keyspace="ks", table="t"),
+        key=("k",),
+        write_time=NOW.write_time,
+        ranges=(RangeDeletion(Bound(("ckckckck-planted@mail",)), Bound(), Deletion(NOW.write_time, 1_790_000_000)),),
+    )
     made = cassandra_builder(CASSANDRA, 7, CassandraSettings(topic_prefix="c", output_format="debezium"))
     data = write_update(update, CASSANDRA, 7)
     out: list[SourceRecord] = []
     made.update(data, 0, len(data), where(), out)
-    pipeline = build_pipeline({"transforms": "v", "transforms.v.type": "MaskColumns$Value", "transforms.v.mask": "hash",
-                               "transforms.v.columns": r"ks\.t\.ck"})
+    pipeline = build_pipeline(
+        {
+            "transforms": "v",
+            "transforms.v.type": "MaskColumns$Value",
+            "transforms.v.mask": "hash",
+            "transforms.v.columns": r"ks\.t\.ck",
+        }
+    )
     with pytest.raises(Fatal, match="clustering column"):
         pipeline.apply(out[0])
 
 
 def test_an_update_without_a_schema_is_refused_by_the_transform() -> None:
-    pipeline = build_pipeline({"transforms": "v", "transforms.v.type": "MaskColumns$Value", "transforms.v.mask": "hash",
-                               "transforms.v.columns": ".*mail"})
+    pipeline = build_pipeline(
+        {
+            "transforms": "v",
+            "transforms.v.type": "MaskColumns$Value",
+            "transforms.v.mask": "hash",
+            "transforms.v.columns": ".*mail",
+        }
+    )
     for record in (cassandra_records("partition-update", Masks())[0], cassandra_records("raw", Masks())[0]):
         with pytest.raises(Fatal, match="has no schema"):
             pipeline.apply(SourceRecord({}, {}, "t", record.value))
 
 
-CASSANDRA_LEAST = {"cassandra.hosts": "h", "topic.prefix": "shop", "cdc.raw.directories": "cass-1=/var/lib/cassandra/cdc_raw"}
+CASSANDRA_LEAST = {
+    "cassandra.hosts": "h",
+    "topic.prefix": "shop",
+    "cdc.raw.directories": "cass-1=/var/lib/cassandra/cdc_raw",
+}
 SCYLLA_LEAST = {"topic.prefix": "p", "scylla.cluster.ip.addresses": "127.0.0.1:9042", "scylla.table.names": "ks.t"}
 GOOD = {"mask.rules": "m", "mask.m.columns": "ks.t.mail", "mask.m.type": "hash"}
 
 
-@pytest.mark.parametrize(("more", "names"), [
-    (GOOD, []), ({**GOOD, "mask.m.type": "nonsense"}, ["mask.m.type"]), ({"mask.m.type": "hash"}, ["mask.m.type"]),
-    ({"column.mask.with.3.chars": "ks.t.mail"}, ["column.mask.with.3.chars"]),
-])
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        (GOOD, []),
+        ({**GOOD, "mask.m.type": "nonsense"}, ["mask.m.type"]),
+        ({"mask.m.type": "hash"}, ["mask.m.type"]),
+        ({"column.mask.with.3.chars": "ks.t.mail"}, ["column.mask.with.3.chars"]),
+    ],
+)
 def test_rules_are_checked_by_both_connectors(more: dict[str, str], names: list[str]) -> None:
     cassandra = cassandra_config.problems(cassandra_config.CONFIG.parse({**CASSANDRA_LEAST, **more}))
     scylla = scylla_config.problems(scylla_config.CONFIG.parse({**SCYLLA_LEAST, **more}))
@@ -330,6 +450,6 @@ def test_rules_are_checked_by_both_connectors(more: dict[str, str], names: list[
 
 def test_the_raw_form_with_rules_is_refused_at_validation() -> None:
     config = cassandra_config.CONFIG.parse({**CASSANDRA_LEAST, **GOOD, "output.format": "partition-update-raw"})
-    problem, = cassandra_config.problems(config)
+    (problem,) = cassandra_config.problems(config)
     assert problem.name == "output.format"
     assert "output.format=partition-update" in problem.message

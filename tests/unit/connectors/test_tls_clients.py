@@ -1,4 +1,5 @@
 """Every client trusts the same authorities on every version of Python."""
+
 from __future__ import annotations
 
 import ssl
@@ -29,8 +30,14 @@ CLIENTS: Final[dict[str, Callable[[str], ssl.SSLContext | None]]] = {
     "kafka": lambda path: client_context({"ssl.truststore.location": path}),
     "cql": lambda path: ssl_context(TlsSettings(truststore=path, check_hostname=True)),
     "mysql": lambda path: mysql_context(MySqlTls(mode="verify_identity", truststore=path)),
-    "registry": lambda path: registry_settings(parse_options(AvroConverter.config_def, {
-        "schema.registry.url": "https://localhost", "schema.registry.ssl.truststore.location": path})).tls,
+    "registry": lambda path: (
+        registry_settings(
+            parse_options(
+                AvroConverter.config_def,
+                {"schema.registry.url": "https://localhost", "schema.registry.ssl.truststore.location": path},
+            )
+        ).tls
+    ),
 }
 
 
@@ -63,16 +70,24 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         builder = x509.CertificateBuilder(
             issuer_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]),
             subject_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
-            public_key=keys[name].public_key(), serial_number=x509.random_serial_number(), not_valid_before=start,
-            not_valid_after=start + timedelta(days=3))
+            public_key=keys[name].public_key(),
+            serial_number=x509.random_serial_number(),
+            not_valid_before=start,
+            not_valid_after=start + timedelta(days=3),
+        )
         if name == "localhost":
             builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         else:
             builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        certificates[name] = builder.sign(keys[issuer], hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+        certificates[name] = (
+            builder.sign(keys[issuer], hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+        )
         (folder / name).write_text(certificates[name])
-    key = keys["localhost"].private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-                                          serialization.NoEncryption()).decode()
+    key = (
+        keys["localhost"]
+        .private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        .decode()
+    )
     (folder / "server").write_text(key + certificates["localhost"] + certificates["middle"])
     return Files(folder / "root", folder / "middle", folder / "server")
 

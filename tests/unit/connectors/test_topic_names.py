@@ -1,4 +1,5 @@
 """Names of topics: Kafka's rules, and the options that follow them."""
+
 from __future__ import annotations
 
 import pytest
@@ -25,7 +26,9 @@ def test_what_it_does_not_take(bad: object, why: str) -> None:
 @pytest.mark.parametrize("option", ["errors.deadletterqueue.topic.name", "offsets.storage.topic"])
 def test_options_of_connectors(option: str) -> None:
     assert CONNECTOR.parse({"name": "c", option: "dead.letters"})[option] == "dead.letters"
-    with pytest.raises(ConfigInvalid, match=f"dead letters for configuration {option}: Invalid topic name: it contains ' '"):
+    with pytest.raises(
+        ConfigInvalid, match=f"dead letters for configuration {option}: Invalid topic name: it contains ' '"
+    ):
         CONNECTOR.parse({"name": "c", option: "dead letters"})
 
 
@@ -34,5 +37,7 @@ def test_no_dead_letter_topic_is_none() -> None:
 
 
 def test_the_materializers_output() -> None:
-    with pytest.raises(ConfigInvalid, match=r"größe for configuration sink\.kafka\.topic: Invalid topic name: it contains 'ö'"):
+    with pytest.raises(
+        ConfigInvalid, match=r"größe for configuration sink\.kafka\.topic: Invalid topic name: it contains 'ö'"
+    ):
         OPTIONS.parse({"sink.kafka.topic": "größe"})

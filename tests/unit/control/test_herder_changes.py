@@ -1,4 +1,5 @@
 """Requests that change one connector at the same time, over a leader in memory whose writes and checks take a while."""
+
 from __future__ import annotations
 
 import asyncio
@@ -35,8 +36,12 @@ class Cluster:
         #: Offsets that were written, with the connector's state at that moment.
         self.offsets: list[tuple[str, Any]] = []
         placement = SimpleNamespace(instructions=SimpleNamespace(get=lambda _: []))
-        self.node = SimpleNamespace(leader=SimpleNamespace(write=self.write), placement=placement, pool=self,
-                                    offsets=SimpleNamespace(write=self.write_offsets))
+        self.node = SimpleNamespace(
+            leader=SimpleNamespace(write=self.write),
+            placement=placement,
+            pool=self,
+            offsets=SimpleNamespace(write=self.write_offsets),
+        )
         self.herder = ClusterHerder(cast("HerderContext", self))
 
     async def lead(self) -> None:
@@ -123,7 +128,10 @@ async def test_a_patch_does_not_bring_a_deleted_connector_back() -> None:
 async def test_a_connector_is_not_resumed_before_offsets_that_are_being_changed_are_written() -> None:
     cluster = Cluster(c={"name": "c"})
     asked = [({"p": "1"}, {"at": 1})]
-    found = await answers(cluster.herder.alter_connector_offsets("c", asked), cluster.herder.set_target_state("c", "STARTED"),
-                          cluster.herder.delete_connector("c"))
+    found = await answers(
+        cluster.herder.alter_connector_offsets("c", asked),
+        cluster.herder.set_target_state("c", "STARTED"),
+        cluster.herder.delete_connector("c"),
+    )
     assert (found[1:], cluster.target) == ([None, None], "STARTED")
     assert cluster.offsets == [("STOPPED", asked)], "by a task that runs they would be overwritten, or never read"

@@ -1,4 +1,5 @@
 """Who leads, what is placed, what is fenced, who is blamed, what is explained: the pure parts around the leader."""
+
 from __future__ import annotations
 
 from unittest.mock import Mock
@@ -16,9 +17,17 @@ from worker.control.table import Owner, Slot
 from worker.protocol import LoopStuck
 
 
-def member(name: str, started: int = 1, *, draining: bool = False, leading: bool = False, incarnation: str = "") -> Member:
-    return Member(worker_id=name, url=f"http://{name}/", incarnation=incarnation or name, started_ms=started,
-                  draining=draining, leading=leading)
+def member(
+    name: str, started: int = 1, *, draining: bool = False, leading: bool = False, incarnation: str = ""
+) -> Member:
+    return Member(
+        worker_id=name,
+        url=f"http://{name}/",
+        incarnation=incarnation or name,
+        started_ms=started,
+        draining=draining,
+        leading=leading,
+    )
 
 
 def test_the_leader_stays_until_it_drains() -> None:
@@ -35,24 +44,35 @@ def test_of_two_processes_with_one_address_the_newer_one_lives() -> None:
 
 def test_what_is_placed() -> None:
     snapshot = ClusterSnapshot(
-        connectors={"c": {"millrace.labels": "zone=a"}, "d": {}}, tasks={"c": {0: {"millrace.labels": "zone=b"}, 1: {}}},
-        task_counts={"c": 2, "d": 0})
+        connectors={"c": {"millrace.labels": "zone=a"}, "d": {}},
+        tasks={"c": {0: {"millrace.labels": "zone=b"}, 1: {}}},
+        task_counts={"c": 2, "d": 0},
+    )
     assert wanted_units(snapshot) == {
-        Unit("c", INSTANCE): {("zone", "a")}, Unit("c", 0): {("zone", "b")}, Unit("c", 1): {("zone", "a")},
-        Unit("d", INSTANCE): frozenset()}
+        Unit("c", INSTANCE): {("zone", "a")},
+        Unit("c", 0): {("zone", "b")},
+        Unit("c", 1): {("zone", "a")},
+        Unit("d", INSTANCE): frozenset(),
+    }
 
 
-@pytest.mark.parametrize(("before", "now", "pending", "expected"), [
-    (None, 2, True, 0),   # the first with exactly once
-    (3, 2, True, 3),
-    (1, 1, True, 0),      # takes the same id over
-    (1, 2, True, 1),
-    (3, 3, False, 0),     # done already
-])
+@pytest.mark.parametrize(
+    ("before", "now", "pending", "expected"),
+    [
+        (None, 2, True, 0),  # the first with exactly once
+        (3, 2, True, 3),
+        (1, 1, True, 0),  # takes the same id over
+        (1, 2, True, 1),
+        (3, 3, False, 0),  # done already
+    ],
+)
 def test_how_many_producers_are_fenced(before: int | None, now: int, pending: bool, expected: int) -> None:
-    snapshot = ClusterSnapshot(connectors={"c": {}}, task_counts={"c": now},
-                               fenced_counts={} if before is None else {"c": before},
-                               pending_fencing=frozenset({"c"} if pending else ()))
+    snapshot = ClusterSnapshot(
+        connectors={"c": {}},
+        task_counts={"c": now},
+        fenced_counts={} if before is None else {"c": before},
+        pending_fencing=frozenset({"c"} if pending else ()),
+    )
     assert fencing_count(snapshot, "c") == expected
 
 
@@ -85,9 +105,11 @@ def test_why_a_unit_is_not_running() -> None:
     assert explain_unit(None, None, "no worker has zone=b", None)["why_not_running"] == "no worker has zone=b"
     assert "has to stop it" in explain_unit(Slot(slot.owner, 1, revoked=True), None, None, None)["why_not_running"]
     assert explain_unit(slot, failed, None, None)["why_not_running"] == "it failed: Boom"
-    trace = ('Traceback (most recent call last):\n  File "a.py", line 1\nValueError: low\n\nDuring handling of the above '
-             'exception, another exception occurred:\n\nTraceback (most recent call last):\n  File "b.py", line 2\n    raise\n'
-             'Fatal: the source is closed\nmore of it\n')
+    trace = (
+        'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: low\n\nDuring handling of the above '
+        'exception, another exception occurred:\n\nTraceback (most recent call last):\n  File "b.py", line 2\n    raise\n'
+        "Fatal: the source is closed\nmore of it\n"
+    )
     failed = Status("FAILED", "w:1", 1, trace)
     assert explain_unit(slot, failed, None, None)["why_not_running"] == "it failed: Fatal: the source is closed"
     assert explain_unit(slot, None, None, "waits")["why_not_running"] == "waits"
@@ -95,9 +117,12 @@ def test_why_a_unit_is_not_running() -> None:
 
 
 def test_notes_about_a_connector() -> None:
-    paused = ClusterSnapshot(connectors={"c": {}}, target_states={"c": "PAUSED"}, task_counts={"c": 1},
-                             pending_fencing=frozenset({"c"}))
+    paused = ClusterSnapshot(
+        connectors={"c": {}}, target_states={"c": "PAUSED"}, task_counts={"c": 1}, pending_fencing=frozenset({"c"})
+    )
     assert any("PAUSED" in note for note in notes(paused, "c", exactly_once=False))
     assert len(notes(paused, "c", exactly_once=True)) == 2
-    assert "incomplete" in notes(ClusterSnapshot(connectors={"c": {}}, inconsistent=frozenset({"c"})), "c",
-                                 exactly_once=False)[0]
+    assert (
+        "incomplete"
+        in notes(ClusterSnapshot(connectors={"c": {}}, inconsistent=frozenset({"c"})), "c", exactly_once=False)[0]
+    )

@@ -1,4 +1,5 @@
 """Which new values of its properties a worker takes over while it runs, and that every client in use gets them."""
+
 from __future__ import annotations
 
 from offsets.log import CompactedLog
@@ -6,15 +7,29 @@ from worker.control.clients import left_for_a_start, own
 
 
 def test_logins_are_taken_over_and_the_rest_waits() -> None:
-    names = {"sasl.jaas.config", "producer.sasl.jaas.config", "admin.ssl.key.password", "ssl.truststore.certificates",
-             "rest.auth.jwt.secret", "bootstrap.servers", "listeners.https.ssl.keystore.password", "security.protocol",
-             "admin.listeners.https.ssl.key.password"}
+    names = {
+        "sasl.jaas.config",
+        "producer.sasl.jaas.config",
+        "admin.ssl.key.password",
+        "ssl.truststore.certificates",
+        "rest.auth.jwt.secret",
+        "bootstrap.servers",
+        "listeners.https.ssl.keystore.password",
+        "security.protocol",
+        "admin.listeners.https.ssl.key.password",
+    }
     assert left_for_a_start(names) == [
-        "admin.listeners.https.ssl.key.password", "bootstrap.servers", "listeners.https.ssl.keystore.password",
-        "rest.auth.jwt.secret", "security.protocol"]
+        "admin.listeners.https.ssl.key.password",
+        "bootstrap.servers",
+        "listeners.https.ssl.keystore.password",
+        "rest.auth.jwt.secret",
+        "security.protocol",
+    ]
     # What is taken over without a prefix is what the worker's own clients read.
     assert set(own(dict.fromkeys(names, "x"))) - set(left_for_a_start(names)) == {
-        "sasl.jaas.config", "ssl.truststore.certificates"}
+        "sasl.jaas.config",
+        "ssl.truststore.certificates",
+    }
 
 
 def test_a_log_that_is_not_connected_takes_credentials_for_its_next_connection() -> None:

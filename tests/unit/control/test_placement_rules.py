@@ -1,4 +1,5 @@
 """Placement: balance, stickiness, affinity, nothing lost or doubled."""
+
 from __future__ import annotations
 
 import time
@@ -23,8 +24,11 @@ def fleet(count: int, first: int = 0) -> dict[str, Worker]:
 
 
 def spread(placement: Placement, workers: dict[str, Worker], *, instances: bool, connector: str | None = None) -> int:
-    counts = Counter(worker for unit, worker in placement.assigned.items()
-                     if (unit.task == INSTANCE) is instances and connector in (None, unit.connector))
+    counts = Counter(
+        worker
+        for unit, worker in placement.assigned.items()
+        if (unit.task == INSTANCE) is instances and connector in (None, unit.connector)
+    )
     numbers = [counts.get(worker, 0) for worker, found in workers.items() if not found.draining]
     return max(numbers) - min(numbers) if numbers else 0
 
@@ -41,8 +45,9 @@ def test_fresh_placement_is_complete_and_even(connectors: dict[str, int], count:
 
 
 @given(_connectors, _workers, _workers, st.integers(0, 6))
-def test_membership_change_evens_out_with_the_fewest_moves(connectors: dict[str, int], before: int, after: int,
-                                                           shift: int) -> None:
+def test_membership_change_evens_out_with_the_fewest_moves(
+    connectors: dict[str, int], before: int, after: int, shift: int
+) -> None:
     wanted = units(connectors)
     old, new = fleet(before), fleet(after, shift)
     first = place(wanted, old, {}, rebalance=False)
@@ -63,8 +68,9 @@ def test_membership_change_evens_out_with_the_fewest_moves(connectors: dict[str,
 
 
 @given(_connectors, _connectors, _workers)
-def test_other_connectors_never_move_when_one_is_added_changed_or_deleted(connectors: dict[str, int],
-                                                                         others: dict[str, int], count: int) -> None:
+def test_other_connectors_never_move_when_one_is_added_changed_or_deleted(
+    connectors: dict[str, int], others: dict[str, int], count: int
+) -> None:
     workers = fleet(count)
     first = place(units(connectors), workers, {}, rebalance=False)
     changed = units(connectors | others)
@@ -75,8 +81,12 @@ def test_other_connectors_never_move_when_one_is_added_changed_or_deleted(connec
     assert all(third.assigned[unit] == worker for unit, worker in second.assigned.items() if unit in third.assigned)
 
 
-@given(_connectors, st.lists(st.sampled_from("abc"), min_size=1, max_size=6), st.lists(st.sampled_from("abcd"), max_size=6),
-       st.booleans())
+@given(
+    _connectors,
+    st.lists(st.sampled_from("abc"), min_size=1, max_size=6),
+    st.lists(st.sampled_from("abcd"), max_size=6),
+    st.booleans(),
+)
 def test_labels_are_kept_to(connectors: dict[str, int], zones: list[str], needs: list[str], rebalance: bool) -> None:
     workers = {f"w{number}:1": Worker(labels={"zone": zone}) for number, zone in enumerate(zones)}
     wanted = units(connectors)
@@ -97,7 +107,9 @@ def test_labels_are_kept_to(connectors: dict[str, int], zones: list[str], needs:
 
 
 @given(_connectors, st.integers(2, 6), st.data())
-def test_draining_workers_get_nothing_and_keep_nothing(connectors: dict[str, int], count: int, data: st.DataObject) -> None:
+def test_draining_workers_get_nothing_and_keep_nothing(
+    connectors: dict[str, int], count: int, data: st.DataObject
+) -> None:
     workers = fleet(count)
     first = place(units(connectors), workers, {}, rebalance=False)
     leaving = data.draw(st.sampled_from(sorted(workers)))
@@ -135,22 +147,32 @@ def test_node_names_a_host_an_id_or_a_label() -> None:
 
 
 def test_a_worker_can_stand_for_several_nodes_by_labels_of_their_names() -> None:
-    workers = {"h1:8083": Worker(labels={"node": "cass-1", "zone": "a"}),
-               "h2:8083": Worker(labels={"cass-2": "yes", "cass-3": "yes"}),
-               "h3:8083": Worker(labels={"cass-4": "no", "cass-5": "False"})}
+    workers = {
+        "h1:8083": Worker(labels={"node": "cass-1", "zone": "a"}),
+        "h2:8083": Worker(labels={"cass-2": "yes", "cass-3": "yes"}),
+        "h3:8083": Worker(labels={"cass-4": "no", "cass-5": "False"}),
+    }
     wanted = {Unit("c", number): requirement({"millrace.node": f"cass-{number}"}) for number in range(1, 6)}
     placement = place(wanted, workers, {}, rebalance=True)
-    assert {unit.task: worker for unit, worker in placement.assigned.items()} == {1: "h1:8083", 2: "h2:8083", 3: "h2:8083"}
+    assert {unit.task: worker for unit, worker in placement.assigned.items()} == {
+        1: "h1:8083",
+        2: "h2:8083",
+        3: "h2:8083",
+    }
     for number in (4, 5):
         assert f"millrace.node=cass-{number}" in placement.reasons[Unit("c", number)]
-        assert f"add cass-{number}=yes (or node=cass-{number}) to the node.labels" in placement.reasons[Unit("c", number)]
+        assert (
+            f"add cass-{number}=yes (or node=cass-{number}) to the node.labels" in placement.reasons[Unit("c", number)]
+        )
 
 
 def test_the_reason_for_a_missing_node_stands_beside_missing_labels() -> None:
     unit = Unit("c", 0)
     needed = requirement({"millrace.node": "cass-1", "millrace.labels": "zone=b"})
     placement = place({unit: needed}, {"h1:8083": Worker(labels={"cass-1": "yes", "zone": "a"})}, {}, rebalance=False)
-    assert placement.reasons[unit].startswith("no worker that is not draining has millrace.node=cass-1, zone=b: start one")
+    assert placement.reasons[unit].startswith(
+        "no worker that is not draining has millrace.node=cass-1, zone=b: start one"
+    )
 
 
 def test_labels_in_a_configuration() -> None:

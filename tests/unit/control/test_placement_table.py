@@ -1,4 +1,5 @@
 """The placement topic's records, and the hand-over of units between live workers."""
+
 from __future__ import annotations
 
 from hypothesis import given
@@ -31,8 +32,13 @@ def table_with(unit: Unit, slot: Slot) -> Table:
     return table
 
 
-@given(st.dictionaries(st.integers(INSTANCE, 30), st.builds(
-    Slot, st.sampled_from([A, B]), st.integers(0, 1 << 40), st.booleans()), max_size=12))
+@given(
+    st.dictionaries(
+        st.integers(INSTANCE, 30),
+        st.builds(Slot, st.sampled_from([A, B]), st.integers(0, 1 << 40), st.booleans()),
+        max_size=12,
+    )
+)
 def test_rows_are_read_as_written(slots: dict[int, Slot]) -> None:
     table = Table()
     table.apply(*row_record("ünï-1", slots, 7))
@@ -41,7 +47,13 @@ def test_rows_are_read_as_written(slots: dict[int, Slot]) -> None:
 
 def test_unreadable_and_foreign_records_change_nothing() -> None:
     table = table_with(Unit("c", 0), Slot(A, 1))
-    for key, value in ((b"placement-c", b"{"), (b"member-a:1", b"[]"), (b"other", b"{}"), (None, b"{}"), (b"\xff", None)):
+    for key, value in (
+        (b"placement-c", b"{"),
+        (b"member-a:1", b"[]"),
+        (b"other", b"{}"),
+        (None, b"{}"),
+        (b"\xff", None),
+    ):
         table.apply(key, value)
     assert table.assigned_to(A) == {Unit("c", 0): 1}
 
@@ -100,9 +112,14 @@ def test_what_a_worker_reports() -> None:
     assert still_held([Unit("c", 1)], running) == [("c", 0), ("d", INSTANCE)]
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a:1", "b:1", "c:1", None])), max_size=30),
-       st.lists(st.sampled_from(["a:1", "b:1", "c:1"]), max_size=30), st.randoms())
-def test_no_unit_is_ever_in_two_live_workers(wishes: list[tuple[int, str | None]], obedient: list[str], random: object) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a:1", "b:1", "c:1", None])), max_size=30),
+    st.lists(st.sampled_from(["a:1", "b:1", "c:1"]), max_size=30),
+    st.randoms(),
+)
+def test_no_unit_is_ever_in_two_live_workers(
+    wishes: list[tuple[int, str | None]], obedient: list[str], random: object
+) -> None:
     """Workers obey in any order and at any time; each runs what it has read as its own until it has stopped it."""
     del random
     table, live = Table(), {"a:1": "1", "b:1": "1", "c:1": "1"}

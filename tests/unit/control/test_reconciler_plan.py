@@ -1,4 +1,5 @@
 """Wishes from placement and configuration, and the steps that make them true."""
+
 from __future__ import annotations
 
 from hypothesis import given
@@ -15,11 +16,15 @@ TASK, INSTANCE_UNIT = Unit("c", 0), Unit("c", INSTANCE)
 CONFIG = {"name": "c", "connector.class": "x"}
 
 
-def wish(config: dict[str, str] | None = None, *, paused: bool = False, connector: dict[str, str] | None = None) -> Wish:
+def wish(
+    config: dict[str, str] | None = None, *, paused: bool = False, connector: dict[str, str] | None = None
+) -> Wish:
     return Wish(connector or CONFIG, config, 1, paused)
 
 
-def have(of: Wish, *, busy: bool = False, paused: bool | None = None, failed: bool = False, restart: bool = False) -> Have:
+def have(
+    of: Wish, *, busy: bool = False, paused: bool | None = None, failed: bool = False, restart: bool = False
+) -> Have:
     return Have(of, Host(0), of.paused if paused is None else paused, busy, failed, restart)
 
 
@@ -43,7 +48,10 @@ def test_what_ran_for_a_deleted_connector_does_not_go_on_for_one_made_anew() -> 
     """Nobody need have looked in between; the statuses of the first one are forgotten."""
     before, after = (local_wishes(ASSIGNED, snapshot(born={"c": offset})) for offset in (1, 5))
     assert plan(after, {unit: have(of) for unit, of in before.items()}) == [
-        ("stop", INSTANCE_UNIT), ("stop", TASK), ("stop", Unit("c", 1))]
+        ("stop", INSTANCE_UNIT),
+        ("stop", TASK),
+        ("stop", Unit("c", 1)),
+    ]
     assert plan(before, {unit: have(of) for unit, of in before.items()}) == []
 
 
@@ -69,8 +77,9 @@ def test_blocked_and_busy_units_are_left_alone() -> None:
 
 
 _units = st.builds(Unit, st.sampled_from("ab"), st.integers(-1, 2))
-_wishes = st.dictionaries(_units, st.builds(Wish, st.just(CONFIG), st.sampled_from([None, {}, {"a": "1"}]), st.just(1),
-                                            st.booleans()))
+_wishes = st.dictionaries(
+    _units, st.builds(Wish, st.just(CONFIG), st.sampled_from([None, {}, {"a": "1"}]), st.just(1), st.booleans())
+)
 
 
 @given(_wishes, _wishes)
@@ -85,7 +94,9 @@ def test_carrying_the_steps_out_leads_to_what_is_wished(before: dict[Unit, Wish]
             else:
                 running[unit].paused = kind == "pause"
     assert running.keys() == wanted.keys()
-    assert all(found.wish.same_run(wanted[unit]) and found.paused == wanted[unit].paused for unit, found in running.items())
+    assert all(
+        found.wish.same_run(wanted[unit]) and found.paused == wanted[unit].paused for unit, found in running.items()
+    )
     assert plan(wanted, running) == []
 
 
@@ -93,8 +104,12 @@ def test_carrying_the_steps_out_leads_to_what_is_wished(before: dict[Unit, Wish]
 
 
 def snapshot(**fields: object) -> ClusterSnapshot:
-    base: dict[str, object] = {"connectors": {"c": CONFIG}, "tasks": {"c": {0: {"t": "0"}, 1: {"t": "1"}}},
-                               "task_counts": {"c": 2}, "applied": {"c": CONFIG}}
+    base: dict[str, object] = {
+        "connectors": {"c": CONFIG},
+        "tasks": {"c": {0: {"t": "0"}, 1: {"t": "1"}}},
+        "task_counts": {"c": 2},
+        "applied": {"c": CONFIG},
+    }
     return ClusterSnapshot(**{**base, **fields})  # type: ignore[arg-type]
 
 
@@ -103,7 +118,10 @@ ASSIGNED = {INSTANCE_UNIT: 3, TASK: 3, Unit("c", 1): 4, Unit("gone", 0): 1}
 
 def test_wishes_of_a_running_connector() -> None:
     assert local_wishes(ASSIGNED, snapshot()) == {
-        INSTANCE_UNIT: Wish(CONFIG, None, 3), TASK: Wish(CONFIG, {"t": "0"}, 3), Unit("c", 1): Wish(CONFIG, {"t": "1"}, 4)}
+        INSTANCE_UNIT: Wish(CONFIG, None, 3),
+        TASK: Wish(CONFIG, {"t": "0"}, 3),
+        Unit("c", 1): Wish(CONFIG, {"t": "1"}, 4),
+    }
 
 
 def test_a_stopped_connector_runs_nothing_and_a_paused_one_paused() -> None:
@@ -137,7 +155,9 @@ def test_task_configurations_are_written_only_when_they_change() -> None:
 def test_references_are_put_back_into_task_configurations() -> None:
     config = {"password": "${file:/secrets:db}", "url": "x"}
     assert unresolved([{"password": "hunter2", "shard": "1"}, {"shard": "2"}], config) == [
-        {"password": "${file:/secrets:db}", "shard": "1"}, {"shard": "2"}]
+        {"password": "${file:/secrets:db}", "shard": "1"},
+        {"shard": "2"},
+    ]
 
 
 def status(state: str) -> Status:

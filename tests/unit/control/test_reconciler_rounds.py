@@ -1,4 +1,5 @@
 """Of thousands of units that are to start or stop at once, so many are under way at a time."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast

@@ -1,4 +1,5 @@
 """Decisions about requests for snapshots, over a leader and a connector class in memory."""
+
 from __future__ import annotations
 
 import asyncio
@@ -38,8 +39,12 @@ class Cluster:
         self.validate_s = 5.0
         self.config = {"offset.storage.topic": "offsets"}
         offsets = SimpleNamespace(read_to_end=self._nothing, positions=self._positions)
-        self.node = SimpleNamespace(placement=SimpleNamespace(instructions=self.instructions), pool=self, offsets=offsets,
-                                    leader=SimpleNamespace(active=True, write=self.write))
+        self.node = SimpleNamespace(
+            placement=SimpleNamespace(instructions=self.instructions),
+            pool=self,
+            offsets=offsets,
+            leader=SimpleNamespace(active=True, write=self.write),
+        )
         self.herder = SnapshotOperations()
         self.herder.ctx = cast("HerderContext", self)
 
@@ -75,8 +80,12 @@ class Cluster:
             return orjson.dumps({**orjson.loads(message.request), "checked": True, "padding": self.padding})
         saved = {partition["snapshot"]: offset["state"] for partition, offset in orjson.loads(message.offsets)}
         asked = {row["id"]: row["origin"] for row in orjson.loads(message.instructions)}
-        return orjson.dumps([{"id": each, "origin": asked.get(each, "initial"), "state": saved.get(each, "waiting")}
-                             for each in {"initial": 1, **asked}])
+        return orjson.dumps(
+            [
+                {"id": each, "origin": asked.get(each, "initial"), "state": saved.get(each, "waiting")}
+                for each in {"initial": 1, **asked}
+            ]
+        )
 
     def states(self) -> dict[str, str]:
         return {row["id"]: row["state"] for row in self.instructions.get("c")}
@@ -91,11 +100,20 @@ async def refused(call: Any) -> RestError:
 async def test_what_is_kept_of_a_request() -> None:
     cluster = Cluster()
     made = await cluster.herder.create_snapshot("c", {"tables": ["t"], "id": "mine"})
-    assert made == {"tables": ["t"], "checked": True, "padding": "", "id": "mine", "state": "running", "origin": "rest",
-                    "created_ms": made["created_ms"]}
+    assert made == {
+        "tables": ["t"],
+        "checked": True,
+        "padding": "",
+        "id": "mine",
+        "state": "running",
+        "origin": "rest",
+        "created_ms": made["created_ms"],
+    }
     assert cluster.instructions.get("c") == [made]
     assert (await refused(cluster.herder.create_snapshot("c", {"id": "mine"}))).status == 409
-    later = await cluster.herder.create_snapshot("c", {"id": "later", "start_at": "02:30", "time_zone": "Europe/Berlin"})
+    later = await cluster.herder.create_snapshot(
+        "c", {"id": "later", "start_at": "02:30", "time_zone": "Europe/Berlin"}
+    )
     assert later["start_ms"] > later["created_ms"]
     assert not later.keys() & {"start_at", "time_zone"}
     for wrong in ({"start_at": "half past two"}, {"start_at": "02:30", "time_zone": "Mars"}, {"time_zone": "UTC"}):
@@ -138,8 +156,11 @@ async def test_what_was_asked_last_counts_not_what_is_saved_yet() -> None:
 async def test_one_that_is_deleted_meanwhile_does_not_come_back() -> None:
     cluster = Cluster()
     await cluster.herder.create_snapshot("c", {"id": "a"})
-    results = await asyncio.gather(cluster.herder.delete_snapshot("c", "a"), cluster.herder.steer_snapshot("c", "a", "pause"),
-                                   return_exceptions=True)
+    results = await asyncio.gather(
+        cluster.herder.delete_snapshot("c", "a"),
+        cluster.herder.steer_snapshot("c", "a", "pause"),
+        return_exceptions=True,
+    )
     assert cluster.states() == {}
     assert results[0] is None
     assert isinstance(results[1], RestError)
@@ -195,14 +216,25 @@ async def test_after_a_reset_finished_ones_are_forgotten() -> None:
     assert await cluster.herder.ended_snapshots("c") == frozenset(), "a reset must not depend on the connector's answer"
 
 
-@pytest.mark.parametrize(("answer", "status"), [
-    (RemoteError("ConfigInvalid", "no such table"), 400), (RemoteError("Retriable", "away"), 503),
-    (RemoteError("KeyError", "x"), 500), (TimeoutError(), 500), (Retriable("no task host is ready"), 503)])
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (RemoteError("ConfigInvalid", "no such table"), 400),
+        (RemoteError("Retriable", "away"), 503),
+        (RemoteError("KeyError", "x"), 500),
+        (TimeoutError(), 500),
+        (Retriable("no task host is ready"), 503),
+    ],
+)
 async def test_refusals(answer: Exception, status: int) -> None:
     cluster = Cluster()
     cluster.answer = answer
-    for call in (cluster.herder.create_snapshot("c", {}), cluster.herder.snapshots("c"), cluster.herder.connector_lag("c"),
-                 cluster.herder.connector_tables("c")):
+    for call in (
+        cluster.herder.create_snapshot("c", {}),
+        cluster.herder.snapshots("c"),
+        cluster.herder.connector_lag("c"),
+        cluster.herder.connector_tables("c"),
+    ):
         assert (await refused(call)).status == status
     assert cluster.writes == 0
 
@@ -211,8 +243,12 @@ async def test_sinks_and_unknown_connectors() -> None:
     cluster = Cluster()
     cluster.snapshot.connectors["s"] = {"connector.class": "S"}
     assert "/connectors/s/progress" in str(await refused(cluster.herder.connector_lag("s")))
-    for call in (cluster.herder.create_snapshot("no", {}), cluster.herder.steer_snapshot("no", "a", "pause"),
-                 cluster.herder.delete_snapshot("no", "a"), cluster.herder.snapshots("no")):
+    for call in (
+        cluster.herder.create_snapshot("no", {}),
+        cluster.herder.steer_snapshot("no", "a", "pause"),
+        cluster.herder.delete_snapshot("no", "a"),
+        cluster.herder.snapshots("no"),
+    ):
         assert (await refused(call)).status == 404
 
 

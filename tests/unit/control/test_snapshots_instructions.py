@@ -1,4 +1,5 @@
 """What operators ask of connectors: records, changes of the list, and how tasks get to know."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,13 @@ from worker.control.wishes import local_wishes
 if TYPE_CHECKING:
     from offsets.cluster import ClusterSnapshot
 
-_rows = st.lists(st.fixed_dictionaries({"id": st.text(min_size=1), "state": st.sampled_from(["running", "paused"])}, optional={
-    "priority": st.integers(-5, 5), "conditions": st.dictionaries(st.text(), st.text())}), max_size=4)
+_rows = st.lists(
+    st.fixed_dictionaries(
+        {"id": st.text(min_size=1), "state": st.sampled_from(["running", "paused"])},
+        optional={"priority": st.integers(-5, 5), "conditions": st.dictionaries(st.text(), st.text())},
+    ),
+    max_size=4,
+)
 
 
 @given(st.text(min_size=1), _rows)
@@ -57,7 +63,9 @@ def test_states() -> None:
     assert rows[0]["state"] == "running"
     # The connector's own gets an entry, with nothing a task could take for a request.
     assert with_state(rows, {"id": "initial", "origin": "initial", "tables": [{"table": "x"}]}, "cancelled", 7) == [
-        *rows, {"id": "initial", "state": "cancelled", "origin": "initial", "created_ms": 7}]
+        *rows,
+        {"id": "initial", "state": "cancelled", "origin": "initial", "created_ms": 7},
+    ]
 
 
 def test_the_oldest_that_have_ended_are_forgotten_first() -> None:
@@ -78,8 +86,9 @@ def test_placements_and_instructions_share_a_topic() -> None:
             self.key, self.value = pair
 
     owner = Owner("w", "1")
-    store._sink(0, [Record(0, row_record("c", {0: Slot(owner, 1)}, 1)),
-                    Record(1, instructions_record("c", [{"id": "1"}]))])
+    store._sink(
+        0, [Record(0, row_record("c", {0: Slot(owner, 1)}, 1)), Record(1, instructions_record("c", [{"id": "1"}]))]
+    )
     assert (store.table.assigned_to(owner), store.table.version) == ({Unit("c", 0): 1}, 1)
     assert store.instructions.get("c") == [{"id": "1"}]
     assert changes == [True]

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 CONFIG = {"connector.class": "x"}
 UNITS = (Unit("c", INSTANCE), Unit("c", 0), Unit("c", 1))
-GONE = {unit: connector_status_record("c", None) if unit.task == INSTANCE else task_status_record("c", unit.task, None)
-        for unit in UNITS}
+GONE = {
+    unit: connector_status_record("c", None) if unit.task == INSTANCE else task_status_record("c", unit.task, None)
+    for unit in UNITS
+}
 
 
 class HostRecorder:
@@ -51,8 +53,12 @@ class Worker:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.state = ClusterState()
-        for pair in (connector_record("c", CONFIG), task_record("c", 0, {"a": "b"}), task_record("c", 1, {"a": "b"}),
-                     commit_record("c", 2)):
+        for pair in (
+            connector_record("c", CONFIG),
+            task_record("c", 0, {"a": "b"}),
+            task_record("c", 1, {"a": "b"}),
+            commit_record("c", 2),
+        ):
             self.state.apply(0, *pair)
         self.node = node = Node("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=cast("Any", None))
         self.owners = {UNITS[0]: node.me, UNITS[1]: node.me, UNITS[2]: None}
@@ -61,10 +67,14 @@ class Worker:
         self.host = HostRecorder()
         have = {unit: Have(Wish(CONFIG, None, 1), cast("Any", self.host)) for unit in UNITS[:2]}
         for name, part in {
-                "config": self, "status": self.store, "reconciler": SimpleNamespace(have=have),
-                "placement": SimpleNamespace(table=SimpleNamespace(owner=self.owners.get),
-                                             instructions=SimpleNamespace(encoded=lambda _: b"")),
-                "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None))}.items():
+            "config": self,
+            "status": self.store,
+            "reconciler": SimpleNamespace(have=have),
+            "placement": SimpleNamespace(
+                table=SimpleNamespace(owner=self.owners.get), instructions=SimpleNamespace(encoded=lambda _: b"")
+            ),
+            "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None)),
+        }.items():
             monkeypatch.setattr(node, name, part, raising=False)
         self.came(task_status_record("c", 1, Status("RUNNING", "other:1", 1)))
         for unit in UNITS[:2]:
@@ -77,8 +87,10 @@ class Worker:
 
     def came(self, *pairs: Pair) -> None:
         """Records of the topic."""
-        records = [SimpleNamespace(offset=offset, timestamp=0, key=key, value=value) for offset, (key, value)
-                   in enumerate(pairs)]
+        records = [
+            SimpleNamespace(offset=offset, timestamp=0, key=key, value=value)
+            for offset, (key, value) in enumerate(pairs)
+        ]
         self.store._sink(0, cast("Any", records))
 
     def wrote(self) -> set[bytes]:
@@ -98,9 +110,16 @@ def keys(units: Iterable[Unit]) -> set[bytes]:
     return {GONE[unit][0] for unit in units}
 
 
-@pytest.mark.parametrize(("removed", "told"), [
-    (UNITS[:1], UNITS[:2]), (UNITS, UNITS[:2]), (UNITS[1:2], UNITS[1:2]), (UNITS[2:], ()),
-], ids=["the connector's, and so its tasks'", "all", "its task's", "another worker's"])
+@pytest.mark.parametrize(
+    ("removed", "told"),
+    [
+        (UNITS[:1], UNITS[:2]),
+        (UNITS, UNITS[:2]),
+        (UNITS[1:2], UNITS[1:2]),
+        (UNITS[2:], ()),
+    ],
+    ids=["the connector's, and so its tasks'", "all", "its task's", "another worker's"],
+)
 def test_what_runs_here_is_told_again(worker: Worker, removed: tuple[Unit, ...], told: tuple[Unit, ...]) -> None:
     worker.came(*(GONE[unit] for unit in removed))
     assert worker.wrote() == keys(told)
@@ -112,7 +131,9 @@ def test_what_runs_here_is_told_again(worker: Worker, removed: tuple[Unit, ...],
 
 
 def test_what_was_written_after_it_was_removed_is_enough(worker: Worker) -> None:
-    worker.came(GONE[UNITS[1]], task_status_record("c", 1, None), task_status_record("c", 0, Status("FAILED", "w:1", 1)))
+    worker.came(
+        GONE[UNITS[1]], task_status_record("c", 1, None), task_status_record("c", 0, Status("FAILED", "w:1", 1))
+    )
     assert worker.wrote() == set()
 
 

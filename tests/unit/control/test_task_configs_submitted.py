@@ -1,4 +1,5 @@
 """A worker brings what its connectors say of their tasks to the leader, whatever else happens meanwhile."""
+
 from __future__ import annotations
 
 import asyncio
@@ -30,8 +31,12 @@ class Cluster:
         self.submitted = 0
         self.looked: list[Any] = []
         self.node = Node("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=self.put)
-        monkeypatch.setattr(self.node, "reconciler", SimpleNamespace(
-            have={Unit("c", INSTANCE): Have(Wish(CONFIG, None, 1), cast("Any", None))}), raising=False)
+        monkeypatch.setattr(
+            self.node,
+            "reconciler",
+            SimpleNamespace(have={Unit("c", INSTANCE): Have(Wish(CONFIG, None, 1), cast("Any", None))}),
+            raising=False,
+        )
         monkeypatch.setattr(self.node, "leader", SimpleNamespace(chosen=True), raising=False)
         monkeypatch.setattr(self.node, "config", self, raising=False)
         monkeypatch.setattr(node_module, "_FIRST_RETRY_S", 0.0)
@@ -49,7 +54,10 @@ class Cluster:
 
     async def put(self, name: str, configs: list[dict[str, str]]) -> None:
         self.submitted += 1
-        for pair in (*(task_record(name, task, own) for task, own in enumerate(configs)), commit_record(name, len(configs))):
+        for pair in (
+            *(task_record(name, task, own) for task, own in enumerate(configs)),
+            commit_record(name, len(configs)),
+        ):
             self.state.apply(0, *pair)
 
     def make(self) -> None:
@@ -64,11 +72,17 @@ class Cluster:
 
 
 async def until_submitted(cluster: Cluster, times: int) -> None:
-    await eventually_async(lambda: cluster.submitted >= times and not cluster.node._submitting, f"{times} submissions", every=0,
-                           detail=lambda: cluster.submitted)
+    await eventually_async(
+        lambda: cluster.submitted >= times and not cluster.node._submitting,
+        f"{times} submissions",
+        every=0,
+        detail=lambda: cluster.submitted,
+    )
 
 
-async def test_what_comes_in_the_moment_in_which_a_submission_ends_is_submitted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_comes_in_the_moment_in_which_a_submission_ends_is_submitted_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(monkeypatch)
     cluster.looked = [cluster.remake]
     cluster.make()
@@ -76,7 +90,9 @@ async def test_what_comes_in_the_moment_in_which_a_submission_ends_is_submitted_
     assert cluster.snapshot.task_configs("c") == TASKS
 
 
-async def test_a_connector_that_is_made_again_during_a_submission_has_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connector_that_is_made_again_during_a_submission_has_its_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(monkeypatch)
     cluster.make()
     cluster.remake()

@@ -1,4 +1,5 @@
 """The worker's properties: defaults, mistakes that name their property, warnings, Java names."""
+
 from __future__ import annotations
 
 import pytest
@@ -7,7 +8,10 @@ from connectors.errors import ConfigInvalid
 from worker.config import WORKER_CONFIG, exactly_once, labels, parse_worker, placement_topic, process_count
 
 REQUIRED = {
-    "group.id": "g", "config.storage.topic": "c", "offset.storage.topic": "o", "status.storage.topic": "s",
+    "group.id": "g",
+    "config.storage.topic": "c",
+    "offset.storage.topic": "o",
+    "status.storage.topic": "s",
     "key.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter": "org.apache.kafka.connect.storage.StringConverter",
 }
@@ -30,17 +34,20 @@ def test_a_missing_property_is_named(name: str) -> None:
         parse_worker({key: value for key, value in REQUIRED.items() if key != name})
 
 
-@pytest.mark.parametrize(("name", "value", "complaint"), [
-    ("value.converter", "com.example.MyConverter", "com.example.MyConverter"),
-    ("exactly.once.source.support", "perhaps", "exactly.once.source.support"),
-    ("connector.client.config.override.policy", "com.example.Policy", "must be one of All, None, Principal"),
-    ("heartbeat.interval.ms", "5000", "a third of session.timeout.ms"),
-    ("status.storage.topic", "o", "It is also offset.storage.topic"),
-    ("offset.storage.partitions", "0", "Number of partitions must be positive"),
-    ("node.labels", "zone", "A label must be name=value"),
-    ("listeners", "ftp://:21", "Listener"),
-    ("processes", "-1", "processes"),
-])
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("value.converter", "com.example.MyConverter", "com.example.MyConverter"),
+        ("exactly.once.source.support", "perhaps", "exactly.once.source.support"),
+        ("connector.client.config.override.policy", "com.example.Policy", "must be one of All, None, Principal"),
+        ("heartbeat.interval.ms", "5000", "a third of session.timeout.ms"),
+        ("status.storage.topic", "o", "It is also offset.storage.topic"),
+        ("offset.storage.partitions", "0", "Number of partitions must be positive"),
+        ("node.labels", "zone", "A label must be name=value"),
+        ("listeners", "ftp://:21", "Listener"),
+        ("processes", "-1", "processes"),
+    ],
+)
 def test_a_mistake_is_named(name: str, value: str, complaint: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         parse_worker({**REQUIRED, name: value})
@@ -53,16 +60,28 @@ def test_standalone_files_are_told_how_to_run() -> None:
 
 
 def test_what_has_no_effect_is_said() -> None:
-    _, warnings = parse_worker({**REQUIRED, "metric.reporters": "com.example.Reporter", "foo.bar": "1",
-                                "producer.linger.ms": "5", "offset.storage.segment.ms": "1", "sasl.mechanism": "PLAIN"})
+    _, warnings = parse_worker(
+        {
+            **REQUIRED,
+            "metric.reporters": "com.example.Reporter",
+            "foo.bar": "1",
+            "producer.linger.ms": "5",
+            "offset.storage.segment.ms": "1",
+            "sasl.mechanism": "PLAIN",
+        }
+    )
     assert len(warnings) == 2
     assert any("metric.reporters is ignored" in warning and "/metrics" in warning for warning in warnings)
     assert any("foo.bar is not known" in warning for warning in warnings)
 
 
 def test_java_names_of_policies_are_accepted() -> None:
-    parse_worker({**REQUIRED, "connector.client.config.override.policy":
-                  "org.apache.kafka.connect.connector.policy.PrincipalConnectorClientConfigOverridePolicy"})
+    parse_worker(
+        {
+            **REQUIRED,
+            "connector.client.config.override.policy": "org.apache.kafka.connect.connector.policy.PrincipalConnectorClientConfigOverridePolicy",  # noqa: E501
+        }
+    )
 
 
 def test_labels() -> None:

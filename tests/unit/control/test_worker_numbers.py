@@ -1,4 +1,5 @@
 """What a worker counts and measures of itself."""
+
 from __future__ import annotations
 
 import time
@@ -56,7 +57,11 @@ def test_a_task_that_fails_before_it_runs_is_a_start_that_failed(node: Node) -> 
     for state in ("FAILED", "RUNNING"):
         node.connector_state(cast("Any", None), ConnectorState("c", state, 1, None))
     stats = node.stats
-    assert (stats.connector_startup_attempts, stats.connector_startup_success, stats.connector_startup_failure) == (2, 1, 1)
+    assert (stats.connector_startup_attempts, stats.connector_startup_success, stats.connector_startup_failure) == (
+        2,
+        1,
+        1,
+    )
 
 
 def test_how_long_rebalances_take(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
@@ -81,7 +86,8 @@ def test_how_long_rebalances_take(monkeypatch: pytest.MonkeyPatch, node: Node) -
 
 
 def test_a_task_that_crashed_and_is_placed_elsewhere_or_deleted_leaves_no_series(
-        node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere, crashed = Unit("c", 1), Unit("c", 2)
     report = Stats([TaskStats(TaskId(*unit)) for unit in (TASK, elsewhere, crashed)], 0, 0, 0)
     node.tasks.observe(0, report, 0)
@@ -96,27 +102,40 @@ def test_a_task_that_crashed_and_is_placed_elsewhere_or_deleted_leaves_no_series
     assert set(node.tasks.tasks) == {TaskId(*TASK), TaskId(*crashed)}, "one runs here, one is to start again here"
 
 
-async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host = cast("Any", SimpleNamespace(number=0))
-    reconciler = Reconciler(cast("Any", None), cast("Any", SimpleNamespace(changed=lambda: None)), stop_s=1, backoff_s=(1, 1),
-                            crash_limit=1)
+    reconciler = Reconciler(
+        cast("Any", None), cast("Any", SimpleNamespace(changed=lambda: None)), stop_s=1, backoff_s=(1, 1), crash_limit=1
+    )
     reconciler.have[CONNECTOR] = Have(Wish({}, None, 1), host)
     assert reconciler.host_died(host, frozenset({CONNECTOR}), CONNECTOR) == {CONNECTOR: False}
     log = SimpleNamespace(topic="t", connected=True)
     none = SimpleNamespace(count=0)
     failed = SimpleNamespace(unreadable=none, connector=lambda _: SimpleNamespace(state="FAILED"))
     for name, part in {
-            "reconciler": reconciler, "leader": SimpleNamespace(active=False, moves=0, pending=0),
-            "config": SimpleNamespace(log=log, unreadable=0), "placement": SimpleNamespace(log=log),
-            "status": SimpleNamespace(log=log, state=failed),
-            "offsets": SimpleNamespace(topic="o", connected=True, unreadable=none),
-            "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None))}.items():
+        "reconciler": reconciler,
+        "leader": SimpleNamespace(active=False, moves=0, pending=0),
+        "config": SimpleNamespace(log=log, unreadable=0),
+        "placement": SimpleNamespace(log=log),
+        "status": SimpleNamespace(log=log, state=failed),
+        "offsets": SimpleNamespace(topic="o", connected=True, unreadable=none),
+        "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None)),
+    }.items():
         monkeypatch.setattr(node, name, part, raising=False)
     herder = AdminOperations()
     monkeypatch.setattr(herder, "ready", lambda: True)
-    herder.ctx = cast("Any", SimpleNamespace(
-        node=node, version=("1", "abc"), snapshot=SimpleNamespace(connectors={"c": {}}), connector_type=lambda _: "source",
-        config={"metrics.families": ["A"], "metrics.jvm.names": False, "metrics.clients.max": 1}))
+    herder.ctx = cast(
+        "Any",
+        SimpleNamespace(
+            node=node,
+            version=("1", "abc"),
+            snapshot=SimpleNamespace(connectors={"c": {}}),
+            connector_type=lambda _: "source",
+            config={"metrics.families": ["A"], "metrics.jvm.names": False, "metrics.clients.max": 1},
+        ),
+    )
     assert b'kafka_connect_connector_status{connector="c",status="failed"} 1' in await herder.metrics()
 
 

@@ -1,4 +1,5 @@
 """Random Connect schemas with values that match them."""
+
 from __future__ import annotations
 
 import itertools
@@ -79,7 +80,9 @@ def _present(schema: Schema) -> st.SearchStrategy[Any]:
         assert schema.key_schema is not None
         return st.dictionaries(values(schema.key_schema), values(schema.value_schema), max_size=4)
     simple: dict[Type, st.SearchStrategy[Any]] = {
-        Type.STRING: TEXT, Type.BOOLEAN: st.booleans(), Type.BYTES: st.binary(max_size=12),
+        Type.STRING: TEXT,
+        Type.BOOLEAN: st.booleans(),
+        Type.BYTES: st.binary(max_size=12),
         Type.FLOAT64: st.floats(allow_nan=False, allow_infinity=False),
         Type.FLOAT32: st.floats(width=32, allow_nan=False, allow_infinity=False),
     }

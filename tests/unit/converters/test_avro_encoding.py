@@ -1,4 +1,5 @@
 """The generated Avro encoders: fastavro reads from their bytes what was written, for any schema; errors and names."""
+
 from __future__ import annotations
 
 import io
@@ -38,7 +39,9 @@ SETTINGS = AvroSettings()
 
 
 def fastavro_reads(text: str, data: bytes) -> Any:
-    return fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(without_logical_types(json.loads(text))), None)
+    return fastavro.schemaless_reader(
+        io.BytesIO(data), fastavro.parse_schema(without_logical_types(json.loads(text))), None
+    )
 
 
 @given(cases(named=True))
@@ -87,14 +90,34 @@ def test_long_strings_and_arrays(size: int) -> None:
     assert fastavro_reads(avro_text(schema, SETTINGS), data) == value
 
 
-@pytest.mark.parametrize(("change", "path"), [
-    ({"n": "1"}, "n"), ({"n": True}, "n"), ({"n": 2**31}, "n"), ({"n": None}, "n"), ({"s": 5}, "s"), ({"o": b"x"}, "o"),
-    ({"a": [1, "x"]}, "a[1]"), ({"m": {"k": 1}}, "m[...].x"), ({"m": {1: {"x": 1}}}, "a key of m"), ({"extra": 1}, "extra"),
-    ({"a": 5}, "a"), ({"s": None}, "s"),
-])
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"n": "1"}, "n"),
+        ({"n": True}, "n"),
+        ({"n": 2**31}, "n"),
+        ({"n": None}, "n"),
+        ({"s": 5}, "s"),
+        ({"o": b"x"}, "o"),
+        ({"a": [1, "x"]}, "a[1]"),
+        ({"m": {"k": 1}}, "m[...].x"),
+        ({"m": {1: {"x": 1}}}, "a key of m"),
+        ({"extra": 1}, "extra"),
+        ({"a": 5}, "a"),
+        ({"s": None}, "s"),
+    ],
+)
 def test_a_wrong_value_is_reported_with_its_path(change: dict[str, Any], path: str) -> None:
-    schema = struct("R", {"n": INT32, "s": STRING, "o": OPTIONAL_STRING, "a": array(INT32),
-                          "m": map_of(STRING, struct("M", {"x": INT64}))})
+    schema = struct(
+        "R",
+        {
+            "n": INT32,
+            "s": STRING,
+            "o": OPTIONAL_STRING,
+            "a": array(INT32),
+            "m": map_of(STRING, struct("M", {"x": INT64})),
+        },
+    )
     value = {"n": 1, "s": "x", "o": None, "a": [1], "m": {"k": {"x": 1}}}
     encode = compile_avro(schema, SETTINGS, b"")
     assert encode(value)
@@ -114,11 +137,15 @@ def test_absent_and_reordered_fields() -> None:
 
 def test_what_is_kept_of_a_source_block_is_that_of_the_record() -> None:
     inner = struct("at", {"file": OPTIONAL_STRING, "position": OPTIONAL_INT64}, optional=True)
-    schema = struct("event", {"source": struct("source", {"name": STRING, "time": OPTIONAL_INT64, "at": inner}), "n": INT64})
+    schema = struct(
+        "event", {"source": struct("source", {"name": STRING, "time": OPTIONAL_INT64, "at": inner}), "n": INT64}
+    )
     encode = compile_avro(schema, SETTINGS, b"")
     name, time = "a name" * 3, 1 << 50
     places = [None, {"file": name, "position": time}, {"file": None, "position": -time}, {"file": "", "position": None}]
-    for number, (each, when, place) in enumerate(itertools.product((name, "other", ""), (time, 0, None, -time), places)):
+    for number, (each, when, place) in enumerate(
+        itertools.product((name, "other", ""), (time, 0, None, -time), places)
+    ):
         value = {"source": {"name": each, "time": when, "at": place}, "n": number}
         for _ in range(2):
             assert encode(value) == value_bytes(schema, value, SETTINGS)
@@ -128,7 +155,8 @@ def test_what_is_kept_of_a_source_block_is_that_of_the_record() -> None:
 
 def test_an_int_is_a_float_as_in_python_itself() -> None:
     assert compile_avro(struct("R", {"x": FLOAT64}), SETTINGS, b"")({"x": 3}) == compile_avro(
-        struct("R", {"x": FLOAT64}), SETTINGS, b"")({"x": 3.0})
+        struct("R", {"x": FLOAT64}), SETTINGS, b""
+    )({"x": 3.0})
 
 
 def test_half_a_surrogate_pair_becomes_a_question_mark_as_in_java() -> None:
@@ -159,8 +187,10 @@ def test_two_types_of_one_name_are_refused() -> None:
         avro_text(struct(None, {"a": struct(None, {"x": INT32})}), SETTINGS)
 
 
-@pytest.mark.parametrize(("name", "scrubbed"), [
-    ("abc+-.*_", "abc_2B____"), ("abc def", "abc_def"), ("0abc", "x0abc"), ("_a", "_a"), ("a~b", "a_7Eb")])
+@pytest.mark.parametrize(
+    ("name", "scrubbed"),
+    [("abc+-.*_", "abc_2B____"), ("abc def", "abc_def"), ("0abc", "x0abc"), ("_a", "_a"), ("a~b", "a_7Eb")],
+)
 def test_names_are_scrubbed_as_in_java(name: str, scrubbed: str) -> None:
     schema = struct("R", {name: INT8})
     if scrubbed != name:
@@ -184,20 +214,47 @@ def test_enums_are_kept_with_enhanced_support() -> None:
 
 
 def test_a_union_is_a_struct_with_one_field_set() -> None:
-    text = json.dumps({"type": "record", "name": "R", "fields": [{"name": "u", "type": ["null", "int", "string", {
-        "type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}]}]}]})
+    text = json.dumps(
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [
+                {
+                    "name": "u",
+                    "type": [
+                        "null",
+                        "int",
+                        "string",
+                        {"type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}]},
+                    ],
+                }
+            ],
+        }
+    )
     reader = avro_reader(text, SETTINGS)
     assert reader.schema is not None
     union = reader.schema.fields[0].schema
     assert (union.name, [field.name for field in union.fields]) == (UNION, ["int", "string", "P"])
-    for value in ({"int": 5, "string": None, "P": None}, {"int": None, "string": "x", "P": None},
-                  {"int": None, "string": None, "P": {"x": 1}}, None):
+    for value in (
+        {"int": 5, "string": None, "P": None},
+        {"int": None, "string": "x", "P": None},
+        {"int": None, "string": None, "P": {"x": 1}},
+        None,
+    ):
         data = value_bytes(reader.schema, {"u": value}, SETTINGS)
         assert reader.decode(data) == {"u": value}
 
 
-@pytest.mark.parametrize("text", ["{", '"nothing"', '{"type":"record"}', '"null"',
-                                  '{"type":"record","name":"R","fields":[{"name":"r","type":["null","R"]}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '"nothing"',
+        '{"type":"record"}',
+        '"null"',
+        '{"type":"record","name":"R","fields":[{"name":"r","type":["null","R"]}]}',
+    ],
+)
 def test_schemas_that_connect_has_no_counterpart_for(text: str) -> None:
     with pytest.raises(Skippable):
         avro_reader(text, SETTINGS)

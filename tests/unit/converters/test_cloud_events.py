@@ -1,4 +1,5 @@
 """CloudEventsConverter: what Debezium has no counterpart for, wrong options, and headers as a task hands them on."""
+
 from __future__ import annotations
 
 import asyncio
@@ -29,20 +30,43 @@ def envelope(source: Schema) -> Schema:
 
 
 def filled(schema: Schema, **more: Any) -> dict[str, Any]:
-    made = {member.name: None if member.schema.optional else 5 if member.schema.type in (Type.INT64, Type.INT32) else "x"
-            for member in schema.fields}
+    made = {
+        member.name: None if member.schema.optional else 5 if member.schema.type in (Type.INT64, Type.INT32) else "x"
+        for member in schema.fields
+    }
     return {**made, **more}
 
 
-@pytest.mark.parametrize(("source", "values", "identity"), [
-    (CASSANDRA, {"connector": "cassandra", "name": "shop", "file": "CommitLog-7.log", "pos": 9, "keyspace": "ks", "table": "t"},
-     "name:shop;file:CommitLog-7.log;pos:9;keyspace:ks;table:t"),
-    (_source(ttl=True), {"connector": "scylla", "name": "shop", "keyspace_name": "ks", "table_name": "t", "ts_us": 17},
-     "name:shop;keyspace_name:ks;table_name:t;ts_us:17")])
-def test_events_of_connectors_that_debeziums_class_does_not_know(source: Schema, values: dict[str, Any], identity: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "values", "identity"),
+    [
+        (
+            CASSANDRA,
+            {
+                "connector": "cassandra",
+                "name": "shop",
+                "file": "CommitLog-7.log",
+                "pos": 9,
+                "keyspace": "ks",
+                "table": "t",
+            },
+            "name:shop;file:CommitLog-7.log;pos:9;keyspace:ks;table:t",
+        ),
+        (
+            _source(ttl=True),
+            {"connector": "scylla", "name": "shop", "keyspace_name": "ks", "table_name": "t", "ts_us": 17},
+            "name:shop;keyspace_name:ks;table_name:t;ts_us:17",
+        ),
+    ],
+)
+def test_events_of_connectors_that_debeziums_class_does_not_know(
+    source: Schema, values: dict[str, Any], identity: str
+) -> None:
     schema = envelope(source)
     converter = create_converter("CloudEvents", PLAIN, False)
-    data = converter.from_connect("t", schema, {"source": filled(source, ts_ms=0, **values), "after": {"id": 1}, "op": "c"})
+    data = converter.from_connect(
+        "t", schema, {"source": filled(source, ts_ms=0, **values), "after": {"id": 1}, "op": "c"}
+    )
     event = json.loads(data or b"")
     assert event["id"] == identity
     assert event["source"] == f"/debezium/{values['connector']}/shop"
@@ -71,13 +95,22 @@ def test_records_that_are_no_events() -> None:
         converter.to_connect("t", b'{"id":1}')
 
 
-@pytest.mark.parametrize(("config", "text"), [
-    ({"serializer.type": "avro"}, "data content type within Avro events"),
-    ({"data.serializer.type": "avro"}, "schema registry instances"),
-    ({"serializer.type": "xml"}, "serializer.type"), ({"metadata.source": "generate"}, "metadata.source"),
-    ({"metadata.source": "value,id:value"}, "id:value"), ({"metadata.source": "value,size:header"}, "size:header"),
-    ({"metadata.source": "header", "data.serializer.type": "avro", "avro.schema.registry.url": "http://x"}, "headers"),
-    ({"json.schemas.enable": "perhaps"}, "schemas.enable")])
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"serializer.type": "avro"}, "data content type within Avro events"),
+        ({"data.serializer.type": "avro"}, "schema registry instances"),
+        ({"serializer.type": "xml"}, "serializer.type"),
+        ({"metadata.source": "generate"}, "metadata.source"),
+        ({"metadata.source": "value,id:value"}, "id:value"),
+        ({"metadata.source": "value,size:header"}, "size:header"),
+        (
+            {"metadata.source": "header", "data.serializer.type": "avro", "avro.schema.registry.url": "http://x"},
+            "headers",
+        ),
+        ({"json.schemas.enable": "perhaps"}, "schemas.enable"),
+    ],
+)
 def test_options_that_can_not_work(config: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         create_converter("CloudEvents", config, False)
@@ -103,8 +136,12 @@ async def test_a_task_gives_it_the_converted_headers() -> None:
         await action()
 
     config = {**PLAIN, "metadata.source": "value,id:header,type:generate"}
-    conversion = Conversion(create_converter("String", {}, True), create_converter("CloudEvents", config, False),
-                            create_header_converter("JsonConverter", {}), persist)
+    conversion = Conversion(
+        create_converter("String", {}, True),
+        create_converter("CloudEvents", config, False),
+        create_header_converter("JsonConverter", {}),
+        persist,
+    )
     refused: list[Refused] = []
     run = [record(header("id", "own-1"), key="k1"), record(key="k2"), record(header("id", "own-3"), header("x", "y"))]
     done = await asyncio.wait_for(conversion.convert(run, refused), 5)
@@ -137,14 +174,25 @@ async def test_more_tables_than_the_avro_converter_keeps_schemas(monkeypatch: py
     async def register(_client: SchemaRegistryClient, subject: str, text: str, *_: str, normalize: bool = False) -> int:
         del normalize
         return ids.setdefault((subject, text), len(ids) + 1)
+
     monkeypatch.setattr(SchemaRegistryClient, "register", register)
 
     async def once(call: Callable[[], Awaitable[Any]]) -> None:
         await call()
-    avro = {"serializer.type": "avro", "data.serializer.type": "avro", "avro.schema.registry.url": "http://127.0.0.1:1",
-            "avro.schemas.cache.config": "1", "metadata.source": origin}
-    conversion = Conversion(create_converter("String", {}, True), create_converter("CloudEvents", avro, False),
-                            create_header_converter("Json", {}), once)
+
+    avro = {
+        "serializer.type": "avro",
+        "data.serializer.type": "avro",
+        "avro.schema.registry.url": "http://127.0.0.1:1",
+        "avro.schemas.cache.config": "1",
+        "metadata.source": origin,
+    }
+    conversion = Conversion(
+        create_converter("String", {}, True),
+        create_converter("CloudEvents", avro, False),
+        create_header_converter("Json", {}),
+        once,
+    )
     source = _source(ttl=True)
     schema = envelope(source)
     value = {"op": "c", "source": filled(source, connector="scylla", ts_ms=0)}
@@ -156,5 +204,6 @@ async def test_more_tables_than_the_avro_converter_keeps_schemas(monkeypatch: py
         first.append(converted.values[0])
     assert None not in first
     assert first[:3] == first[3:]
-    assert {subject for subject, _ in ids} == {f"{topic}{part}-value" for topic in ("one", "two", "three")
-                                               for part in ("", "-data")}
+    assert {subject for subject, _ in ids} == {
+        f"{topic}{part}-value" for topic in ("one", "two", "three") for part in ("", "-data")
+    }

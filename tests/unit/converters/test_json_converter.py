@@ -1,4 +1,5 @@
 """JsonConverter: round trips, the fast way against the slow one, errors that name the place, the cache."""
+
 from __future__ import annotations
 
 import enum
@@ -34,9 +35,15 @@ from worker.converters.json_text import JsonSettings, value_text
 
 PLAIN = JsonConverter({"schemas.enable": "false"})
 ENVELOPE = JsonConverter({"schemas.enable": "true"})
-ORDER = struct("shop.Order", {
-    "id": INT64, "lines": array(struct("shop.Line", {"sku": STRING, "count": INT16})), "tags": map_of(STRING, INT32),
-    "note": OPTIONAL_STRING})
+ORDER = struct(
+    "shop.Order",
+    {
+        "id": INT64,
+        "lines": array(struct("shop.Line", {"sku": STRING, "count": INT16})),
+        "tags": map_of(STRING, INT32),
+        "note": OPTIONAL_STRING,
+    },
+)
 VALUE = {"id": 1, "lines": [{"sku": "a", "count": 2}], "tags": {"x": 1}, "note": None}
 
 
@@ -55,16 +62,19 @@ def test_fast_and_slow_ways_write_the_same(case: tuple[Schema, Any]) -> None:
     assert PLAIN.from_connect("topic", schema, value) == value_text(schema, value, JsonSettings()).encode()
 
 
-@pytest.mark.parametrize(("change", "path"), [
-    ({"id": "1"}, "id"),
-    ({"id": True}, "id"),
-    ({"id": 1.0}, "id"),
-    ({"lines": [{"sku": "a", "count": 2}, {"sku": b"a", "count": 2}]}, "lines[1].sku"),
-    ({"tags": {"x": "1"}}, 'tags["x"]'),
-    ({"tags": {1: 1}}, "a key of tags"),
-    ({"note": 5}, "note"),
-    ({"lines": {}}, "lines"),
-])
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"id": "1"}, "id"),
+        ({"id": True}, "id"),
+        ({"id": 1.0}, "id"),
+        ({"lines": [{"sku": "a", "count": 2}, {"sku": b"a", "count": 2}]}, "lines[1].sku"),
+        ({"tags": {"x": "1"}}, 'tags["x"]'),
+        ({"tags": {1: 1}}, "a key of tags"),
+        ({"note": 5}, "note"),
+        ({"lines": {}}, "lines"),
+    ],
+)
 def test_a_wrong_type_is_reported_with_its_path_and_types(change: dict[str, Any], path: str) -> None:
     with pytest.raises(Skippable) as caught:
         PLAIN.from_connect("topic", ORDER, {**VALUE, **change})
@@ -80,7 +90,9 @@ def test_a_value_is_never_repeated_in_an_error() -> None:
     assert "int32" in str(caught.value)
 
 
-@pytest.mark.parametrize(("schema", "number"), [(INT8, 128), (INT16, -32769), (INT32, 2**31), (INT64, 2**63), (INT64, 2**64)])
+@pytest.mark.parametrize(
+    ("schema", "number"), [(INT8, 128), (INT16, -32769), (INT32, 2**31), (INT64, 2**63), (INT64, 2**64)]
+)
 def test_a_number_that_does_not_fit_is_refused(schema: Schema, number: int) -> None:
     with pytest.raises(Skippable, match="does not fit"):
         PLAIN.from_connect("topic", schema, number)
@@ -145,7 +157,9 @@ def test_an_int_is_a_float_as_in_python_itself() -> None:
 
 
 def test_decimals_are_padded_but_never_rounded() -> None:
-    assert PLAIN.from_connect("topic", decimal(2), Decimal("1.5")) == PLAIN.from_connect("topic", decimal(2), Decimal("1.50"))
+    assert PLAIN.from_connect("topic", decimal(2), Decimal("1.5")) == PLAIN.from_connect(
+        "topic", decimal(2), Decimal("1.50")
+    )
     with pytest.raises(Skippable, match="more than 2 digits after the point"):
         PLAIN.from_connect("topic", decimal(2), Decimal("1.555"))
     for wrong in (Decimal("NaN"), Decimal("1E+999999999")):
@@ -188,8 +202,19 @@ def test_floats_read_back_even_where_json_has_none() -> None:
     assert ENVELOPE.to_connect("t", data)[1] == {"x": float("-inf")}
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[1,", b'{"schema":1}', b"\xff", b'{"schema":{"type":"int8"},"payload":300}',
-                                  b'{"schema":{"type":"int8"},"payload":"1"}', b'{"schema":{"type":"string"},"payload":1}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[1,",
+        b'{"schema":1}',
+        b"\xff",
+        b'{"schema":{"type":"int8"},"payload":300}',
+        b'{"schema":{"type":"int8"},"payload":"1"}',
+        b'{"schema":{"type":"string"},"payload":1}',
+    ],
+)
 def test_what_is_not_a_message_is_refused(data: bytes) -> None:
     with pytest.raises(Skippable):
         ENVELOPE.to_connect("topic", data)
@@ -213,7 +238,9 @@ def test_any_number_of_schemas_may_be_kept(size: str) -> None:
         assert converter.to_connect("t", data)[1] == Decimal(5).scaleb(-scale)
 
 
-@pytest.mark.parametrize("option", [{"schemas.enable": "maybe"}, {"decimal.format": "HEX"}, {"schemas.cache.size": "x"}])
+@pytest.mark.parametrize(
+    "option", [{"schemas.enable": "maybe"}, {"decimal.format": "HEX"}, {"schemas.cache.size": "x"}]
+)
 def test_wrong_options_are_refused(option: dict[str, str]) -> None:
     with pytest.raises(ConfigInvalid, match=next(iter(option))):
         JsonConverter(option)

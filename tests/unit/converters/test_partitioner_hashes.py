@@ -1,4 +1,5 @@
 """The partitioner: the batch way gives what the single way gives, which is Java's."""
+
 from __future__ import annotations
 
 import pytest
@@ -9,9 +10,14 @@ from hypothesis import strategies as st
 from worker.converters.partitioner import murmur2, partition, partitions, positive_hashes
 
 # From Kafka's own UtilsTest, as Java's signed numbers.
-KNOWN = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536,
-         b"a-little-bit-longer-string": -1486304829, b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-         b"abc": 479470107}
+KNOWN = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
 
 
 @pytest.mark.parametrize(("key", "expected"), KNOWN.items())

@@ -1,4 +1,5 @@
 """The client of a schema registry, with answers that a real one does not give."""
+
 from __future__ import annotations
 
 import json
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def served(answer: Callable[[web.BaseRequest], tuple[int, str]]) -> AsyncIterator[str]:
     """The address of what gives these answers."""
+
     async def handle(request: web.BaseRequest) -> web.Response:
         status, body = answer(request)
         return web.Response(status=status, text=body, content_type="text/html")
+
     runner = web.ServerRunner(web.Server(handle))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -46,10 +49,16 @@ async def client_of(status: int, body: str) -> AsyncIterator[SchemaRegistryClien
 @pytest.mark.parametrize("body", ["<html>Please log in</html>", "[]", "7", '{"version": 3}', '{"id": "seven"}', ""])
 async def test_an_answer_that_is_no_registrys_is_an_outage_that_names_the_address(body: str) -> None:
     async with client_of(200, body) as client:
-        for call in (lambda: client.register("t-value", '"string"'), lambda: client.schema(7),
-                     lambda: client.latest("t-value")):
-            with pytest.raises(Retriable, match=r"http://127.0.0.1:\d+: HTTP 200, but no answer of a schema registry .*"
-                                                r"schema\.registry\.url"):
+        for call in (
+            lambda: client.register("t-value", '"string"'),
+            lambda: client.schema(7),
+            lambda: client.latest("t-value"),
+        ):
+            with pytest.raises(
+                Retriable,
+                match=r"http://127.0.0.1:\d+: HTTP 200, but no answer of a schema registry .*"
+                r"schema\.registry\.url",
+            ):
                 await call()
 
 
@@ -61,6 +70,7 @@ async def test_a_client_that_may_only_write_is_told_that_its_schema_is_refused(f
         if request.method == "GET":
             return 200, json.dumps({"id": 4, "version": 2, "schema": '"long"'})
         return 409, '{"error_code": 409, "message": "Schema being registered is incompatible"}'
+
     async with served(answer) as url:
         converter = create_converter("Avro", {"schema.registry.url": url}, False)
         with pytest.raises(Skippable, match="Schema being registered is incompatible") as told:
@@ -75,10 +85,13 @@ async def test_about_a_refused_schema_the_registry_is_not_asked_for_each_record(
     def answer(request: web.BaseRequest) -> tuple[int, str]:
         asked.append(request.method)
         return (409, '{"message": "incompatible"}') if request.method == "POST" else (404, '{"error_code": 40401}')
+
     async with served(answer) as url:
         converter = create_converter("Avro", {"schema.registry.url": url}, False)
         for _ in range(20):
             with pytest.raises(Skippable, match="incompatible"):
-                await converter.prepare("t", Schema(Type.STRING, name="made.anew"))  # as some sources do for each record
+                await converter.prepare(
+                    "t", Schema(Type.STRING, name="made.anew")
+                )  # as some sources do for each record
         await converter.close()
     assert asked == ["POST", "GET"]

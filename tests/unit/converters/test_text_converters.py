@@ -1,4 +1,5 @@
 """StringConverter, ByteArrayConverter, SimpleHeaderConverter and the factory that makes all of them."""
+
 from __future__ import annotations
 
 from decimal import Decimal
@@ -24,11 +25,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(("name", "kind"), [
-    ("org.apache.kafka.connect.json.JsonConverter", JsonConverter), ("JsonConverter", JsonConverter), ("Json", JsonConverter),
-    ("json", JsonConverter), (" org.apache.kafka.connect.storage.StringConverter ", StringConverter),
-    ("org.apache.kafka.connect.converters.ByteArrayConverter", ByteArrayConverter), ("ByteArray", ByteArrayConverter),
-])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("org.apache.kafka.connect.json.JsonConverter", JsonConverter),
+        ("JsonConverter", JsonConverter),
+        ("Json", JsonConverter),
+        ("json", JsonConverter),
+        (" org.apache.kafka.connect.storage.StringConverter ", StringConverter),
+        ("org.apache.kafka.connect.converters.ByteArrayConverter", ByteArrayConverter),
+        ("ByteArray", ByteArrayConverter),
+    ],
+)
 def test_java_names_and_short_names_are_known(name: str, kind: type) -> None:
     assert isinstance(create_converter(name, {}, True), kind)
 
@@ -38,7 +46,8 @@ def test_another_package_offers_a_converter(tmp_path: Path, monkeypatch: pytest.
         "from worker.converters.string import StringConverter\n\n\n"
         "class Shouting(StringConverter):\n"
         "    def encoder(self, topic, schema):\n"
-        "        return lambda value: str(value).upper().encode()\n")
+        "        return lambda value: str(value).upper().encode()\n"
+    )
     metadata = tmp_path / "shouting-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: shouting\nVersion: 1.0\n")
@@ -73,8 +82,9 @@ def test_a_wrong_option_names_the_property_of_the_converter() -> None:
         create_converter("io.confluent.connect.avro.AvroConverter", {}, False)
 
 
-@pytest.mark.parametrize("entry", {**own_entries(ENTRY_POINTS), **own_entries(HEADER_ENTRY_POINTS)}.values(),
-                         ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    "entry", {**own_entries(ENTRY_POINTS), **own_entries(HEADER_ENTRY_POINTS)}.values(), ids=lambda entry: entry.name
+)
 def test_every_converter_declares_its_options_and_its_java_name(entry: EntryPoint) -> None:
     kind = entry.load()
     definition = kind.config_def
@@ -94,8 +104,11 @@ def test_strings_of_other_values() -> None:
     converter = StringConverter({})
     schema = struct("S", {"a": INT32, "b": OPTIONAL_STRING})
     expected: list[tuple[Any, Any, bytes | None]] = [
-        (None, {"a": [1, None, 2.0], "b": True}, b"{a=[1, null, 2.0], b=true}"), (schema, {"a": 1, "b": None}, b"Struct{a=1}"),
-        (schema, {"b": "x", "a": 1}, b"Struct{a=1,b=x}"), (None, Decimal("1E+3"), b"1E+3"), (None, None, None),
+        (None, {"a": [1, None, 2.0], "b": True}, b"{a=[1, null, 2.0], b=true}"),
+        (schema, {"a": 1, "b": None}, b"Struct{a=1}"),
+        (schema, {"b": "x", "a": 1}, b"Struct{a=1,b=x}"),
+        (None, Decimal("1E+3"), b"1E+3"),
+        (None, None, None),
         (date(), 0, b"Thu Jan 01 00:00:00 UTC 1970"),
     ]
     for kind, value, text in expected:
@@ -119,9 +132,15 @@ def test_bytes_pass_unchanged_and_nothing_else_does() -> None:
         converter.encoder("t", STRING)
 
 
-@pytest.mark.parametrize(("schema", "value", "text"), [
-    (BYTES, b"x", "eA=="), (None, [b"x", None], '["eA==",null]'), (None, {"a": b"x"}, '{"a":"eA=="}'),
-    (struct("s", {"b": BYTES}), {"b": b"x"}, '{"b":"eA=="}')])
+@pytest.mark.parametrize(
+    ("schema", "value", "text"),
+    [
+        (BYTES, b"x", "eA=="),
+        (None, [b"x", None], '["eA==",null]'),
+        (None, {"a": b"x"}, '{"a":"eA=="}'),
+        (struct("s", {"b": BYTES}), {"b": b"x"}, '{"b":"eA=="}'),
+    ],
+)
 def test_bytes_inside_of_something_are_quoted(schema: Schema | None, value: Any, text: str) -> None:
     """As Kafka 4.1.2's Values.convertToString writes them."""
     encoded = SimpleHeaderConverter({}).from_connect_header("t", "h", schema, value)

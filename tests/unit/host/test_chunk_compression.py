@@ -1,4 +1,5 @@
 """Record batches that Millrace compresses itself are ones that Kafka's clients read."""
+
 from __future__ import annotations
 
 import pytest
@@ -8,14 +9,17 @@ from hypothesis import strategies as st
 
 from worker.host.chunk import CODECS, Chunk
 
-RECORDS = st.lists(st.tuples(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=300)), min_size=1, max_size=50)
+RECORDS = st.lists(
+    st.tuples(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=300)), min_size=1, max_size=50
+)
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name])
 @pytest.mark.parametrize("transactional", [False, True])
 @given(records=RECORDS, times=st.integers(0, 2**40))
-def test_what_was_appended_is_read_back(codec: str, transactional: bool, records: list[tuple[bytes | None, bytes | None]],
-                                        times: int) -> None:
+def test_what_was_appended_is_read_back(
+    codec: str, transactional: bool, records: list[tuple[bytes | None, bytes | None]], times: int
+) -> None:
     chunk = Chunk(CODECS[codec], 1 << 20, 0.0, transactional=transactional)
     for number, (key, value) in enumerate(records):
         assert chunk.append(number, times + number, key, value, [("h", b"1")]) is not None
@@ -25,7 +29,8 @@ def test_what_was_appended_is_read_back(codec: str, transactional: bool, records
     assert batch.compression_type == CODECS[codec]
     assert batch.is_transactional is transactional
     assert [(record.key, record.value, record.timestamp) for record in batch] == [
-        (key, value, times + number) for number, (key, value) in enumerate(records)]
+        (key, value, times + number) for number, (key, value) in enumerate(records)
+    ]
 
 
 def test_producer_state_may_change_after_the_build() -> None:

@@ -1,4 +1,5 @@
 """Only offsets of the acknowledged prefix of each source partition may be committed, whatever order things happen in."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -90,8 +91,11 @@ def test_acknowledgements_are_told() -> None:
     assert told == [unit]
 
 
-@given(st.dictionaries(st.text(max_size=3), st.one_of(st.text(max_size=3), st.integers(), st.none(), st.booleans()),
-                       max_size=4))
+@given(
+    st.dictionaries(
+        st.text(max_size=3), st.one_of(st.text(max_size=3), st.integers(), st.none(), st.booleans()), max_size=4
+    )
+)
 def test_equal_partitions_have_equal_keys(partition: dict[str, Any]) -> None:
     turned = dict(reversed(list(partition.items())))
     assert position_key(partition) == position_key(turned)

@@ -1,4 +1,5 @@
 """Records become bytes in runs; a bad one is refused alone."""
+
 from __future__ import annotations
 
 from itertools import groupby
@@ -23,17 +24,25 @@ if TYPE_CHECKING:
 SCHEMAS = (None, INT32, INT64)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["t", "u"]), st.sampled_from(SCHEMAS), st.sampled_from(SCHEMAS)), min_size=1,
-                max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["t", "u"]), st.sampled_from(SCHEMAS), st.sampled_from(SCHEMAS)),
+        min_size=1,
+        max_size=30,
+    )
+)
 def test_runs_are_uniform_and_keep_the_order_within_topics(kinds: list[tuple[str, Any, Any]]) -> None:
-    records = [SourceRecord({}, {"n": number}, topic, number, value_schema, None, key_schema)
-               for number, (topic, value_schema, key_schema) in enumerate(kinds)]
+    records = [
+        SourceRecord({}, {"n": number}, topic, number, value_schema, None, key_schema)
+        for number, (topic, value_schema, key_schema) in enumerate(kinds)
+    ]
     found = runs(records)
     for run in found:
         assert len({(record.topic, id(record.value_schema), id(record.key_schema)) for record in run}) == 1
     for topic in "tu":
         assert [record.value for run in found for record in run if record.topic == topic] == [
-            record.value for record in records if record.topic == topic]
+            record.value for record in records if record.topic == topic
+        ]
     assert len(found) == sum(len(list(groupby([kind for kind in kinds if kind[0] == topic]))) for topic in "tu")
     if len(set(kinds)) == 1:
         assert found[0] is records, "the usual case copies nothing"
@@ -44,8 +53,12 @@ async def once(call: Callable[[], Awaitable[Any]]) -> None:
 
 
 def conversion() -> Conversion:
-    return Conversion(StringConverter({}, is_key=True), JsonConverter({"schemas.enable": "false"}, is_key=False),
-                      SimpleHeaderConverter({}), once)
+    return Conversion(
+        StringConverter({}, is_key=True),
+        JsonConverter({"schemas.enable": "false"}, is_key=False),
+        SimpleHeaderConverter({}),
+        once,
+    )
 
 
 async def test_values_without_keys_and_headers_take_the_short_way() -> None:
@@ -69,10 +82,16 @@ async def test_everything_a_record_has_arrives() -> None:
 
 
 async def test_another_key_can_choose_the_partition() -> None:
-    records = [SourceRecord({}, {}, "t", 1, None, key, STRING, partition) for key, partition in (
-        ("beat", SameAs("rows")), ("k", None), ("k", 4), ("k", SameAs({})))]
-    converted = await Conversion(JsonConverter({"schemas.enable": "false"}, is_key=True), JsonConverter({}, is_key=False),
-                                 SimpleHeaderConverter({}), once).convert(records, [])
+    records = [
+        SourceRecord({}, {}, "t", 1, None, key, STRING, partition)
+        for key, partition in (("beat", SameAs("rows")), ("k", None), ("k", 4), ("k", SameAs({})))
+    ]
+    converted = await Conversion(
+        JsonConverter({"schemas.enable": "false"}, is_key=True),
+        JsonConverter({}, is_key=False),
+        SimpleHeaderConverter({}),
+        once,
+    ).convert(records, [])
     assert converted is not None
     assert converted.keys == [b'"beat"', b'"k"', b'"k"', b'"k"']
     assert converted.partitions == [None, None, 4, None]
@@ -81,9 +100,16 @@ async def test_another_key_can_choose_the_partition() -> None:
 
 
 async def test_a_record_for_every_partition_is_copied_behind_those_before_it() -> None:
-    made: list[tuple[str, Any]] = [("a", None), ("beat", EVERY_PARTITION), ("b", 1), ("c", SameAs("a")),
-                                   ("beat", EVERY_PARTITION)]
-    records = [SourceRecord({}, {}, "t", number, None, key, STRING, partition) for number, (key, partition) in enumerate(made)]
+    made: list[tuple[str, Any]] = [
+        ("a", None),
+        ("beat", EVERY_PARTITION),
+        ("b", 1),
+        ("c", SameAs("a")),
+        ("beat", EVERY_PARTITION),
+    ]
+    records = [
+        SourceRecord({}, {}, "t", number, None, key, STRING, partition) for number, (key, partition) in enumerate(made)
+    ]
     converted = await conversion().convert(records, [])
     assert converted is not None
     spread = converted.spread(3)
@@ -136,15 +162,21 @@ async def test_bad_records_are_refused_alone_with_their_stage() -> None:
             raise ValueError("no text")
 
     good = SourceRecord({}, {}, "t", {"n": 1}, None, "k")
-    records = [good, SourceRecord({}, {}, "t", {"n": object()}, None, "k"), good,
-               SourceRecord({}, {}, "t", {"n": 2}, None, Broken())]
+    records = [
+        good,
+        SourceRecord({}, {}, "t", {"n": object()}, None, "k"),
+        good,
+        SourceRecord({}, {}, "t", {"n": 2}, None, Broken()),
+    ]
     refused: list[Refused] = []
     converted = await conversion().convert(records, refused)
     assert converted is not None
     assert list(converted.records) == [good, good]
     assert converted.keys == [b"k", b"k"]
-    assert [(item.record, item.stage) for item in refused] == [(records[1], Stage.VALUE_CONVERTER),
-                                                               (records[3], Stage.KEY_CONVERTER)]
+    assert [(item.record, item.stage) for item in refused] == [
+        (records[1], Stage.VALUE_CONVERTER),
+        (records[3], Stage.KEY_CONVERTER),
+    ]
     assert refused[0].executing == "worker.converters.json.JsonConverter"
 
 
@@ -170,6 +202,7 @@ class Away(JsonConverter):
                 if self.asked <= 2:
                     raise Retriable("the key service is away")
             return encode(value)
+
         return asking
 
 
@@ -184,10 +217,12 @@ async def test_an_outage_while_records_are_converted_is_waited_for() -> None:
                 pauses.append(error)
             else:
                 return
+
     refused: list[Refused] = []
     records = [SourceRecord({}, {}, "t", value) for value in (object(), 1, "asks", 2)]
-    converted = await Conversion(StringConverter({}, is_key=True), Away(), SimpleHeaderConverter({}),
-                                 persist).convert(records, refused)
+    converted = await Conversion(StringConverter({}, is_key=True), Away(), SimpleHeaderConverter({}), persist).convert(
+        records, refused
+    )
     assert converted is not None
     assert converted.values == [b"1", b'"asks"', b"2"]
     assert [item.record for item in refused] == records[:1], "a bad record before it is refused once"
@@ -196,13 +231,22 @@ async def test_an_outage_while_records_are_converted_is_waited_for() -> None:
 
 def test_a_unit_has_the_last_position_of_each_partition() -> None:
     a, b, other_a = {"p": "a"}, {"p": "b"}, {"p": "a"}
-    records = [SourceRecord(a, {"n": 1}, "t"), SourceRecord(b, {"n": 2}, "t"), SourceRecord(other_a, {"n": 3}, "t"),
-               SourceRecord(b, {"n": 4}, "t"), SourceRecord(a, {"n": 5}, "t", timestamp=77)]
+    records = [
+        SourceRecord(a, {"n": 1}, "t"),
+        SourceRecord(b, {"n": 2}, "t"),
+        SourceRecord(other_a, {"n": 3}, "t"),
+        SourceRecord(b, {"n": 4}, "t"),
+        SourceRecord(a, {"n": 5}, "t", timestamp=77),
+    ]
     unit = Session.unit_of(Batch(records))
     assert {partition["p"]: offset for _, partition, offset in unit.positions} == {"a": {"n": 5}, "b": {"n": 4}}
     assert unit.timestamp == 77
     bad = (BadRecord({"p": "a"}, {"n": 9}, ValueError()), BadRecord({"p": "c"}, {"n": 6}, ValueError()))
     unit = Session.unit_of(Batch(records, bad, (({"p": "b"}, {"n": 8}), ({"p": "d"}, None))))
     assert {partition["p"]: offset for _, partition, offset in unit.positions} == {
-        "a": {"n": 5}, "b": {"n": 8}, "c": {"n": 6}, "d": None}
+        "a": {"n": 5},
+        "b": {"n": 8},
+        "c": {"n": 6},
+        "d": None,
+    }
     assert Session.unit_of(Batch([])).positions == ()

@@ -1,4 +1,5 @@
 """Decisions about errors: tolerance, dead letters, restarts, pauses between tries."""
+
 from __future__ import annotations
 
 import logging
@@ -39,7 +40,12 @@ def test_without_tolerance_a_bad_record_is_fatal_with_its_place_and_cause() -> N
 def test_with_tolerance_it_is_skipped_and_counted() -> None:
     errors, stats = handler(tolerance="all")
     assert errors.bad(Stage.TRANSFORMATION, ValueError("x"), RECORD) is None
-    assert (stats.record_failures, stats.record_errors, stats.records_skipped, stats.dead_letter_requests) == (1, 1, 1, 0)
+    assert (stats.record_failures, stats.record_errors, stats.records_skipped, stats.dead_letter_requests) == (
+        1,
+        1,
+        1,
+        0,
+    )
 
 
 def test_a_dead_letter_topic_without_tolerance_is_not_used() -> None:
@@ -48,7 +54,9 @@ def test_a_dead_letter_topic_without_tolerance_is_not_used() -> None:
 
 def test_dead_letters_hold_the_raw_input() -> None:
     errors, stats = handler(tolerance="all", deadletterqueue_topic_name="d")
-    letter = errors.bad(Stage.TASK_POLL, ValueError("x"), BadRecord({"file": "a"}, {"line": 7}, ValueError("x"), b"\x00raw"))
+    letter = errors.bad(
+        Stage.TASK_POLL, ValueError("x"), BadRecord({"file": "a"}, {"line": 7}, ValueError("x"), b"\x00raw")
+    )
     assert letter is not None
     assert (letter.key, letter.value) == (None, b"\x00raw")
     letter = errors.bad(Stage.VALUE_CONVERTER, ValueError("x"), RECORD)
@@ -74,11 +82,20 @@ def test_dead_letters_fit_the_producer(size: int) -> None:
     assert (("__connect.errors.truncated", b"true") in letter.headers) == (len(letter.value) < size)
 
 
-@pytest.mark.parametrize(("key", "value", "cut"), [
-    (b"k" * 50_000, b"v", True), (b"k" * 50_000, b"v" * 50_000, True), (b"k" * 50_000, None, True), (b"k" * 10, b"v", False)])
+@pytest.mark.parametrize(
+    ("key", "value", "cut"),
+    [
+        (b"k" * 50_000, b"v", True),
+        (b"k" * 50_000, b"v" * 50_000, True),
+        (b"k" * 50_000, None, True),
+        (b"k" * 10, b"v", False),
+    ],
+)
 def test_a_long_key_or_topic_is_cut_too(key: bytes, value: bytes | None, cut: bool) -> None:
     errors, _ = handler(limit=12_000, tolerance="all", deadletterqueue_topic_name="d")
-    letter = errors.refused(Stage.KAFKA_PRODUCE, ValueError("x"), "", "t" * 90_000, key, value, {"f": "p" * 90_000}, None)
+    letter = errors.refused(
+        Stage.KAFKA_PRODUCE, ValueError("x"), "", "t" * 90_000, key, value, {"f": "p" * 90_000}, None
+    )
     assert letter is not None
     assert letter.key
     assert (letter.value is None) is (value is None)
@@ -105,8 +122,9 @@ def test_the_record_that_ends_a_task_is_logged_too(caplog: pytest.LogCaptureFixt
 
 
 def policy(**options: Any) -> RestartPolicy:
-    return RestartPolicy(CONNECTOR.parse({f"errors.restart.{name.replace('_', '.')}": str(value)
-                                          for name, value in options.items()}))
+    return RestartPolicy(
+        CONNECTOR.parse({f"errors.restart.{name.replace('_', '.')}": str(value) for name, value in options.items()})
+    )
 
 
 def test_no_restarts_by_default() -> None:
@@ -126,7 +144,12 @@ def test_restarts_end_after_the_attempts_that_are_allowed() -> None:
 def test_a_long_run_makes_good() -> None:
     always = policy(policy="always", max_attempts=2, delay_ms=1_000, reset_ms=60_000)
     assert [always.delay(0.1), always.delay(0.1), always.delay(60.0), always.delay(0.1), always.delay(0.1)] == [
-        1.0, 2.0, 1.0, 2.0, None]
+        1.0,
+        2.0,
+        1.0,
+        2.0,
+        None,
+    ]
 
 
 @given(st.floats(0.001, 10), st.floats(0.001, 100))
@@ -137,24 +160,37 @@ def test_pauses_between_tries_double_with_jitter_and_stay_bounded(first: float, 
     assert pauses[0] <= first * 1.2
 
 
-@pytest.mark.parametrize(("raw", "stage", "hidden"), [
-    ({"mask.rules": "m"}, Stage.TASK_POLL, True), ({"mask.rules": "m"}, Stage.VALUE_CONVERTER, False),
-    ({"column.mask.with.3.chars": "a.b.c"}, Stage.TASK_POLL, True), ({"mask.rules": ""}, Stage.TASK_POLL, False),
-    ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.TRANSFORMATION, True),
-    ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.TASK_POLL, True),
-    ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.KEY_CONVERTER, False),
-    ({"mask.rules": "m"}, Stage.TRANSFORMATION, False),
-])
-def test_what_is_not_masked_yet_is_shown_nowhere(raw: dict[str, str], stage: Stage, hidden: bool,
-                                                 caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("raw", "stage", "hidden"),
+    [
+        ({"mask.rules": "m"}, Stage.TASK_POLL, True),
+        ({"mask.rules": "m"}, Stage.VALUE_CONVERTER, False),
+        ({"column.mask.with.3.chars": "a.b.c"}, Stage.TASK_POLL, True),
+        ({"mask.rules": ""}, Stage.TASK_POLL, False),
+        ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.TRANSFORMATION, True),
+        ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.TASK_POLL, True),
+        ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.KEY_CONVERTER, False),
+        ({"mask.rules": "m"}, Stage.TRANSFORMATION, False),
+    ],
+)
+def test_what_is_not_masked_yet_is_shown_nowhere(
+    raw: dict[str, str], stage: Stage, hidden: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     text = f"{'planted'}@x is no number"  # no line of this file, which a traceback may quote, has it
-    options = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dead", "errors.log.enable": "true",
-               "errors.log.include.messages": "true", "errors.deadletterqueue.context.headers.enable": "true"}
+    options = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "dead",
+        "errors.log.enable": "true",
+        "errors.log.include.messages": "true",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
     log = logging.LoggerAdapter(logging.getLogger("test.errors"), {})
     errors = ErrorHandler(TASK, CONNECTOR.parse({**options, **raw}), TaskStats(TASK), log, 10_000)
     record = SourceRecord({}, {}, "t", {"mail": text})
-    letters = [errors.bad(stage, ValueError(text), record),
-               errors.bad(stage, ValueError(text), BadRecord({}, {}, ValueError(), text.encode(), "t"))]
+    letters = [
+        errors.bad(stage, ValueError(text), record),
+        errors.bad(stage, ValueError(text), BadRecord({}, {}, ValueError(), text.encode(), "t")),
+    ]
     for letter in letters:
         assert letter is not None
         assert (text.encode() in repr(letter).encode()) is not hidden

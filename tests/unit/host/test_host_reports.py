@@ -1,4 +1,5 @@
 """What a host tells of its tasks, and when."""
+
 from __future__ import annotations
 
 import asyncio

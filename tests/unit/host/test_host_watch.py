@@ -1,4 +1,5 @@
 """The watch thread and the writer it shares with the event loop."""
+
 from __future__ import annotations
 
 import asyncio
@@ -80,8 +81,16 @@ class Watched:
 
     def __init__(self, send: Callable[[bytes], object], stuck_s: float, warn_s: float, *, telling: bool = True) -> None:
         self.clock, self.cpu = ManualClock(), CpuClock()
-        self.watch = LoopWatch(asyncio.get_running_loop(), stuck_s, send, None, warn_s, telling=telling, clock=self.clock,
-                               cpu_clock=self.cpu)
+        self.watch = LoopWatch(
+            asyncio.get_running_loop(),
+            stuck_s,
+            send,
+            None,
+            warn_s,
+            telling=telling,
+            clock=self.clock,
+            cpu_clock=self.cpu,
+        )
         self.watch.start()
 
     def work(self, seconds: float) -> None:
@@ -135,7 +144,9 @@ async def test_a_stuck_loop_is_reported_once_as_a_warning_and_once_for_good(watc
     await peer.close()
     ours.close()
     assert [(message.task, message.seconds) for message in received] == [
-        ("orders-3", pytest.approx(0.7)), ("orders-3", pytest.approx(1.2))]
+        ("orders-3", pytest.approx(0.7)),
+        ("orders-3", pytest.approx(1.2)),
+    ]
     assert "in block" in received[0].stacks
     assert "host.work(0.5)" in received[0].stacks
     assert host.watch.take_lag() > 1
@@ -163,11 +174,18 @@ async def test_time_in_which_the_process_did_not_run_is_not_the_loops_fault(watc
     assert len(reports) == 1
 
 
-@pytest.mark.parametrize(("wall_s", "cpu_s", "expected"), [
-    (0.5, 0.0, False), (0.5, 0.5, False), (1.9, 0.0, False), (2.1, 0.0, True), (60.0, 1.0, True),
-    (10.0, 9.9, False),  # one thread kept the interpreter
-    (10.0, 20.0, False),
-])
+@pytest.mark.parametrize(
+    ("wall_s", "cpu_s", "expected"),
+    [
+        (0.5, 0.0, False),
+        (0.5, 0.5, False),
+        (1.9, 0.0, False),
+        (2.1, 0.0, True),
+        (60.0, 1.0, True),
+        (10.0, 9.9, False),  # one thread kept the interpreter
+        (10.0, 20.0, False),
+    ],
+)
 def test_a_process_that_did_not_run_is_frozen(wall_s: float, cpu_s: float, expected: bool) -> None:
     assert frozen(wall_s, cpu_s) is expected
 
@@ -176,8 +194,13 @@ async def test_the_culprit_is_the_task_whose_code_runs() -> None:
     async def who() -> str:
         return culprit(asyncio.get_running_loop())
 
-    for name, expected in (("orders-3", "orders-3"), ("orders-3|offsets", "orders-3"), ("orders|connector", "orders"),
-                           ("a|b-0", "a|b-0"), ("a|b-0|runner", "a|b-0")):
+    for name, expected in (
+        ("orders-3", "orders-3"),
+        ("orders-3|offsets", "orders-3"),
+        ("orders|connector", "orders"),
+        ("a|b-0", "a|b-0"),
+        ("a|b-0|runner", "a|b-0"),
+    ):
         assert await asyncio.create_task(who(), name=name) == expected
 
 

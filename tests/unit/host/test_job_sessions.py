@@ -1,4 +1,5 @@
 """A task that moves the data itself, in the task runner: states, pause, faults, and a stop that always ends."""
+
 from __future__ import annotations
 
 import asyncio
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from connectors.api import JobTaskContext
     from worker.protocol import Message
+
 
 class Scripted(JobTask):
     """Does what the script says that is next; the last one is for all further runs."""
@@ -51,9 +53,12 @@ class Run:
         self.events: list[Message] = []
         self.script = list(script)
         self.tasks: list[Scripted] = []
-        self.runner = TaskRunner(StartTask(TaskId("job", 0), {"connector.class": "x", **options}, {}, 1, paused),
-                                 lambda: self.plan(options), self.events.append,
-                                 lambda text: text.replace("secret", "[hidden]"))
+        self.runner = TaskRunner(
+            StartTask(TaskId("job", 0), {"connector.class": "x", **options}, {}, 1, paused),
+            lambda: self.plan(options),
+            self.events.append,
+            lambda text: text.replace("secret", "[hidden]"),
+        )
         self.runner.stats.job = JobProgress()
 
     async def plan(self, options: dict[str, str]) -> JobPlan:
@@ -61,18 +66,28 @@ class Run:
             self.tasks.append(Scripted(context, self.script))
             return self.tasks[-1]
 
-        return JobPlan(id=TaskId("job", 0), version="1", options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1", **options}),
-                       config=Config({}, {}), task_class=make,  # type: ignore[arg-type]  # makes one
-                       log=logging.LoggerAdapter(logging.getLogger(__name__), {}), stop_s=1.0,
-                       topic_used=lambda topic: self.events.append(ActiveTopic(TaskId("job", 0), topic)), warnings=[])
+        return JobPlan(
+            id=TaskId("job", 0),
+            version="1",
+            options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1", **options}),
+            config=Config({}, {}),
+            task_class=make,  # type: ignore[arg-type]  # makes one
+            log=logging.LoggerAdapter(logging.getLogger(__name__), {}),
+            stop_s=1.0,
+            topic_used=lambda topic: self.events.append(ActiveTopic(TaskId("job", 0), topic)),
+            warnings=[],
+        )
 
     @property
     def states(self) -> list[str]:
         return [event.state for event in self.events if isinstance(event, TaskState)]
 
     async def until(self, *states: str) -> None:
-        await eventually_async(lambda: self.states[-len(states):] == list(states), f"the last states are {states}",
-                               detail=lambda: self.states)
+        await eventually_async(
+            lambda: self.states[-len(states) :] == list(states),
+            f"the last states are {states}",
+            detail=lambda: self.states,
+        )
 
     @property
     def trace(self) -> str:
@@ -83,6 +98,7 @@ def fails(error: Exception) -> Callable[[Scripted], Awaitable[None]]:
     async def step(task: Scripted) -> None:
         task.context.running()
         raise error
+
     return step
 
 
@@ -195,7 +211,9 @@ async def test_a_passing_fault_that_does_not_pass_in_time_fails_the_task() -> No
 
 
 async def test_the_restart_policy_is_the_workers() -> None:
-    run = Run(fails(Fatal("broken")), works, options={"errors.restart.policy": "always", "errors.restart.delay.ms": "1"})
+    run = Run(
+        fails(Fatal("broken")), works, options={"errors.restart.policy": "always", "errors.restart.delay.ms": "1"}
+    )
     run.runner.start()
     await run.until("RUNNING", "RESTARTING", "RUNNING")
     assert len(run.tasks) == 2

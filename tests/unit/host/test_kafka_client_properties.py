@@ -1,4 +1,5 @@
 """Java client properties as aiokafka arguments."""
+
 from __future__ import annotations
 
 import base64
@@ -23,8 +24,9 @@ from worker.oauth import ClientCredentials
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p;\\"q";'
 
 
-@pytest.mark.parametrize(("kind", "client"), [("producer", AIOKafkaProducer), ("consumer", AIOKafkaConsumer),
-                                              ("admin", AIOKafkaAdminClient)])
+@pytest.mark.parametrize(
+    ("kind", "client"), [("producer", AIOKafkaProducer), ("consumer", AIOKafkaConsumer), ("admin", AIOKafkaAdminClient)]
+)
 def test_every_argument_of_the_table_exists(kind: str, client: Any) -> None:
     known = client.__init__.__code__.co_varnames
     for name, (kinds, argument, _) in kafka_clients.TABLE.items():
@@ -33,16 +35,39 @@ def test_every_argument_of_the_table_exists(kind: str, client: Any) -> None:
 
 
 def test_values_are_of_their_types() -> None:
-    mapped = client_arguments({"bootstrap.servers": "a:1, b:2", "acks": "-1", "linger.ms": " 5 ", "enable.idempotence": "True",
-                               "compression.type": "NONE", "security.protocol": "plaintext"}, "producer")
-    assert mapped.arguments == {"bootstrap_servers": ["a:1", "b:2"], "acks": "all", "linger_ms": 5, "enable_idempotence": True,
-                                "compression_type": None, "security_protocol": "PLAINTEXT"}
+    mapped = client_arguments(
+        {
+            "bootstrap.servers": "a:1, b:2",
+            "acks": "-1",
+            "linger.ms": " 5 ",
+            "enable.idempotence": "True",
+            "compression.type": "NONE",
+            "security.protocol": "plaintext",
+        },
+        "producer",
+    )
+    assert mapped.arguments == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "acks": "all",
+        "linger_ms": 5,
+        "enable_idempotence": True,
+        "compression_type": None,
+        "security_protocol": "PLAINTEXT",
+    }
     assert mapped.warnings == []
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("linger.ms", "soon"), ("acks", "2"), ("compression.type", "rar"), ("enable.idempotence", "yes"),
-    ("security.protocol", "TLS"), ("bootstrap.servers", " , ")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("linger.ms", "soon"),
+        ("acks", "2"),
+        ("compression.type", "rar"),
+        ("enable.idempotence", "yes"),
+        ("security.protocol", "TLS"),
+        ("bootstrap.servers", " , "),
+    ],
+)
 def test_wrong_values_name_their_property(name: str, value: str) -> None:
     with pytest.raises(ConfigInvalid, match=name.replace(".", r"\.")):
         client_arguments({name: value}, "producer")
@@ -59,8 +84,16 @@ def test_unknown_properties_are_warned_of_and_meaningless_ones_are_not(caplog: p
 def test_java_classes_that_would_change_what_is_written_are_warned_of() -> None:
     foreign = {"partitioner.class": "org.acme.Mine", "interceptor.classes": "org.acme.I"}
     assert len(client_arguments(foreign, "producer").warnings) == 2
-    assert client_arguments({"partitioner.class": "org.apache.kafka.clients.producer.internals.DefaultPartitioner",
-                             "interceptor.classes": ""}, "producer").warnings == []
+    assert (
+        client_arguments(
+            {
+                "partitioner.class": "org.apache.kafka.clients.producer.internals.DefaultPartitioner",
+                "interceptor.classes": "",
+            },
+            "producer",
+        ).warnings
+        == []
+    )
 
 
 def test_properties_of_other_clients_are_left_out() -> None:
@@ -73,10 +106,15 @@ def test_no_property_is_in_two_tables() -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "scram-sha-512"])
 def test_credentials_come_from_jaas(mechanism: str) -> None:
-    mapped = client_arguments({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.jaas.config": PLAIN},
-                              "producer")
-    assert mapped.arguments == {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism.upper(),
-                                "sasl_plain_username": "u", "sasl_plain_password": 'p;"q'}
+    mapped = client_arguments(
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.jaas.config": PLAIN}, "producer"
+    )
+    assert mapped.arguments == {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism.upper(),
+        "sasl_plain_username": "u",
+        "sasl_plain_password": 'p;"q',
+    }
 
 
 @pytest.mark.parametrize("jaas", [None, "Module required;", 'Module required username="u";', "nonsense"])
@@ -105,9 +143,13 @@ def test_a_token_endpoint_needs_a_client() -> None:
     oauth["sasl.oauthbearer.token.endpoint.url"] = "https://127.0.0.1/token"
     with pytest.raises(ConfigInvalid, match=r"clientId and clientSecret in sasl\.jaas\.config"):
         client_arguments(oauth, "producer")
-    for login in ({"sasl.jaas.config": 'x.OAuthBearerLoginModule required clientId="me" clientSecret="hidden" scope="s";'},
-                  {"sasl.oauthbearer.client.credentials.client.id": "me",
-                   "sasl.oauthbearer.client.credentials.client.secret": "hidden"}):
+    for login in (
+        {"sasl.jaas.config": 'x.OAuthBearerLoginModule required clientId="me" clientSecret="hidden" scope="s";'},
+        {
+            "sasl.oauthbearer.client.credentials.client.id": "me",
+            "sasl.oauthbearer.client.credentials.client.secret": "hidden",
+        },
+    ):
         arguments = client_arguments(oauth | login, "producer").arguments
         assert isinstance(arguments["sasl_oauth_token_provider"], ClientCredentials)
     with pytest.raises(ConfigInvalid, match="http:// and https://"):
@@ -115,8 +157,11 @@ def test_a_token_endpoint_needs_a_client() -> None:
 
 
 async def test_an_unsecured_token_names_its_subject() -> None:
-    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER",
-                  "sasl.jaas.config": 'x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="me";'}
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": 'x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="me";',
+    }
     token = await client_arguments(properties, "admin").arguments["sasl_oauth_token_provider"].token()
     *parts, signature = token.split(".")
     header, claims = (json.loads(base64.urlsafe_b64decode(part + "==")) for part in parts)
@@ -133,21 +178,42 @@ def test_kerberos_needs_its_package() -> None:
 
 
 def test_clients_inherit_servers_and_security_unless_they_have_their_own() -> None:
-    worker = {"bootstrap.servers": "a:1", "security.protocol": "SSL", "ssl.truststore.location": "/x", "group.id": "g",
-              "ssl.client.auth": "required",  # the listeners', no client's
-              "producer.linger.ms": "5", "producer.override.acks": "1"}
-    assert inherited(worker, "producer.") == {"bootstrap.servers": "a:1", "security.protocol": "SSL",
-                                              "ssl.truststore.location": "/x", "linger.ms": "5"}
-    assert inherited({"admin.listeners": "http://:1", "admin.listeners.https.ssl.cipher.suites": "x", "admin.retries": "1"},
-                     "admin.") == {"retries": "1"}
-    own = inherited({**worker, "producer.security.protocol": "PLAINTEXT", "producer.bootstrap.servers": "b:2"}, "producer.")
+    worker = {
+        "bootstrap.servers": "a:1",
+        "security.protocol": "SSL",
+        "ssl.truststore.location": "/x",
+        "group.id": "g",
+        "ssl.client.auth": "required",  # the listeners', no client's
+        "producer.linger.ms": "5",
+        "producer.override.acks": "1",
+    }
+    assert inherited(worker, "producer.") == {
+        "bootstrap.servers": "a:1",
+        "security.protocol": "SSL",
+        "ssl.truststore.location": "/x",
+        "linger.ms": "5",
+    }
+    assert inherited(
+        {"admin.listeners": "http://:1", "admin.listeners.https.ssl.cipher.suites": "x", "admin.retries": "1"}, "admin."
+    ) == {"retries": "1"}
+    own = inherited(
+        {**worker, "producer.security.protocol": "PLAINTEXT", "producer.bootstrap.servers": "b:2"}, "producer."
+    )
     assert own == {"bootstrap.servers": "b:2", "security.protocol": "PLAINTEXT", "linger.ms": "5"}
 
 
-@pytest.mark.parametrize(("policy", "listed", "allowed"), [
-    ("All", "", True), ("None", "linger.ms", False), ("Principal", "", False), ("Allowlist", "", False),
-    ("Allowlist", "acks, linger.ms", True), ("AllowlistConnectorClientConfigOverridePolicy", "linger.ms", True),
-    ("org.apache.kafka.connect.connector.policy.AllConnectorClientConfigOverridePolicy", "", True)])
+@pytest.mark.parametrize(
+    ("policy", "listed", "allowed"),
+    [
+        ("All", "", True),
+        ("None", "linger.ms", False),
+        ("Principal", "", False),
+        ("Allowlist", "", False),
+        ("Allowlist", "acks, linger.ms", True),
+        ("AllowlistConnectorClientConfigOverridePolicy", "linger.ms", True),
+        ("org.apache.kafka.connect.connector.policy.AllConnectorClientConfigOverridePolicy", "", True),
+    ],
+)
 def test_override_policies(policy: str, listed: str, allowed: bool) -> None:
     config, worker = {"producer.override.linger.ms": "5", "topic": "t"}, {POLICY: policy, ALLOWLIST: listed}
     if allowed:

@@ -1,4 +1,5 @@
 """Chunks: what aiokafka sends is readable, also when another producer sends it again, or after a split."""
+
 from __future__ import annotations
 
 import pytest
@@ -10,9 +11,16 @@ from worker.host.chunk import CODECS, Chunk, Headers
 from worker.host.commits import Unit
 
 Row = tuple[int, bytes | None, bytes | None, Headers]
-ROWS = st.lists(st.tuples(st.integers(0, 2**40), st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=200),
-                          st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=2)),
-                min_size=1, max_size=40)
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 2**40),
+        st.none() | st.binary(max_size=20),
+        st.none() | st.binary(max_size=200),
+        st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=2),
+    ),
+    min_size=1,
+    max_size=40,
+)
 
 
 def filled(rows: list[Row], codec: str | None = None, batch_size: int = 1 << 20) -> Chunk:

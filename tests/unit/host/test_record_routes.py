@@ -1,4 +1,5 @@
 """Records get to the partitions that Kafka's default partitioner gives them, and into batches that hold their units."""
+
 from __future__ import annotations
 
 import asyncio
@@ -65,7 +66,8 @@ def content(made: Route) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
         for chunk in writer.full:
             assert chunk.count == chunk.record_count() > 0
             found.setdefault(writer.partition, []).extend(
-                (record.key, record.value) for record in DefaultRecordBatch(bytes(chunk.build())))
+                (record.key, record.value) for record in DefaultRecordBatch(bytes(chunk.build()))
+            )
     return found
 
 
@@ -79,7 +81,8 @@ def test_keys_decide(partitions: int) -> None:
     assert made.append(unit, keys, keys) == []
     found = content(made)
     assert {key: number for number, rows in found.items() for key, _ in rows} == {
-        key: partition(key, partitions) for key in keys}
+        key: partition(key, partitions) for key in keys
+    }
     assert found[0] == [(key, key) for key in keys if partition(key, partitions) == 0]
     assert unit.held == 1 + len(found)
     assert sink.rows == 100
@@ -157,7 +160,8 @@ def test_a_record_too_large_is_refused_alone(keyed: bool) -> None:
     assert [(index, type(error)) for index, error in refused] == [(1, RecordTooLarge)]
     assert "max.request.size (1000)" in str(refused[0][1])
     assert sorted(value or b"" for rows in content(made).values() for _, value in rows) == [
-        value for value in values if len(value) < 1_000]
+        value for value in values if len(value) < 1_000
+    ]
     assert sink.rows == 4
 
 
@@ -167,8 +171,9 @@ def test_timestamps_and_headers_arrive() -> None:
     made.append(Unit(), [b"v", None], [b"k", b"l"], None, [1, 2], [[("h", b"x")], []])
     made.writers[0].roll()
     (chunk,) = made.writers[0].full
-    assert [(record.timestamp, record.value, list(record.headers)) for record in DefaultRecordBatch(bytes(chunk.build()))] == [
-        (1, b"v", [("h", b"x")]), (2, None, [])]
+    assert [
+        (record.timestamp, record.value, list(record.headers)) for record in DefaultRecordBatch(bytes(chunk.build()))
+    ] == [(1, b"v", [("h", b"x")]), (2, None, [])]
 
 
 def test_nothing_is_taken_after_the_end() -> None:
@@ -199,11 +204,20 @@ async def test_tasks_that_ask_for_a_topic_at_once_share_its_route(monkeypatch: p
     assert len(first.writers) == 2
 
 
-@pytest.mark.parametrize(("topic", "why"), [
-    ("a b", "it contains ' '"), ("b\u00fccher", "it contains '\u00fc'"), ("a/b", "it contains '/'"),
-    ("a\n", r"it contains '\n'"), (".", "'.' and '..' are not allowed"), ("..", "'.' and '..' are not allowed"),
-    ("", "it is empty"), (None, "it is empty"), ("x" * 250, "it is 250 characters long"),
-])
+@pytest.mark.parametrize(
+    ("topic", "why"),
+    [
+        ("a b", "it contains ' '"),
+        ("b\u00fccher", "it contains '\u00fc'"),
+        ("a/b", "it contains '/'"),
+        ("a\n", r"it contains '\n'"),
+        (".", "'.' and '..' are not allowed"),
+        ("..", "'.' and '..' are not allowed"),
+        ("", "it is empty"),
+        (None, "it is empty"),
+        ("x" * 250, "it is 250 characters long"),
+    ],
+)
 def test_names_that_kafka_does_not_allow_are_told(topic: str | None, why: str) -> None:
     complaint = topic_complaint(topic)
     assert complaint is not None

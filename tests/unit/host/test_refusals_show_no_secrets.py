@@ -1,4 +1,5 @@
 """What a task host refuses is shown to callers of REST: its texts hold no secrets."""
+
 from __future__ import annotations
 
 import asyncio
@@ -31,8 +32,12 @@ async def test_a_refusal_quotes_no_value_of_a_config_provider(tmp_path: Path) ->
         properties = {"config.providers": "file", "config.providers.file.class": "FileConfigProvider"}
         await peer.request(Init("127.0.0.1:8083", 0, properties, {}, "cluster"), 30)
         with pytest.raises(RemoteError, match="no connector") as refused:
-            await peer.request(ConnectorView({"connector.class": f"no connector ${{file:{tmp_path}/s.properties:db}}"}, "lag",
-                                         b"[]", b"[]"), 30)
+            await peer.request(
+                ConnectorView(
+                    {"connector.class": f"no connector ${{file:{tmp_path}/s.properties:db}}"}, "lag", b"[]", b"[]"
+                ),
+                30,
+            )
     finally:
         await peer.close()
         await asyncio.wait_for(serving, 10)

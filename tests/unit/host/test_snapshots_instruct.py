@@ -1,4 +1,5 @@
 """What operators ask, on its way through a task host: to running tasks, to those that start again, and to connector classes."""
+
 from __future__ import annotations
 
 import asyncio
@@ -72,11 +73,21 @@ def session(task: Listening) -> LocalSession:
     def stub(**more: Any) -> Any:
         return SimpleNamespace(**more)
 
-    plan = stub(scrub=str, refresh_secrets=None, id=TaskId("c", 0), options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1"}),
-                log=logging.LoggerAdapter(logging.getLogger(__name__), {}), producer=stub(max_request_size=10_000),
-                key_converter=None, value_converter=None, header_converter=None, make_task=lambda: task, stop_s=1.0,
-                turn=Turnstile().turn,
-                flush_interval_s=60.0)
+    plan = stub(
+        scrub=str,
+        refresh_secrets=None,
+        id=TaskId("c", 0),
+        options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1"}),
+        log=logging.LoggerAdapter(logging.getLogger(__name__), {}),
+        producer=stub(max_request_size=10_000),
+        key_converter=None,
+        value_converter=None,
+        header_converter=None,
+        make_task=lambda: task,
+        stop_s=1.0,
+        turn=Turnstile().turn,
+        flush_interval_s=60.0,
+    )
     return LocalSession(cast("Plan", plan), TaskStats(TaskId("c", 0)), lambda: None)
 
 
@@ -140,8 +151,11 @@ async def test_a_connector_says_by_default_that_it_has_no_such_thing() -> None:
             raise NotImplementedError
 
     config = Config({}, {})
-    for ask in (lambda: Plain.check_snapshot(config, {}), lambda: Plain.snapshots(config, [], []),
-                lambda: Plain.tables(config, [])):
+    for ask in (
+        lambda: Plain.check_snapshot(config, {}),
+        lambda: Plain.snapshots(config, [], []),
+        lambda: Plain.tables(config, []),
+    ):
         with pytest.raises(ConfigInvalid, match="Plain connectors"):
             ask()
     with pytest.raises(ConfigInvalid, match="Plain connectors"):

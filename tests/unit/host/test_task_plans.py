@@ -1,4 +1,5 @@
 """From properties to what a task's run uses; limits of connectors."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -26,8 +27,10 @@ def test_producers_are_idempotent_and_bounded_by_default() -> None:
 def test_the_connector_overrides_the_worker() -> None:
     worker = {**WORKER, "producer.linger.ms": "5", "producer.batch.size": "1000", "task.max.outstanding.records": "7"}
     settings, warnings = producer_settings(
-        worker, {"producer.override.linger.ms": "20", "producer.override.buffer.memory": "5000", "producer.override.oops": "1"},
-        "client")
+        worker,
+        {"producer.override.linger.ms": "20", "producer.override.buffer.memory": "5000", "producer.override.oops": "1"},
+        "client",
+    )
     assert (settings.linger_s, settings.batch_size, settings.max_rows, settings.max_bytes) == (0.02, 1000, 7, 5000)
     assert warnings == ["unknown producer property oops: it has no effect; check its spelling"]
 
@@ -38,9 +41,13 @@ def test_batches_are_never_larger_than_requests() -> None:
 
 
 def test_transactional_producers_can_not_be_made_less() -> None:
-    settings, _ = producer_settings({**WORKER, "producer.acks": "1"}, {"producer.override.enable.idempotence": "false",
-                                                                      "producer.override.transactional.id": "mine"}, "client",
-                                    transactional_id="g-c-0", transaction_timeout_ms=90_000)
+    settings, _ = producer_settings(
+        {**WORKER, "producer.acks": "1"},
+        {"producer.override.enable.idempotence": "false", "producer.override.transactional.id": "mine"},
+        "client",
+        transactional_id="g-c-0",
+        transaction_timeout_ms=90_000,
+    )
     assert settings.transactional
     assert settings.arguments["transactional_id"] == "g-c-0"
     assert (settings.arguments["acks"], settings.arguments["enable_idempotence"]) == ("all", True)
@@ -57,13 +64,18 @@ def test_fewer_acks_switch_idempotence_off_or_contradict_it() -> None:
 def test_converters_come_with_the_options_beside_their_class() -> None:
     worker = {"value.converter": "W", "value.converter.schemas.enable": "false"}
     assert converter_config({}, worker, "value.converter") == ("W", {"schemas.enable": "false"})
-    assert converter_config({"value.converter": "C", "value.converter.x": "1"}, worker, "value.converter") == ("C", {"x": "1"})
+    assert converter_config({"value.converter": "C", "value.converter.x": "1"}, worker, "value.converter") == (
+        "C",
+        {"x": "1"},
+    )
     assert converter_config({}, worker, "header.converter")[0].endswith("SimpleHeaderConverter")
     with pytest.raises(ConfigInvalid, match=r'Missing required configuration "key\.converter"'):
         converter_config({}, worker, "key.converter")
 
 
-@pytest.mark.parametrize(("value", "expected"), [("enabled", True), (" Enabled ", True), ("preparing", False), (None, False)])
+@pytest.mark.parametrize(
+    ("value", "expected"), [("enabled", True), (" Enabled ", True), ("preparing", False), (None, False)]
+)
 def test_exactly_once_is_on_only_when_enabled(value: str | None, expected: bool) -> None:
     assert exactly_once({} if value is None else {"exactly.once.source.support": value}) is expected
 
@@ -76,7 +88,10 @@ def test_metrics_must_be_declared() -> None:
     metrics.add("seen", 2, {"table": "t"})
     metrics.add("seen", 2, {"table": "t"})
     assert sorted((item.name, item.kind, item.value, tuple(item.labels.items())) for item in metrics.report()) == [
-        ("lag", "gauge", 4, ()), ("seen", "counter", 1.0, ()), ("seen", "counter", 4.0, (("table", "t"),))]
+        ("lag", "gauge", 4, ()),
+        ("seen", "counter", 1.0, ()),
+        ("seen", "counter", 4.0, (("table", "t"),)),
+    ]
     with pytest.raises(ValueError, match="'other' is not declared"):
         metrics.set("other", 1)
 
@@ -95,7 +110,11 @@ def test_secrets_that_a_connector_copies_become_references_again() -> None:
     seen = {"password": {"hidden", "before the rotation"}}
     for value in seen["password"]:
         assert unresolved({"password": value, "user": "me", "split": "1", "topic": "other"}, seen, original) == {
-            "password": "${file:x:y}", "user": "me", "split": "1", "topic": "other"}
+            "password": "${file:x:y}",
+            "user": "me",
+            "split": "1",
+            "topic": "other",
+        }
 
 
 def test_task_configurations_are_text() -> None:
@@ -104,11 +123,22 @@ def test_task_configurations_are_text() -> None:
         as_text({"a": 1})
 
 
-@pytest.mark.parametrize(("name", "expected"), [
-    ("ProducerFenced", "fenced"), ("InvalidProducerEpoch", "fenced"), ("MessageSizeTooLargeError", "split"),
-    ("RecordListTooLargeError", "split"), ("TopicAuthorizationFailedError", "fatal"), ("InvalidTopicError", "fatal"),
-    ("OutOfOrderSequenceNumber", "rebuild"), ("KafkaConnectionError", "rebuild"), ("NotEnoughReplicasError", "rebuild"),
-    ("RequestTimedOutError", "rebuild"), ("UnknownTopicOrPartitionError", "rebuild")])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ProducerFenced", "fenced"),
+        ("InvalidProducerEpoch", "fenced"),
+        ("MessageSizeTooLargeError", "split"),
+        ("RecordListTooLargeError", "split"),
+        ("TopicAuthorizationFailedError", "fatal"),
+        ("InvalidTopicError", "fatal"),
+        ("OutOfOrderSequenceNumber", "rebuild"),
+        ("KafkaConnectionError", "rebuild"),
+        ("NotEnoughReplicasError", "rebuild"),
+        ("RequestTimedOutError", "rebuild"),
+        ("UnknownTopicOrPartitionError", "rebuild"),
+    ],
+)
 def test_failed_batches_are_told_apart(name: str, expected: str) -> None:
     from aiokafka import errors
 

@@ -1,4 +1,5 @@
 """A stop of a task that fails meanwhile."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,5 @@
 """TLS contexts of Kafka's ssl.* properties, from stores that the local stack's authority made."""
+
 from __future__ import annotations
 
 import ssl
@@ -44,17 +45,36 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("trust", [
-    {"ssl.truststore.location": "trust.pem"}, {"ssl.truststore.certificates": AUTHORITY.pem},
-    {"ssl.truststore.certificates": AUTHORITY.pem.replace("\n", " ")},
-    {"ssl.truststore.type": "PKCS12", "ssl.truststore.location": "trust.p12", "ssl.truststore.password": "trust-secret"}])
-@pytest.mark.parametrize("own", [
-    {"ssl.keystore.location": "own.pem"}, {"ssl.keystore.location": "locked.pem", "ssl.key.password": "key-secret"},
-    {"ssl.keystore.location": "own.p12", "ssl.keystore.password": "store-secret"},
-    {"ssl.keystore.key": OWN.key_pem("key-secret").replace("\n", " "), "ssl.key.password": "key-secret",
-     "ssl.keystore.certificate.chain": OWN.chain_pem.replace("\n", " ")}])
+@pytest.mark.parametrize(
+    "trust",
+    [
+        {"ssl.truststore.location": "trust.pem"},
+        {"ssl.truststore.certificates": AUTHORITY.pem},
+        {"ssl.truststore.certificates": AUTHORITY.pem.replace("\n", " ")},
+        {
+            "ssl.truststore.type": "PKCS12",
+            "ssl.truststore.location": "trust.p12",
+            "ssl.truststore.password": "trust-secret",
+        },
+    ],
+)
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"ssl.keystore.location": "own.pem"},
+        {"ssl.keystore.location": "locked.pem", "ssl.key.password": "key-secret"},
+        {"ssl.keystore.location": "own.p12", "ssl.keystore.password": "store-secret"},
+        {
+            "ssl.keystore.key": OWN.key_pem("key-secret").replace("\n", " "),
+            "ssl.key.password": "key-secret",
+            "ssl.keystore.certificate.chain": OWN.chain_pem.replace("\n", " "),
+        },
+    ],
+)
 def test_both_sides_show_and_believe_certificates(stores: Path, trust: dict[str, str], own: dict[str, str]) -> None:
-    properties = {name: str(stores / value) if name.endswith("location") else value for name, value in (trust | own).items()}
+    properties = {
+        name: str(stores / value) if name.endswith("location") else value for name, value in (trust | own).items()
+    }
     server, client = server_context({**properties, "ssl.client.auth": "required"}), client_context(properties)
     assert client.check_hostname
     seen = handshake(server, client)
@@ -62,16 +82,20 @@ def test_both_sides_show_and_believe_certificates(stores: Path, trust: dict[str,
     assert seen["subject"] == ((("commonName", "me"),),)
 
 
-@pytest.mark.parametrize(("properties", "message"), [
-    ({"ssl.keystore.location": "store.jks"}, r"ssl\.keystore\.location: .*JKS.*keytool -importkeystore"),
-    ({"ssl.truststore.location": "store.jks"}, r"ssl\.truststore\.location: .*JKS.*keytool -importkeystore"),
-    ({"ssl.keystore.location": "own.p12", "ssl.keystore.password": "wrong"}, "can't be opened"),
-    ({"ssl.keystore.location": "locked.pem"}, r"ssl\.key\.password where the key is encrypted"),
-    ({"ssl.keystore.location": "trust.p12", "ssl.keystore.password": "trust-secret"}, "no key with a certificate"),
-    ({"ssl.truststore.location": "nothing.pem"}, "can't be read: No such file"),
-    ({"ssl.truststore.certificates": "rubbish"}, "can't be used"),
-    ({"ssl.enabled.protocols": "SSLv3"}, "supported are"),
-    ({"ssl.cipher.suites": "TLS_NO_SUCH_WITH_THING"}, r"ssl\.cipher\.suites: none of the cipher suites")])
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"ssl.keystore.location": "store.jks"}, r"ssl\.keystore\.location: .*JKS.*keytool -importkeystore"),
+        ({"ssl.truststore.location": "store.jks"}, r"ssl\.truststore\.location: .*JKS.*keytool -importkeystore"),
+        ({"ssl.keystore.location": "own.p12", "ssl.keystore.password": "wrong"}, "can't be opened"),
+        ({"ssl.keystore.location": "locked.pem"}, r"ssl\.key\.password where the key is encrypted"),
+        ({"ssl.keystore.location": "trust.p12", "ssl.keystore.password": "trust-secret"}, "no key with a certificate"),
+        ({"ssl.truststore.location": "nothing.pem"}, "can't be read: No such file"),
+        ({"ssl.truststore.certificates": "rubbish"}, "can't be used"),
+        ({"ssl.enabled.protocols": "SSLv3"}, "supported are"),
+        ({"ssl.cipher.suites": "TLS_NO_SUCH_WITH_THING"}, r"ssl\.cipher\.suites: none of the cipher suites"),
+    ],
+)
 def test_what_cannot_be_used_is_said(stores: Path, properties: dict[str, str], message: str) -> None:
     located = {name: str(stores / value) if name.endswith("location") else value for name, value in properties.items()}
     with pytest.raises(ConfigInvalid, match=message):

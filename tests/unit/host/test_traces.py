@@ -1,4 +1,5 @@
 """What stands at the top of the trace of a failed task, for clients that show a part of it."""
+
 from __future__ import annotations
 
 import pytest
@@ -14,15 +15,18 @@ def _trace(error: BaseException, cause: BaseException | None = None) -> str:
     return masked_trace(error, lambda text: text)
 
 
-@pytest.mark.parametrize(("error", "cause", "told"), [
-    (Fatal("x is not a file (name a file)"), None, "x is not a file (name a file)."),
-    (Fatal("no such server"), OSError(111, "refused ('127.0.0.1', 9)"), "[Errno 111] refused ('127.0.0.1', 9)."),
-    (Fatal("this is an exception"), None, "this is an exception."),
-    (Fatal("no answer in 30 s"), TimeoutError(), "no answer in 30 s"),
-    (Fatal("no answer in 30 s"), TimeoutError("the server hangs"), "the server hangs"),
-    (Fatal("first (a)\nsecond"), None, "first (a)."),
-    (KeyError(), None, "no details were given"),
-])
+@pytest.mark.parametrize(
+    ("error", "cause", "told"),
+    [
+        (Fatal("x is not a file (name a file)"), None, "x is not a file (name a file)."),
+        (Fatal("no such server"), OSError(111, "refused ('127.0.0.1', 9)"), "[Errno 111] refused ('127.0.0.1', 9)."),
+        (Fatal("this is an exception"), None, "this is an exception."),
+        (Fatal("no answer in 30 s"), TimeoutError(), "no answer in 30 s"),
+        (Fatal("no answer in 30 s"), TimeoutError("the server hangs"), "the server hangs"),
+        (Fatal("first (a)\nsecond"), None, "first (a)."),
+        (KeyError(), None, "no details were given"),
+    ],
+)
 def test_every_error_tells_people_something(error: BaseException, cause: BaseException | None, told: str) -> None:
     assert told_by_redpanda_console(_trace(error, cause)) == told
 

@@ -1,4 +1,5 @@
 """Which batches are traced, what their records' headers say, and that nothing of it is there when it is off."""
+
 from __future__ import annotations
 
 import subprocess
@@ -84,4 +85,7 @@ from worker.host.tracing import make_tracing
 make_tracing(WORKER.parse({}), "w", 0)
 print([name for name in sys.modules if name.startswith("opentelemetry")])
 """
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+        == "[]"
+    )

@@ -1,4 +1,5 @@
 """Coroutines that become ready at once take turns, and so do messages that came at once."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,5 @@
 """A strict parser of Prometheus' text format, version 0.0.4."""
+
 from __future__ import annotations
 
 import re

@@ -1,4 +1,5 @@
 """The Prometheus exposition: format, names of each family, values, and that everything is declared."""
+
 from __future__ import annotations
 
 import asyncio
@@ -30,48 +31,116 @@ from worker.metrics.windows import ClientWindow, TaskTable
 from worker.protocol import ClientStats, CustomMetric, ProcessStats, Stats, TaskId, TaskStats
 
 GROUP = ClientStats("connect-w1", "consumer", 1, 2, 1, 100, 200, 10, 9, 40, 1, 0)
-PROCESS = ProcessNumbers(1.5, 1 << 20, 1000.0, 12, 1 << 30, ProcessStats(7, (5, 2, 1), (0.5, 0.25, 0.125)), 9,
-                         (GROUP, ClientStats("a", "admin", 1)), ClientWindow(GROUP, 40.0))
+PROCESS = ProcessNumbers(
+    1.5,
+    1 << 20,
+    1000.0,
+    12,
+    1 << 30,
+    ProcessStats(7, (5, 2, 1), (0.5, 0.25, 0.125)),
+    9,
+    (GROUP, ClientStats("a", "admin", 1)),
+    ClientWindow(GROUP, 40.0),
+)
 WALL = 2_000.0
 
 
 def worker(**changes: object) -> WorkerStats:
-    stats = WorkerStats(client_id="connect-w1", version="0.1.0", commit="abc", started_at=1000.0, protocol="faust", leader_name="http://w1:8083/",
-                        last_rebalance_at=1990.0, rebalances=2, rebalance_s=3.0, rebalance_s_max=2.0, leader=True,
-                        assigned_connectors=1, assigned_tasks=2, topics={"connect-configs": (True, 3)},
-                        task_startup_attempts=4, task_startup_success=3, task_startup_failure=1)
+    stats = WorkerStats(
+        client_id="connect-w1",
+        version="0.1.0",
+        commit="abc",
+        started_at=1000.0,
+        protocol="faust",
+        leader_name="http://w1:8083/",
+        last_rebalance_at=1990.0,
+        rebalances=2,
+        rebalance_s=3.0,
+        rebalance_s_max=2.0,
+        leader=True,
+        assigned_connectors=1,
+        assigned_tasks=2,
+        topics={"connect-configs": (True, 3)},
+        task_startup_attempts=4,
+        task_startup_success=3,
+        task_startup_failure=1,
+    )
     for name, value in changes.items():
         setattr(stats, name, value)
     return stats
 
 
 def task(number_: int = 0, **changes: object) -> TaskStats:
-    return TaskStats(TaskId("my-file", number_), **{  # type: ignore[arg-type]
-        "state": "RUNNING", "started_at": 1900.0, "running_s": 80.0, "paused_s": 20.0, "polled": 100, "polls": 10,
-        "written": 90, "commits": 4, "commit_s": 0.4, "commit_buckets": [0, 0, 1, 1, 4, 4, 4, 4, 4, 4, 4, 4], "lag_ms": 250.0,
-        "active": 10, "active_max": 30, "batch_size_max": 25, **changes})
+    return TaskStats(
+        TaskId("my-file", number_),
+        **{  # type: ignore[arg-type]
+            "state": "RUNNING",
+            "started_at": 1900.0,
+            "running_s": 80.0,
+            "paused_s": 20.0,
+            "polled": 100,
+            "polls": 10,
+            "written": 90,
+            "commits": 4,
+            "commit_s": 0.4,
+            "commit_buckets": [0, 0, 1, 1, 4, 4, 4, 4, 4, 4, 4, 4],
+            "lag_ms": 250.0,
+            "active": 10,
+            "active_max": 30,
+            "batch_size_max": 25,
+            **changes,
+        },
+    )
 
 
 def job(number_: int = 0, **changes: object) -> TaskStats:
-    progress = JobProgress(phase="running", batch=7, batch_rows=50, batch_s=0.5, busy_s=4.0, starts=2, rows_per_s=100.0,
-                           progress_at=1999.0, partitions=[JobPartition("in", 0, 10, 3), JobPartition("in", 1, 20, 5)])
+    progress = JobProgress(
+        phase="running",
+        batch=7,
+        batch_rows=50,
+        batch_s=0.5,
+        busy_s=4.0,
+        starts=2,
+        rows_per_s=100.0,
+        progress_at=1999.0,
+        partitions=[JobPartition("in", 0, 10, 3), JobPartition("in", 1, 20, 5)],
+    )
     return task(number_, **{"job": progress, "poll_s": 4.0, "poll_s_max": 0.5, "lag_ms": -1.0, **changes})
 
 
 def table(*tasks: TaskStats) -> TaskTable:
     result = TaskTable()
-    clients = [ClientStats("connector-producer-my-file-0", "producer", 2, 3, 1, 1000, 2000, 20, 19, 80, 0, 0),
-               ClientStats("connector-producer-my-file-1", "producer", 1, bytes_out=5)]
-    result.observe(0, Stats(list(tasks), cpu_s=2.0, rss_bytes=5, loop_lag_s=0.25, connectors=1, clients=clients,
-                            process=ProcessStats(3)), now=50.0)
+    clients = [
+        ClientStats("connector-producer-my-file-0", "producer", 2, 3, 1, 1000, 2000, 20, 19, 80, 0, 0),
+        ClientStats("connector-producer-my-file-1", "producer", 1, bytes_out=5),
+    ]
+    result.observe(
+        0,
+        Stats(
+            list(tasks), cpu_s=2.0, rss_bytes=5, loop_lag_s=0.25, connectors=1, clients=clients, process=ProcessStats(3)
+        ),
+        now=50.0,
+    )
     return result
 
 
-def exposed(*families: Family, tasks: TaskTable | None = None, connectors: tuple[ConnectorNumbers, ...] | None = None,
-            stats: WorkerStats | None = None) -> dict[str, Exposed]:
-    text = render(stats or worker(), connectors if connectors is not None else (ConnectorNumbers(
-        "my-file", "RUNNING", "FileStreamSource", "4.1.2"),), tasks or table(task(0), task(1, state="FAILED")), PROCESS,
-        options=Options(families or (Family.A,)), now=50.0, wall=WALL)
+def exposed(
+    *families: Family,
+    tasks: TaskTable | None = None,
+    connectors: tuple[ConnectorNumbers, ...] | None = None,
+    stats: WorkerStats | None = None,
+) -> dict[str, Exposed]:
+    text = render(
+        stats or worker(),
+        connectors
+        if connectors is not None
+        else (ConnectorNumbers("my-file", "RUNNING", "FileStreamSource", "4.1.2"),),
+        tasks or table(task(0), task(1, state="FAILED")),
+        PROCESS,
+        options=Options(families or (Family.A,)),
+        now=50.0,
+        wall=WALL,
+    )
     return parse(text)
 
 
@@ -96,7 +165,10 @@ def test_family_a_has_the_names_of_strimzis_dashboards_and_alerts() -> None:
     assert found["kafka_connect_source_task_source_record_poll_rate"].kind == "gauge"
     assert value(found, "kafka_connect_connector_task_running_ratio", connector="my-file", task="0") == 0.8
     assert value(found, "kafka_connect_task_error_total_record_failures", connector="my-file", task="0") == 0
-    assert value(found, "kafka_connect_connector_connector_class", connector="my-file", connector_class="FileStreamSource") == 1
+    assert (
+        value(found, "kafka_connect_connector_connector_class", connector="my-file", connector_class="FileStreamSource")
+        == 1
+    )
     assert not any("percentage" in name for name in found if "task_offset" in name)
 
 
@@ -106,9 +178,18 @@ def test_family_b_has_the_names_of_confluents_and_aivens_dashboards() -> None:
     assert value(found, "kafka_connect_connect_worker_metrics_connector_failed_task_count", connector="my-file") == 1
     assert value(found, "kafka_connect_connector_metrics", connector="my-file", status="running") == 1
     assert value(found, "kafka_connect_connector_metrics", connector="my-file", connector_type="source") == 1
-    assert value(found, "kafka_connect_source_task_metrics_source_record_write_total", connector="my-file", task="0") == 90
-    assert value(found, "kafka_connect_connector_task_metrics_offset_commit_success_percentage", connector="my-file",
-                 task="0") == 1
+    assert (
+        value(found, "kafka_connect_source_task_metrics_source_record_write_total", connector="my-file", task="0") == 90
+    )
+    assert (
+        value(
+            found,
+            "kafka_connect_connector_task_metrics_offset_commit_success_percentage",
+            connector="my-file",
+            task="0",
+        )
+        == 1
+    )
     assert value(found, "kafka_connect_connect_coordinator_metrics_assigned_tasks", client_id="connect-w1") == 2
     assert value(found, "kafka_connect_app_info", client_id="connect-w1", version="0.1.0") == 1
     assert "kafka_connect_connect_worker_rebalance_metrics_epoch" in found
@@ -118,7 +199,10 @@ def test_family_b_has_the_names_of_confluents_and_aivens_dashboards() -> None:
 def test_family_c_ends_texts_in_info() -> None:
     found = exposed(Family.C)
     assert value(found, "kafka_connect_connector_metrics_status_info", connector="my-file", status="running") == 1
-    assert value(found, "kafka_connect_connector_task_metrics_status_info", connector="my-file", task="1", status="failed") == 1
+    assert (
+        value(found, "kafka_connect_connector_task_metrics_status_info", connector="my-file", task="1", status="failed")
+        == 1
+    )
     assert value(found, "kafka_connect_connect_worker_metrics_connector_count") == 1
 
 
@@ -128,12 +212,20 @@ def test_a_connector_that_moves_data_itself_has_a_sinks_metrics() -> None:
     found = exposed(Family.A, tasks=table(job(custom=[own, hidden])))
     labels = {"connector": "my-file", "task": "0"}
     for name, expected in {
-            "kafka_connect_sink_task_sink_record_read_total": 100, "kafka_connect_sink_task_sink_record_send_total": 90,
-            "kafka_connect_sink_task_sink_record_lag_max": 5, "kafka_connect_sink_task_partition_count": 2,
-            "kafka_connect_sink_task_offset_commit_seq_no": 7, "kafka_connect_sink_task_put_batch_max_time_ms": 500,
-            "kafka_connect_sink_task_put_batch_avg_time_ms": 400, "millrace_job_up": 1, "millrace_job_lag_records": 8,
-            "millrace_job_retrying": 0,
-            "millrace_job_starts_total": 2, "millrace_job_busy_seconds_total": 4, "millrace_job_state_rows": 3}.items():
+        "kafka_connect_sink_task_sink_record_read_total": 100,
+        "kafka_connect_sink_task_sink_record_send_total": 90,
+        "kafka_connect_sink_task_sink_record_lag_max": 5,
+        "kafka_connect_sink_task_partition_count": 2,
+        "kafka_connect_sink_task_offset_commit_seq_no": 7,
+        "kafka_connect_sink_task_put_batch_max_time_ms": 500,
+        "kafka_connect_sink_task_put_batch_avg_time_ms": 400,
+        "millrace_job_up": 1,
+        "millrace_job_lag_records": 8,
+        "millrace_job_retrying": 0,
+        "millrace_job_starts_total": 2,
+        "millrace_job_busy_seconds_total": 4,
+        "millrace_job_state_rows": 3,
+    }.items():
         assert value(found, name, **labels) == expected, name
     assert not [name for name in found if name.startswith("kafka_connect_source_task")]
     away = JobProgress(phase="retrying", partitions=[JobPartition("in", 0, 10, -1), JobPartition("in", 1, 20, 5)])
@@ -194,13 +286,17 @@ def test_the_reference_names_every_metric() -> None:
 def test_the_page_names_what_stays_empty_in_public_dashboards() -> None:
     page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
     names = {name.partition("[")[0].replace("_connect_worker_metrics_", "_worker_") for name in EXPECTED_EMPTY}
-    assert all(name.replace("kafka_connect_worker_connector_destroyed", "..._destroyed") in page for name in names), names
+    assert all(name.replace("kafka_connect_worker_connector_destroyed", "..._destroyed") in page for name in names), (
+        names
+    )
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_name_survives_as_a_label(name: str, text: str) -> None:
     tasks = TaskTable()
-    tasks.observe(0, Stats([TaskStats(TaskId(name, 0), custom=[CustomMetric("x y", "gauge", 1.0, {"a-b": text})])], 0, 0, 0), 0)
+    tasks.observe(
+        0, Stats([TaskStats(TaskId(name, 0), custom=[CustomMetric("x y", "gauge", 1.0, {"a-b": text})])], 0, 0, 0), 0
+    )
     rendered = render(worker(), [ConnectorNumbers(name, "RUNNING", "c", "1")], tasks, PROCESS, now=0, wall=WALL)
     # a text file's lines end with \n only
     assert all(line for line in rendered.split("\n")[:-1])
@@ -214,15 +310,30 @@ def parse_lines(text: str) -> dict[str, Exposed]:
     odd = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
     marks = {char: chr(0xE000 + index) for index, char in enumerate(odd)}
     back = {ord(mark): chr(char) for char, mark in marks.items()}
-    return {name: Exposed(family.kind, family.text, {
-        (sample, tuple((label, item.translate(back)) for label, item in labels)): number_
-        for (sample, labels), number_ in family.samples.items()}) for name, family in parse(text.translate(marks)).items()}
+    return {
+        name: Exposed(
+            family.kind,
+            family.text,
+            {
+                (sample, tuple((label, item.translate(back)) for label, item in labels)): number_
+                for (sample, labels), number_ in family.samples.items()
+            },
+        )
+        for name, family in parse(text.translate(marks)).items()
+    }
 
 
 def test_custom_metrics_carry_their_kind_help_and_labels() -> None:
     custom = [CustomMetric("debezium_metrics_RowsScanned", "counter", 7, {"table": "a.b", "task": "ignored"})]
-    text = render(worker(), [], table(task(0, custom=custom)), PROCESS, now=0, wall=WALL,
-                  options=Options(custom_help={"debezium_metrics_RowsScanned": "Rows read so far."}))
+    text = render(
+        worker(),
+        [],
+        table(task(0, custom=custom)),
+        PROCESS,
+        now=0,
+        wall=WALL,
+        options=Options(custom_help={"debezium_metrics_RowsScanned": "Rows read so far."}),
+    )
     found = parse(text)["debezium_metrics_RowsScanned"]
     assert (found.kind, found.text) == ("counter", "Rows read so far.")
     labels = (("connector", "my-file"), ("task", "0"), ("table", "a.b"))
@@ -233,8 +344,9 @@ def test_custom_metrics_carry_their_kind_help_and_labels() -> None:
 @example("1st", "2nd")
 @example("", "")
 def test_any_name_of_a_connector_is_made_one_that_scrapers_take(metric: str, label: str) -> None:
-    text = render(worker(), [], table(task(0, custom=[CustomMetric(metric, "gauge", 7, {label: "x"})])), PROCESS, now=0,
-                  wall=WALL)
+    text = render(
+        worker(), [], table(task(0, custom=[CustomMetric(metric, "gauge", 7, {label: "x"})])), PROCESS, now=0, wall=WALL
+    )
     assert 7 in [number_ for family in parse(text).values() for number_ in family.samples.values()]
 
 
@@ -246,15 +358,20 @@ def test_kafka_clients_have_their_names_in_each_family() -> None:
     assert value(found, "kafka_consumer_incoming_byte_total", clientid="connect-w1") == 100
     assert value(found, "kafka_admin_client_connection_count", clientid="a") == 1
     found = exposed(Family.B, Family.C)
-    for name in ("kafka_producer_producer_metrics_outgoing_byte", "kafka_producer_producer_metrics_outgoing_byte_total",
-                 "kafka_producer_producer_node_metrics_outgoing_byte"):
+    for name in (
+        "kafka_producer_producer_metrics_outgoing_byte",
+        "kafka_producer_producer_metrics_outgoing_byte_total",
+        "kafka_producer_producer_node_metrics_outgoing_byte",
+    ):
         assert value(found, name, client_id="connector-producer-my-file-0") == 2000
     assert value(found, "kafka_connect_connect_metrics_connection_count", client_id="connect-w1") == 1
     assert value(found, "kafka_connect_connect_metrics_failed_authentication", client_id="connect-w1") == 0
     found = exposed(Family.D)
     window = ClientWindow(GROUP, 10.0)
     window.observe(ClientStats("connect-w1", "consumer", bytes_in=1100, bytes_out=200), 20.0)
-    text = render(worker(), [], table(), replace(PROCESS, group=window), options=Options((Family.D,)), now=50.0, wall=WALL)
+    text = render(
+        worker(), [], table(), replace(PROCESS, group=window), options=Options((Family.D,)), now=50.0, wall=WALL
+    )
     assert value(parse(text), "kafka_connect_metrics_incoming_byte_rate", client="connect-w1") == 100
     assert value(found, "kafka_connect_worker_metrics_task_count") == 2
 
@@ -263,7 +380,9 @@ def test_clients_beyond_the_bound_share_a_series() -> None:
     text = render(worker(), [], table(), PROCESS, options=Options((Family.A,), most_clients=1), now=50.0, wall=WALL)
     found = parse(text)["kafka_producer_outgoing_byte_total"].samples
     assert {labels: number_ for (_, labels), number_ in found.items()} == {
-        (("clientid", "connector-producer-my-file-0"),): 2000, (("clientid", "other"),): 5}
+        (("clientid", "connector-producer-my-file-0"),): 2000,
+        (("clientid", "other"),): 5,
+    }
 
 
 def test_both_generations_of_the_exporter() -> None:
@@ -272,8 +391,10 @@ def test_both_generations_of_the_exporter() -> None:
         assert value(found, name, client_id="connect-w1", version="0.1.0") == 1
         assert value(found, name, client_id="connect-w1", start_time_ms="1000000") == 1
         assert value(found, name, client_id="connect-w1", commit_id="abc") == 1
-    for name in ("kafka_connect_connect_worker_rebalance_metrics_completed_rebalances",
-                 "kafka_connect_connect_worker_rebalance_metrics_completed_rebalances_total"):
+    for name in (
+        "kafka_connect_connect_worker_rebalance_metrics_completed_rebalances",
+        "kafka_connect_connect_worker_rebalance_metrics_completed_rebalances_total",
+    ):
         assert value(found, name) == 2
     found = exposed(Family.A)
     assert value(found, "kafka_connect_version_info", clientid="connect-w1", version="0.1.0") == 1
@@ -293,8 +414,10 @@ def test_stand_ins_for_a_jvm_can_be_left_out() -> None:
 
 def test_debezium_metrics_bring_the_queue_and_can_be_left_out() -> None:
     labels = {"plugin": "mysql", "name": "crm", "context": "streaming"}
-    custom = [CustomMetric("debezium_metrics_Connected", "gauge", 1, labels),
-              CustomMetric("debezium_metrics_SnapshotRunning", "gauge", 0, {**labels, "context": "snapshot"})]
+    custom = [
+        CustomMetric("debezium_metrics_Connected", "gauge", 1, labels),
+        CustomMetric("debezium_metrics_SnapshotRunning", "gauge", 0, {**labels, "context": "snapshot"}),
+    ]
     tasks = table(task(0, custom=custom, active=10, active_limit=100, active_bytes=7, active_limit_bytes=50))
     found = exposed(Family.D, tasks=tasks)
     at = {"connector": "my-file", "task": "0", **labels}
@@ -331,8 +454,19 @@ def test_nothing_runs_nothing_fails() -> None:
     assert "kafka_connect_worker_rebalance_time_since_last_rebalance_ms" not in found
 
 
-@pytest.mark.parametrize(("given_", "text"), [(True, "1"), (False, "0"), (3, "3"), (0.5, "0.5"), (float("nan"), "NaN"),
-                                              (float("inf"), "+Inf"), (float("-inf"), "-Inf"), (1e22, "1e+22")])
+@pytest.mark.parametrize(
+    ("given_", "text"),
+    [
+        (True, "1"),
+        (False, "0"),
+        (3, "3"),
+        (0.5, "0.5"),
+        (float("nan"), "NaN"),
+        (float("inf"), "+Inf"),
+        (float("-inf"), "-Inf"),
+        (1e22, "1e+22"),
+    ],
+)
 def test_numbers_are_written_as_the_format_has_them(given_: float, text: str) -> None:
     assert number(given_) == text
 

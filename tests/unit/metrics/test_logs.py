@@ -1,4 +1,5 @@
 """Log lines, levels at run time, and repeats of the same event."""
+
 from __future__ import annotations
 
 import asyncio
@@ -85,7 +86,12 @@ def test_a_json_line_has_the_fields() -> None:
     marked, plain = objects(stream)
     assert marked["time"].endswith("Z")
     assert {name: marked[name] for name in ("level", "logger", "message", "connector", "scope")} == {
-        "level": "ERROR", "logger": "connectors.file", "message": "Can't read /x", "connector": "my-file", "scope": "task-1"}
+        "level": "ERROR",
+        "logger": "connectors.file",
+        "message": "Can't read /x",
+        "connector": "my-file",
+        "scope": "task-1",
+    }
     assert "connector" not in plain
     assert "trace" not in plain
 
@@ -167,8 +173,12 @@ def test_setting_a_parent_sets_and_lists_its_children() -> None:
     found = registry("worker", "worker.host", "worker.host.session", "workers", "aiokafka")
     assert found.list() == {"root": LoggerState("INFO")}
     assert found.set("worker", "debug") == ["worker", "worker.host", "worker.host.session"]
-    assert found.list() == {"root": LoggerState("INFO"), "worker": LoggerState("DEBUG", 1000),
-                            "worker.host": LoggerState("DEBUG", 1000), "worker.host.session": LoggerState("DEBUG", 1000)}
+    assert found.list() == {
+        "root": LoggerState("INFO"),
+        "worker": LoggerState("DEBUG", 1000),
+        "worker.host": LoggerState("DEBUG", 1000),
+        "worker.host.session": LoggerState("DEBUG", 1000),
+    }
     assert found.get("workers") == LoggerState("INFO")
 
 
@@ -213,8 +223,9 @@ def test_a_level_that_java_does_not_know_is_refused(level: str) -> None:
     assert found.list() == {"root": LoggerState("INFO")}
 
 
-@pytest.mark.parametrize(("level", "passes"), [("TRACE", 6), ("DEBUG", 5), ("INFO", 4), ("WARN", 3), ("ERROR", 2), ("FATAL", 1),
-                                               ("OFF", 0)])
+@pytest.mark.parametrize(
+    ("level", "passes"), [("TRACE", 6), ("DEBUG", 5), ("INFO", 4), ("WARN", 3), ("ERROR", 2), ("FATAL", 1), ("OFF", 0)]
+)
 def test_levels_are_javas(level: str, passes: int) -> None:
     found = manager("a")
     LoggerRegistry(found).set("a", level)

@@ -1,4 +1,5 @@
 """What is counted of Kafka clients and of tables, on bytes as clients send them and with a real client."""
+
 from __future__ import annotations
 
 import asyncio
@@ -35,9 +36,15 @@ def test_a_connection_is_counted_by_kafkas_frames() -> None:
         connection.wrote(each)
     answers = (20).to_bytes(4) + b"a" * 20 + (0).to_bytes(4) + (3).to_bytes(4) + b"abc"
     for at in range(0, len(answers), 5):  # pieces do not end where answers do
-        connection.received(answers[at:at + 5])
+        connection.received(answers[at : at + 5])
     (stats,) = meter.report()
-    assert (stats.client_id, stats.kind, stats.connections, stats.requests, stats.responses) == ("c-1", "producer", 1, 3, 3)
+    assert (stats.client_id, stats.kind, stats.connections, stats.requests, stats.responses) == (
+        "c-1",
+        "producer",
+        1,
+        3,
+        3,
+    )
     assert (stats.bytes_out, stats.bytes_in) == (sum(map(len, sent)), len(answers))
     connection.closed()
     connection.closed()
@@ -108,8 +115,14 @@ def test_a_tasks_series_of_tables_are_bounded() -> None:
         metrics.set("lag", number, {"table": f"t{number}"})
     metrics.set("lag", 1, {"table": "t9"})
     found = {(item.name, item.labels.get("table")): item.value for item in metrics.report()}
-    assert found == {("rows", "t0"): 10, ("rows", "t1"): 10, ("rows", "other"): 30,
-                     ("lag", "t0"): 0, ("lag", "t1"): 1, ("lag", "other"): 4}
+    assert found == {
+        ("rows", "t0"): 10,
+        ("rows", "t1"): 10,
+        ("rows", "other"): 30,
+        ("lag", "t0"): 0,
+        ("lag", "t1"): 1,
+        ("lag", "other"): 4,
+    }
     assert metrics.folded == 7
     metrics.set("lag", 2, {"table": "t3"})
     assert {item.labels["table"]: item.value for item in metrics.report() if item.name == "lag"}["other"] == 2
@@ -125,14 +138,17 @@ def test_any_number_of_a_connector_can_be_reported(value: Any, number: float) ->
     assert [item.value for item in msgspec.msgpack.decode(encoded, type=list[CustomMetric])] == [number]
 
 
-@pytest.mark.parametrize(("text", "label"), [(7, "7"), (True, "True"), (None, "None"), (Fraction(1, 2), "1/2"), ("t", "t")])
+@pytest.mark.parametrize(
+    ("text", "label"), [(7, "7"), (True, "True"), (None, "None"), (Fraction(1, 2), "1/2"), ("t", "t")]
+)
 def test_any_label_of_a_connector_can_be_reported(text: Any, label: str) -> None:
     metrics = Metrics({"up": ("gauge", "")}, most=2)
     metrics.set("up", 1, {"partition": text})
     metrics.add("up", 1, {"partition": label})
     encoded = msgspec.msgpack.encode(metrics.report())
     assert [(item.value, item.labels) for item in msgspec.msgpack.decode(encoded, type=list[CustomMetric])] == [
-        (2, {"partition": label})]
+        (2, {"partition": label})
+    ]
 
 
 def test_garbage_collections_are_timed() -> None:
@@ -146,8 +162,19 @@ def test_garbage_collections_are_timed() -> None:
     assert found.gc_s[2] > 0
 
 
-@pytest.mark.parametrize(("values", "accepted"), [
-    (["gzip"], True), (["deflate, gzip;q=0.5"], True), (["gzip;q=0"], False), (["gzip; q=0.0"], False), (["*"], True),
-    (["br", "gzip"], True), (["identity"], False), ([], False), (["gzip;q=0, *"], False)])
+@pytest.mark.parametrize(
+    ("values", "accepted"),
+    [
+        (["gzip"], True),
+        (["deflate, gzip;q=0.5"], True),
+        (["gzip;q=0"], False),
+        (["gzip; q=0.0"], False),
+        (["*"], True),
+        (["br", "gzip"], True),
+        (["identity"], False),
+        ([], False),
+        (["gzip;q=0, *"], False),
+    ],
+)
 def test_which_callers_get_gzip(values: list[str], accepted: bool) -> None:
     assert accepts_gzip(values) is accepted

@@ -1,4 +1,5 @@
 """From counters to rates, averages and maxima over 30 to 60 seconds."""
+
 from __future__ import annotations
 
 import pytest
@@ -18,7 +19,9 @@ def stats(**numbers: float) -> TaskStats:
 def test_a_rate_covers_the_time_since_the_task_started_and_at_most_a_minute() -> None:
     window = TaskWindow(stats(), 0.0)
     for second in range(1, 301):
-        window.observe(stats(polled=100 * second, polls=second, poll_s=0.01 * second, written=50 * second), float(second))
+        window.observe(
+            stats(polled=100 * second, polls=second, poll_s=0.01 * second, written=50 * second), float(second)
+        )
         rates = window.rates(float(second))
         assert rates.poll_rate == pytest.approx(100)
         assert rates.write_rate == pytest.approx(50)
@@ -51,9 +54,15 @@ def test_a_task_that_started_anew_begins_with_an_empty_window() -> None:
 
 def test_a_task_that_started_again_by_itself_goes_on_counting_and_has_no_burst() -> None:
     window = TaskWindow(stats(started_at=1.0), 0.0)
-    window.observe(stats(polled=10**6, polls=1000, written=10**6, commits=9, started_at=1.0, batch_size_max=500), 1000.0)
+    window.observe(
+        stats(polled=10**6, polls=1000, written=10**6, commits=9, started_at=1.0, batch_size_max=500), 1000.0
+    )
     window.observe(stats(polled=10**6, polls=1000, written=10**6, commits=9, started_at=2.0), 1001.0)
-    assert (window.rates(1001.0).poll_rate, window.rates(1001.0).write_rate, window.rates(1001.0).batch_max) == (0, 0, 0)
+    assert (window.rates(1001.0).poll_rate, window.rates(1001.0).write_rate, window.rates(1001.0).batch_max) == (
+        0,
+        0,
+        0,
+    )
     window.observe(stats(polled=1_000_030, polls=1003, written=1_000_030, commits=10, started_at=2.0), 1011.0)
     rates = window.rates(1011.0)
     assert rates.poll_rate == pytest.approx(2.73, abs=0.01)

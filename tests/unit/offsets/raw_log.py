@@ -1,4 +1,5 @@
 """Writes stretches of log as a broker stores them, for tests of their reading."""
+
 from __future__ import annotations
 
 import struct
@@ -22,13 +23,30 @@ class LogRecord:
     value: bytes | None
 
 
-def batch(base: int, records: list[LogRecord], *, last: int | None = None, producer: int = -1, transactional: bool = False,
-          control: bool = False, compression: int = 0) -> bytes:
+def batch(
+    base: int,
+    records: list[LogRecord],
+    *,
+    last: int | None = None,
+    producer: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    compression: int = 0,
+) -> bytes:
     """A batch from ``base`` to ``last`` (an offset; compaction keeps it when it removes records, even all of them)."""
-    builder = DefaultRecordBatchBuilder(magic=2, compression_type=compression, is_transactional=int(transactional),
-                                        producer_id=producer, producer_epoch=0, base_sequence=0, batch_size=1 << 20)
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=compression,
+        is_transactional=int(transactional),
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=0,
+        batch_size=1 << 20,
+    )
     for record in records:
-        builder.append(record.offset - base, timestamp=1000 + record.offset, key=record.key, value=record.value, headers=[])
+        builder.append(
+            record.offset - base, timestamp=1000 + record.offset, key=record.key, value=record.value, headers=[]
+        )
     data = bytearray(builder.build())
     if last is None:
         last = records[-1].offset
@@ -43,5 +61,10 @@ def batch(base: int, records: list[LogRecord], *, last: int | None = None, produ
 
 def marker(offset: int, producer: int, *, commit: bool) -> bytes:
     """The control batch that ends a transaction."""
-    return batch(offset, [LogRecord(offset, struct.pack(">hh", 0, int(commit)), b"\0" * 6)], producer=producer,
-                 transactional=True, control=True)
+    return batch(
+        offset,
+        [LogRecord(offset, struct.pack(">hh", 0, int(commit)), b"\0" * 6)],
+        producer=producer,
+        transactional=True,
+        control=True,
+    )

@@ -1,4 +1,5 @@
 """The fold of the config topic: Connect's rules for commits, compaction, deletion and target states."""
+
 from __future__ import annotations
 
 from hypothesis import given
@@ -45,8 +46,16 @@ def test_a_snapshot_does_not_change_any_more() -> None:
     state, _ = fold(config(), task_record("a", 0, {"x": "0"}), commit_record("a", 1))
     before = state.snapshot()
     assert state.snapshot() is before
-    for offset, pair in enumerate([config("a", "2"), task_record("a", 0, {"x": "new"}), commit_record("a", 1),
-                                   target_state_record("a", "PAUSED"), connector_record("a", None)], start=3):
+    for offset, pair in enumerate(
+        [
+            config("a", "2"),
+            task_record("a", 0, {"x": "new"}),
+            commit_record("a", 1),
+            target_state_record("a", "PAUSED"),
+            connector_record("a", None),
+        ],
+        start=3,
+    ):
         state.apply(offset, *pair)
     assert before.task_configs("a") == [{"x": "0"}]
     assert before.connectors == {"a": {"name": "a", "mark": "1"}}
@@ -54,14 +63,22 @@ def test_a_snapshot_does_not_change_any_more() -> None:
 
 
 def test_fewer_tasks_leave_no_leftover_in_effect() -> None:
-    state, _ = fold(config(), task_record("a", 0, {"x": "0"}), task_record("a", 1, {"x": "1"}), commit_record("a", 2),
-                    task_record("a", 0, {"x": "only"}), commit_record("a", 1))
+    state, _ = fold(
+        config(),
+        task_record("a", 0, {"x": "0"}),
+        task_record("a", 1, {"x": "1"}),
+        commit_record("a", 2),
+        task_record("a", 0, {"x": "only"}),
+        commit_record("a", 1),
+    )
     assert state.snapshot().task_configs("a") == [{"x": "only"}]
     assert state.snapshot().generations["a"] == 1
 
 
 def test_compaction_that_left_extra_tasks_is_fine() -> None:
-    state, _ = fold(config(), task_record("a", 1, {"x": "old"}), task_record("a", 0, {"x": "only"}), commit_record("a", 1))
+    state, _ = fold(
+        config(), task_record("a", 1, {"x": "old"}), task_record("a", 0, {"x": "only"}), commit_record("a", 1)
+    )
     assert state.snapshot().task_configs("a") == [{"x": "only"}]
     assert not state.snapshot().inconsistent
 
@@ -92,8 +109,15 @@ def test_tasks_of_a_connector_compacted_away_are_ignored() -> None:
 
 
 def test_deletion_forgets_everything_but_the_fencing_record() -> None:
-    state, changes = fold(config(), task_record("a", 0, {}), commit_record("a", 1), task_count_record("a", 1),
-                          target_state_record("a", "PAUSED"), connector_record("a", None), target_state_record("a", None))
+    state, changes = fold(
+        config(),
+        task_record("a", 0, {}),
+        commit_record("a", 1),
+        task_count_record("a", 1),
+        target_state_record("a", "PAUSED"),
+        connector_record("a", None),
+        target_state_record("a", None),
+    )
     snapshot = state.snapshot()
     assert changes[5] == Change("removed", "a")
     assert (snapshot.connectors, snapshot.tasks, snapshot.task_counts, snapshot.target_states) == ({}, {}, {}, {})
@@ -101,8 +125,14 @@ def test_deletion_forgets_everything_but_the_fencing_record() -> None:
 
 
 def test_a_connector_that_was_inconsistent_can_be_made_anew() -> None:
-    state, _ = fold(config(), commit_record("a", 2), connector_record("a", None), config(), task_record("a", 0, {"x": "0"}),
-                    commit_record("a", 1))
+    state, _ = fold(
+        config(),
+        commit_record("a", 2),
+        connector_record("a", None),
+        config(),
+        task_record("a", 0, {"x": "0"}),
+        commit_record("a", 1),
+    )
     assert state.snapshot().task_configs("a") == [{"x": "0"}]
 
 
@@ -119,8 +149,13 @@ def test_a_connector_that_is_made_anew_is_another_one_and_one_that_is_changed_is
 
 
 def test_target_states_report_real_changes_only() -> None:
-    state, changes = fold(target_state_record("a", "PAUSED"), config(), target_state_record("a", "PAUSED"),
-                          target_state_record("a", "STOPPED"), target_state_record("a", None))
+    state, changes = fold(
+        target_state_record("a", "PAUSED"),
+        config(),
+        target_state_record("a", "PAUSED"),
+        target_state_record("a", "STOPPED"),
+        target_state_record("a", None),
+    )
     assert changes == [None, Change("connector", "a"), None, Change("target_state", "a"), None]
     assert state.snapshot().target_state("a") == "STARTED"
 
@@ -144,7 +179,11 @@ def test_requests_keys_and_levels_are_reported() -> None:
     request = RestartRequest("a", include_tasks=True, only_failed=True)
     key = SessionKey(b"k", "HmacSHA256", 5)
     state, changes = fold(restart_record(request), session_key_record(key), logger_record("root", "TRACE"))
-    assert changes == [Change("restart", "a", restart=request), Change("session_key"), Change("logger", "root", level="TRACE")]
+    assert changes == [
+        Change("restart", "a", restart=request),
+        Change("session_key"),
+        Change("logger", "root", level="TRACE"),
+    ]
     assert (state.snapshot().session_key, state.snapshot().loggers) == (key, {"root": "TRACE"})
 
 
@@ -156,14 +195,22 @@ def test_garbage_is_counted_and_logged_once(caplog: object) -> None:
     assert [record.getMessage().count("'what'") for record in caplog.records] == [1, 0]  # type: ignore[attr-defined]
 
 
-STEPS = st.lists(st.one_of(
-    st.builds(config, st.sampled_from("ab"), st.sampled_from("12")),
-    st.builds(lambda name: connector_record(name, None), st.sampled_from("ab")),
-    st.builds(lambda name, task, mark: task_record(name, task, {"m": mark}), st.sampled_from("ab"), st.integers(0, 2),
-              st.sampled_from("xy")),
-    st.builds(commit_record, st.sampled_from("ab"), st.integers(0, 3)),
-    st.builds(target_state_record, st.sampled_from("ab"), st.sampled_from(["STARTED", "PAUSED", "STOPPED", None])),
-    st.builds(task_count_record, st.sampled_from("ab"), st.integers(0, 3))), max_size=30)
+STEPS = st.lists(
+    st.one_of(
+        st.builds(config, st.sampled_from("ab"), st.sampled_from("12")),
+        st.builds(lambda name: connector_record(name, None), st.sampled_from("ab")),
+        st.builds(
+            lambda name, task, mark: task_record(name, task, {"m": mark}),
+            st.sampled_from("ab"),
+            st.integers(0, 2),
+            st.sampled_from("xy"),
+        ),
+        st.builds(commit_record, st.sampled_from("ab"), st.integers(0, 3)),
+        st.builds(target_state_record, st.sampled_from("ab"), st.sampled_from(["STARTED", "PAUSED", "STOPPED", None])),
+        st.builds(task_count_record, st.sampled_from("ab"), st.integers(0, 3)),
+    ),
+    max_size=30,
+)
 
 
 @given(STEPS)
@@ -189,7 +236,8 @@ def test_reading_a_compacted_log_gives_the_same_connectors_and_targets(steps: li
     one, other = full.snapshot(), compacted.snapshot()
     assert one.connectors == other.connectors
     assert {name: one.target_state(name) for name in one.connectors} == {
-        name: other.target_state(name) for name in other.connectors}
+        name: other.target_state(name) for name in other.connectors
+    }
     for name in one.connectors:
         if name not in other.inconsistent and name not in one.inconsistent and name in one.task_counts:
             assert len(other.task_configs(name)) in {len(one.task_configs(name)), 0}

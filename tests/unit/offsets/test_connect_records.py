@@ -1,4 +1,5 @@
 """Kafka Connect's records in the internal topics: exact bytes, odd names, garbage."""
+
 from __future__ import annotations
 
 import contextlib
@@ -35,16 +36,28 @@ CONFIGS = st.dictionaries(NAMES, st.text(st.characters(exclude_categories=["Cs"]
 
 # As written by Kafka Connect 4.1.2.
 JAVA_CONFIG = [
-    (b"session-key", b'{"key":"AQID","algorithm":"HmacSHA256","creation-timestamp":1763716800000}',
-     SessionKey(b"\x01\x02\x03", "HmacSHA256", 1763716800000)),
-    (b"connector-my-file", b'{"properties":{"connector.class":"FileStreamSource","name":"my-file"}}',
-     ConnectorConfig("my-file", {"connector.class": "FileStreamSource", "name": "my-file"})),
-    (b"task-my-file-0", b'{"properties":{"task.class":"org.apache.kafka.connect.file.FileStreamSourceTask"}}',
-     TaskConfig("my-file", 0, {"task.class": "org.apache.kafka.connect.file.FileStreamSourceTask"})),
+    (
+        b"session-key",
+        b'{"key":"AQID","algorithm":"HmacSHA256","creation-timestamp":1763716800000}',
+        SessionKey(b"\x01\x02\x03", "HmacSHA256", 1763716800000),
+    ),
+    (
+        b"connector-my-file",
+        b'{"properties":{"connector.class":"FileStreamSource","name":"my-file"}}',
+        ConnectorConfig("my-file", {"connector.class": "FileStreamSource", "name": "my-file"}),
+    ),
+    (
+        b"task-my-file-0",
+        b'{"properties":{"task.class":"org.apache.kafka.connect.file.FileStreamSourceTask"}}',
+        TaskConfig("my-file", 0, {"task.class": "org.apache.kafka.connect.file.FileStreamSourceTask"}),
+    ),
     (b"commit-my-file", b'{"tasks":1}', TasksCommit("my-file", 1)),
     (b"target-state-my-file", b'{"state":"PAUSED","state.v2":"STOPPED"}', TargetState("my-file", "STOPPED")),
-    (b"restart-connector-my-file", b'{"include-tasks":true,"only-failed":false}',
-     RestartRequest("my-file", include_tasks=True, only_failed=False)),
+    (
+        b"restart-connector-my-file",
+        b'{"include-tasks":true,"only-failed":false}',
+        RestartRequest("my-file", include_tasks=True, only_failed=False),
+    ),
     (b"tasks-fencing-my-file", b'{"task-count":1}', TaskCount("my-file", 1)),
     (b"logger-cluster-org.apache.kafka", b'{"level":"DEBUG"}', LoggerLevel("org.apache.kafka", "DEBUG")),
 ]
@@ -78,14 +91,18 @@ def test_deletions_are_tombstones() -> None:
 
 def test_status_records_have_connects_field_order_and_nulls() -> None:
     key, value = records.task_status_record("a", 3, Status("FAILED", "h:8083", 7, "boom", "4.1.2"))
-    assert (key, value) == (b"status-task-a-3",
-                            b'{"state":"FAILED","trace":"boom","worker_id":"h:8083","generation":7,"version":"4.1.2"}')
+    assert (key, value) == (
+        b"status-task-a-3",
+        b'{"state":"FAILED","trace":"boom","worker_id":"h:8083","generation":7,"version":"4.1.2"}',
+    )
     _, plain = records.connector_status_record("a", Status("RUNNING", "h:8083", 7))
     assert plain == b'{"state":"RUNNING","trace":null,"worker_id":"h:8083","generation":7,"version":null}'
     assert records.connector_status_record("a", Status("DESTROYED", "h:8083", 7)) == (b"status-connector-a", None)
     key, value = records.topic_status_record("c", "t", TopicStatus("t", "c", 0, 1763716800123))
-    assert (key, value) == (b"status-topic-t:connector-c",
-                            b'{"topic":{"name":"t","connector":"c","task":0,"discoverTimestamp":1763716800123}}')
+    assert (key, value) == (
+        b"status-topic-t:connector-c",
+        b'{"topic":{"name":"t","connector":"c","task":0,"discoverTimestamp":1763716800123}}',
+    )
 
 
 def test_status_of_an_older_connect_without_version_is_read() -> None:
@@ -117,9 +134,25 @@ def test_any_name_survives_a_status_round_trip(name: str, task: int, topic: str)
     assert decode_status(*records.topic_status_record(name, topic, active)) == TopicStatusRecord(name, topic, active)
 
 
-@given(st.one_of(st.none(), st.binary(max_size=40), st.sampled_from([key for key, _, _ in JAVA_CONFIG])),
-       st.one_of(st.none(), st.binary(max_size=40), st.sampled_from(
-           [b"[]", b"1", b"null", b'{"properties":[]}', b'{"tasks":true}', b'{"tasks":1.0}', b'{"state":1}', b'{"key":"!"}'])))
+@given(
+    st.one_of(st.none(), st.binary(max_size=40), st.sampled_from([key for key, _, _ in JAVA_CONFIG])),
+    st.one_of(
+        st.none(),
+        st.binary(max_size=40),
+        st.sampled_from(
+            [
+                b"[]",
+                b"1",
+                b"null",
+                b'{"properties":[]}',
+                b'{"tasks":true}',
+                b'{"tasks":1.0}',
+                b'{"state":1}',
+                b'{"key":"!"}',
+            ]
+        ),
+    ),
+)
 def test_garbage_is_refused_and_nothing_else_is_raised(key: bytes | None, value: bytes | None) -> None:
     for decode in (decode_config, decode_status):
         with contextlib.suppress(Skippable):
@@ -139,12 +172,15 @@ def test_configuration_values_become_strings_and_nulls_are_left_out() -> None:
         decode_config(b"connector-x", b'{"properties":{"a":{}}}')
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("\x1b[0m", b'"\\u001B[0m"'),
-    ("\n\r\t\b\f\x00\x7f", b'"\\n\\r\\t\\b\\f\\u0000\x7f"'),
-    ("\\u001b \\\x1f", b'"\\\\u001b \\\\\\u001F"'),
-    ('"/é😀', '"\\"/é😀"'.encode()),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\x1b[0m", b'"\\u001B[0m"'),
+        ("\n\r\t\b\f\x00\x7f", b'"\\n\\r\\t\\b\\f\\u0000\x7f"'),
+        ("\\u001b \\\x1f", b'"\\\\u001b \\\\\\u001F"'),
+        ('"/é😀', '"\\"/é😀"'.encode()),
+    ],
+)
 def test_json_is_escaped_as_jackson_does(text: str, expected: bytes) -> None:
     assert java_json(text) == expected
 

@@ -1,4 +1,5 @@
 """Which records of a fetched stretch of log are visible, and where to read on."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -60,8 +61,13 @@ def test_a_damaged_batch_is_an_error_not_a_loss() -> None:
 
 
 def test_aborted_records_and_markers_are_left_out() -> None:
-    data = (batch(0, records(0), producer=7, transactional=True) + batch(1, records(1)) + marker(2, 7, commit=False)
-            + batch(3, records(3), producer=7, transactional=True) + marker(4, 7, commit=True))
+    data = (
+        batch(0, records(0), producer=7, transactional=True)
+        + batch(1, records(1))
+        + marker(2, 7, commit=False)
+        + batch(3, records(3), producer=7, transactional=True)
+        + marker(4, 7, commit=True)
+    )
     assert read(data, aborted=[(7, 0)]) == (records(1, 3), 5)
 
 
@@ -113,15 +119,24 @@ class Model:
 
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
-ROUNDS = st.lists(st.one_of(
-    st.tuples(st.just("write"), st.integers(0, 2), st.lists(st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=4))),
-                                                            min_size=1, max_size=4), st.lists(st.booleans(), min_size=4,
-                                                                                              max_size=4)),
-    st.tuples(st.just("end"), st.integers(1, 2), st.booleans(), st.none())), max_size=14)
+ROUNDS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("write"),
+            st.integers(0, 2),
+            st.lists(st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=4))), min_size=1, max_size=4),
+            st.lists(st.booleans(), min_size=4, max_size=4),
+        ),
+        st.tuples(st.just("end"), st.integers(1, 2), st.booleans(), st.none()),
+    ),
+    max_size=14,
+)
 
 
 @given(ROUNDS, st.data())
-def test_any_interleaving_reads_as_the_model_says(rounds: list[tuple[str, int, object, object]], draw: st.DataObject) -> None:
+def test_any_interleaving_reads_as_the_model_says(
+    rounds: list[tuple[str, int, object, object]], draw: st.DataObject
+) -> None:
     """Compacted, tombstoned and aborted records, fetched in stretches that end anywhere: state and position are the model's."""
     model = Model()
     for kind, producer, what, kept in rounds:
@@ -138,7 +153,7 @@ def test_any_interleaving_reads_as_the_model_says(rounds: list[tuple[str, int, o
         start = max(base for base, _ in model.data if base <= position)
         stretch = [data for base, data in model.data if base >= start]
         whole = b"".join(stretch)
-        data = whole[:draw.draw(st.integers(len(stretch[0]), len(whole)))]
+        data = whole[: draw.draw(st.integers(len(stretch[0]), len(whole)))]
         aborted = [(producer, began) for producer, began, ended in model.aborted if ended >= position]
         found, following = read(data, position, aborted)
         assert following > position

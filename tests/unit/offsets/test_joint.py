@@ -1,4 +1,5 @@
 """Questions that are asked once for many."""
+
 from __future__ import annotations
 
 import asyncio

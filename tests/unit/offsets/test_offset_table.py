@@ -1,4 +1,5 @@
 """The fold of the offsets topic, and what a write has to change."""
+
 from __future__ import annotations
 
 import json
@@ -32,7 +33,9 @@ def key(connector: str, **partition: object) -> bytes:
 
 
 def test_the_last_value_of_each_key_is_kept_by_connector() -> None:
-    found = table(Written(key("a", f=1), b"{}", 1), Written(key("b", f=1), b"1", 2), Written(key("a", f=1), b'{"o":2}', 3))
+    found = table(
+        Written(key("a", f=1), b"{}", 1), Written(key("b", f=1), b"1", 2), Written(key("a", f=1), b'{"o":2}', 3)
+    )
     assert found.raw("a") == [(key("a", f=1), b'{"o":2}')]
     assert found.raw("b") == [(key("b", f=1), b"1")]
     assert (found.raw("c"), found.connectors(), len(found)) == ([], ["a", "b"], 2)
@@ -47,8 +50,13 @@ def test_tombstones_and_null_remove() -> None:
 
 
 def test_garbage_is_counted_and_does_no_harm() -> None:
-    found = table(Written(None, b"x"), Written(b"junk", b"x"), Written(b'["a",null]', b"{}"), Written(b"[]", None),
-                  Written(key("a", f=1), b"{}"))
+    found = table(
+        Written(None, b"x"),
+        Written(b"junk", b"x"),
+        Written(b'["a",null]', b"{}"),
+        Written(b"[]", None),
+        Written(key("a", f=1), b"{}"),
+    )
     assert found.unreadable.count == 4
     assert len(found) == 1
 
@@ -72,12 +80,15 @@ def test_a_new_partition_gets_a_new_key() -> None:
     assert plan_write("a", [(b'["a",{"x":1}]', b"{}")], [({"x": 2}, {"o": 1})]) == [(b'["a",{"x":2}]', b'{"o":1}')]
 
 
-RECORDS = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3), st.one_of(st.none(), st.integers(0, 9))),
-                   max_size=40)
+RECORDS = st.lists(
+    st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3), st.one_of(st.none(), st.integers(0, 9))), max_size=40
+)
 
 
 @given(RECORDS, st.data())
-def test_any_split_into_fetches_gives_the_same_offsets(rows: list[tuple[str, int, int | None]], draw: st.DataObject) -> None:
+def test_any_split_into_fetches_gives_the_same_offsets(
+    rows: list[tuple[str, int, int | None]], draw: st.DataObject
+) -> None:
     expected: dict[tuple[str, int], int] = {}
     records = []
     for when, (connector, partition, offset) in enumerate(rows):
@@ -92,7 +103,10 @@ def test_any_split_into_fetches_gives_the_same_offsets(rows: list[tuple[str, int
         size = draw.draw(st.integers(1, len(records)))
         found.apply(records[:size])
         del records[:size]
-    got = {(connector, json.loads(raw)[1]["f"]): json.loads(value)["o"]
-           for connector in ("a", "b") for raw, value in found.raw(connector)}
+    got = {
+        (connector, json.loads(raw)[1]["f"]): json.loads(value)["o"]
+        for connector in ("a", "b")
+        for raw, value in found.raw(connector)
+    }
     assert got == expected
     assert len(found) == len(expected)

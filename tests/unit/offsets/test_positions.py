@@ -1,4 +1,5 @@
 """Keys of offsets: one partition, one key; spelled as Java's HashMap would."""
+
 from __future__ import annotations
 
 import json
@@ -18,25 +19,35 @@ from offsets.positions import (
     position_problem,
 )
 
-VALUES = st.one_of(st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), st.text(st.characters(
-    exclude_categories=["Cs"])), st.floats(allow_nan=False, allow_infinity=False))
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
 POSITIONS = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), VALUES, max_size=5)
 
 
-@pytest.mark.parametrize(("text", "code"), [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", 0x80000000),
-                                            ("é", 233), ("😀", 1772899)])
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", 0x80000000), ("é", 233), ("😀", 1772899)],
+)
 def test_string_hash_is_javas(text: str, code: int) -> None:
     assert java_hash(text) == code
 
 
-@pytest.mark.parametrize(("names", "order"), [
-    # "Aa" and "BB" have one hash code: the first put stays first
-    (("Aa", "BB"), ("Aa", "BB")),
-    (("BB", "Aa"), ("BB", "Aa")),
-    (("c", "b", "a"), ("a", "b", "c")),
-    # buckets of a table of 16: "p" (112) is in bucket 0, "a" (97) in bucket 1
-    (("a", "p"), ("p", "a")),
-])
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        # "Aa" and "BB" have one hash code: the first put stays first
+        (("Aa", "BB"), ("Aa", "BB")),
+        (("BB", "Aa"), ("BB", "Aa")),
+        (("c", "b", "a"), ("a", "b", "c")),
+        # buckets of a table of 16: "p" (112) is in bucket 0, "a" (97) in bucket 1
+        (("a", "p"), ("p", "a")),
+    ],
+)
 def test_fields_are_ordered_by_bucket(names: tuple[str, ...], order: tuple[str, ...]) -> None:
     assert java_order(names) == order
 
@@ -56,8 +67,9 @@ def test_a_key_in_the_log_is_used_again_whatever_its_spelling() -> None:
 
 
 def test_numbers_of_different_kinds_are_different_partitions() -> None:
-    index = OffsetIndex("c", [(b'["c",{"a":1}]', b'{"o":1}'), (b'["c",{"a":1.0}]', b'{"o":2}'),
-                              (b'["c",{"a":true}]', b'{"o":3}')])
+    index = OffsetIndex(
+        "c", [(b'["c",{"a":1}]', b'{"o":1}'), (b'["c",{"a":1.0}]', b'{"o":2}'), (b'["c",{"a":true}]', b'{"o":3}')]
+    )
     assert [index.get({"a": value}) for value in (1, 1.0, True)] == [{"o": 1}, {"o": 2}, {"o": 3}]
     assert len({index.key_for({"a": value}) for value in (1, 1.0, True, "1")}) == 4
 
@@ -99,9 +111,16 @@ def test_an_unreadable_offset_stops_the_task_instead_of_starting_it_anew(value: 
         index.items()
 
 
-@pytest.mark.parametrize(("position", "complaint"), [
-    ({"a": [1]}, "field a contains list"), ({"a": {}}, "field a contains dict"), ({1: "a"}, "only use String keys"),
-    ([], "specified as a Map"), ({"a": object()}, "field a contains object")])
+@pytest.mark.parametrize(
+    ("position", "complaint"),
+    [
+        ({"a": [1]}, "field a contains list"),
+        ({"a": {}}, "field a contains dict"),
+        ({1: "a"}, "only use String keys"),
+        ([], "specified as a Map"),
+        ({"a": object()}, "field a contains object"),
+    ],
+)
 def test_what_connect_cannot_store_is_named(position: object, complaint: str) -> None:
     problem = position_problem(position)
     assert problem is not None

@@ -1,4 +1,5 @@
 """The fold of the status topic."""
+
 from __future__ import annotations
 
 import pytest
@@ -27,8 +28,12 @@ def status(state: StateName = "RUNNING", generation: int = 1, worker: str = "w1"
 
 
 def test_the_latest_status_counts() -> None:
-    state = fold(connector_status_record("a", status()), task_status_record("a", 1, status()),
-                 task_status_record("a", 0, status()), task_status_record("a", 1, status("FAILED", 0)))
+    state = fold(
+        connector_status_record("a", status()),
+        task_status_record("a", 1, status()),
+        task_status_record("a", 0, status()),
+        task_status_record("a", 1, status("FAILED", 0)),
+    )
     assert state.connector("a") == status()
     assert list(state.tasks("a").items()) == [(0, status()), (1, status("FAILED", 0))]
     assert state.task("a", 1) == status("FAILED", 0)
@@ -37,8 +42,10 @@ def test_the_latest_status_counts() -> None:
 
 @pytest.mark.parametrize(("generation", "kept"), [(0, "RUNNING"), (1, "RUNNING"), (2, "UNASSIGNED")])
 def test_a_late_unassigned_does_not_hide_a_running_task(generation: int, kept: str) -> None:
-    state = fold(task_status_record("a", 0, status("RUNNING", 1, "w2")),
-                 task_status_record("a", 0, status("UNASSIGNED", generation, "w1")))
+    state = fold(
+        task_status_record("a", 0, status("RUNNING", 1, "w2")),
+        task_status_record("a", 0, status("UNASSIGNED", generation, "w1")),
+    )
     found = state.task("a", 0)
     assert found is not None
     assert found.state == kept
@@ -50,14 +57,20 @@ def test_other_late_states_do_count() -> None:
 
 
 def test_removing_a_connector_removes_its_tasks() -> None:
-    state = fold(connector_status_record("a", status()), task_status_record("a", 0, status()),
-                 topic_status_record("a", "t", TopicStatus("t", "a", 0, 1)), connector_status_record("a", None))
+    state = fold(
+        connector_status_record("a", status()),
+        task_status_record("a", 0, status()),
+        topic_status_record("a", "t", TopicStatus("t", "a", 0, 1)),
+        connector_status_record("a", None),
+    )
     assert (state.connectors(), state.tasks("a")) == ([], {})
     assert list(state.topics("a")) == ["t"]
 
 
 def test_removing_a_task_leaves_the_others() -> None:
-    state = fold(task_status_record("a", 0, status()), task_status_record("a", 1, status()), task_status_record("a", 0, None))
+    state = fold(
+        task_status_record("a", 0, status()), task_status_record("a", 1, status()), task_status_record("a", 0, None)
+    )
     assert list(state.tasks("a")) == [1]
 
 
@@ -70,8 +83,14 @@ def test_active_topics_come_and_go() -> None:
 
 
 def test_garbage_changes_nothing_and_is_counted() -> None:
-    state = fold(connector_status_record("a", status()), (b"status-connector-a", b"{}"), (b"status-task-a", b"{}"),
-                 (b"status-topic-:connector-a", None), (b"\xff", None), (b"status-connector-", b"{}"))
+    state = fold(
+        connector_status_record("a", status()),
+        (b"status-connector-a", b"{}"),
+        (b"status-task-a", b"{}"),
+        (b"status-topic-:connector-a", None),
+        (b"\xff", None),
+        (b"status-connector-", b"{}"),
+    )
     assert state.connector("a") == status()
     assert state.unreadable.count == 5
 

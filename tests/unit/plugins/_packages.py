@@ -1,4 +1,5 @@
 """Installed packages as pip leaves them, for the tests of environments."""
+
 from __future__ import annotations
 
 import textwrap
@@ -9,15 +10,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def package(folder: Path, name: str, *, version: str = "1.0", code: str = "", entries: str = "", requires: Sequence[str] = (),
-            python: str = "") -> Path:
+def package(
+    folder: Path,
+    name: str,
+    *,
+    version: str = "1.0",
+    code: str = "",
+    entries: str = "",
+    requires: Sequence[str] = (),
+    python: str = "",
+) -> Path:
     """Put a package of one module into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     module = name.replace("-", "_")
     (folder / f"{module}.py").write_text(textwrap.dedent(code))
     metadata = folder / f"{module}-{version}.dist-info"
     metadata.mkdir()
-    lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}", *(f"Requires-Dist: {each}" for each in requires)]
+    lines = [
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}",
+        *(f"Requires-Dist: {each}" for each in requires),
+    ]
     if python:
         lines.append(f"Requires-Python: {python}")
     (metadata / "METADATA").write_text("\n".join(lines) + "\n")
@@ -42,5 +54,11 @@ def transform(folder: Path, name: str, *, version: str = "1.0", requires: Sequen
             def compile(self):
                 return lambda record: record
     """
-    return package(folder, name, version=version, code=code, requires=requires,
-                   entries=f"[millrace.transforms]\nshout = {name.replace('-', '_')}:Shout\n")
+    return package(
+        folder,
+        name,
+        version=version,
+        code=code,
+        requires=requires,
+        entries=f"[millrace.transforms]\nshout = {name.replace('-', '_')}:Shout\n",
+    )

@@ -1,4 +1,5 @@
 """When task hosts with other environments are started, shared and ended: the pool's decisions, without processes."""
+
 from __future__ import annotations
 
 import asyncio
@@ -125,6 +126,7 @@ async def test_questions_go_where_the_configuration_belongs(pool: Pool) -> None:
         del deadline_s
         asked.append(message)
         return "answer"
+
     question = AlterOffsets({"connector.class": "com.AConnector"}, b"[]")
     answer = asyncio.create_task(pool.ask(question, 10))
     await eventually_async(lambda: any(host.environments for host in pool.hosts), "a host is started", every=0)

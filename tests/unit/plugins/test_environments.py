@@ -1,4 +1,5 @@
 """Environments by their metadata: where they are, what can't be used and why, and when one has changed."""
+
 from __future__ import annotations
 
 import os
@@ -47,20 +48,24 @@ def test_where_environments_are(tmp_path: Path) -> None:
     assert names(found) == ["flat", "three-1.0-py3-none-any.whl", "venv"]
     assert found.failures == {}
     assert {entry for environment in found.environments.values() for entry in environment.entries} == {
-        ("millrace.transforms", "shout", f"{name}:Shout") for name in ("one", "two", "three")}
+        ("millrace.transforms", "shout", f"{name}:Shout") for name in ("one", "two", "three")
+    }
     # An item may be an environment itself.
     assert names(look(tmp_path / "all" / "flat")) == ["flat"]
 
 
-@pytest.mark.parametrize(("requires", "python", "text"), [
-    (["aiohttp>=4"], "", "needs aiohttp>=4, but Millrace itself runs on aiohttp 3.12.0"),
-    (["aiohttp>=4; python_version < '3'"], "", None),
-    (["aiohttp>=3,<4", "millrace"], "", None),
-    (["aiohttp>=4; extra == 'speed'"], "", None),
-    (["MILLRACE>=7"], "", "needs MILLRACE>=7"),
-    ([], "<3", "needs Python <3"),
-    ([], ">=3.11", None),
-])
+@pytest.mark.parametrize(
+    ("requires", "python", "text"),
+    [
+        (["aiohttp>=4"], "", "needs aiohttp>=4, but Millrace itself runs on aiohttp 3.12.0"),
+        (["aiohttp>=4; python_version < '3'"], "", None),
+        (["aiohttp>=3,<4", "millrace"], "", None),
+        (["aiohttp>=4; extra == 'speed'"], "", None),
+        (["MILLRACE>=7"], "", "needs MILLRACE>=7"),
+        ([], "<3", "needs Python <3"),
+        ([], ">=3.11", None),
+    ],
+)
 def test_what_millrace_runs_on_is_shared(tmp_path: Path, requires: list[str], python: str, text: str | None) -> None:
     package(tmp_path / "env", "plug", entries=ENTRIES, requires=requires, python=python)
     found = look(tmp_path)
@@ -96,13 +101,22 @@ def test_what_can_not_be_an_environment(tmp_path: Path) -> None:
     assert "does not exist" in found.failures[str(tmp_path / "nowhere")]
     assert "none of its packages declares a plugin" in found.failures[str(tmp_path / "no-plugins")]
     assert "was made for python2.7" in found.failures[str(tmp_path / "old")]
-    assert f"pip install --target {tmp_path / 'fast'} {tmp_path / 'fast.whl'}" in found.failures[str(tmp_path / "fast.whl")]
+    assert (
+        f"pip install --target {tmp_path / 'fast'} {tmp_path / 'fast.whl'}"
+        in found.failures[str(tmp_path / "fast.whl")]
+    )
     assert str(tmp_path / "broken.whl") in found.failures
 
 
-@pytest.mark.parametrize(("file", "content"), [
-    ("entry_points.txt", b"[millrace.transforms]\nshout\n"), ("METADATA", b"\xff\xfe\0Name"), ("RECORD", b"plug.py,,1x\n"),
-    ("RECORD", b"a,b,c,d,e\n")])
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("entry_points.txt", b"[millrace.transforms]\nshout\n"),
+        ("METADATA", b"\xff\xfe\0Name"),
+        ("RECORD", b"plug.py,,1x\n"),
+        ("RECORD", b"a,b,c,d,e\n"),
+    ],
+)
 def test_broken_metadata_hides_no_other_environment(tmp_path: Path, file: str, content: bytes) -> None:
     transform(tmp_path / "good", "plug")
     broken = transform(tmp_path / "half", "plug")
@@ -113,8 +127,9 @@ def test_broken_metadata_hides_no_other_environment(tmp_path: Path, file: str, c
 
 
 @pytest.mark.parametrize("python", ["", ">=3.11"])
-def test_metadata_without_a_field_is_read_where_python_raises_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                     python: str) -> None:
+def test_metadata_without_a_field_is_read_where_python_raises_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str
+) -> None:
     package(tmp_path / "good", "plug", entries=ENTRIES, python=python)
     (tmp_path / "nameless" / "odd-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "nameless" / "odd-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nVersion: 1.0\n")
@@ -135,7 +150,7 @@ def test_a_broken_archive_hides_no_other_environment(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("half-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: half\nVersion: 1.0\n" * 50)
     content = bytearray(wheel.read_bytes())
-    content[70:90] = bytes(byte ^ 0xff for byte in content[70:90])
+    content[70:90] = bytes(byte ^ 0xFF for byte in content[70:90])
     wheel.write_bytes(content)
     found = look(tmp_path)
     assert names(found) == ["good"]
@@ -143,8 +158,9 @@ def test_a_broken_archive_hides_no_other_environment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("error", "told"), [(FileNotFoundError("gone"), False), (PermissionError("not yours"), True)])
-def test_a_folder_that_goes_or_can_not_be_read_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                              error: OSError, told: bool) -> None:
+def test_a_folder_that_goes_or_can_not_be_read_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, told: bool
+) -> None:
     transform(tmp_path / "good", "plug")
     other = transform(tmp_path / "other", "plug")
     scandir = os.scandir
@@ -153,6 +169,7 @@ def test_a_folder_that_goes_or_can_not_be_read_hides_no_other(tmp_path: Path, mo
         if str(path) == str(other):
             raise error
         return scandir(path)
+
     monkeypatch.setattr(os, "scandir", failing)
     found = look(tmp_path)
     assert names(found) == ["good"]

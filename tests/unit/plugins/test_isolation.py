@@ -1,4 +1,5 @@
 """What a process with other environments imports: theirs, but for what Millrace runs on."""
+
 from __future__ import annotations
 
 import json
@@ -32,8 +33,14 @@ print(json.dumps(found))
 def ask(tmp_path: Path, *environments: Path) -> dict[str, Any]:
     (tmp_path / "asked.py").write_text(ASK)
     arguments = [part for folder in environments for part in ("--environment", str(folder))]
-    done = subprocess.run([sys.executable, "-m", "worker.plugins.isolation", *arguments, "asked"], capture_output=True,
-                          text=True, timeout=120, check=False, env={"PYTHONPATH": f"{tmp_path}:{tmp_path / 'main'}"})
+    done = subprocess.run(
+        [sys.executable, "-m", "worker.plugins.isolation", *arguments, "asked"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={"PYTHONPATH": f"{tmp_path}:{tmp_path / 'main'}"},
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -41,8 +48,13 @@ def ask(tmp_path: Path, *environments: Path) -> dict[str, Any]:
 
 def test_an_environment_comes_before_what_lies_beside_millrace(tmp_path: Path) -> None:
     package(tmp_path / "main", "shadow-me", version="1.0", code="where = 'main'")
-    env = package(tmp_path / "env", "shadow-me", version="2.0", code="where = 'env'",
-                  entries="[millrace.transforms]\nshout = shadow_me:Shout\n")
+    env = package(
+        tmp_path / "env",
+        "shadow-me",
+        version="2.0",
+        code="where = 'env'",
+        entries="[millrace.transforms]\nshout = shadow_me:Shout\n",
+    )
     for folder, name in ((tmp_path / "main", "a"), (env, "b")):
         (folder / "myspace").mkdir()
         (folder / "myspace" / f"{name}.py").write_text(f"where = {folder.name!r}")

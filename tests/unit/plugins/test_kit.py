@@ -1,4 +1,5 @@
 """The checks that plugin packages use find what breaks the contract."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ def changed(**values: Any) -> Callable[[SourceRecord], SourceRecord]:
         for name, value in values.items():
             setattr(result, name, value(record) if callable(value) else value)
         return result
+
     return apply
 
 
@@ -47,15 +49,20 @@ def counting(seen: list[int]) -> RecordFunction:
     def apply(record: SourceRecord) -> SourceRecord:
         seen.append(1)
         return changed(timestamp=len(seen))(record)
+
     return apply
 
 
-@pytest.mark.parametrize(("function", "text"), [
-    (careless, "changed a record that came in"), (counting([]), "gives something else the second time"),
-    (changed(value=lambda record: {**record.value, "a": "x"}), r"value\.a is a str"),
-    (changed(value_schema=lambda _: struct("row", {"a": INT64, "b": STRING})), "makes a new value schema"),
-    (changed(value=lambda record: {**record.value}), "fails at a tombstone with TypeError"),
-])
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (careless, "changed a record that came in"),
+        (counting([]), "gives something else the second time"),
+        (changed(value=lambda record: {**record.value, "a": "x"}), r"value\.a is a str"),
+        (changed(value_schema=lambda _: struct("row", {"a": INT64, "b": STRING})), "makes a new value schema"),
+        (changed(value=lambda record: {**record.value}), "fails at a tombstone with TypeError"),
+    ],
+)
 def test_transforms(function: RecordFunction, text: str) -> None:
     class Tried(Transform):
         version = "1"
@@ -63,6 +70,7 @@ def test_transforms(function: RecordFunction, text: str) -> None:
 
         def compile(self) -> RecordFunction:
             return function
+
     with pytest.raises(AssertionError, match=text):
         check_transform(Tried, {}, [record(1), record(2)])
 
@@ -70,11 +78,13 @@ def test_transforms(function: RecordFunction, text: str) -> None:
 def test_declarations() -> None:
     class Odd(Transform):
         version = "1"
-        config_def = ConfigDef([ConfigKey(name="how", type=ConfigType.STRING, default="c", validator=one_of("a", "b"),
-                                          doc="How.")])
+        config_def = ConfigDef(
+            [ConfigKey(name="how", type=ConfigType.STRING, default="c", validator=one_of("a", "b"), doc="How.")]
+        )
 
         def compile(self) -> RecordFunction:
             return lambda record: record
+
     with pytest.raises(AssertionError, match="the default of how is refused"):
         check_transform(Odd, {}, [])
 
@@ -86,6 +96,7 @@ def test_predicates() -> None:
 
         def compile(self) -> RecordTest:
             return lambda record: record.value
+
     with pytest.raises(AssertionError, match="something else than a bool"):
         check_predicate(Loose, {}, [record()])
 
@@ -131,9 +142,14 @@ class Wrong(Texts):
         return STRING, "something"
 
 
-@pytest.mark.parametrize(("kind", "text"), [
-    (Rude, "fails at a value of no known type with AttributeError"), (Forgetful, "makes a new encoder each time"),
-    (Wrong, "reads 'something' back where it has written 'x'")])
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Rude, "fails at a value of no known type with AttributeError"),
+        (Forgetful, "makes a new encoder each time"),
+        (Wrong, "reads 'something' back where it has written 'x'"),
+    ],
+)
 def test_converters(kind: type[Converter], text: str) -> None:
     with pytest.raises(AssertionError, match=text):
         check_converter(kind, {}, [(STRING, "x")])
@@ -145,4 +161,6 @@ def test_what_comes_with_millrace_passes() -> None:
     assert result is not None
     assert result.value == {"a": 1}
     assert check_predicate(RecordIsTombstone, {}, [record()]) == [False]
-    assert check_converter(JsonConverter, {"schemas.enable": "false"}, [(ROW, {"a": 1, "b": "x"})]) == [b'{"a":1,"b":"x"}']
+    assert check_converter(JsonConverter, {"schemas.enable": "false"}, [(ROW, {"a": 1, "b": "x"})]) == [
+        b'{"a":1,"b":"x"}'
+    ]

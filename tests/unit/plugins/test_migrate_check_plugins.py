@@ -1,4 +1,5 @@
 """What millrace migrate-check knows of the plugins in plugin.path."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -13,14 +14,21 @@ if TYPE_CHECKING:
 
 
 async def test_plugins_that_can_not_be_loaded_are_told_with_the_reason(tmp_path: Path) -> None:
-    package(tmp_path / "acme", "acme", code="import no_such_driver",
-            entries="[millrace.connectors]\nacme = acme:AcmeSource\n")
+    package(
+        tmp_path / "acme",
+        "acme",
+        code="import no_such_driver",
+        entries="[millrace.connectors]\nacme = acme:AcmeSource\n",
+    )
     half = transform(tmp_path / "half", "plug")
     (half / "plug-1.0.dist-info" / "entry_points.txt").write_text("[millrace.transforms]\nshout\n")
     catalog, warnings = await plugins_of(PluginRegistry(), str(tmp_path))
     selection = catalog.select({"connector.class": "acme.AcmeSource"}, {})
     assert selection.problems["connector.class"] == (
         "Class acme.AcmeSource is in the environment acme of plugin.path, but can't be loaded: ModuleNotFoundError: No module "
-        "named 'no_such_driver'")
+        "named 'no_such_driver'"
+    )
     assert [warning.partition(" can't be used: ")[0] for warning in warnings] == [
-        f"plugins in {half}", "plugin acme:AcmeSource"]
+        f"plugins in {half}",
+        "plugin acme:AcmeSource",
+    ]

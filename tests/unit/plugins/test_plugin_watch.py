@@ -1,4 +1,5 @@
 """The worker's look at plugin.path: what is just being copied is not taken half."""
+
 from __future__ import annotations
 
 import asyncio
@@ -25,6 +26,7 @@ async def test_the_first_environment_is_not_taken_half_either(tmp_path: Path, mo
     async def describe(environment: Environment) -> Description:
         described.append(tuple(value for _, _, value in environment.entries))
         return Description([], {})
+
     copied: list[int] = []
 
     def scan_while_it_is_copied(*args: Any) -> Scan:
@@ -33,6 +35,7 @@ async def test_the_first_environment_is_not_taken_half_either(tmp_path: Path, mo
             copied.append(1)
             transform(folder, "second")
         return seen
+
     monkeypatch.setattr(plugins, "describe", describe)
     monkeypatch.setattr(plugins, "scan", scan_while_it_is_copied)
     monkeypatch.setattr(plugins, "_SETTLED_S", 0)
@@ -47,6 +50,7 @@ async def test_the_first_environment_is_not_taken_half_either(tmp_path: Path, mo
 async def test_what_is_there_at_the_start_is_taken_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def describe(_environment: Environment) -> Description:
         return Description([], {})
+
     monkeypatch.setattr(plugins, "describe", describe)
     monkeypatch.setattr(plugins, "_SETTLED_S", 600.0)
     transform(tmp_path / "env", "plug")

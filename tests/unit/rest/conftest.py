@@ -1,4 +1,5 @@
 """A REST server over the in-memory herder, and a client that sends bytes as they are."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -47,7 +48,9 @@ class Rest:
         self.url = url
         self._session = session
 
-    async def __call__(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+    async def __call__(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
         """Send a request; the path goes out as it is, a body that is not bytes as JSON."""
         sent = dict(headers or {})
         data: bytes | None = None
@@ -56,8 +59,9 @@ class Rest:
 
             data = body if isinstance(body, bytes) else orjson.dumps(body)
             sent.setdefault("Content-Type", "application/json")
-        async with self._session.request(method, URL(self.url + path, encoded=True), data=data, headers=sent,
-                                         allow_redirects=False) as response:
+        async with self._session.request(
+            method, URL(self.url + path, encoded=True), data=data, headers=sent, allow_redirects=False
+        ) as response:
             return Reply(response.status, response.headers, await response.read())
 
 
@@ -69,6 +73,7 @@ async def start() -> AsyncIterator[Start]:
     """Starts servers: ``rest, herder = await start(**settings)``."""
     servers: list[RestServer] = []
     async with aiohttp.ClientSession(skip_auto_headers=("Content-Type",)) as session:
+
         async def one(**properties: str) -> tuple[Rest, MemoryHerder]:
             herder = MemoryHerder()
             given = {name.replace("_", "."): value for name, value in properties.items()}
@@ -77,6 +82,7 @@ async def start() -> AsyncIterator[Start]:
             await server.start()
             servers.append(server)
             return Rest(server.urls[0], session), herder
+
         yield one
         for server in servers:
             await server.stop()

@@ -1,4 +1,5 @@
 """A cluster of one worker without Kafka: enough of a herder to exercise the REST layer's own decisions."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -148,13 +149,17 @@ class MemoryHerder:
         return self.offsets.get(name, [])
 
     async def alter_connector_offsets(
-            self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> str:
+        self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
+    ) -> str:
         self.lead()
         self.known(name)
         if self.states[name] != "STOPPED":
             raise RestError(400, STOPPED)
-        self.offsets[name] = [{"partition": dict(partition), "offset": dict(offset)}
-                              for partition, offset in offsets if offset is not None]
+        self.offsets[name] = [
+            {"partition": dict(partition), "offset": dict(offset)}
+            for partition, offset in offsets
+            if offset is not None
+        ]
         return "The offsets for this connector have been altered successfully"
 
     async def reset_connector_offsets(self, name: str) -> str:
@@ -181,8 +186,12 @@ class MemoryHerder:
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
         self.calls.append(("validate", plugin, dict(config)))
         value: dict[str, Any] = {"name": "topic", "value": config.get("topic"), "recommended_values": [], "errors": []}
-        return {"name": config["connector.class"], "error_count": 0, "groups": [],
-                "configs": [{"definition": {}, "value": {**value, "visible": True}}]}
+        return {
+            "name": config["connector.class"],
+            "error_count": 0,
+            "groups": [],
+            "configs": [{"definition": {}, "value": {**value, "visible": True}}],
+        }
 
     async def loggers(self) -> dict[str, dict[str, Any]]:
         return self.levels

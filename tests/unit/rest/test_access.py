@@ -1,4 +1,5 @@
 """Roles: what each operation asks, over the whole table of routes."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -23,29 +24,66 @@ WANTED = {
     Access.PUBLIC: ["GET /health"],
     Access.INTERNAL: ["POST /connectors/{connector}/tasks", "PUT /connectors/{connector}/fence"],
     Access.READ: [
-        "GET /", "GET /metrics", "GET /openapi.json", "GET /connectors", "GET /connector-plugins",
-        "GET /connector-plugins/{plugin}/config", "GET /admin/loggers", "GET /admin/loggers/{logger}", "GET /admin/plugins",
-        "GET /connectors/{connector}", "GET /connectors/{connector}/config", "GET /connectors/{connector}/status",
-        "GET /connectors/{connector}/tasks", "GET /connectors/{connector}/tasks-config",
-        "GET /connectors/{connector}/tasks/{task}/status", "GET /connectors/{connector}/offsets",
-        "GET /connectors/{connector}/topics", "GET /connectors/{connector}/explain", "GET /connectors/{connector}/progress",
-        "GET /connectors/{connector}/snapshots", "GET /connectors/{connector}/snapshots/{snapshot}",
-        "GET /connectors/{connector}/lag", "GET /connectors/{connector}/tables"],
+        "GET /",
+        "GET /metrics",
+        "GET /openapi.json",
+        "GET /connectors",
+        "GET /connector-plugins",
+        "GET /connector-plugins/{plugin}/config",
+        "GET /admin/loggers",
+        "GET /admin/loggers/{logger}",
+        "GET /admin/plugins",
+        "GET /connectors/{connector}",
+        "GET /connectors/{connector}/config",
+        "GET /connectors/{connector}/status",
+        "GET /connectors/{connector}/tasks",
+        "GET /connectors/{connector}/tasks-config",
+        "GET /connectors/{connector}/tasks/{task}/status",
+        "GET /connectors/{connector}/offsets",
+        "GET /connectors/{connector}/topics",
+        "GET /connectors/{connector}/explain",
+        "GET /connectors/{connector}/progress",
+        "GET /connectors/{connector}/snapshots",
+        "GET /connectors/{connector}/snapshots/{snapshot}",
+        "GET /connectors/{connector}/lag",
+        "GET /connectors/{connector}/tables",
+    ],
     Access.OPERATE: [
-        "POST /connectors/{connector}/restart", "PUT /connectors/{connector}/pause", "PUT /connectors/{connector}/resume",
-        "PUT /connectors/{connector}/stop", "POST /connectors/{connector}/tasks/{task}/restart",
-        "PUT /connectors/{connector}/topics/reset", "POST /connectors/{connector}/snapshots",
-        "DELETE /connectors/{connector}/snapshots/{snapshot}", "PUT /connectors/{connector}/snapshots/{snapshot}/pause",
-        "PUT /connectors/{connector}/snapshots/{snapshot}/resume", "PUT /connectors/{connector}/snapshots/{snapshot}/cancel"],
+        "POST /connectors/{connector}/restart",
+        "PUT /connectors/{connector}/pause",
+        "PUT /connectors/{connector}/resume",
+        "PUT /connectors/{connector}/stop",
+        "POST /connectors/{connector}/tasks/{task}/restart",
+        "PUT /connectors/{connector}/topics/reset",
+        "POST /connectors/{connector}/snapshots",
+        "DELETE /connectors/{connector}/snapshots/{snapshot}",
+        "PUT /connectors/{connector}/snapshots/{snapshot}/pause",
+        "PUT /connectors/{connector}/snapshots/{snapshot}/resume",
+        "PUT /connectors/{connector}/snapshots/{snapshot}/cancel",
+    ],
     Access.ADMIN: [
-        "POST /connectors", "DELETE /connectors/{connector}", "PUT /connectors/{connector}/config",
-        "PATCH /connectors/{connector}/config", "PATCH /connectors/{connector}/offsets",
-        "DELETE /connectors/{connector}/offsets", "PUT /connector-plugins/{plugin}/config/validate",
-        "PUT /admin/loggers/{logger}", "PUT /admin/drain", "PUT /admin/plugins/refresh"],
+        "POST /connectors",
+        "DELETE /connectors/{connector}",
+        "PUT /connectors/{connector}/config",
+        "PATCH /connectors/{connector}/config",
+        "PATCH /connectors/{connector}/offsets",
+        "DELETE /connectors/{connector}/offsets",
+        "PUT /connector-plugins/{plugin}/config/validate",
+        "PUT /admin/loggers/{logger}",
+        "PUT /admin/drain",
+        "PUT /admin/plugins/refresh",
+    ],
 }
 #: What a caller with roles for some connectors only may ask although it names no connector.
-FOR_SOME = {"GET /", "GET /connectors", "POST /connectors", "GET /connector-plugins", "GET /connector-plugins/{plugin}/config",
-            "PUT /connector-plugins/{plugin}/config/validate", "GET /openapi.json"}
+FOR_SOME = {
+    "GET /",
+    "GET /connectors",
+    "POST /connectors",
+    "GET /connector-plugins",
+    "GET /connector-plugins/{plugin}/config",
+    "PUT /connector-plugins/{plugin}/config/validate",
+    "GET /openapi.json",
+}
 LEVEL = {Access.READ: 1, Access.OPERATE: 2, Access.ADMIN: 3}
 
 
@@ -55,10 +93,17 @@ def test_every_route_has_the_access_that_was_decided() -> None:
 
 
 async def test_every_role_on_every_route(start: Start, tmp_path: Path) -> None:
-    users = {"reader": "read", "operator": "operate", "chief": "admin",
-             "seller": "read:sales-.*,admin:sales-eu,operate:sales-.*"}
-    call, herder = await start(rest_authentication="basic", rest_auth_users_file=write_users(tmp_path / "users", users),
-                               rest_auth_failures_per_minute="10000")
+    users = {
+        "reader": "read",
+        "operator": "operate",
+        "chief": "admin",
+        "seller": "read:sales-.*,admin:sales-eu,operate:sales-.*",
+    }
+    call, herder = await start(
+        rest_authentication="basic",
+        rest_auth_users_file=write_users(tmp_path / "users", users),
+        rest_auth_failures_per_minute="10000",
+    )
     for name in ("sales-eu", "sales-us", "stock"):
         herder.configs[name], herder.states[name] = {"connector.class": "x"}, "RUNNING"
     wrong = []
@@ -78,8 +123,11 @@ async def test_every_role_on_every_route(start: Start, tmp_path: Path) -> None:
                     wanted = reply.status == 401 and reply.headers["WWW-Authenticate"].startswith("Basic ")
                 else:
                     allowed = _allowed(user, label, LEVEL[route.access], connector, of_one="{connector}" in route.path)
-                    wanted = reply.status not in {401, 403} if allowed else (
-                        reply.status == 403 and f"'{route.access}'" in reply.error)
+                    wanted = (
+                        reply.status not in {401, 403}
+                        if allowed
+                        else (reply.status == 403 and f"'{route.access}'" in reply.error)
+                    )
                 if not wanted:
                     wrong.append(f"{user or 'nobody'}: {label} {connector}: {reply.status} {reply.raw!r}")
                 herder.configs.setdefault(connector, {"connector.class": "x"})
@@ -97,8 +145,10 @@ def _allowed(user: str, label: str, level: int, connector: str, *, of_one: bool)
 
 
 async def test_lists_show_what_may_be_read(start: Start, tmp_path: Path) -> None:
-    call, herder = await start(rest_authentication="basic", rest_auth_users_file=write_users(
-        tmp_path / "users", {"seller": "read:sales-.*", "chief": "admin"}))
+    call, herder = await start(
+        rest_authentication="basic",
+        rest_auth_users_file=write_users(tmp_path / "users", {"seller": "read:sales-.*", "chief": "admin"}),
+    )
     for name in ("sales-eu", "stock"):
         herder.configs[name], herder.states[name] = {"connector.class": "x"}, "RUNNING"
     assert (await call("GET", "/connectors", headers=basic("chief", "feihc"))).json == ["sales-eu", "stock"]
@@ -109,8 +159,10 @@ async def test_lists_show_what_may_be_read(start: Start, tmp_path: Path) -> None
 
 
 async def test_snapshots_with_conditions_need_the_administrator(start: Start, tmp_path: Path) -> None:
-    call, herder = await start(rest_authentication="basic", rest_auth_users_file=write_users(
-        tmp_path / "users", {"op": "operate", "chief": "admin"}))
+    call, herder = await start(
+        rest_authentication="basic",
+        rest_auth_users_file=write_users(tmp_path / "users", {"op": "operate", "chief": "admin"}),
+    )
     herder.configs["a"], herder.states["a"] = {"connector.class": "x"}, "RUNNING"
     asked = {"tables": ["d.t"], "conditions": {"d.t": "id IN (SELECT id FROM secrets)"}}
     refused = await call("POST", "/connectors/a/snapshots", asked, basic("op", "po"))
@@ -142,8 +194,20 @@ def test_grants() -> None:
     assert readable(Principal("b", "basic", parse_grants("read:ä.*")), ["ä/b", "a"]) == ["ä/b"]
 
 
-@pytest.mark.parametrize("text", ["", "root", "read,root", "read:(", "Read", "admin;read", "read:" + "x" * 5000,
-                                  "read:x{99999999999}", "read:" + "(" * 3000 + ")" * 3000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "root",
+        "read,root",
+        "read:(",
+        "Read",
+        "admin;read",
+        "read:" + "x" * 5000,
+        "read:x{99999999999}",
+        "read:" + "(" * 3000 + ")" * 3000,
+    ],
+)
 def test_what_is_no_role(text: str) -> None:
     with pytest.raises(ConfigInvalid):
         parse_grants(text)
@@ -152,9 +216,10 @@ def test_what_is_no_role(text: str) -> None:
 async def test_connector_classes_may_be_limited(start: Start) -> None:
     call, herder = await start(connector_class_allow="datagen,a.B")
     for method, path, body in (
-            ("POST", "/connectors", {"name": "a", "config": {"connector.class": "file"}}),
-            ("PUT", "/connectors/a/config", {"connector.class": " datagen"}),
-            ("PUT", "/connector-plugins/B/config/validate", {"connector.class": "x.B", "name": "a"})):
+        ("POST", "/connectors", {"name": "a", "config": {"connector.class": "file"}}),
+        ("PUT", "/connectors/a/config", {"connector.class": " datagen"}),
+        ("PUT", "/connector-plugins/B/config/validate", {"connector.class": "x.B", "name": "a"}),
+    ):
         reply = await call(method, path, body)
         assert (reply.status, "is not among those that connector.class.allow" in reply.error) == (403, True)
     assert herder.configs == {}

@@ -1,4 +1,5 @@
 """Every endpoint over HTTP: paths, codes, headers and bodies."""
+
 from __future__ import annotations
 
 import asyncio
@@ -50,13 +51,20 @@ async def test_initial_state(rest: Served) -> None:
     assert herder.calls[-1][3] == "STOPPED"
 
 
-@pytest.mark.parametrize(("body", "message"), [
-    ({"name": "a", "config": {**CONFIG, "name": "b"}},
-     "Connector name configuration (b) doesn't match connector name in the URL (a)"),
-    ({"name": "a", "config": {"x": "secret"}}, "Connector config {x=[hidden], name=a} contains no connector type"),
-    ({"name": "a", "config": {**CONFIG, "x": None, "y": None}},
-     f"Connector configuration is invalid and contains the following 2 error(s):\n{NULL}\n{NULL}\n{SEE}"),
-])
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            {"name": "a", "config": {**CONFIG, "name": "b"}},
+            "Connector name configuration (b) doesn't match connector name in the URL (a)",
+        ),
+        ({"name": "a", "config": {"x": "secret"}}, "Connector config {x=[hidden], name=a} contains no connector type"),
+        (
+            {"name": "a", "config": {**CONFIG, "x": None, "y": None}},
+            f"Connector configuration is invalid and contains the following 2 error(s):\n{NULL}\n{NULL}\n{SEE}",
+        ),
+    ],
+)
 async def test_configurations_that_are_refused(rest: Served, body: Any, message: str) -> None:
     call, herder = rest
     reply = await call("POST", "/connectors", body)
@@ -98,8 +106,12 @@ async def test_put_config(rest: Served) -> None:
 async def test_states_and_restarts(rest: Served) -> None:
     call, herder = rest
     await call("PUT", "/connectors/a/config", CONFIG)
-    for action, status, state in (("pause", 202, "PAUSED"), ("resume", 202, "RUNNING"), ("stop", 204, "STOPPED"),
-                                  ("resume/", 202, "RUNNING")):
+    for action, status, state in (
+        ("pause", 202, "PAUSED"),
+        ("resume", 202, "RUNNING"),
+        ("stop", 204, "STOPPED"),
+        ("resume/", 202, "RUNNING"),
+    ):
         reply = await call("PUT", f"/connectors/a/{action}")
         assert (reply.status, reply.raw) == (status, b"")
         assert "Content-Type" not in reply.headers
@@ -143,6 +155,7 @@ async def test_expand(rest: Served) -> None:
 
     async def with_a_deleted_one() -> list[str]:
         return [*await listed(), "gone"]
+
     herder.connectors = with_a_deleted_one  # type: ignore[method-assign]
     assert set((await call("GET", "/connectors?expand=status")).json) == {"a"}
 
@@ -219,7 +232,9 @@ async def test_loggers(rest: Served) -> None:
     reply = await call("PUT", "/admin/loggers/x", {"level": "bogus"})
     assert (reply.status, reply.error) == (404, "invalid log level 'bogus'.")
     for body in ({}, {"level": None}):
-        assert (await call("PUT", "/admin/loggers/x", body)).error == "Desired 'level' parameter was not specified in request."
+        assert (
+            await call("PUT", "/admin/loggers/x", body)
+        ).error == "Desired 'level' parameter was not specified in request."
 
 
 async def test_what_kafka_connect_does_not_have(rest: Served) -> None:
@@ -251,7 +266,9 @@ async def test_head_and_options(rest: Served) -> None:
 
 async def test_media_types(rest: Served) -> None:
     call, _ = rest
-    assert (await call("POST", "/connectors", b"{}", {"Content-Type": "text/plain"})).error == "HTTP 415 Unsupported Media Type"
+    assert (
+        await call("POST", "/connectors", b"{}", {"Content-Type": "text/plain"})
+    ).error == "HTTP 415 Unsupported Media Type"
     assert (await call("GET", "/connectors", headers={"Accept": "text/plain"})).error == "HTTP 406 Not Acceptable"
     await call("PUT", "/connectors/a/config", CONFIG)
     assert (await call("PUT", "/connectors/a/pause")).status == 202
@@ -261,13 +278,20 @@ async def test_a_worker_that_has_not_caught_up(rest: Served) -> None:
     call, herder = rest
     herder.is_ready = False
     herder.health_answer = (False, "Reading the config topic.")
-    for method, path in (("GET", "/"), ("GET", "/connectors"), ("PUT", "/connectors/a/pause"), ("GET", "/connector-plugins")):
+    for method, path in (
+        ("GET", "/"),
+        ("GET", "/connectors"),
+        ("PUT", "/connectors/a/pause"),
+        ("GET", "/connector-plugins"),
+    ):
         reply = await call(method, path)
         assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
         assert "reading the cluster's state" in reply.error
     health = await call("GET", "/health")
     assert (health.status, health.json) == (
-        503, {"status": "starting", "message": "Worker is still starting up. Reading the config topic."})
+        503,
+        {"status": "starting", "message": "Worker is still starting up. Reading the config topic."},
+    )
     assert (await call("GET", "/metrics")).status == 200
     assert (await call("GET", "/admin/loggers")).status == 200
     assert (await call("GET", "/nosuch")).status == 404
@@ -276,12 +300,15 @@ async def test_a_worker_that_has_not_caught_up(rest: Served) -> None:
 async def test_health(start: Start) -> None:
     call, herder = await start(rest_health_check_timeout_ms="50")
     assert (await call("GET", "/health")).json == {
-        "status": "healthy", "message": "Worker has completed startup and is ready to handle requests."}
+        "status": "healthy",
+        "message": "Worker has completed startup and is ready to handle requests.",
+    }
     herder.health_answer = (False, "No task host answers.")
     reply = await call("GET", "/health/")
     assert (reply.status, reply.json["status"]) == (500, "unhealthy")
-    assert reply.json["message"] == ("Worker was unable to handle this request and may be unable to handle other requests. "
-                                     "No task host answers.")
+    assert reply.json["message"] == (
+        "Worker was unable to handle this request and may be unable to handle other requests. No task host answers."
+    )
     herder.hang = asyncio.Event()
     reply = await call("GET", "/health")
     assert (reply.status, reply.json["status"]) == (500, "unhealthy")
@@ -302,13 +329,16 @@ async def test_a_body_has_a_limit(start: Start) -> None:
     assert "rest.request.max.bytes (2048 bytes)" in reply.error
 
 
-@pytest.mark.parametrize(("error", "status", "text"), [
-    (RestError(409, "busy"), 409, "busy"),
-    (ConfigInvalid("bad value"), 400, "bad value"),
-    (Fatal("the host has gone"), 500, "the host has gone"),
-    (KeyError("password=hunter2"), 500, "Internal error (KeyError); the worker's log has the details"),
-    (TimeoutError("host"), 500, "Request timed out"),
-])
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (RestError(409, "busy"), 409, "busy"),
+        (ConfigInvalid("bad value"), 400, "bad value"),
+        (Fatal("the host has gone"), 500, "the host has gone"),
+        (KeyError("password=hunter2"), 500, "Internal error (KeyError); the worker's log has the details"),
+        (TimeoutError("host"), 500, "Request timed out"),
+    ],
+)
 async def test_errors_become_answers(rest: Served, error: Exception, status: int, text: str) -> None:
     call, herder = rest
     herder.error = error

@@ -1,4 +1,5 @@
 """The authenticator by itself: what it remembers of passwords, and whom it keeps apart."""
+
 from __future__ import annotations
 
 import asyncio
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     from worker.rest.access import Principal
 
-JAAS = 'KafkaConnect {{ org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule required file="{}"; }};'
+JAAS = (
+    'KafkaConnect {{ org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule required file="{}"; }};'
+)
 
 
 async def made(**settings: str | bool | int) -> Authenticator:
@@ -64,8 +67,9 @@ async def test_two_headers_are_not_one(tmp_path: Path) -> None:
     await authenticator.close()
 
 
-async def test_a_right_password_costs_a_hash_once_in_a_while(tmp_path: Path, looked_at: list[str],
-                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_right_password_costs_a_hash_once_in_a_while(
+    tmp_path: Path, looked_at: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     authenticator = await made(basic=True, users_file=write_users(tmp_path / "users", {"ada": "admin"}))
     for _ in range(3):
         await by_password(authenticator, "ada", "ada")
@@ -78,8 +82,9 @@ async def test_a_right_password_costs_a_hash_once_in_a_while(tmp_path: Path, loo
     await authenticator.close()
 
 
-async def test_few_right_passwords_are_remembered(tmp_path: Path, looked_at: list[str],
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_right_passwords_are_remembered(
+    tmp_path: Path, looked_at: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("worker.rest.auth._REMEMBERED", 2)
     names = ("ab", "cd", "ef")
     authenticator = await made(basic=True, users_file=write_users(tmp_path / "users", dict.fromkeys(names, "read")))
@@ -145,10 +150,14 @@ async def test_few_passwords_are_looked_at_at_once(tmp_path: Path, monkeypatch: 
 
 async def test_users_of_both_files(tmp_path: Path) -> None:
     authenticator = await made(
-        basic=True, java_users=java_users(tmp_path, "connect=geheim\nboth=theirs\n"),
-        users_file=write_users(tmp_path / "users", {"rita": "read", "both": "read"}))
-    assert [(await by_password(authenticator, name, password)).name
-            for name, password in (("connect", "geheim"), ("rita", "atir"), ("both", "htob"))] == ["connect", "rita", "both"]
+        basic=True,
+        java_users=java_users(tmp_path, "connect=geheim\nboth=theirs\n"),
+        users_file=write_users(tmp_path / "users", {"rita": "read", "both": "read"}),
+    )
+    assert [
+        (await by_password(authenticator, name, password)).name
+        for name, password in (("connect", "geheim"), ("rita", "atir"), ("both", "htob"))
+    ] == ["connect", "rita", "both"]
     with pytest.raises(RestError, match="user or password is wrong"):
         await by_password(authenticator, "both", "theirs")
     await authenticator.close()
@@ -156,8 +165,11 @@ async def test_users_of_both_files(tmp_path: Path) -> None:
 
 async def test_users_of_a_java_connect_do_not_come_by_certificate(tmp_path: Path) -> None:
     authenticator = await made(
-        basic=True, certificate=True, java_users=java_users(tmp_path, "CN\\=connect=geheim\n"),
-        users_file=write_users(tmp_path / "users", {"CN\\=console": "certificate,admin"}))
+        basic=True,
+        certificate=True,
+        java_users=java_users(tmp_path, "CN\\=connect=geheim\n"),
+        users_file=write_users(tmp_path / "users", {"CN\\=console": "certificate,admin"}),
+    )
     authority = Authority()
     shown = {}
     for name in ("connect", "console"):

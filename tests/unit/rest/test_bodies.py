@@ -1,4 +1,5 @@
 """Request bodies."""
+
 from __future__ import annotations
 
 import json
@@ -19,13 +20,38 @@ from worker.rest.facade import RestError
 
 def test_values_become_strings_with_their_digits() -> None:
     body = b'{"a": 1, "b": 1.50, "c": 1e3, "d": true, "e": false, "f": null, "g": "x", "h": 123456789012345678901234567890}'
-    assert read_config(body) == {"a": "1", "b": "1.50", "c": "1e3", "d": "true", "e": "false", "f": None, "g": "x",
-                                 "h": "123456789012345678901234567890"}
+    assert read_config(body) == {
+        "a": "1",
+        "b": "1.50",
+        "c": "1e3",
+        "d": "true",
+        "e": "false",
+        "f": None,
+        "g": "x",
+        "h": "123456789012345678901234567890",
+    }
     assert all(type(value) in {str, type(None)} for value in read_config(body).values())
 
 
-@pytest.mark.parametrize("body", [b"", b"  ", b"null", b"[]", b'"x"', b"5", b"{", b"{}x", b'{"a": {}}', b'{"a": []}',
-                                  b'{"a": NaN}', b"\xff\xfe\x00", b"[" * 100_000, b"{'a': 1}"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"  ",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"5",
+        b"{",
+        b"{}x",
+        b'{"a": {}}',
+        b'{"a": []}',
+        b'{"a": NaN}',
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        b"{'a': 1}",
+    ],
+)
 def test_bodies_that_are_no_configuration(body: bytes) -> None:
     with pytest.raises(RestError) as caught:
         read_config(body)
@@ -50,18 +76,23 @@ def test_create() -> None:
     assert read_create(b'{"config": {}, "name": 5}').name == "5"
 
 
-@pytest.mark.parametrize(("body", "text"), [
-    ({}, "The field 'config' is missing"),
-    ({"name": "a"}, "The field 'config' is missing"),
-    ({"name": "a", "config": None}, "The field 'config' is missing"),
-    ({"name": "a", "config": []}, "The field 'config' must be a JSON object"),
-    ({"name": ["a"], "config": {}}, "The field 'name' must be a string"),
-    ({"name": "a", "config": {}, "zzz": 1}, "Unknown field 'zzz'"),
-    ({"name": "a", "config": {}, "initial_state": "x"},
-     "Invalid initial_state 'x'; it must be one of RUNNING, PAUSED, STOPPED"),
-    ({"name": "a", "config": {}, "initial_state": 1}, "Invalid initial_state '1'"),
-    ({"name": "a", "config": {}, "initial_state": {}}, "Invalid initial_state"),
-])
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({}, "The field 'config' is missing"),
+        ({"name": "a"}, "The field 'config' is missing"),
+        ({"name": "a", "config": None}, "The field 'config' is missing"),
+        ({"name": "a", "config": []}, "The field 'config' must be a JSON object"),
+        ({"name": ["a"], "config": {}}, "The field 'name' must be a string"),
+        ({"name": "a", "config": {}, "zzz": 1}, "Unknown field 'zzz'"),
+        (
+            {"name": "a", "config": {}, "initial_state": "x"},
+            "Invalid initial_state 'x'; it must be one of RUNNING, PAUSED, STOPPED",
+        ),
+        ({"name": "a", "config": {}, "initial_state": 1}, "Invalid initial_state '1'"),
+        ({"name": "a", "config": {}, "initial_state": {}}, "Invalid initial_state"),
+    ],
+)
 def test_create_requests_that_are_refused(body: Any, text: str) -> None:
     with pytest.raises(RestError, match="^" + text.replace("(", r"\(")) as caught:
         read_create(json.dumps(body).encode())
@@ -69,11 +100,20 @@ def test_create_requests_that_are_refused(body: Any, text: str) -> None:
 
 
 def test_offsets_keep_their_types() -> None:
-    body = json.dumps({"offsets": [
-        {"partition": {"a": 1, "b": "x"}, "offset": {"n": 12345678901234567890123, "f": 1.5, "t": True}},
-        {"partition": {"a": 2}, "offset": None}, {"partition": {}}]}).encode()
-    assert read_offsets(body) == [({"a": 1, "b": "x"}, {"n": 12345678901234567890123, "f": 1.5, "t": True}), ({"a": 2}, None),
-                                  ({}, None)]
+    body = json.dumps(
+        {
+            "offsets": [
+                {"partition": {"a": 1, "b": "x"}, "offset": {"n": 12345678901234567890123, "f": 1.5, "t": True}},
+                {"partition": {"a": 2}, "offset": None},
+                {"partition": {}},
+            ]
+        }
+    ).encode()
+    assert read_offsets(body) == [
+        ({"a": 1, "b": "x"}, {"n": 12345678901234567890123, "f": 1.5, "t": True}),
+        ({"a": 2}, None),
+        ({}, None),
+    ]
 
 
 @pytest.mark.parametrize("body", [{}, {"offsets": None}, {"offsets": []}])
@@ -83,9 +123,21 @@ def test_no_offsets(body: Any) -> None:
     assert str(caught.value) == "Partitions / offsets need to be provided for an alter offsets request"
 
 
-@pytest.mark.parametrize("body", [{"offsets": "x"}, {"offsets": {}}, {"offsets": ["x"]}, {"offsets": [{"partition": "x"}]},
-                                  {"offsets": [{"partition": None}]}, {"offsets": [{"partition": {}, "offset": 5}]},
-                                  {"offsets": [{"partition": {}, "x": 5}]}, {"offsets": [{}], "x": 1}, [], None])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"offsets": "x"},
+        {"offsets": {}},
+        {"offsets": ["x"]},
+        {"offsets": [{"partition": "x"}]},
+        {"offsets": [{"partition": None}]},
+        {"offsets": [{"partition": {}, "offset": 5}]},
+        {"offsets": [{"partition": {}, "x": 5}]},
+        {"offsets": [{}], "x": 1},
+        [],
+        None,
+    ],
+)
 def test_offsets_that_are_refused(body: Any) -> None:
     with pytest.raises(RestError) as caught:
         read_offsets(json.dumps(body).encode())

@@ -1,4 +1,5 @@
 """Files that are read again when they change."""
+
 from __future__ import annotations
 
 import asyncio
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 
 async def test_what_fails_unforeseen_keeps_no_other_file_from_being_read(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("worker.rest.files.LOOK_S", 0.01)
     broken, good = tmp_path / "broken", tmp_path / "good"
     read = asyncio.Event()

@@ -1,4 +1,5 @@
 """Requests that only the leader can answer: two hops, then 409."""
+
 from __future__ import annotations
 
 import socket
@@ -27,8 +28,12 @@ def test_two_hops() -> None:
 
 
 def test_the_target_keeps_path_and_query() -> None:
-    url = target("http://h:1/", "/connectors/a%2Fb/restart", [("includeTasks", "true"), ("forward", "true"), ("x", "ü&")],
-                 forward=False)
+    url = target(
+        "http://h:1/",
+        "/connectors/a%2Fb/restart",
+        [("includeTasks", "true"), ("forward", "true"), ("x", "ü&")],
+        forward=False,
+    )
     assert url == URL("http://h:1/connectors/a%2Fb/restart?includeTasks=true&x=%C3%BC%26&forward=false", encoded=True)
     assert url.raw_path == "/connectors/a%2Fb/restart"
 
@@ -37,8 +42,12 @@ async def test_a_follower_answers_with_the_leaders_answer(start: Start) -> None:
     leader, herder = await start()
     follower, other = await start()
     other.leader_url = leader.url
-    created = await follower("POST", "/connectors", {"name": "a/b", "config": {**CONFIG, "n": 1.50}, "initial_state": "PAUSED"},
-                             {"X-Trace": "t"})
+    created = await follower(
+        "POST",
+        "/connectors",
+        {"name": "a/b", "config": {**CONFIG, "n": 1.50}, "initial_state": "PAUSED"},
+        {"X-Trace": "t"},
+    )
     assert created.status == 201
     assert created.headers["Location"] == f"{follower.url}/connectors/a%2Fb"
     assert created.headers["Content-Type"] == "application/json"

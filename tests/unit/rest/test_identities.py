@@ -1,4 +1,5 @@
 """Files of users and tokens, their hashes, the commands that make their lines, and the options that name them."""
+
 from __future__ import annotations
 
 import asyncio
@@ -28,9 +29,15 @@ if TYPE_CHECKING:
     from .conftest import Start
 
 #: Made by others: a vector of RFC 7914, an example of passlib's documentation, and what htpasswd -B makes.
-SCRYPT = "$scrypt$ln=14,r=8,p=1$U29kaXVtQ2hsb3JpZGU$" + base64.b64encode(bytes.fromhex(
-    "7023bdcb3afd7348461c06cd81fd38ebfda8fbba904f8e3ea9b543f6545da1f2"
-    "d5432955613f0fcf62d49705242a9af9e61e85dc0d651e40dfcf017b45575887")).decode()
+SCRYPT = (
+    "$scrypt$ln=14,r=8,p=1$U29kaXVtQ2hsb3JpZGU$"
+    + base64.b64encode(
+        bytes.fromhex(
+            "7023bdcb3afd7348461c06cd81fd38ebfda8fbba904f8e3ea9b543f6545da1f2"
+            "d5432955613f0fcf62d49705242a9af9e61e85dc0d651e40dfcf017b45575887"
+        )
+    ).decode()
+)
 PBKDF2 = "$pbkdf2-sha256$6400$0ZrzXitFSGltTQnBWOsdAw$Y11AchqV4b0sUisdZd0Xr97KWoymNE0LNNrnEgY4H9M"
 
 
@@ -66,12 +73,26 @@ def test_own_hashes() -> None:
             hash_password(wrong)
 
 
-@pytest.mark.parametrize("text", [
-    "", "geheim", "geheim,admin", "$scrypt$ln=30,r=8,p=1$c2FsdHNhbHQ$aGFzaGhhc2g,admin", "$scrypt$ln=14,r=8,p=1$?$?,admin",
-    "$scrypt$ln=20,r=8,p=1$c2FsdHNhbHQ$aGFzaGhhc2g,admin",
-    "$scrypt$ln=14,r=8,p=1$c2FsdHNhbHQ$YQ,admin", "$pbkdf2-sha256$1$c2FsdHNhbHQ$aGFzaGhhc2g,admin", "$2b$10$x,admin",
-    "$5$rounds=5000$geheim$x,admin", cheap_hash("geheim"), f"{cheap_hash('geheim')},", f"{cheap_hash('geheim')},chief",
-    f"{cheap_hash('geheim')} admin", "certificate"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "geheim",
+        "geheim,admin",
+        "$scrypt$ln=30,r=8,p=1$c2FsdHNhbHQ$aGFzaGhhc2g,admin",
+        "$scrypt$ln=14,r=8,p=1$?$?,admin",
+        "$scrypt$ln=20,r=8,p=1$c2FsdHNhbHQ$aGFzaGhhc2g,admin",
+        "$scrypt$ln=14,r=8,p=1$c2FsdHNhbHQ$YQ,admin",
+        "$pbkdf2-sha256$1$c2FsdHNhbHQ$aGFzaGhhc2g,admin",
+        "$2b$10$x,admin",
+        "$5$rounds=5000$geheim$x,admin",
+        cheap_hash("geheim"),
+        f"{cheap_hash('geheim')},",
+        f"{cheap_hash('geheim')},chief",
+        f"{cheap_hash('geheim')} admin",
+        "certificate",
+    ],
+)
 def test_lines_that_make_no_user(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="user 'ada': ") as caught:
         parse_users({"ada": text})
@@ -86,9 +107,17 @@ def test_names_that_are_none() -> None:
             parse_users({name: "certificate,read"})
 
 
-@pytest.mark.parametrize("text", [
-    "geheim,admin", "sha256:12,admin", f"sha256:{'a' * 64}", f"sha256:{'a' * 64},chief",
-    f"sha256:{'a' * 64},expires=2027-01-01", f"sha256:{'a' * 64},read,expires=soon"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "geheim,admin",
+        "sha256:12,admin",
+        f"sha256:{'a' * 64}",
+        f"sha256:{'a' * 64},chief",
+        f"sha256:{'a' * 64},expires=2027-01-01",
+        f"sha256:{'a' * 64},read,expires=soon",
+    ],
+)
 def test_lines_that_make_no_token(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="token 'ci': ") as caught:
         parse_tokens({"ci": text})
@@ -142,9 +171,13 @@ def test_files_that_others_may_read(tmp_path: Path, mode: int, open_to_others: b
 
 def test_jaas_files() -> None:
     assert jaas_credentials(f'// file="/no";\nKafkaConnect {{ {MODULE} required file="/etc/c"; }};') == "/etc/c"
-    for wrong in ("", "KafkaConnect { };", f'Other {{ {MODULE} required file="/etc/c"; }};',
-                  'KafkaConnect { com.sun.security.auth.module.LdapLoginModule required file="/etc/c"; };',
-                  f'/* KafkaConnect {{ {MODULE} required file="/etc/c"; }}; */'):
+    for wrong in (
+        "",
+        "KafkaConnect { };",
+        f'Other {{ {MODULE} required file="/etc/c"; }};',
+        'KafkaConnect { com.sun.security.auth.module.LdapLoginModule required file="/etc/c"; };',
+        f'/* KafkaConnect {{ {MODULE} required file="/etc/c"; }}; */',
+    ):
         with pytest.raises(ConfigInvalid, match="KafkaConnect"):
             jaas_credentials(wrong)
 
@@ -152,24 +185,31 @@ def test_jaas_files() -> None:
 JWT = {"rest.authentication": "bearer", "rest.auth.jwt.issuer": "i", "rest.auth.jwt.audience": "a"}
 
 
-@pytest.mark.parametrize(("properties", "text"), [
-    ({"rest.authentication": "ldap"}, "must be of none, basic"),
-    ({"rest.authentication": "none,basic"}, "none can't be together"),
-    ({"rest.authentication": "basic"}, "need rest.auth.users.file"),
-    ({"rest.authentication": "bearer"}, "needs rest.auth.tokens.file"),
-    ({"rest.auth.users.file": "x"}, "everybody could do everything"),
-    ({"rest.auth.user.file": "x"}, "is no option"),
-    ({"rest.authenticaton": "basic"}, "is no option"),
-    ({**JWT, "rest.auth.jwt.secret": "short"}, "shorter than 32"),
-    ({**JWT, "rest.auth.jwt.keys": "http://login.example.com/certs"}, "https"),
-    ({"rest.authentication": "bearer", "rest.auth.jwt.keys": "/k"}, "rest.auth.jwt.audience are needed"),
-    ({**JWT, "rest.auth.jwt.keys": "/k", "rest.auth.jwt.algorithms": "HS256"}, "HS256 needs rest.auth.jwt.secret"),
-    ({**JWT, "rest.auth.jwt.keys": "/k", "rest.auth.jwt.algorithms": "none"}, "must be of"),
-    ({**JWT, "rest.auth.jwt.keys": "/k", "rest.auth.jwt.roles": "chief=boss"}, "is no role"),
-    ({"rest.extension.classes": "com.example.Extension"}, "what it protects would be open"),
-    ({"rest.extension.classes": "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"},
-     "JAAS file is missing"),
-])
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"rest.authentication": "ldap"}, "must be of none, basic"),
+        ({"rest.authentication": "none,basic"}, "none can't be together"),
+        ({"rest.authentication": "basic"}, "need rest.auth.users.file"),
+        ({"rest.authentication": "bearer"}, "needs rest.auth.tokens.file"),
+        ({"rest.auth.users.file": "x"}, "everybody could do everything"),
+        ({"rest.auth.user.file": "x"}, "is no option"),
+        ({"rest.authenticaton": "basic"}, "is no option"),
+        ({**JWT, "rest.auth.jwt.secret": "short"}, "shorter than 32"),
+        ({**JWT, "rest.auth.jwt.keys": "http://login.example.com/certs"}, "https"),
+        ({"rest.authentication": "bearer", "rest.auth.jwt.keys": "/k"}, "rest.auth.jwt.audience are needed"),
+        ({**JWT, "rest.auth.jwt.keys": "/k", "rest.auth.jwt.algorithms": "HS256"}, "HS256 needs rest.auth.jwt.secret"),
+        ({**JWT, "rest.auth.jwt.keys": "/k", "rest.auth.jwt.algorithms": "none"}, "must be of"),
+        ({**JWT, "rest.auth.jwt.keys": "/k", "rest.auth.jwt.roles": "chief=boss"}, "is no role"),
+        ({"rest.extension.classes": "com.example.Extension"}, "what it protects would be open"),
+        (
+            {
+                "rest.extension.classes": "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
+            },
+            "JAAS file is missing",
+        ),
+    ],
+)
 def test_options_that_can_not_be_meant(properties: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         AuthSettings.from_properties(properties, {})
@@ -177,8 +217,12 @@ def test_options_that_can_not_be_meant(properties: dict[str, str], text: str) ->
 
 
 def test_the_jaas_file_of_kafka_opts() -> None:
-    java = {"rest.extension.classes": "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"}
-    made = AuthSettings.from_properties(java, {"KAFKA_OPTS": '-Xmx1g -Djava.security.auth.login.config="/etc/j.conf" -Dx=y'})
+    java = {
+        "rest.extension.classes": "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
+    }
+    made = AuthSettings.from_properties(
+        java, {"KAFKA_OPTS": '-Xmx1g -Djava.security.auth.login.config="/etc/j.conf" -Dx=y'}
+    )
     assert (made.basic, made.on, made.java_users) == (True, True, "/etc/j.conf")
 
 
@@ -189,8 +233,9 @@ async def test_an_empty_users_file_lets_nobody_in(start: Start, tmp_path: Path) 
 
 
 async def test_commands_send_credentials(start: Start, tmp_path: Path) -> None:
-    call, _ = await start(rest_authentication="basic",
-                          rest_auth_users_file=write_users(tmp_path / "users", {"rita": "read"}))
+    call, _ = await start(
+        rest_authentication="basic", rest_auth_users_file=write_users(tmp_path / "users", {"rita": "read"})
+    )
     url = f"{call.url}/connectors"
     environment = {"MILLRACE_REST_USER": "rita", "MILLRACE_REST_PASSWORD": "atir"}
     assert await asyncio.to_thread(get, url, 10, environment) == b"[]"

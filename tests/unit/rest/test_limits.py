@@ -1,4 +1,5 @@
 """Bounds: slow clients, many connections, large headers, and the tables that count callers."""
+
 from __future__ import annotations
 
 import asyncio
@@ -57,8 +58,11 @@ async def test_dripping_does_not_help(start: Start) -> None:
 
 async def test_a_body_that_does_not_come(start: Start) -> None:
     call, _ = await start(rest_body_timeout_ms="200")
-    reader, writer = await raw(call, b"PUT /connectors/a/config HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                                     b"Content-Length: 100\r\n\r\n{")
+    reader, writer = await raw(
+        call,
+        b"PUT /connectors/a/config HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 100\r\n\r\n{",
+    )
     async with asyncio.timeout(20):
         assert b" 408 " in await reader.readline()
         head = await reader.readuntil(b"\r\n\r\n")
@@ -66,22 +70,37 @@ async def test_a_body_that_does_not_come(start: Start) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [
-    ("GET", "/health", 200), ("GET", "/connectors", 401), ("PUT", "/connectors/a/config", 401),
-    # Refused for want of a signature, before a body is read that nobody vouches for.
-    ("POST", "/connectors/a/tasks", 400), ("PUT", "/connectors/a/fence", 400)])
-async def test_bodies_of_strangers_are_not_waited_for(start: Start, tmp_path: Path, method: str, path: str,
-                                                      status: int) -> None:
-    call, _ = await start(rest_authentication="basic", rest_auth_users_file=write_users(tmp_path / "users", {"ada": "admin"}))
-    reader, writer = await raw(call, f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                                     "Content-Length: 30000000\r\n\r\n{".encode())
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/health", 200),
+        ("GET", "/connectors", 401),
+        ("PUT", "/connectors/a/config", 401),
+        # Refused for want of a signature, before a body is read that nobody vouches for.
+        ("POST", "/connectors/a/tasks", 400),
+        ("PUT", "/connectors/a/fence", 400),
+    ],
+)
+async def test_bodies_of_strangers_are_not_waited_for(
+    start: Start, tmp_path: Path, method: str, path: str, status: int
+) -> None:
+    call, _ = await start(
+        rest_authentication="basic", rest_auth_users_file=write_users(tmp_path / "users", {"ada": "admin"})
+    )
+    reader, writer = await raw(
+        call,
+        f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "Content-Length: 30000000\r\n\r\n{".encode(),
+    )
     async with asyncio.timeout(20):
         assert f" {status} ".encode() in await reader.readline()
     writer.close()
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_a_body_that_is_not_encoded_as_it_says(start: Start, encoding: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_body_that_is_not_encoded_as_it_says(
+    start: Start, encoding: str, caplog: pytest.LogCaptureFixture
+) -> None:
     call, _ = await start()
     refused = await call("PUT", "/connectors/a/config", b"no archive", {"Content-Encoding": encoding})
     assert (refused.status, "not encoded as its Content-Encoding" in refused.error) == (400, True)
@@ -121,17 +140,20 @@ async def test_connections_are_bounded(start: Start) -> None:
                 break
 
 
-@pytest.mark.parametrize("sent", [
-    b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Basic " + b"x" * 20_000 + b"\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(200)) + b"\r\n",
-    b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
-    b"POST /connectors HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\nX-Millrace-Worker-Request : x\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\nA: b\rX-Millrace-Worker-Request: x\r\n\r\n",
-    b"GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n",
-])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Basic " + b"x" * 20_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(200)) + b"\r\n",
+        b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+        b"POST /connectors HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX-Millrace-Worker-Request : x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nA: b\rX-Millrace-Worker-Request: x\r\n\r\n",
+        b"GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
 async def test_what_is_no_request(start: Start, sent: bytes) -> None:
     call, _ = await start()
     reader, writer = await raw(call, sent)
@@ -162,8 +184,16 @@ def test_the_table_of_callers_does_not_grow() -> None:
     assert len(buckets) == 100
 
 
-@pytest.mark.parametrize(("remote", "counted"), [
-    ("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("2001:db8::1:2:3:4", "2001:db8::/64"),
-    ("fe80::1%eth0", "fe80::/64"), (None, ""), ("unix", "unix")])
+@pytest.mark.parametrize(
+    ("remote", "counted"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8::1:2:3:4", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        (None, ""),
+        ("unix", "unix"),
+    ],
+)
 def test_addresses(remote: str | None, counted: str) -> None:
     assert caller_address(remote) == counted

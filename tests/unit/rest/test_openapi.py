@@ -1,4 +1,5 @@
 """The OpenAPI document: valid, complete, and true of what is answered."""
+
 from __future__ import annotations
 
 import asyncio
@@ -129,17 +130,25 @@ async def test_it_says_where_admin_is_served(start: Start, host: str) -> None:
     assert urlsplit(server["url"]).hostname == "127.0.0.1"
     async with aiohttp.ClientSession() as session, session.get(f"{server['url']}/admin/loggers") as response:
         assert response.status == 200
-    assert {path for path, item in described["paths"].items() if "servers" in item} == {route.path for route in ROUTES["admin"]}
+    assert {path for path, item in described["paths"].items() if "servers" in item} == {
+        route.path for route in ROUTES["admin"]
+    }
     assert described == document(ROUTES["main"], call.url, apart=ROUTES["admin"], apart_urls=[server["url"]])
     OpenAPIV31SpecValidator(described).validate()
 
 
 def test_links_lead_to_operations_with_these_parameters() -> None:
     paths = {route.operation.id: route.path for route in ALL}
-    found = [(name, link) for methods in made()["paths"].values() for shown in methods.values()
-             for response in shown["responses"].values() for name, link in response.get("links", {}).items()]
+    found = [
+        (name, link)
+        for methods in made()["paths"].values()
+        for shown in methods.values()
+        for response in shown["responses"].values()
+        for name, link in response.get("links", {}).items()
+    ]
     assert {"getConnector", "getStatus", "getConfig", "deleteConnector", "getTaskStatus", "getPluginConfig"} <= {
-        name for name, _ in found}
+        name for name, _ in found
+    }
     for name, link in found:
         assert link["operationId"] == name
         assert set(link["parameters"]) == set(re.findall(r"\{(\w+)\}", paths[name]))
@@ -157,7 +166,11 @@ def test_kafka_connects_answers_fit_it() -> None:
     compared, wrong = 0, {}
     for step in (*STEPS, *FORWARDED):
         answer, difference = golden[step.name], DIFFERENCES.get(step.name)
-        if step.method in {"HEAD", "OPTIONS"} or answer.get("body") == "TEXT" or "kafka_cluster_id" in str(answer.get("body")):
+        if (
+            step.method in {"HEAD", "OPTIONS"}
+            or answer.get("body") == "TEXT"
+            or "kafka_cluster_id" in str(answer.get("body"))
+        ):
             continue
         try:
             resource, _ = router.find(urlsplit(step.path).path)
@@ -204,16 +217,22 @@ async def _ask(call: Rest, route: Route, headers: dict[str, str] | None = None, 
 
 def _refusing(herder: MemoryHerder, error: Exception) -> None:
     """Every method of the herder that REST waits for raises ``error``."""
+
     async def refuse(*_: Any, **__: Any) -> Any:
         raise error
+
     for name in dir(type(herder)):
         if not name.startswith("_") and asyncio.iscoroutinefunction(getattr(herder, name)):
             setattr(herder, name, refuse)
 
 
 #: What the herder refuses with these statuses, where it takes a real cluster to refuse so.
-REFUSALS: dict[int, Exception] = {400: RestError(400, "no"), 404: RestError(404, "no"), 409: NotLeader(None),
-                                  500: RuntimeError("unforeseen")}
+REFUSALS: dict[int, Exception] = {
+    400: RestError(400, "no"),
+    404: RestError(404, "no"),
+    409: NotLeader(None),
+    500: RuntimeError("unforeseen"),
+}
 OWN: dict[tuple[str, int], dict[str, str]] = {
     ("getConnectorTopics", 403): {"topic_tracking_enable": "false"},
     ("resetConnectorTopics", 403): {"topic_tracking_allow_reset": "false"},
@@ -221,10 +240,18 @@ OWN: dict[tuple[str, int], dict[str, str]] = {
 DOCUMENTED = [(route, status) for route in ALL for status in statuses(route)]
 
 
-@pytest.mark.parametrize(("route", "status"), [
-    pytest.param(route, status, id=f"{route.operation.id}-{status}") for route, status in DOCUMENTED
-    if status >= 400 and status not in {401, 403, 408, 429} and route.operation.id not in {"getHealth", "getOpenapi"}
-    and route.access is not Access.INTERNAL and (status != 503 or route.when_ready)])
+@pytest.mark.parametrize(
+    ("route", "status"),
+    [
+        pytest.param(route, status, id=f"{route.operation.id}-{status}")
+        for route, status in DOCUMENTED
+        if status >= 400
+        and status not in {401, 403, 408, 429}
+        and route.operation.id not in {"getHealth", "getOpenapi"}
+        and route.access is not Access.INTERNAL
+        and (status != 503 or route.when_ready)
+    ],
+)
 async def test_documented_errors_are_answered(start: Start, route: Route, status: int) -> None:
     call, herder = await start(rest_request_max_bytes="1024")
     if status in REFUSALS:
@@ -246,7 +273,9 @@ async def test_documented_errors_are_answered(start: Start, route: Route, status
 
 
 @pytest.mark.parametrize(("name", "properties"), [pytest.param(*each, id=each[0][0]) for each in OWN.items()])
-async def test_refusals_by_setting_are_answered(start: Start, name: tuple[str, int], properties: dict[str, str]) -> None:
+async def test_refusals_by_setting_are_answered(
+    start: Start, name: tuple[str, int], properties: dict[str, str]
+) -> None:
     call, _ = await start(**properties)
     route = next(each for each in ALL if each.operation.id == name[0])
     reply = await _ask(call, route)
@@ -257,15 +286,21 @@ async def test_refusals_by_setting_are_answered(start: Start, name: tuple[str, i
 def _raise(error: Exception) -> Callable[[], Any]:
     def raising() -> Any:
         raise error
+
     return raising
 
 
-SUCCESSES = [(route, status) for route, status in DOCUMENTED
-             if status < 400 and route.access is not Access.INTERNAL and route.operation.id != "getMetrics"]
+SUCCESSES = [
+    (route, status)
+    for route, status in DOCUMENTED
+    if status < 400 and route.access is not Access.INTERNAL and route.operation.id != "getMetrics"
+]
 
 
-@pytest.mark.parametrize(("route", "status"), [
-    pytest.param(route, status, id=f"{route.operation.id}-{status}") for route, status in SUCCESSES])
+@pytest.mark.parametrize(
+    ("route", "status"),
+    [pytest.param(route, status, id=f"{route.operation.id}-{status}") for route, status in SUCCESSES],
+)
 async def test_documented_successes_are_answered(start: Start, route: Route, status: int) -> None:
     call, herder = await start()
     if (route.operation.id, status) != ("putConfig", 201):

@@ -1,4 +1,5 @@
 """Listeners over TLS: clients' certificates as users, certificates that change, forwarding between workers."""
+
 from __future__ import annotations
 
 import asyncio
@@ -40,11 +41,13 @@ async def serve() -> AsyncIterator[Serve]:
 
     async def one(properties: dict[str, str]) -> tuple[RestServer, MemoryHerder]:
         herder = MemoryHerder()
-        server = RestServer(herder, RestSettings.from_properties({"listeners": "https://127.0.0.1:0", **properties}),
-                            workers=herder)
+        server = RestServer(
+            herder, RestSettings.from_properties({"listeners": "https://127.0.0.1:0", **properties}), workers=herder
+        )
         await server.start()
         servers.append(server)
         return server, herder
+
     yield one
     for server in servers:
         await server.stop()
@@ -54,17 +57,23 @@ def client(authority: Authority, store: str | None = None) -> aiohttp.ClientSess
     context = ssl.create_default_context(cadata=authority.pem)
     if store is not None:
         context.load_cert_chain(store)
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context, force_close=True),
-                                 skip_auto_headers=("Content-Type",))
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=context, force_close=True), skip_auto_headers=("Content-Type",)
+    )
 
 
 async def test_certificates_as_users(serve: Serve, tmp_path: Path) -> None:
     authority, stranger = Authority(), Authority("stranger")
-    server, _ = await serve({
-        "ssl.keystore.location": authority.store(tmp_path / "server", (NameOID.COMMON_NAME, "server")),
-        "ssl.truststore.location": authority.trust(tmp_path / "trust"), "ssl.client.auth": "requested",
-        "rest.authentication": "basic,certificate", "rest.auth.certificate.rules": RULES,
-        "rest.auth.users.file": write_users(tmp_path / "users", {"ada": "certificate,operate", "rita": "read"})})
+    server, _ = await serve(
+        {
+            "ssl.keystore.location": authority.store(tmp_path / "server", (NameOID.COMMON_NAME, "server")),
+            "ssl.truststore.location": authority.trust(tmp_path / "trust"),
+            "ssl.client.auth": "requested",
+            "rest.authentication": "basic,certificate",
+            "rest.auth.certificate.rules": RULES,
+            "rest.auth.users.file": write_users(tmp_path / "users", {"ada": "certificate,operate", "rita": "read"}),
+        }
+    )
     url = server.urls[0]
     async with client(authority, authority.store(tmp_path / "ada", *ADA)) as session:
         call = Rest(url, session)
@@ -82,11 +91,20 @@ async def test_certificates_as_users(serve: Serve, tmp_path: Path) -> None:
     async with client(authority) as session:
         assert (await Rest(url, session)("GET", "/connectors")).status == 401
         # A header of a proxy is no certificate, a user of a certificate has no password.
-        for headers in ({"X-SSL-Client-Cert": "CN=ada,OU=ops"}, basic("ada", "ada"), basic("ada", "certificate"),
-                        basic("", "")):
+        for headers in (
+            {"X-SSL-Client-Cert": "CN=ada,OU=ops"},
+            basic("ada", "ada"),
+            basic("ada", "certificate"),
+            basic("", ""),
+        ):
             assert (await Rest(url, session)("GET", "/connectors", headers=headers)).status == 401
-    for number, subject in enumerate(((*ADA[:2], (NameOID.COMMON_NAME, "rita")), ((NameOID.COMMON_NAME, "ada"),),
-                                      ((NameOID.COMMON_NAME, "ada,OU=ops,O=x"),))):
+    for number, subject in enumerate(
+        (
+            (*ADA[:2], (NameOID.COMMON_NAME, "rita")),
+            ((NameOID.COMMON_NAME, "ada"),),
+            ((NameOID.COMMON_NAME, "ada,OU=ops,O=x"),),
+        )
+    ):
         async with client(authority, authority.store(tmp_path / f"other-{number}", *subject)) as session:
             assert (await Rest(url, session)("GET", "/connectors")).status == 401
     async with client(authority, stranger.store(tmp_path / "stranger", *ADA)) as session:
@@ -94,18 +112,31 @@ async def test_certificates_as_users(serve: Serve, tmp_path: Path) -> None:
             await Rest(url, session)("GET", "/connectors")
 
 
-async def test_refused_certificates_are_written_down(serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_certificates_are_written_down(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A trusted certificate without a user: the line has its subject, and what to do; many requests make one line."""
     caplog.set_level(logging.INFO, "worker.rest.audit")
     authority = Authority()
-    server, _ = await serve({
-        "ssl.keystore.location": authority.store(tmp_path / "server", (NameOID.COMMON_NAME, "server")),
-        "ssl.truststore.location": authority.trust(tmp_path / "trust"), "ssl.client.auth": "required",
-        "rest.authentication": "basic,certificate", "rest.auth.certificate.rules": RULES,
-        "rest.auth.users.file": write_users(tmp_path / "users", {"ada": "certificate,operate", "rita": "read"})})
+    server, _ = await serve(
+        {
+            "ssl.keystore.location": authority.store(tmp_path / "server", (NameOID.COMMON_NAME, "server")),
+            "ssl.truststore.location": authority.trust(tmp_path / "trust"),
+            "ssl.client.auth": "required",
+            "rest.authentication": "basic,certificate",
+            "rest.auth.certificate.rules": RULES,
+            "rest.auth.users.file": write_users(tmp_path / "users", {"ada": "certificate,operate", "rita": "read"}),
+        }
+    )
     cases = {
-        ((NameOID.COMMON_NAME, 'ada\nuser="root"'),): ("CN=ada\\nuser=", "no rule of rest.auth.certificate.rules is for it"),
-        (*ADA[:2], (NameOID.COMMON_NAME, "Bob")): ('"CN=Bob,OU=ops,O=Example"', "add certificate and a role under this name"),
+        ((NameOID.COMMON_NAME, 'ada\nuser="root"'),): (
+            "CN=ada\\nuser=",
+            "no rule of rest.auth.certificate.rules is for it",
+        ),
+        (*ADA[:2], (NameOID.COMMON_NAME, "Bob")): (
+            '"CN=Bob,OU=ops,O=Example"',
+            "add certificate and a role under this name",
+        ),
         (*ADA[:2], (NameOID.COMMON_NAME, "rita")): ('"CN=rita,OU=ops,O=Example"', "who has a password"),
     }
     for number, (subject, (shown, advice)) in enumerate(cases.items()):
@@ -130,14 +161,22 @@ async def test_refused_certificates_are_written_down(serve: Serve, tmp_path: Pat
 async def test_admin_listeners_have_their_own(serve: Serve, tmp_path: Path) -> None:
     authority, operators = Authority(), Authority("operators")
     store = authority.store(tmp_path / "server", (NameOID.COMMON_NAME, "server"))
-    server, _ = await serve({
-        "admin.listeners": "https://127.0.0.1:0", "ssl.keystore.location": store,
-        "admin.listeners.https.ssl.keystore.location": store, "admin.listeners.https.ssl.client.auth": "required",
-        "admin.listeners.https.ssl.truststore.location": operators.trust(tmp_path / "trust"),
-        "rest.authentication": "basic", "rest.auth.users.file": write_users(tmp_path / "users", {"ada": "admin"})})
+    server, _ = await serve(
+        {
+            "admin.listeners": "https://127.0.0.1:0",
+            "ssl.keystore.location": store,
+            "admin.listeners.https.ssl.keystore.location": store,
+            "admin.listeners.https.ssl.client.auth": "required",
+            "admin.listeners.https.ssl.truststore.location": operators.trust(tmp_path / "trust"),
+            "rest.authentication": "basic",
+            "rest.auth.users.file": write_users(tmp_path / "users", {"ada": "admin"}),
+        }
+    )
     async with client(authority, operators.store(tmp_path / "op", *ADA)) as session:
         assert (await Rest(server.admin_urls[0], session)("GET", "/admin/loggers")).status == 401
-        assert (await Rest(server.admin_urls[0], session)("GET", "/admin/loggers", headers=basic("ada", "ada"))).status == 200
+        assert (
+            await Rest(server.admin_urls[0], session)("GET", "/admin/loggers", headers=basic("ada", "ada"))
+        ).status == 200
         assert (await Rest(server.urls[0], session)("GET", "/connectors", headers=basic("ada", "ada"))).status == 200
     async with client(authority) as session:
         with pytest.raises(aiohttp.ClientError):
@@ -151,7 +190,9 @@ async def test_certificates_are_read_again(serve: Serve, tmp_path: Path, caplog:
     server, _ = await serve({"ssl.keystore.location": first.store(path, (NameOID.COMMON_NAME, "one"))})
 
     async def shown() -> str:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.urls[0].rpartition(":")[2]), ssl=_blind())
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", int(server.urls[0].rpartition(":")[2]), ssl=_blind()
+        )
         der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
         del reader
@@ -165,8 +206,9 @@ async def test_certificates_are_read_again(serve: Serve, tmp_path: Path, caplog:
         assert (await Rest(server.urls[0], session)("GET", "/connectors")).status == 200
         second.store(tmp_path / "next", (NameOID.COMMON_NAME, "two"))
         (tmp_path / "next").replace(path)
-        await eventually_async(lambda: "certificates of listeners have changed and were read again" in caplog.text,
-                               "the log says so")
+        await eventually_async(
+            lambda: "certificates of listeners have changed and were read again" in caplog.text, "the log says so"
+        )
         assert await shown() == "CN=two"
         # A connection that was open goes on.
         assert (await Rest(server.urls[0], kept)("GET", "/connectors")).status == 200
@@ -178,21 +220,32 @@ def _blind() -> ssl.SSLContext:
     return context
 
 
-
-@pytest.mark.parametrize(("properties", "versions", "works"), [
-    ({}, (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2), True), ({}, (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3), True),
-    ({"ssl.enabled.protocols": "TLSv1.3"}, (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2), False),
-])
-async def test_versions(serve: Serve, tmp_path: Path, properties: dict[str, str],
-                        versions: tuple[ssl.TLSVersion, ssl.TLSVersion], works: bool) -> None:
-    server, _ = await serve({"ssl.keystore.location": Authority().store(tmp_path / "s", (NameOID.COMMON_NAME, "s")),
-                             **properties})
+@pytest.mark.parametrize(
+    ("properties", "versions", "works"),
+    [
+        ({}, (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2), True),
+        ({}, (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3), True),
+        ({"ssl.enabled.protocols": "TLSv1.3"}, (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2), False),
+    ],
+)
+async def test_versions(
+    serve: Serve,
+    tmp_path: Path,
+    properties: dict[str, str],
+    versions: tuple[ssl.TLSVersion, ssl.TLSVersion],
+    works: bool,
+) -> None:
+    server, _ = await serve(
+        {"ssl.keystore.location": Authority().store(tmp_path / "s", (NameOID.COMMON_NAME, "s")), **properties}
+    )
     context = _blind()
     context.minimum_version, context.maximum_version = versions
     opening = asyncio.open_connection("127.0.0.1", int(server.urls[0].rpartition(":")[2]), ssl=context)
     if works:
         _, writer = await opening
-        assert writer.get_extra_info("ssl_object").version() == ("TLSv1.2" if versions[1].name == "TLSv1_2" else "TLSv1.3")
+        assert writer.get_extra_info("ssl_object").version() == (
+            "TLSv1.2" if versions[1].name == "TLSv1_2" else "TLSv1.3"
+        )
         writer.close()
     else:
         with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -203,10 +256,21 @@ async def test_forwarding_between_workers_that_ask_for_certificates(serve: Serve
     authority = Authority()
     users = write_users(tmp_path / "users", {"ada": "certificate,admin", "workers": "certificate,read"})
     trust = authority.trust(tmp_path / "trust")
-    (leader, herder), (follower, other) = [await serve({
-        "ssl.keystore.location": authority.store(tmp_path / f"worker-{n}", (NameOID.COMMON_NAME, f"worker-{n}")),
-        "ssl.truststore.location": trust, "ssl.client.auth": "required", "rest.authentication": "certificate",
-        "rest.auth.certificate.rules": RULES, "rest.auth.users.file": users}) for n in (1, 2)]
+    (leader, herder), (follower, other) = [
+        await serve(
+            {
+                "ssl.keystore.location": authority.store(
+                    tmp_path / f"worker-{n}", (NameOID.COMMON_NAME, f"worker-{n}")
+                ),
+                "ssl.truststore.location": trust,
+                "ssl.client.auth": "required",
+                "rest.authentication": "certificate",
+                "rest.auth.certificate.rules": RULES,
+                "rest.auth.users.file": users,
+            }
+        )
+        for n in (1, 2)
+    ]
     other.leader_url = leader.advertised_url
     async with client(authority, authority.store(tmp_path / "ada", *ADA)) as session:
         reply = await Rest(follower.urls[0], session)("PUT", "/connectors/a/config", {"connector.class": "x"})
@@ -232,14 +296,17 @@ def test_rules() -> None:
             parse_rules(wrong)
 
 
-@pytest.mark.parametrize(("properties", "warning"), [
-    ({"listeners": "http://127.0.0.1:1,http://[::1]:1,http://localhost:1"}, None),
-    ({"listeners": "http://:8083"}, "may create connectors"),
-    ({"listeners": "http://127.0.0.1:1", "admin.listeners": "http://0.0.0.0:2"}, "may create connectors"),
-    ({"listeners": "https://:8083", "ssl.client.auth": "required"}, None),
-    ({"listeners": "http://10.0.0.1:1", "rest.authentication": "basic", "rest.auth.users.file": "x"}, "use https"),
-    ({"listeners": "https://10.0.0.1:1", "rest.authentication": "basic", "rest.auth.users.file": "x"}, None),
-])
+@pytest.mark.parametrize(
+    ("properties", "warning"),
+    [
+        ({"listeners": "http://127.0.0.1:1,http://[::1]:1,http://localhost:1"}, None),
+        ({"listeners": "http://:8083"}, "may create connectors"),
+        ({"listeners": "http://127.0.0.1:1", "admin.listeners": "http://0.0.0.0:2"}, "may create connectors"),
+        ({"listeners": "https://:8083", "ssl.client.auth": "required"}, None),
+        ({"listeners": "http://10.0.0.1:1", "rest.authentication": "basic", "rest.auth.users.file": "x"}, "use https"),
+        ({"listeners": "https://10.0.0.1:1", "rest.authentication": "basic", "rest.auth.users.file": "x"}, None),
+    ],
+)
 def test_listeners_that_are_open_to_others(properties: dict[str, str], warning: str | None) -> None:
     found = exposed(RestSettings.from_properties(properties))
     assert found == [] if warning is None else warning in found[0]

@@ -1,4 +1,5 @@
 """Paths, methods and media types, without a server."""
+
 from __future__ import annotations
 
 from urllib.parse import quote
@@ -15,25 +16,41 @@ from worker.rest.routing import Route, Router, check_media, route_for, split
 ROUTER = Router(ROUTES["all"])
 
 
-@pytest.mark.parametrize(("path", "parameters"), [
-    ("/connectors/a/status", {"connector": "a"}),
-    ("/connectors/a/status/", {"connector": "a"}),
-    ("/connectors/a%2Fb/status", {"connector": "a/b"}),
-    ("/connectors/a%252Fb/status", {"connector": "a%2Fb"}),
-    ("/connectors/%C3%BC%20x/status", {"connector": "ü x"}),
-    ("/connectors/a+b;c=d/status", {"connector": "a+b;c=d"}),
-    ("/connectors/status/status", {"connector": "status"}),
-    ("/connectors/a/tasks/3/status", {"connector": "a", "task": "3"}),
-    ("/", {}),
-    ("", {}),
-    ("/connectors/", {}),
-])
+@pytest.mark.parametrize(
+    ("path", "parameters"),
+    [
+        ("/connectors/a/status", {"connector": "a"}),
+        ("/connectors/a/status/", {"connector": "a"}),
+        ("/connectors/a%2Fb/status", {"connector": "a/b"}),
+        ("/connectors/a%252Fb/status", {"connector": "a%2Fb"}),
+        ("/connectors/%C3%BC%20x/status", {"connector": "ü x"}),
+        ("/connectors/a+b;c=d/status", {"connector": "a+b;c=d"}),
+        ("/connectors/status/status", {"connector": "status"}),
+        ("/connectors/a/tasks/3/status", {"connector": "a", "task": "3"}),
+        ("/", {}),
+        ("", {}),
+        ("/connectors/", {}),
+    ],
+)
 def test_a_path_is_matched_before_it_is_decoded(path: str, parameters: dict[str, str]) -> None:
     assert ROUTER.find(path)[1] == parameters
 
 
-@pytest.mark.parametrize("path", ["/nosuch", "/Connectors", "/connectors//", "//connectors", "/connectors//status", "/admin",
-                                  "/connectors/a/tasks/0", "/connector-plugins/a", "/connectors/%E4", "/connectors/a/status/x"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nosuch",
+        "/Connectors",
+        "/connectors//",
+        "//connectors",
+        "/connectors//status",
+        "/admin",
+        "/connectors/a/tasks/0",
+        "/connector-plugins/a",
+        "/connectors/%E4",
+        "/connectors/a/status/x",
+    ],
+)
 def test_other_paths_are_404(path: str) -> None:
     with pytest.raises(RestError) as caught:
         ROUTER.find(path)
@@ -69,23 +86,27 @@ def _route(*, takes_body: bool = False, negotiate: bool = True) -> Route:
     return Route("PUT", "/x", None, negotiate=negotiate, operation=operation)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("accept", "content_type", "has_body", "takes_body", "status"), [
-    (None, None, False, False, None),
-    ("*/*", "application/json", True, True, None),
-    ("text/html, application/json;q=0.5", "Application/JSON; charset=utf-8", True, True, None),
-    ("application/*", None, False, False, None),
-    ("", None, False, False, None),
-    (None, None, True, False, None),  # nothing has to read the body
-    (None, None, True, True, 415),
-    (None, "text/plain", True, True, 415),
-    (None, "text/plain", False, False, 415),
-    (None, "text/json", True, True, 415),
-    ("text/plain", None, False, False, 406),
-    ("bogus", None, False, False, 406),
-    ("text/plain", "text/plain", False, False, 415),
-])
-def test_media_types(accept: str | None, content_type: str | None, has_body: bool, takes_body: bool,
-                     status: int | None) -> None:
+@pytest.mark.parametrize(
+    ("accept", "content_type", "has_body", "takes_body", "status"),
+    [
+        (None, None, False, False, None),
+        ("*/*", "application/json", True, True, None),
+        ("text/html, application/json;q=0.5", "Application/JSON; charset=utf-8", True, True, None),
+        ("application/*", None, False, False, None),
+        ("", None, False, False, None),
+        (None, None, True, False, None),  # nothing has to read the body
+        (None, None, True, True, 415),
+        (None, "text/plain", True, True, 415),
+        (None, "text/plain", False, False, 415),
+        (None, "text/json", True, True, 415),
+        ("text/plain", None, False, False, 406),
+        ("bogus", None, False, False, 406),
+        ("text/plain", "text/plain", False, False, 415),
+    ],
+)
+def test_media_types(
+    accept: str | None, content_type: str | None, has_body: bool, takes_body: bool, status: int | None
+) -> None:
     route = _route(takes_body=takes_body)
     if status is None:
         check_media(route, accept, content_type, has_body=has_body)

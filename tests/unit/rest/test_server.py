@@ -1,4 +1,5 @@
 """Listeners, TLS, separate admin listeners, browsers' pages of other origins, configured headers."""
+
 from __future__ import annotations
 
 import ssl
@@ -34,9 +35,16 @@ def store(tmp_path: Path) -> str:
 
 async def test_several_listeners(store: str) -> None:
     herder = MemoryHerder()
-    server = RestServer(herder, RestSettings.from_properties({
-        "listeners": "http://127.0.0.1:0,https://127.0.0.1:0,http://localhost:0", "ssl.keystore.location": store,
-        "ssl.keystore.type": "PEM"}))
+    server = RestServer(
+        herder,
+        RestSettings.from_properties(
+            {
+                "listeners": "http://127.0.0.1:0,https://127.0.0.1:0,http://localhost:0",
+                "ssl.keystore.location": store,
+                "ssl.keystore.type": "PEM",
+            }
+        ),
+    )
     await server.start()
     try:
         trust = ssl.create_default_context(cadata=CERTIFICATE)
@@ -60,9 +68,14 @@ async def test_forwarding_over_tls(store: str) -> None:
         await server.start()
     try:
         follower.leader_url = servers[0].advertised_url
-        async with (aiohttp.ClientSession() as session,
-                    session.put(f"{servers[1].urls[0]}/connectors/a/config", json={"connector.class": "x"},
-                                ssl=ssl.create_default_context(cadata=CERTIFICATE)) as response):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.put(
+                f"{servers[1].urls[0]}/connectors/a/config",
+                json={"connector.class": "x"},
+                ssl=ssl.create_default_context(cadata=CERTIFICATE),
+            ) as response,
+        ):
             assert response.status == 201
             assert response.headers["Location"] == f"{servers[1].urls[0]}/connectors/a"
         assert set(leader.configs) == {"a"}
@@ -73,26 +86,51 @@ async def test_forwarding_over_tls(store: str) -> None:
 
 def test_keys_and_certificates_may_stand_in_the_property_file() -> None:
     certificate = CERTIFICATE.replace("\n", " ")
-    one_line = {"ssl.keystore.key": ENCRYPTED.replace("\n", " "), "ssl.keystore.certificate.chain": certificate,
-                "ssl.key.password": "changeit", "ssl.client.auth": "required", "ssl.truststore.certificates": certificate}
+    one_line = {
+        "ssl.keystore.key": ENCRYPTED.replace("\n", " "),
+        "ssl.keystore.certificate.chain": certificate,
+        "ssl.key.password": "changeit",
+        "ssl.client.auth": "required",
+        "ssl.truststore.certificates": certificate,
+    }
     context = server_context(one_line)
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert len(context.get_ca_certs()) == 1
     assert client_context(one_line).check_hostname
 
 
-@pytest.mark.parametrize(("properties", "text"), [
-    ({}, "needs a certificate"),
-    ({"ssl.keystore.location": "/nowhere.pem"}, "ssl.keystore.location: the file /nowhere.pem can't be read"),
-    ({"ssl.keystore.location": "/x.jks", "ssl.keystore.type": "JKS"}, "ssl.keystore.location: the file /x.jks can't be read"),
-    ({"ssl.keystore.key": "x", "ssl.keystore.certificate.chain": "y"},
-     "ssl.keystore.key: the private key and its certificates can't be used"),
-    ({"ssl.keystore.key": ENCRYPTED, "ssl.keystore.certificate.chain": CERTIFICATE},
-     "ssl.keystore.key: the private key and its certificates can't be used"),
-    ({"ssl.keystore.key": KEY, "ssl.keystore.certificate.chain": CERTIFICATE, "ssl.enabled.protocols": "SSLv3"}, "names SSLv3"),
-    ({"ssl.keystore.key": KEY, "ssl.keystore.certificate.chain": CERTIFICATE, "ssl.client.auth": "required",
-      "ssl.truststore.location": "/nowhere.pem"}, "ssl.truststore.location: the file /nowhere.pem can't be read"),
-])
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({}, "needs a certificate"),
+        ({"ssl.keystore.location": "/nowhere.pem"}, "ssl.keystore.location: the file /nowhere.pem can't be read"),
+        (
+            {"ssl.keystore.location": "/x.jks", "ssl.keystore.type": "JKS"},
+            "ssl.keystore.location: the file /x.jks can't be read",
+        ),
+        (
+            {"ssl.keystore.key": "x", "ssl.keystore.certificate.chain": "y"},
+            "ssl.keystore.key: the private key and its certificates can't be used",
+        ),
+        (
+            {"ssl.keystore.key": ENCRYPTED, "ssl.keystore.certificate.chain": CERTIFICATE},
+            "ssl.keystore.key: the private key and its certificates can't be used",
+        ),
+        (
+            {"ssl.keystore.key": KEY, "ssl.keystore.certificate.chain": CERTIFICATE, "ssl.enabled.protocols": "SSLv3"},
+            "names SSLv3",
+        ),
+        (
+            {
+                "ssl.keystore.key": KEY,
+                "ssl.keystore.certificate.chain": CERTIFICATE,
+                "ssl.client.auth": "required",
+                "ssl.truststore.location": "/nowhere.pem",
+            },
+            "ssl.truststore.location: the file /nowhere.pem can't be read",
+        ),
+    ],
+)
 def test_certificates_that_can_not_be_used(properties: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigInvalid, match=text) as caught:
         server_context(properties)
@@ -100,8 +138,10 @@ def test_certificates_that_can_not_be_used(properties: dict[str, str], text: str
 
 
 async def test_admin_on_listeners_of_its_own() -> None:
-    server = RestServer(MemoryHerder(), RestSettings.from_properties({
-        "listeners": "http://127.0.0.1:0", "admin.listeners": "http://127.0.0.1:0"}))
+    server = RestServer(
+        MemoryHerder(),
+        RestSettings.from_properties({"listeners": "http://127.0.0.1:0", "admin.listeners": "http://127.0.0.1:0"}),
+    )
     await server.start()
     try:
         async with aiohttp.ClientSession(skip_auto_headers=("Content-Type",)) as session:
@@ -129,8 +169,10 @@ async def test_an_address_that_is_taken(start: Start) -> None:
 
 
 async def test_configured_headers(start: Start) -> None:
-    call, _ = await start(response_http_headers_config='set X-Frame-Options: DENY, "add Cache-Control: no-cache, no-store", '
-                                                       "setDate Expires: 3600000")
+    call, _ = await start(
+        response_http_headers_config='set X-Frame-Options: DENY, "add Cache-Control: no-cache, no-store", '
+        "setDate Expires: 3600000"
+    )
     reply = await call("GET", "/nosuch")
     assert (reply.headers["X-Frame-Options"], reply.headers["Cache-Control"]) == ("DENY", "no-cache, no-store")
     ahead = parsedate_to_datetime(reply.headers["Expires"]) - parsedate_to_datetime(reply.headers["Date"])
@@ -144,12 +186,18 @@ async def test_other_origins(start: Start) -> None:
     assert reply.headers["Vary"] == "Origin"
     other = await call("GET", "/connectors", headers={"Origin": "https://evil.com"})
     assert (other.status, "Access-Control-Allow-Origin" in other.headers) == (200, False)
-    preflight = {"Origin": "https://ui.example.com", "Access-Control-Request-Method": "PUT",
-                 "Access-Control-Request-Headers": "content-type"}
+    preflight = {
+        "Origin": "https://ui.example.com",
+        "Access-Control-Request-Method": "PUT",
+        "Access-Control-Request-Headers": "content-type",
+    }
     reply = await call("OPTIONS", "/connectors/a/config", headers=preflight)
     assert (reply.status, reply.headers["Access-Control-Allow-Methods"]) == (200, "GET,PUT")
-    for change in ({"Access-Control-Request-Method": "DELETE"}, {"Access-Control-Request-Headers": "x-other"},
-                   {"Origin": "https://evil.com"}):
+    for change in (
+        {"Access-Control-Request-Method": "DELETE"},
+        {"Access-Control-Request-Headers": "x-other"},
+        {"Origin": "https://evil.com"},
+    ):
         reply = await call("OPTIONS", "/connectors/a/config", headers={**preflight, **change})
         assert "Access-Control-Allow-Methods" not in reply.headers
     call, _ = await start()

@@ -1,4 +1,5 @@
 """Signatures of internal requests."""
+
 from __future__ import annotations
 
 import pytest
@@ -31,21 +32,43 @@ def test_what_is_signed_is_accepted(algorithm: str) -> None:
 UNSUPPORTED = (
     "This worker does not support the 'HmacMD5' key signing algorithm used by other workers. This worker is currently "
     "configured to use: [HmacSHA256]. Check that all workers' configuration files permit the same set of signature algorithms, "
-    "and correct any misconfigured worker and restart it.")
+    "and correct any misconfigured worker and restart it."
+)
 GOOD = signature_headers(SessionKey(b"secret"), b"body")
 
 
-@pytest.mark.parametrize(("headers", "session", "status", "text"), [
-    ({}, SessionKey(b"secret"), 400, "Internal request missing required signature"),
-    ({"X-Connect-Authorization": "AA=="}, SessionKey(b"secret"), 400, "Internal request missing required signature"),
-    ({**GOOD, "X-Connect-Request-Signature-Algorithm": "nope"}, SessionKey(b"secret"), 400, "Algorithm nope not available"),
-    ({**GOOD, "X-Connect-Request-Signature-Algorithm": "HmacMD5"}, SessionKey(b"secret"), 400,
-     UNSUPPORTED),
-    ({**GOOD, "X-Connect-Authorization": "???"}, SessionKey(b"secret"), 400,
-     "The header X-Connect-Authorization is not valid base64"),
-    (GOOD, None, 503, "This worker is still starting up and has not been able to read a session key from the config topic yet"),
-    (GOOD, SessionKey(b"old secret"), 403, "Internal request contained invalid signature."),
-])
+@pytest.mark.parametrize(
+    ("headers", "session", "status", "text"),
+    [
+        ({}, SessionKey(b"secret"), 400, "Internal request missing required signature"),
+        (
+            {"X-Connect-Authorization": "AA=="},
+            SessionKey(b"secret"),
+            400,
+            "Internal request missing required signature",
+        ),
+        (
+            {**GOOD, "X-Connect-Request-Signature-Algorithm": "nope"},
+            SessionKey(b"secret"),
+            400,
+            "Algorithm nope not available",
+        ),
+        ({**GOOD, "X-Connect-Request-Signature-Algorithm": "HmacMD5"}, SessionKey(b"secret"), 400, UNSUPPORTED),
+        (
+            {**GOOD, "X-Connect-Authorization": "???"},
+            SessionKey(b"secret"),
+            400,
+            "The header X-Connect-Authorization is not valid base64",
+        ),
+        (
+            GOOD,
+            None,
+            503,
+            "This worker is still starting up and has not been able to read a session key from the config topic yet",
+        ),
+        (GOOD, SessionKey(b"old secret"), 403, "Internal request contained invalid signature."),
+    ],
+)
 def test_what_is_refused(headers: dict[str, str], session: SessionKey | None, status: int, text: str) -> None:
     with pytest.raises(RestError) as caught:
         verify(headers, b"body", session, ["HmacSHA256"])

@@ -1,4 +1,5 @@
 """The endpoints for snapshots, lag and versions of tables."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,14 @@ async def test_the_life_of_a_request(rest: tuple[Rest, MemoryHerder]) -> None:
         assert (reply.status, reply.raw) == (202, b"")
         assert (await call("GET", path)).json["state"] == action
     assert (await call("DELETE", path)).status == 204
-    for method, of in (("GET", path), ("PUT", path + "/pause"), ("DELETE", path), ("GET", "/connectors/b/snapshots"),
-                       ("GET", "/connectors/b/lag"), ("GET", "/connectors/b/tables")):
+    for method, of in (
+        ("GET", path),
+        ("PUT", path + "/pause"),
+        ("DELETE", path),
+        ("GET", "/connectors/b/snapshots"),
+        ("GET", "/connectors/b/lag"),
+        ("GET", "/connectors/b/tables"),
+    ):
         assert (await call(method, of)).status == 404, of
     assert (await call("PUT", path + "/stop")).error == "HTTP 404 Not Found"
     assert (await call("DELETE", "/connectors/a%2Fb/snapshots")).status == 405
@@ -62,15 +69,28 @@ async def test_a_follower_forwards_what_changes_something(start: Start) -> None:
     assert other.requests == {}
 
 
-@pytest.mark.parametrize(("body", "text"), [
-    (b"", "has no body"), (b"[]", "must be a JSON object"), (b'{"table": ["t"]}', "Unknown field 'table'"),
-    (b'{"tables": "t"}', "'tables' must be a list"), (b'{"tables": [""]}', "'tables' must be a list"),
-    (b'{"tables": [1]}', "'tables' must be a list"), (b'{"conditions": ["x"]}', "'conditions' must be a JSON object"),
-    (b'{"conditions": {"t": " "}}', "condition of 't'"), (b'{"conditions": {"t": 1}}', "condition of 't'"),
-    (b'{"priority": "high"}', "'priority' must be a whole number"), (b'{"priority": true}', "'priority'"),
-    (b'{"priority": 1.5}', "'priority'"), (b'{"priority": 1000001}', "'priority'"), (b'{"id": "a/b"}', "'id' must be"),
-    (b'{"id": ".."}', "'id' must be"), (b'{"id": ""}', "'id' must be"), (b'{"id": 7}', "'id' must be"),
-])
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"", "has no body"),
+        (b"[]", "must be a JSON object"),
+        (b'{"table": ["t"]}', "Unknown field 'table'"),
+        (b'{"tables": "t"}', "'tables' must be a list"),
+        (b'{"tables": [""]}', "'tables' must be a list"),
+        (b'{"tables": [1]}', "'tables' must be a list"),
+        (b'{"conditions": ["x"]}', "'conditions' must be a JSON object"),
+        (b'{"conditions": {"t": " "}}', "condition of 't'"),
+        (b'{"conditions": {"t": 1}}', "condition of 't'"),
+        (b'{"priority": "high"}', "'priority' must be a whole number"),
+        (b'{"priority": true}', "'priority'"),
+        (b'{"priority": 1.5}', "'priority'"),
+        (b'{"priority": 1000001}', "'priority'"),
+        (b'{"id": "a/b"}', "'id' must be"),
+        (b'{"id": ".."}', "'id' must be"),
+        (b'{"id": ""}', "'id' must be"),
+        (b'{"id": 7}', "'id' must be"),
+    ],
+)
 def test_bodies_that_are_refused(body: bytes, text: str) -> None:
     with pytest.raises(RestError) as caught:
         read_snapshot(body)
@@ -78,10 +98,16 @@ def test_bodies_that_are_refused(body: bytes, text: str) -> None:
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize(("body", "expected"), [
-    (b"{}", {}), (b'{"tables": null, "priority": null}', {}),
-    (b'{"tables": ["a.b"], "conditions": {}, "priority": -3, "id": "x.1_-"}',
-     {"tables": ["a.b"], "conditions": {}, "priority": -3, "id": "x.1_-"}),
-])
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"{}", {}),
+        (b'{"tables": null, "priority": null}', {}),
+        (
+            b'{"tables": ["a.b"], "conditions": {}, "priority": -3, "id": "x.1_-"}',
+            {"tables": ["a.b"], "conditions": {}, "priority": -3, "id": "x.1_-"},
+        ),
+    ],
+)
 def test_bodies_that_are_understood(body: bytes, expected: dict[str, Any]) -> None:
     assert read_snapshot(body) == expected

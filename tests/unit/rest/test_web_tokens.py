@@ -1,4 +1,5 @@
 """Keys of JSON web tokens by themselves: which are taken, where from, and for how long; and what roles a claim stands for."""
+
 from __future__ import annotations
 
 import time
@@ -62,17 +63,23 @@ async def certs() -> AsyncIterator[Certs]:
 
 def _redirected(body: Any) -> web.Response:
     del body
-    return web.Response(status=302, headers={"Location": "/elsewhere"}, body=orjson.dumps({"keys": [{**PUBLIC, "kid": "k"}]}))
+    return web.Response(
+        status=302, headers={"Location": "/elsewhere"}, body=orjson.dumps({"keys": [{**PUBLIC, "kid": "k"}]})
+    )
 
 
-@pytest.mark.parametrize(("answer", "why"), [
-    (lambda body: web.json_response(body, status=503), "the answer's status is 503"),
-    (_redirected, "the answer's status is 302"),
-    (lambda body: web.json_response({**body, "more": "x" * (1 << 20)}), "larger than 1048576 bytes"),
-    (lambda body: web.json_response([body]), "a JSON web key set is expected"),
-])
-async def test_answers_that_hold_no_keys(certs: Certs, answer: Callable[[Any], web.Response], why: str,
-                                         caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (lambda body: web.json_response(body, status=503), "the answer's status is 503"),
+        (_redirected, "the answer's status is 302"),
+        (lambda body: web.json_response({**body, "more": "x" * (1 << 20)}), "larger than 1048576 bytes"),
+        (lambda body: web.json_response([body]), "a JSON web key set is expected"),
+    ],
+)
+async def test_answers_that_hold_no_keys(
+    certs: Certs, answer: Callable[[Any], web.Response], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     certs.answer = answer
     made = verifier(certs.url)
     with pytest.raises(NotAccepted, match=r"fits no known key|could not be fetched"):
@@ -81,7 +88,9 @@ async def test_answers_that_hold_no_keys(certs: Certs, answer: Callable[[Any], w
     await made.close()
 
 
-async def test_keys_are_fetched_again_and_the_last_ones_hold_for_a_day(certs: Certs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_are_fetched_again_and_the_last_ones_hold_for_a_day(
+    certs: Certs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(web_tokens, "_AGAIN_S", -1.0)
     made = verifier(certs.url, ttl_s=0.0)
     for count in (1, 2):
@@ -105,22 +114,46 @@ async def test_names_that_are_none(certs: Certs) -> None:
 
 
 def test_keys_for_signatures_only() -> None:
-    keys = parse_keys(orjson.dumps({"keys": [
-        {**PUBLIC, "kid": "sig", "use": "sig"}, {**PUBLIC, "kid": "any"}, {**PUBLIC, "kid": "enc", "use": "enc"}, PUBLIC,
-        {"kty": "oct", "k": "AAAA", "kid": "weak"}]}))
+    keys = parse_keys(
+        orjson.dumps(
+            {
+                "keys": [
+                    {**PUBLIC, "kid": "sig", "use": "sig"},
+                    {**PUBLIC, "kid": "any"},
+                    {**PUBLIC, "kid": "enc", "use": "enc"},
+                    PUBLIC,
+                    {"kty": "oct", "k": "AAAA", "kid": "weak"},
+                ]
+            }
+        )
+    )
     assert set(keys) == {"sig", "any", None}
-    for text in (b"", b"[]", b"{}", b'{"keys": 1}', b'{"keys": [1]}', b'{"keys": []}',
-                 orjson.dumps({"keys": [{**PUBLIC, "use": "enc"}]})):
+    for text in (
+        b"",
+        b"[]",
+        b"{}",
+        b'{"keys": 1}',
+        b'{"keys": [1]}',
+        b'{"keys": []}',
+        orjson.dumps({"keys": [{**PUBLIC, "use": "enc"}]}),
+    ):
         with pytest.raises(ConfigInvalid, match=r"rest\.auth\.jwt\.keys"):
             parse_keys(text)
 
 
-@pytest.mark.parametrize(("claims", "path", "roles"), [
-    ({"roles": ["viewer", "chief", "viewer", "other", 1]}, "roles", "read,admin"), ({"scope": "x chief"}, "scope", "admin"),
-    ({"realm": {"access": {"roles": ["viewer"]}}}, "realm.access.roles", "read"),
-    ({"https://x.org/roles": ["chief"]}, "https://x.org/roles", "admin"),
-    ({"a.b": ["viewer"], "a": {"b": ["chief"]}}, "a.b", "read"),
-    ({"a": ["viewer"]}, "a.b", ""), ({}, "roles", ""), ({"roles": {"viewer": 1}}, "roles", ""), ({"roles": 1}, "roles", ""),
-])
+@pytest.mark.parametrize(
+    ("claims", "path", "roles"),
+    [
+        ({"roles": ["viewer", "chief", "viewer", "other", 1]}, "roles", "read,admin"),
+        ({"scope": "x chief"}, "scope", "admin"),
+        ({"realm": {"access": {"roles": ["viewer"]}}}, "realm.access.roles", "read"),
+        ({"https://x.org/roles": ["chief"]}, "https://x.org/roles", "admin"),
+        ({"a.b": ["viewer"], "a": {"b": ["chief"]}}, "a.b", "read"),
+        ({"a": ["viewer"]}, "a.b", ""),
+        ({}, "roles", ""),
+        ({"roles": {"viewer": 1}}, "roles", ""),
+        ({"roles": 1}, "roles", ""),
+    ],
+)
 def test_roles_of_claims(claims: dict[str, Any], path: str, roles: str) -> None:
     assert granted(claims, path, ROLES) == (parse_grants(roles) if roles else ())

@@ -1,4 +1,5 @@
 """Requests between workers where callers are asked who they are: signed once, for one request to one worker."""
+
 from __future__ import annotations
 
 import asyncio
@@ -37,22 +38,31 @@ def test_what_is_signed_is_read() -> None:
     assert said.at == 1000.0
 
 
-@pytest.mark.parametrize(("change", "status", "text"), [
-    ({"key": SessionKey(b"other" * 8)}, 403, "can't have been made with the cluster's current session key"),
-    ({"key": None}, 503, "has not been able to read a session key"),
-    ({"algorithms": ["HmacSHA512"]}, 403, "inter.worker.verification.algorithms does not list"),
-    ({"asked": Asked("DELETE", ASKED.target, ASKED.receiver)}, 403, "it is for PUT"),
-    ({"asked": Asked("PUT", "/connectors/b/config?forward=true", ASKED.receiver)}, 403, "it is for PUT"),
-    ({"asked": Asked("PUT", ASKED.target, "http://other:1")}, 403, "at http://leader:1"),
-    ({"now": 1061.0}, 403, "compare the workers' clocks"),
-    ({"now": 939.0}, 403, "compare the workers' clocks"),
-    ({"header": "x"}, 403, "can't be read"),
-    ({"header": "e30=.AAAA"}, 403, "can't be read"),
-    ({"header": "W10=.AAAA"}, 403, "can't be read"),
-])
+@pytest.mark.parametrize(
+    ("change", "status", "text"),
+    [
+        ({"key": SessionKey(b"other" * 8)}, 403, "can't have been made with the cluster's current session key"),
+        ({"key": None}, 503, "has not been able to read a session key"),
+        ({"algorithms": ["HmacSHA512"]}, 403, "inter.worker.verification.algorithms does not list"),
+        ({"asked": Asked("DELETE", ASKED.target, ASKED.receiver)}, 403, "it is for PUT"),
+        ({"asked": Asked("PUT", "/connectors/b/config?forward=true", ASKED.receiver)}, 403, "it is for PUT"),
+        ({"asked": Asked("PUT", ASKED.target, "http://other:1")}, 403, "at http://leader:1"),
+        ({"now": 1061.0}, 403, "compare the workers' clocks"),
+        ({"now": 939.0}, 403, "compare the workers' clocks"),
+        ({"header": "x"}, 403, "can't be read"),
+        ({"header": "e30=.AAAA"}, 403, "can't be read"),
+        ({"header": "W10=.AAAA"}, 403, "can't be read"),
+    ],
+)
 def test_what_is_refused(change: Mapping[str, Any], status: int, text: str) -> None:
-    given = {"header": sign_request(KEY, ASKED, b"body", ADA, 1000.0), "asked": ASKED, "key": KEY, "algorithms": ["HmacSHA256"],
-             "now": 1000.0, **change}
+    given = {
+        "header": sign_request(KEY, ASKED, b"body", ADA, 1000.0),
+        "asked": ASKED,
+        "key": KEY,
+        "algorithms": ["HmacSHA256"],
+        "now": 1000.0,
+        **change,
+    }
     with pytest.raises(RestError, match=text) as caught:
         read_request(given["header"], given["asked"], given["key"], given["algorithms"], given["now"])
     assert caught.value.status == status
@@ -61,7 +71,9 @@ def test_what_is_refused(change: Mapping[str, Any], status: int, text: str) -> N
 def test_a_kip_507_signature_signs_nothing_else() -> None:
     """The signature of an internal body must not be one of a request for somebody: the two are told apart."""
     payload, _, _ = sign_request(KEY, ASKED, b"", ADA, 1000.0).partition(".")
-    body_signature = signature_headers(KEY, payload.encode())["X-Connect-Authorization"].replace("+", "-").replace("/", "_")
+    body_signature = (
+        signature_headers(KEY, payload.encode())["X-Connect-Authorization"].replace("+", "-").replace("/", "_")
+    )
     with pytest.raises(RestError, match="current session key"):
         read_request(f"{payload}.{body_signature}", ASKED, KEY, ["HmacSHA256"], 1000.0)
 
@@ -84,10 +96,13 @@ def test_a_request_is_taken_once_and_the_memory_is_bounded() -> None:
 @pytest.fixture
 async def pair(start: Start, tmp_path: Path) -> Pair:
     """A leader that knows nobody but other workers' word, a follower that knows the users, and their herders."""
-    leader, herder = await start(rest_authentication="basic",
-                                 rest_auth_users_file=write_users(tmp_path / "leader", {"chief": "admin"}))
-    follower, other = await start(rest_authentication="basic", rest_auth_users_file=write_users(
-        tmp_path / "follower", {"ada": "admin:sales-.*", "op": "operate"}))
+    leader, herder = await start(
+        rest_authentication="basic", rest_auth_users_file=write_users(tmp_path / "leader", {"chief": "admin"})
+    )
+    follower, other = await start(
+        rest_authentication="basic",
+        rest_auth_users_file=write_users(tmp_path / "follower", {"ada": "admin:sales-.*", "op": "operate"}),
+    )
     other.leader_url = leader.url
     return leader, herder, follower, other
 
@@ -96,7 +111,9 @@ async def test_the_follower_authenticates_and_the_leader_believes_it(pair: Pair)
     _, herder, follower, other = pair
     created = await follower("POST", "/connectors", {"name": "sales-eu", "config": CONFIG}, basic("ada", "ada"))
     assert (created.status, set(herder.configs), other.configs) == (201, {"sales-eu"}, {})
-    assert (await follower("POST", "/connectors", {"name": "stock", "config": CONFIG}, basic("ada", "ada"))).status == 403
+    assert (
+        await follower("POST", "/connectors", {"name": "stock", "config": CONFIG}, basic("ada", "ada"))
+    ).status == 403
     refused = await follower("DELETE", "/connectors/sales-eu", headers=basic("op", "po"))
     assert (refused.status, refused.error) == (403, "op needs the role 'admin' for the connector sales-eu")
     assert (await follower("DELETE", "/connectors/sales-eu")).status == 401
@@ -109,8 +126,11 @@ async def test_a_signature_of_the_client_is_no_use(pair: Pair) -> None:
     asked = Asked("PUT", "/connectors/a/config", leader.url)
     forged = sign_request(SessionKey(b"guessed"), asked, b"{}", CHIEF, time.time())
     for call in (leader, follower):
-        for headers in ({"X-Millrace-Worker-Request": forged}, {"X-Millrace-Worker-Request": ""},
-                        {"X-Millrace-Worker-Request": forged, **basic("chief", "feihc"), **basic("ada", "ada")}):
+        for headers in (
+            {"X-Millrace-Worker-Request": forged},
+            {"X-Millrace-Worker-Request": ""},
+            {"X-Millrace-Worker-Request": forged, **basic("chief", "feihc"), **basic("ada", "ada")},
+        ):
             reply = await call("PUT", "/connectors/a/config", {}, headers)
             assert reply.status == 403
     assert herder.configs == {}
@@ -119,16 +139,24 @@ async def test_a_signature_of_the_client_is_no_use(pair: Pair) -> None:
 async def test_a_captured_request_can_not_be_sent_again(pair: Pair) -> None:
     leader, herder, follower, _ = pair
     body = b'{"connector.class":"x"}'
-    signed = {"X-Millrace-Worker-Request": sign_request(
-        KEY, Asked("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time())}
+    signed = {
+        "X-Millrace-Worker-Request": sign_request(
+            KEY, Asked("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time()
+        )
+    }
     changed = await leader("PUT", "/connectors/a/config", b'{"connector.class":"evil"}', signed)
     assert (changed.status, changed.error) == (403, "The signature of the request between workers is for another body")
     signed["X-Millrace-Worker-Request"] = sign_request(
-        KEY, Asked("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time())
+        KEY, Asked("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time()
+    )
     assert (await leader("PUT", "/connectors/a/config", body, signed)).status == 201
     del herder.configs["a"]
-    for call, path in ((leader, "/connectors/a/config"), (follower, "/connectors/a/config"), (leader, "/connectors/b/config"),
-                       (leader, "/connectors/a/config?forward=false")):
+    for call, path in (
+        (leader, "/connectors/a/config"),
+        (follower, "/connectors/a/config"),
+        (leader, "/connectors/b/config"),
+        (leader, "/connectors/a/config?forward=false"),
+    ):
         reply = await call("PUT", path, body, signed)
         assert reply.status == 403, reply.raw
     assert herder.configs == {}
@@ -140,7 +168,9 @@ async def test_the_receiver_looks_at_the_roles_too(pair: Pair) -> None:
     operator = Principal("op", "basic", parse_grants("operate"))
 
     def signed(method: str, path: str) -> dict[str, str]:
-        return {"X-Millrace-Worker-Request": sign_request(KEY, Asked(method, path, leader.url), b"", operator, time.time())}
+        return {
+            "X-Millrace-Worker-Request": sign_request(KEY, Asked(method, path, leader.url), b"", operator, time.time())
+        }
 
     refused = await leader("DELETE", "/connectors/a", headers=signed("DELETE", "/connectors/a"))
     assert (refused.status, refused.error) == (403, "op needs the role 'admin' for the connector a")
@@ -151,20 +181,23 @@ async def test_the_receiver_looks_at_the_roles_too(pair: Pair) -> None:
 async def test_two_signatures_are_none(pair: Pair) -> None:
     leader, herder, _, _ = pair
     body = b'{"connector.class":"x"}'
-    one, two = (sign_request(KEY, Asked("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time()) for _ in range(2))
+    one, two = (
+        sign_request(KEY, Asked("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time()) for _ in range(2)
+    )
     host, _, port = leader.url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"PUT /connectors/a/config HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                 f"X-Millrace-Worker-Request: {one}\r\nX-Millrace-Worker-Request: {two}\r\n"
-                 f"Content-Length: {len(body)}\r\n\r\n{body.decode()}".encode())
+    writer.write(
+        f"PUT /connectors/a/config HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"X-Millrace-Worker-Request: {one}\r\nX-Millrace-Worker-Request: {two}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body.decode()}".encode()
+    )
     async with asyncio.timeout(10):
         assert b" 403 " in await reader.readline()
     writer.close()
     assert herder.configs == {}
 
 
-async def test_internal_requests_need_no_credentials_and_can_not_be_replayed(
-        pair: Pair) -> None:
+async def test_internal_requests_need_no_credentials_and_can_not_be_replayed(pair: Pair) -> None:
     leader, herder, follower, _ = pair
     client = WorkerClient(5, lambda: client_context({}))
     try:
@@ -180,10 +213,10 @@ async def test_internal_requests_need_no_credentials_and_can_not_be_replayed(
     assert (replayed.status, replayed.error) == (400, "Internal request missing required signature")
     # What a worker signs for a user is not its own request.
     body = b"{}"
-    for_user = sign_request(KEY, Asked("PUT", "/connectors/a/fence", leader.url), body,
-                            CHIEF, time.time())
-    asked = await leader("PUT", "/connectors/a/fence", body, {
-        **signature_headers(KEY, body), "X-Millrace-Worker-Request": for_user})
+    for_user = sign_request(KEY, Asked("PUT", "/connectors/a/fence", leader.url), body, CHIEF, time.time())
+    asked = await leader(
+        "PUT", "/connectors/a/fence", body, {**signature_headers(KEY, body), "X-Millrace-Worker-Request": for_user}
+    )
     assert asked.status == 400
     assert herder.fenced == ["a"]
 
@@ -211,8 +244,9 @@ async def test_a_key_that_never_fits(pair: Pair) -> None:
 
 async def test_while_authentication_is_switched_on_worker_by_worker(start: Start, tmp_path: Path) -> None:
     """A follower that asks nobody yet can't vouch for anybody: the leader looks at the client's own credentials."""
-    leader, herder = await start(rest_authentication="basic",
-                                 rest_auth_users_file=write_users(tmp_path / "leader", {"chief": "admin"}))
+    leader, herder = await start(
+        rest_authentication="basic", rest_auth_users_file=write_users(tmp_path / "leader", {"chief": "admin"})
+    )
     follower, other = await start()
     other.leader_url = leader.url
     refused = await follower("PUT", "/connectors/a/config", CONFIG)
@@ -228,7 +262,17 @@ async def test_only_what_the_leader_needs_is_forwarded(start: Start) -> None:
     import gzip
 
     packed = gzip.compress(b'{"connector.class":"x"}')
-    reply = await follower("PUT", "/connectors/a/config", packed, {
-        "Content-Encoding": "gzip", "Connection": "X-Secret", "X-Secret": "1", "X-Forwarded-For": "1.2.3.4", "Cookie": "a=b"})
+    reply = await follower(
+        "PUT",
+        "/connectors/a/config",
+        packed,
+        {
+            "Content-Encoding": "gzip",
+            "Connection": "X-Secret",
+            "X-Secret": "1",
+            "X-Forwarded-For": "1.2.3.4",
+            "Cookie": "a=b",
+        },
+    )
     assert reply.status == 201
     assert herder.configs["a"]["connector.class"] == "x"

@@ -1,4 +1,5 @@
 """Config providers and the transformer that puts their values in."""
+
 from __future__ import annotations
 
 import asyncio
@@ -34,7 +35,9 @@ class Table(ConfigProvider):
 
     aliases = ()
 
-    def __init__(self, parameters: Mapping[str, str], data: Mapping[str, Mapping[str, str]], ttl: int | None = None) -> None:
+    def __init__(
+        self, parameters: Mapping[str, str], data: Mapping[str, Mapping[str, str]], ttl: int | None = None
+    ) -> None:
         del parameters
         self.data, self.ttl = data, ttl
         self.asked: list[tuple[str, frozenset[str]]] = []
@@ -46,13 +49,26 @@ class Table(ConfigProvider):
         return ConfigData({key: value for key, value in self.data.get(path, {}).items() if key in keys}, self.ttl)
 
 
-@pytest.mark.parametrize(("value", "expected"), [
-    ("${t:/p:a}", "1"), ("x${t:/p:a}y${t:/p:b}z", "x1y2z"), ("${t:c}", "3"), ("${t:/p:missing}", "${t:/p:missing}"),
-    ("${other:/p:a}", "${other:/p:a}"), ("${other:x}${t:c}", "${other:x}3"), ("${t:c}${other:x}", "3${other:x}"),
-    ("plain", "plain"), ("${t}", "${t}"), ("$${t:c}", "$3"), ("${t:/p:a:b}", "5"), ("${t:/p:empty}", ""),
-    ("${t:/p:nested}", "${t:c}"), ("", ""),
-    ("${t:/p:a", "${t:/p:a"),
-])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("${t:/p:a}", "1"),
+        ("x${t:/p:a}y${t:/p:b}z", "x1y2z"),
+        ("${t:c}", "3"),
+        ("${t:/p:missing}", "${t:/p:missing}"),
+        ("${other:/p:a}", "${other:/p:a}"),
+        ("${other:x}${t:c}", "${other:x}3"),
+        ("${t:c}${other:x}", "3${other:x}"),
+        ("plain", "plain"),
+        ("${t}", "${t}"),
+        ("$${t:c}", "$3"),
+        ("${t:/p:a:b}", "5"),
+        ("${t:/p:empty}", ""),
+        ("${t:/p:nested}", "${t:c}"),
+        ("", ""),
+        ("${t:/p:a", "${t:/p:a"),
+    ],
+)
 def test_references_are_resolved_as_kafka_does(value: str, expected: str) -> None:
     table = Table({}, {"/p": {"a": "1", "b": "2", "a:b": "5", "empty": "", "nested": "${t:c}"}, "": {"c": "3"}})
     assert ConfigTransformer({"t": table}).transform({"k": value}) == ({"k": expected}, {})
@@ -80,15 +96,23 @@ async def test_providers_never_run_on_the_event_loop() -> None:
     assert len(table.asked) == 1
 
 
-@given(st.lists(st.tuples(st.text(alphabet="ab:$ \n{", max_size=5), st.sampled_from(["p", "q"]),
-                          st.sampled_from(["k1", "k2", "k3"])), max_size=6))
+@given(
+    st.lists(
+        st.tuples(
+            st.text(alphabet="ab:$ \n{", max_size=5), st.sampled_from(["p", "q"]), st.sampled_from(["k1", "k2", "k3"])
+        ),
+        max_size=6,
+    )
+)
 def test_text_around_references_stays(parts: list[tuple[str, str, str]]) -> None:
     data = {"/p": {"k1": "one", "k2": "two"}}
     # Text before a reference must not open one itself.
     texts = [(re.sub(r"\$\{", "", text).rstrip("$"), provider, key) for text, provider, key in parts]
     value = "".join(f"{text}${{{provider}:/p:{key}}}" for text, provider, key in texts)
-    expected = "".join(text + (data["/p"].get(key, f"${{p:/p:{key}}}") if provider == "p" else f"${{q:/p:{key}}}")
-                       for text, provider, key in texts)
+    expected = "".join(
+        text + (data["/p"].get(key, f"${{p:/p:{key}}}") if provider == "p" else f"${{q:/p:{key}}}")
+        for text, provider, key in texts
+    )
     if "{" not in "".join(text for text, _, _ in texts):
         assert ConfigTransformer({"p": Table({}, data)}).transform({"v": value})[0]["v"] == expected
 
@@ -114,7 +138,9 @@ def test_references_are_those_of_kafka(value: str) -> None:
     assert only_references(value) == (left != value and not left.strip())
 
 
-@pytest.mark.parametrize("value", ["${" + ":" * 100_000, "${a:" * 100_000, "${a" * 100_000 + "}", "${:" + "}${" * 100_000])
+@pytest.mark.parametrize(
+    "value", ["${" + ":" * 100_000, "${a:" * 100_000, "${a" * 100_000 + "}", "${:" + "}${" * 100_000]
+)
 def test_looking_for_references_takes_a_moment_whatever_the_value(value: str) -> None:
     started = time.process_time()
     references(value)
@@ -126,7 +152,9 @@ def test_file_provider(tmp_path: Path) -> None:
     secrets = tmp_path / "db.properties"
     secrets.write_text("password = gehe\\u0069m\nuser: ünal\n", encoding="utf-8")
     provider = FileConfigProvider({})
-    assert provider.get(str(secrets), {"password", "user", "none"}) == ConfigData({"password": "geheim", "user": "ünal"})
+    assert provider.get(str(secrets), {"password", "user", "none"}) == ConfigData(
+        {"password": "geheim", "user": "ünal"}
+    )
     assert provider.get("", {"password"}) == ConfigData({})
     with pytest.raises(ConfigInvalid, match=r"Could not read properties from file .*missing"):
         provider.get(str(tmp_path / "missing"), {"a"})
@@ -162,9 +190,12 @@ def test_directory_provider(tmp_path: Path) -> None:
 
 
 def test_environment_provider() -> None:
-    provider = EnvVarConfigProvider({"allowlist.pattern": "APP_.*|HOME"},
-                                    {"APP_KEY": "k", "HOME": "/h", "OTHER": "o", "XAPP_": "x", "HOMES": "y"})
-    assert provider.get("", {"APP_KEY", "HOME", "OTHER", "XAPP_", "HOMES"}) == ConfigData({"APP_KEY": "k", "HOME": "/h"})
+    provider = EnvVarConfigProvider(
+        {"allowlist.pattern": "APP_.*|HOME"}, {"APP_KEY": "k", "HOME": "/h", "OTHER": "o", "XAPP_": "x", "HOMES": "y"}
+    )
+    assert provider.get("", {"APP_KEY", "HOME", "OTHER", "XAPP_", "HOMES"}) == ConfigData(
+        {"APP_KEY": "k", "HOME": "/h"}
+    )
     with pytest.raises(ConfigInvalid, match="Path is not supported for EnvVarConfigProvider, invalid value '/p'"):
         provider.get("/p", {"HOME"})
 
@@ -179,28 +210,56 @@ def test_environment_is_that_of_the_start(monkeypatch: pytest.MonkeyPatch) -> No
 def test_worker_properties_declare_providers(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("k=v")
     prefix = "org.apache.kafka.common.config.provider."
-    providers = build_providers({
-        "config.providers": "file, env,dir", "config.providers.file.class": prefix + "FileConfigProvider",
-        "config.providers.file.param.allowed.paths": str(tmp_path), "config.providers.env.class": "EnvVarConfigProvider",
-        "config.providers.env.param.allowlist.pattern": "NOTHING",
-        "config.providers.dir.class": prefix + "DirectoryConfigProvider"})
+    providers = build_providers(
+        {
+            "config.providers": "file, env,dir",
+            "config.providers.file.class": prefix + "FileConfigProvider",
+            "config.providers.file.param.allowed.paths": str(tmp_path),
+            "config.providers.env.class": "EnvVarConfigProvider",
+            "config.providers.env.param.allowlist.pattern": "NOTHING",
+            "config.providers.dir.class": prefix + "DirectoryConfigProvider",
+        }
+    )
     kinds = [type(provider) for provider in providers.values()]
     assert kinds == [FileConfigProvider, EnvVarConfigProvider, DirectoryConfigProvider]
-    resolved, _ = ConfigTransformer(providers).transform({
-        "a": f"${{file:{tmp_path}/p:k}}", "b": "${file:/etc/hostname:k}", "c": "${env:PATH}", "d": f"${{dir:{tmp_path}:p}}"})
+    resolved, _ = ConfigTransformer(providers).transform(
+        {
+            "a": f"${{file:{tmp_path}/p:k}}",
+            "b": "${file:/etc/hostname:k}",
+            "c": "${env:PATH}",
+            "d": f"${{dir:{tmp_path}:p}}",
+        }
+    )
     assert resolved == {"a": "v", "b": "${file:/etc/hostname:k}", "c": "${env:PATH}", "d": "k=v"}
     assert build_providers({}) == {}
 
 
-@pytest.mark.parametrize(("config", "message"), [
-    ({"config.providers": "a"}, "config.providers.a.class.*FileConfigProvider"),
-    ({"config.providers": "a", "config.providers.a.class": "com.example.Vault"}, "Vault could not be found. Available"),
-    ({"config.providers": "a", "config.providers.a.class": "FileConfigProvider",
-      "config.providers.a.param.allowed.paths": "x"},
-     r"config\.providers\.a\.param.*not absolute"),
-    ({"config.providers": "a", "config.providers.a.class": "EnvVarConfigProvider",
-      "config.providers.a.param.allowlist.pattern": "("}, "Invalid regex"),
-])
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"config.providers": "a"}, "config.providers.a.class.*FileConfigProvider"),
+        (
+            {"config.providers": "a", "config.providers.a.class": "com.example.Vault"},
+            "Vault could not be found. Available",
+        ),
+        (
+            {
+                "config.providers": "a",
+                "config.providers.a.class": "FileConfigProvider",
+                "config.providers.a.param.allowed.paths": "x",
+            },
+            r"config\.providers\.a\.param.*not absolute",
+        ),
+        (
+            {
+                "config.providers": "a",
+                "config.providers.a.class": "EnvVarConfigProvider",
+                "config.providers.a.param.allowlist.pattern": "(",
+            },
+            "Invalid regex",
+        ),
+    ],
+)
 def test_wrong_provider_settings_name_the_property(config: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigInvalid, match=message):
         build_providers(config)

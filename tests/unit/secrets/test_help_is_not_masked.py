@@ -1,4 +1,5 @@
 """What Millrace itself says must not look like a secret: logs and answers would show it as [hidden]."""
+
 from __future__ import annotations
 
 import ast
@@ -31,7 +32,10 @@ def test_no_message_looks_like_a_secret() -> None:
             text = path.read_text("utf-8")
             if not any(hint in text for hint in ("password", "secret", "token", "credential", "key")):
                 continue
-            masked += [f"{path.relative_to(ROOT)}:{line}: {mask_patterns(each)}" for line, each in said(ast.parse(text))
-                       if mask_patterns(each) != each]
+            masked += [
+                f"{path.relative_to(ROOT)}:{line}: {mask_patterns(each)}"
+                for line, each in said(ast.parse(text))
+                if mask_patterns(each) != each
+            ]
     # `hash-token` prints its token on standard error, which is not masked.
     assert [each for each in masked if not each.startswith("worker/rest/commands.py:")] == []

@@ -1,4 +1,5 @@
 """Java's properties files; tests/conformance/transforms compares with Java itself."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -31,9 +32,16 @@ twice=2
 equals=a=b:c
 """
     assert parse(text) == {
-        "bootstrap.servers": "a:9092,b:9092", "group.id": "connect",
+        "bootstrap.servers": "a:9092,b:9092",
+        "group.id": "connect",
         "key.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "path with blanks": "C:\\temp\ttab", "unicode": "ü\U0001f600", "empty": "", "bare": "", "twice": "2", "equals": "a=b:c"}
+        "path with blanks": "C:\\temp\ttab",
+        "unicode": "ü\U0001f600",
+        "empty": "",
+        "bare": "",
+        "twice": "2",
+        "equals": "a=b:c",
+    }
 
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12g4", "\\u=1"])
@@ -54,7 +62,7 @@ def stored(text: str, *, key: bool) -> str:
             escaped += "\\" + char
         elif not " " <= char <= "~":
             encoded = char.encode("utf-16-be").hex()
-            escaped += "".join(f"\\u{encoded[start:start + 4]}" for start in range(0, len(encoded), 4))
+            escaped += "".join(f"\\u{encoded[start : start + 4]}" for start in range(0, len(encoded), 4))
         else:
             escaped += char
     return escaped
@@ -63,8 +71,11 @@ def stored(text: str, *, key: bool) -> str:
 texts = st.text(alphabet=st.characters(codec="utf-8"), max_size=20)
 
 
-@given(st.dictionaries(texts, texts, max_size=8), st.sampled_from(["\n", "\r", "\r\n"]),
-       st.sampled_from(["=", ":", " ", " = ", "\t: "]))
+@given(
+    st.dictionaries(texts, texts, max_size=8),
+    st.sampled_from(["\n", "\r", "\r\n"]),
+    st.sampled_from(["=", ":", " ", " = ", "\t: "]),
+)
 def test_what_java_stores_is_read_back(properties: dict[str, str], end: str, separator: str) -> None:
     lines = [stored(key, key=True) + separator + stored(value, key=False) for key, value in properties.items()]
     # After a blank as separator, an empty value and a key of nothing can't be told apart by anybody.

@@ -1,4 +1,5 @@
 """Masking: configurations, texts and log records."""
+
 from __future__ import annotations
 
 import io
@@ -23,64 +24,139 @@ from worker.secrets.masking import (
     mask_patterns,
 )
 
-KEYS = (ConfigKey(name="login", type=ConfigType.PASSWORD, doc="A secret.", aliases=("old.login",)),
-        ConfigKey(name="token.count", type=ConfigType.INT, doc="No secret."))
+KEYS = (
+    ConfigKey(name="login", type=ConfigType.PASSWORD, doc="A secret.", aliases=("old.login",)),
+    ConfigKey(name="token.count", type=ConfigType.INT, doc="No secret."),
+)
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="app" password="hunter22!";'
 
 
-@pytest.mark.parametrize("name", ["database.password", "PASSWORD", "ssl.keystore.password", "aws.secret.access.key", "apiKey",
-                                  "access.token", "sasl.jaas.config", "google.credentials", "db.passwd", "key.passphrase",
-                                  "client_secret", "producer.sasl.jaas.config", "azure.account-key"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "database.password",
+        "PASSWORD",
+        "ssl.keystore.password",
+        "aws.secret.access.key",
+        "apiKey",
+        "access.token",
+        "sasl.jaas.config",
+        "google.credentials",
+        "db.passwd",
+        "key.passphrase",
+        "client_secret",
+        "producer.sasl.jaas.config",
+        "azure.account-key",
+    ],
+)
 def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["name", "topic", "key.converter", "message.key", "partition.key", "primary_key", "key",
-                                  "drop.fields.from.key", "sasl.oauthbearer.token.endpoint.url", "ssl.keystore.location",
-                                  "password.file", "keyspace", "secret.provider", "tasks.max", "database.user",
-                                  "token.refresh.ms", "public.key"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "name",
+        "topic",
+        "key.converter",
+        "message.key",
+        "partition.key",
+        "primary_key",
+        "key",
+        "drop.fields.from.key",
+        "sasl.oauthbearer.token.endpoint.url",
+        "ssl.keystore.location",
+        "password.file",
+        "keyspace",
+        "secret.provider",
+        "tasks.max",
+        "database.user",
+        "token.refresh.ms",
+        "public.key",
+    ],
+)
 def test_names_of_other_things(name: str) -> None:
     assert not is_secret_name(name)
 
 
 def test_mask_config() -> None:
-    config = {"name": "c", "login": "geheim", "old.login": "x", "token.count": "5", "api.key": "abc", "empty.password": "",
-              "db.password": "${file:/f:k}", "other.secret": "x${env:A}", "plain": "value",
-              "url": "jdbc:postgresql://u:pw@h/d?password=pw2"}
+    config = {
+        "name": "c",
+        "login": "geheim",
+        "old.login": "x",
+        "token.count": "5",
+        "api.key": "abc",
+        "empty.password": "",
+        "db.password": "${file:/f:k}",
+        "other.secret": "x${env:A}",
+        "plain": "value",
+        "url": "jdbc:postgresql://u:pw@h/d?password=pw2",
+    }
     assert mask_config(config, KEYS) == {
-        "name": "c", "login": "[hidden]", "old.login": "[hidden]", "token.count": "5", "api.key": "[hidden]",
-        "db.password": "${file:/f:k}", "other.secret": "[hidden]", "url": "jdbc:postgresql://u:[hidden]@h/d?password=[hidden]",
-        "empty.password": "", "plain": "value"}
+        "name": "c",
+        "login": "[hidden]",
+        "old.login": "[hidden]",
+        "token.count": "5",
+        "api.key": "[hidden]",
+        "db.password": "${file:/f:k}",
+        "other.secret": "[hidden]",
+        "url": "jdbc:postgresql://u:[hidden]@h/d?password=[hidden]",
+        "empty.password": "",
+        "plain": "value",
+    }
     assert config["login"] == "geheim"
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("connect to http://user:p%40ss@host:80/x failed", "connect to http://user:[hidden]@host:80/x failed"),
-    ("mysql://root:a@b@h/d", "mysql://root:[hidden]@h/d"), ("http://host:80/a@b", "http://host:80/a@b"),
-    ('password="a b;c" user="u"', 'password="[hidden]" user="u"'),
-    ("{'api_key': 'abc', 'x': 1}", "{'api_key': '[hidden]', 'x': 1}"),
-    ('{"clientSecret": "a\\"b", "n": 2}', '{"clientSecret": "[hidden]", "n": 2}'),
-    ("PASSWORD=abc&x=1", "PASSWORD=[hidden]&x=1"), ("token: abc", "token: [hidden]"),
-    ("password=${env:PW}", "password=${env:PW}"), ('password="${env:PW}";', 'password="${env:PW}";'),
-    ("password=[hidden]", "password=[hidden]"),
-    ('password="hunter2 and mo', 'password="[hidden]"'), ("{'token': 'abc\nnext", "{'token': '[hidden]'\nnext"),
-    ('{"password": "a\\\nb", "n": 2}', '{"password": "[hidden]", "n": 2}'),
-    ("fs.s3a.secret.key=abcd secretKey: abcd", "fs.s3a.secret.key=[hidden] secretKey: [hidden]"),
-    ("4s3://u:abcd@h and a.b-c://u:abcd@h", "4s3://u:[hidden]@h and a.b-c://u:[hidden]@h"),
-    ("Authorization: Bearer ab.c-d", "Authorization: Bearer [hidden]"), ("authorization is needed", "authorization is needed"),
-    ("<CIMultiDictProxy('Authorization': 'Basic YTpiYzpk')>", "<CIMultiDictProxy('Authorization': 'Basic [hidden]')>"),
-    ("secret=null, token=none", "secret=null, token=none"), ("no secrets here", "no secrets here"), ("", ""), (JAAS,
-    JAAS.replace(
-        "hunter22!", "[hidden]")),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("connect to http://user:p%40ss@host:80/x failed", "connect to http://user:[hidden]@host:80/x failed"),
+        ("mysql://root:a@b@h/d", "mysql://root:[hidden]@h/d"),
+        ("http://host:80/a@b", "http://host:80/a@b"),
+        ('password="a b;c" user="u"', 'password="[hidden]" user="u"'),
+        ("{'api_key': 'abc', 'x': 1}", "{'api_key': '[hidden]', 'x': 1}"),
+        ('{"clientSecret": "a\\"b", "n": 2}', '{"clientSecret": "[hidden]", "n": 2}'),
+        ("PASSWORD=abc&x=1", "PASSWORD=[hidden]&x=1"),
+        ("token: abc", "token: [hidden]"),
+        ("password=${env:PW}", "password=${env:PW}"),
+        ('password="${env:PW}";', 'password="${env:PW}";'),
+        ("password=[hidden]", "password=[hidden]"),
+        ('password="hunter2 and mo', 'password="[hidden]"'),
+        ("{'token': 'abc\nnext", "{'token': '[hidden]'\nnext"),
+        ('{"password": "a\\\nb", "n": 2}', '{"password": "[hidden]", "n": 2}'),
+        ("fs.s3a.secret.key=abcd secretKey: abcd", "fs.s3a.secret.key=[hidden] secretKey: [hidden]"),
+        ("4s3://u:abcd@h and a.b-c://u:abcd@h", "4s3://u:[hidden]@h and a.b-c://u:[hidden]@h"),
+        ("Authorization: Bearer ab.c-d", "Authorization: Bearer [hidden]"),
+        ("authorization is needed", "authorization is needed"),
+        (
+            "<CIMultiDictProxy('Authorization': 'Basic YTpiYzpk')>",
+            "<CIMultiDictProxy('Authorization': 'Basic [hidden]')>",
+        ),
+        ("secret=null, token=none", "secret=null, token=none"),
+        ("no secrets here", "no secrets here"),
+        ("", ""),
+        (JAAS, JAAS.replace("hunter22!", "[hidden]")),
+    ],
+)
 def test_texts_that_look_like_secrets(text: str, expected: str) -> None:
     assert mask_patterns(text) == expected
     assert mask_patterns(expected) == expected
 
 
-@pytest.mark.parametrize("text", [
-    "a" * 300_000 + " ://@", "://:" * 100_000 + "@", "a://b:" * 100_000 + "@", 'password="' * 100_001, "token" * 100_000,
-    "password='\\" * 100_000, "authorization" + " " * 300_000, "authorization:" + "a" * 300_000, "authorization: " * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 300_000 + " ://@",
+        "://:" * 100_000 + "@",
+        "a://b:" * 100_000 + "@",
+        'password="' * 100_001,
+        "token" * 100_000,
+        "password='\\" * 100_000,
+        "authorization" + " " * 300_000,
+        "authorization:" + "a" * 300_000,
+        "authorization: " * 100_000,
+    ],
+)
 def test_texts_take_a_moment_whatever_they_hold(text: str) -> None:
     started = time.process_time()
     mask_patterns(text)
@@ -89,9 +165,19 @@ def test_texts_take_a_moment_whatever_they_hold(text: str) -> None:
 
 def test_masker_learns_from_a_configuration() -> None:
     masker = SecretMasker()
-    masker.learn({"login": "geheim", "token.count": "5555", "some.secret": "s3cr3t", "sasl.jaas.config": JAAS,
-                  "url": "http://u:urlpass@h", "mode.password": "${file:/f:k}", "on.secret": "true",
-                  "short.password": "ab"}, KEYS)
+    masker.learn(
+        {
+            "login": "geheim",
+            "token.count": "5555",
+            "some.secret": "s3cr3t",
+            "sasl.jaas.config": JAAS,
+            "url": "http://u:urlpass@h",
+            "mode.password": "${file:/f:k}",
+            "on.secret": "true",
+            "short.password": "ab",
+        },
+        KEYS,
+    )
     text = "geheim 5555 s3cr3t hunter22! urlpass /f:k true ab ScramLoginModule app"
     assert masker.scrub(text) == "[hidden] 5555 [hidden] [hidden] [hidden] /f:k true ab ScramLoginModule app"
     assert len(masker) == 5  # one has a sign that URLs write in another way
@@ -115,7 +201,10 @@ def test_lines_of_a_key_are_secret_each() -> None:
 secrets = st.text(alphabet="abcXYZ019-_", min_size=4, max_size=12)
 
 
-@given(st.lists(secrets, max_size=80, unique=True), st.lists(st.tuples(st.text(max_size=8), st.integers(0, 79)), max_size=12))
+@given(
+    st.lists(secrets, max_size=80, unique=True),
+    st.lists(st.tuples(st.text(max_size=8), st.integers(0, 79)), max_size=12),
+)
 def test_no_known_secret_is_left(known: list[str], parts: list[tuple[str, int]]) -> None:
     known = [secret for secret in known if secret.lower() not in ("true", "false", "null", "none")]
     masker = SecretMasker()
@@ -156,6 +245,7 @@ def test_threads_may_add_while_others_scrub() -> None:
                 assert secret not in masker.scrub(f"a {secret} b")
         except BaseException as error:  # noqa: BLE001 - handed to the test
             failures.append(error)
+
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
@@ -179,8 +269,13 @@ def logged(masker: SecretMasker, call: Any) -> str:
 def test_log_records_are_scrubbed() -> None:
     masker = SecretMasker()
     masker.add("t0ps3cret")
-    assert logged(masker, lambda log: log.warning("login %s with %s", "app", "t0ps3cret")) == "login app with [hidden] \n"
-    assert logged(masker, lambda log: log.warning("at", extra={"where": "http://u:t0ps3cret@h"})) == "at http://u:[hidden]@h\n"
+    assert (
+        logged(masker, lambda log: log.warning("login %s with %s", "app", "t0ps3cret")) == "login app with [hidden] \n"
+    )
+    assert (
+        logged(masker, lambda log: log.warning("at", extra={"where": "http://u:t0ps3cret@h"}))
+        == "at http://u:[hidden]@h\n"
+    )
     assert logged(masker, lambda log: log.warning("plain %d%%", 5)) == "plain 5% \n"
 
     def fail(log: logging.Logger) -> None:
@@ -188,6 +283,7 @@ def test_log_records_are_scrubbed() -> None:
             int("bad t0ps3cret")
         except ValueError:
             log.exception("failed", stack_info=True)
+
     text = logged(masker, fail)
     assert "ValueError: invalid literal for int() with base 10: 'bad [hidden]'" in text
     assert "t0ps3cret" not in text
@@ -216,7 +312,9 @@ def test_of_secrets_within_each_other_the_longer_one_is_masked(pairs: int) -> No
     inner = [f"{number:02}-inner" for number in range(pairs)]
     masker = SecretMasker()
     masker.add(*inner, *(f"outer-{each}-end" for each in inner))
-    assert masker.scrub(" ".join(f"outer-{each}-end {each}" for each in inner)) == " ".join(["[hidden] [hidden]"] * pairs)
+    assert masker.scrub(" ".join(f"outer-{each}-end {each}" for each in inner)) == " ".join(
+        ["[hidden] [hidden]"] * pairs
+    )
 
 
 def test_trace_without_secrets_is_left_to_the_formatter() -> None:
@@ -229,10 +327,21 @@ def test_trace_without_secrets_is_left_to_the_formatter() -> None:
 ODD = "p\u00e4\"ss\\wo'rd%&/ \u2028x"
 
 
-@pytest.mark.parametrize("shown", [
-    ODD, repr(ODD), repr(ODD.encode()), json.dumps(ODD), json.dumps(ODD, ensure_ascii=False), quote(ODD, safe=""),
-    quote_plus(ODD), json.dumps({"error": f"refused: {ODD}"}), str(ValueError("refused", ODD)),
-    f"https://h/?p={quote(ODD, safe='')}"])
+@pytest.mark.parametrize(
+    "shown",
+    [
+        ODD,
+        repr(ODD),
+        repr(ODD.encode()),
+        json.dumps(ODD),
+        json.dumps(ODD, ensure_ascii=False),
+        quote(ODD, safe=""),
+        quote_plus(ODD),
+        json.dumps({"error": f"refused: {ODD}"}),
+        str(ValueError("refused", ODD)),
+        f"https://h/?p={quote(ODD, safe='')}",
+    ],
+)
 def test_secrets_are_found_as_they_are_written(shown: str) -> None:
     masker = SecretMasker()
     masker.add(ODD)
@@ -263,19 +372,43 @@ def test_an_apostrophe_is_known_as_a_literal_with_both_quotes_writes_it() -> Non
 COMMON = ("test", "orders", "millrace", "Kafka", "root")
 #: Where a secret stands, in what drivers, clients and representations say.
 IN_PLACE = (
-    "password={}", "Password: {}", "password '{}' is wrong", 'the password "{}" was refused', "the password is {}",
+    "password={}",
+    "Password: {}",
+    "password '{}' is wrong",
+    'the password "{}" was refused',
+    "the password is {}",
     "('password', '{}')",
-    "{{'database.password': '{}', 'x': 1}}", '{{"database.password": "{}"}}', "mysql://app:{}@db:3306/shop", "app:{}@db",
-    "token {} has expired", "'{}' is not a valid password", "odd.pin={}", "odd.pin: '{}'", "secret[{}]", "PASSWORD={},")
+    "{{'database.password': '{}', 'x': 1}}",
+    '{{"database.password": "{}"}}',
+    "mysql://app:{}@db:3306/shop",
+    "app:{}@db",
+    "token {} has expired",
+    "'{}' is not a valid password",
+    "odd.pin={}",
+    "odd.pin: '{}'",
+    "secret[{}]",
+    "PASSWORD={},",
+)
 #: Where the same word is the name of something.
-ELSEWHERE = ("group {}-workers", "topic {} has 3 partitions", "database '{}', table '{}.t'", "connector {} failed",
-             "/srv/{}/data", "{}", "user {} connects to {}", "the group '{}' has a token bucket", "jdbc:postgresql://db:5432/{}")
+ELSEWHERE = (
+    "group {}-workers",
+    "topic {} has 3 partitions",
+    "database '{}', table '{}.t'",
+    "connector {} failed",
+    "/srv/{}/data",
+    "{}",
+    "user {} connects to {}",
+    "the group '{}' has a token bucket",
+    "jdbc:postgresql://db:5432/{}",
+)
 
 
 def common_masker(word: str) -> SecretMasker:
     masker = SecretMasker()
-    masker.learn({"odd.pin": word, "database.password": word}, [
-        ConfigKey(name="odd.pin", type=ConfigType.PASSWORD, doc="A secret with an odd name.")])
+    masker.learn(
+        {"odd.pin": word, "database.password": word},
+        [ConfigKey(name="odd.pin", type=ConfigType.PASSWORD, doc="A secret with an odd name.")],
+    )
     return masker
 
 
@@ -312,8 +445,19 @@ def test_a_word_of_the_configuration_is_a_common_one_whenever_it_is_learnt(*, ea
     assert masker.scrub("starlight") == MASK, "it stands in no option that is shown"
 
 
-@pytest.mark.parametrize("secret", [
-    "a-word-that-is-too-long", "Tr0ub4dor", "correcthorsebatterystaple", "xK9z", "p@ss", "orderS7x", "hunter22!", "123456"])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "a-word-that-is-too-long",
+        "Tr0ub4dor",
+        "correcthorsebatterystaple",
+        "xK9z",
+        "p@ss",
+        "orderS7x",
+        "hunter22!",
+        "123456",
+    ],
+)
 def test_what_is_no_word_is_hidden_everywhere_even_if_it_stands_in_the_open(secret: str) -> None:
     masker = SecretMasker()
     masker.learn({"database.password": secret, "comment": secret, "url": f"http://u:{secret}@h"})

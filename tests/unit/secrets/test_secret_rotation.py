@@ -1,4 +1,5 @@
 """Values of config providers over time."""
+
 from __future__ import annotations
 
 import asyncio
@@ -200,8 +201,17 @@ async def test_a_provider_that_has_failed_is_asked_again() -> None:
     await made.close()
 
 
-@pytest.mark.parametrize(("interval_s", "ttl", "due_s"), [
-    (10.0, 20_000, 16.0), (0.0, 20_000, 16.0), (10.0, 0, 0.2), (10.0, None, 10.0), (10.0, -1, 10.0), (0.0, None, None)])
+@pytest.mark.parametrize(
+    ("interval_s", "ttl", "due_s"),
+    [
+        (10.0, 20_000, 16.0),
+        (0.0, 20_000, 16.0),
+        (10.0, 0, 0.2),
+        (10.0, None, 10.0),
+        (10.0, -1, 10.0),
+        (0.0, None, None),
+    ],
+)
 async def test_when_values_are_looked_at_again(interval_s: float, ttl: int | None, due_s: float | None) -> None:
     box = Box()
     box.ttl = ttl
@@ -254,8 +264,12 @@ async def test_paths_that_nobody_follows_are_forgotten_in_time(monkeypatch: pyte
 
 
 def test_passwords_change_where_they_are() -> None:
-    definition = ConfigDef([ConfigKey(name="password", type=ConfigType.PASSWORD, doc="d"),
-                            ConfigKey(name="topic", type=ConfigType.STRING, doc="d")])
+    definition = ConfigDef(
+        [
+            ConfigKey(name="password", type=ConfigType.PASSWORD, doc="d"),
+            ConfigKey(name="topic", type=ConfigType.STRING, doc="d"),
+        ]
+    )
     config = definition.parse({"password": "one", "topic": "t"})
     held = config["password"]
     config.renew(definition.parse({"password": "two", "topic": "t"}), ["password"])
@@ -265,7 +279,9 @@ def test_passwords_change_where_they_are() -> None:
 
 
 def test_options_of_the_worker() -> None:
-    made = keeper({}, lambda _: None, {"config.providers.refresh.interval.ms": "250", "config.providers.timeout.ms": "700"})
+    made = keeper(
+        {}, lambda _: None, {"config.providers.refresh.interval.ms": "250", "config.providers.timeout.ms": "700"}
+    )
     assert (made._interval_s, made._deadline_s) == (0.25, 0.7)
     with pytest.raises(ConfigInvalid, match=r"config\.providers\.timeout\.ms"):
         keeper({}, lambda _: None, {"config.providers.timeout.ms": "1"})

@@ -40,18 +40,24 @@ def refused(code: int) -> list[Any]:
     return [AT[0], Refused()]
 
 
-@pytest.mark.parametrize("answer", [
-    KafkaError(KafkaError.NOT_COORDINATOR), KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE),
-    KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS), refused(KafkaError.UNSTABLE_OFFSET_COMMIT),
-])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        KafkaError(KafkaError.NOT_COORDINATOR),
+        KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE),
+        KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
+        refused(KafkaError.UNSTABLE_OFFSET_COMMIT),
+    ],
+)
 def test_a_coordinator_that_moves_is_asked_again(answer: Any) -> None:
     asked = Answers(answer, answer, AT)
     assert committed(cast("Consumer", asked), WHERE, 30.0) == AT
     assert asked.asked == 3
 
 
-@pytest.mark.parametrize("answer", [KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED),
-                                    refused(KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+@pytest.mark.parametrize(
+    "answer", [KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), refused(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+)
 def test_a_refusal_is_told_at_once(answer: Any) -> None:
     asked = Answers(answer)
     with pytest.raises(KafkaException, match="authorization"):

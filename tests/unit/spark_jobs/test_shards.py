@@ -1,4 +1,5 @@
 """Shards of a logical table: what each value of ``sink.shards`` makes of UMS and Debezium records, without Spark."""
+
 from __future__ import annotations
 
 import json
@@ -31,19 +32,35 @@ from tests.support.materializer import Bench
 from tests.unit.spark_jobs.sources.support import envelope_schema, member, message, records
 from worker.converters.json_read import read_schema
 
-NUMBERED = [member("db", "string"), member("table", "string"), member("ums_id", "int64"), member("logical_db", "string"),
-            member("logical_table", "string"), member("database_partition", "int64"), member("table_partition", "int64")]
+NUMBERED = [
+    member("db", "string"),
+    member("table", "string"),
+    member("ums_id", "int64"),
+    member("logical_db", "string"),
+    member("logical_table", "string"),
+    member("database_partition", "int64"),
+    member("table_partition", "int64"),
+]
 COLUMNS = [{"type": "int64", "optional": False, "field": "id"}, member("v", "string")]
 SCHEMA = envelope_schema(COLUMNS, NUMBERED)
 KEY = {"type": "struct", "optional": False, "fields": [COLUMNS[0], member("__dbz__physicalTableIdentifier", "string")]}
 TABLE = TableSchema("shop.orders", (Column("id", t.LongType(), nullable=False, key=True), Column("v", t.StringType())))
-ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 5), st.text("abc", max_size=2)), max_size=20)
+ROWS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 5), st.text("abc", max_size=2)), max_size=20
+)
 REFUSED = r"several shards: .* 1\.2, and now 1\.3\. .*sink\.shards=separate.*sink\.shards=merge"
 
 
 def source(one: int, two: int, number: int = 0) -> dict[str, Any]:
-    return {"db": f"shop_{one}", "table": f"orders_{two}", "ums_id": number, "logical_db": "shop", "logical_table": "orders",
-            "database_partition": one, "table_partition": two}
+    return {
+        "db": f"shop_{one}",
+        "table": f"orders_{two}",
+        "ums_id": number,
+        "logical_db": "shop",
+        "logical_table": "orders",
+        "database_partition": one,
+        "table_partition": two,
+    }
 
 
 def event(one: int, two: int, row: dict[str, Any], *, op: str = "c") -> dict[str, Any]:
@@ -81,6 +98,7 @@ def ums_layouts(values: list[bytes], report: Any = fail, *, numbers: bool = Fals
 
 # Names, numbers, columns.
 
+
 def test_a_shard_has_the_logical_tables_name() -> None:
     assert namespace_of(source(1, 2), "t") == "shop.orders"
     assert namespace_of({"db": "shop", "table": "orders"}, "t") == "shop.orders"
@@ -114,22 +132,38 @@ def test_the_value_can_not_change_the_keys_of_written_tables() -> None:
             shards.check_mode(kept, mode, ["a.b"], "f")
 
 
-@pytest.mark.parametrize(("more", "complaint"), [
-    ({"source.format": "plain", "sink.shards": "separate"}, "don't name their shard"),
-    ({"sink.shards": "separate", "sink.console.content": "records"}, "content=rows"),
-    ({"sink.shards": "some"}, "refuse, separate, merge")])
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ({"source.format": "plain", "sink.shards": "separate"}, "don't name their shard"),
+        ({"sink.shards": "separate", "sink.console.content": "records"}, "content=rows"),
+        ({"sink.shards": "some"}, "refuse, separate, merge"),
+    ],
+)
 def test_complaints(more: dict[str, str], complaint: str) -> None:
-    known = {"name": "j", "kafka.bootstrap.servers": "b:1", "source.topics": "t", "source.format": "debezium",
-             "sink.type": "console"}
+    known = {
+        "name": "j",
+        "kafka.bootstrap.servers": "b:1",
+        "source.topics": "t",
+        "source.format": "debezium",
+        "sink.type": "console",
+    }
     problems = [problem for problem in job_config.check(known | more)[1] if complaint in problem.message]
     assert [problem.name for problem in problems] == ["sink.shards"]
     assert job_config.check(known | {"sink.shards": "separate"})[1] == []
 
 
 def test_a_key_of_the_sinks_option_begins_with_the_numbers() -> None:
-    options = jdbc_config.settings(jdbc_config.CONFIG_DEF.parse({
-        "sink.jdbc.url": "jdbc:postgresql://h/d", "sink.jdbc.user": "u", "sink.jdbc.password": "p",
-        "sink.jdbc.key.columns": "v"}))
+    options = jdbc_config.settings(
+        jdbc_config.CONFIG_DEF.parse(
+            {
+                "sink.jdbc.url": "jdbc:postgresql://h/d",
+                "sink.jdbc.user": "u",
+                "sink.jdbc.password": "p",
+                "sink.jdbc.key.columns": "v",
+            }
+        )
+    )
     keyless = TableSchema("shop.orders", tuple(Column(column.name, column.type) for column in TABLE.columns))
     found = jdbc_columns(options, dialect("postgresql"), shards.with_numbers(keyless))
     assert found.keys == ("database_partition", "table_partition", "v")
@@ -146,6 +180,7 @@ def test_a_directory_of_files_names_the_rows_own_shard() -> None:
 
 
 # UMS.
+
 
 @given(ROWS)
 def test_every_ums_row_has_its_own_numbers(rows: list[tuple[int, int, int, str]]) -> None:
@@ -183,6 +218,7 @@ def test_what_java_raises_about_shards_is_fatal() -> None:
 
 # Debezium.
 
+
 def test_a_sharded_envelope_is_known_by_its_logical_name_and_the_keys_of_its_row() -> None:
     known = look(event(1, 2, {"id": 1, "v": "x"}), enveloped_key(1, "shop_1.orders_2"))
     assert (known.namespace, known.keys, known.shard) == ("shop.orders", ("id",), (1, 2))
@@ -196,8 +232,12 @@ def test_every_debezium_row_has_its_own_numbers(rows: list[tuple[int, int, int, 
     known = look(event(0, 0, {"id": 1, "v": "x"}), enveloped_key(1, "t"))
     assert known.layout is not None
     for text, values in (
-        (known.text, [message(SCHEMA, event(one, two, {"id": key, "v": v}, op="cd"[key % 2])) for one, two, key, v in rows]),
-        (b"", [json.dumps(event(one, two, {"id": key, "v": v})).encode() for one, two, key, v in rows])):
+        (
+            known.text,
+            [message(SCHEMA, event(one, two, {"id": key, "v": v}, op="cd"[key % 2])) for one, two, key, v in rows],
+        ),
+        (b"", [json.dumps(event(one, two, {"id": key, "v": v})).encode() for one, two, key, v in rows]),
+    ):
         found = decoded(Plan(TABLE, {text: known.layout}, separate=True), values)
         assert [(row["database_partition"], row["table_partition"], row["id"], row["v"]) for row in found] == rows
         for each in rows:  # with refuse each shard by itself is fine, and two are not
@@ -214,7 +254,7 @@ def test_json_without_a_schema_shows_shards_and_the_rows_key() -> None:
         made = Search({}, Rules(), fail)
         values = [json.dumps(event(one, two, {"id": 1, "v": "x"})).encode() for one, two in pairs]
         made.look(records(values, [b'{"__dbz__physicalTableIdentifier": "shop_1.orders_2", "id": 1}'] * len(pairs)))
-        found, = made.result().to_pylist()
+        (found,) = made.result().to_pylist()
         return Seen.from_row(found)
 
     one, two = search((1, 2), (1, 2)), search((1, 2), (1, 3), (4, 5))
@@ -226,13 +266,19 @@ def test_json_without_a_schema_shows_shards_and_the_rows_key() -> None:
 
 # The materializer.
 
+
 @pytest.mark.parametrize("form", ["debezium", "ums"])
 def test_the_materializer_refuses_separates_and_merges(form: str) -> None:
     def run(mode: Any, *given: tuple[int, int, int, str], key: str = '{"id": %d}') -> Bench:
-        made = Bench(input_format=form, shards=mode, tombstones_on_delete=False, key_columns=("id",) if form == "ums" else ())
+        made = Bench(
+            input_format=form, shards=mode, tombstones_on_delete=False, key_columns=("id",) if form == "ums" else ()
+        )
         for offset, (one, two, number, text) in enumerate(given):
-            value = (ums_message(one, two, [(number, text)]) if form == "ums" else
-                     json.dumps(event(one, two, {"id": number, "v": text})).encode())
+            value = (
+                ums_message(one, two, [(number, text)])
+                if form == "ums"
+                else json.dumps(event(one, two, {"id": number, "v": text})).encode()
+            )
             made.apply(Input((key % number).encode(), value, offset, 0))
         return made
 
@@ -242,8 +288,12 @@ def test_the_materializer_refuses_separates_and_merges(form: str) -> None:
         run("refuse", *rows)
     separate = run("separate", *rows, key='{"__dbz__physicalTableIdentifier": "s", "id": %d}')
     assert {json.loads(key)["id"] for key in separate.rows} == {1}
-    assert sorted((row["database_partition"], row["table_partition"], row["id"], row["v"])
-                  for row in separate.rows.values()) == rows
+    assert (
+        sorted(
+            (row["database_partition"], row["table_partition"], row["id"], row["v"]) for row in separate.rows.values()
+        )
+        == rows
+    )
     assert {(each["source"]["keyspace"], each["source"]["table"]) for each in separate.events} == {("shop", "orders")}
     merged = run("merge", *rows)
     assert merged.rows == {b'{"id":1}': {"id": 1, "v": "c"}}

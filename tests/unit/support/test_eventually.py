@@ -1,4 +1,5 @@
 """The helpers that wait: what they return, what their failures say, and that unit tests need no other ones."""
+
 from __future__ import annotations
 
 import asyncio
@@ -27,6 +28,7 @@ def answers(*values: object) -> Callable[[], object]:
         if isinstance(value, Exception):
             raise value
         return value
+
     return condition
 
 
@@ -47,6 +49,7 @@ async def test_a_condition_may_be_awaited() -> None:
     async def ask() -> object:
         await pass_turns()
         return condition()
+
     assert await eventually_async(ask, "the answer is good", every=0) == "good"
 
 
@@ -95,6 +98,7 @@ async def test_turns_let_other_tasks_run_that_often() -> None:
         while True:
             count += 1
             await pass_turns()
+
     task = asyncio.create_task(work())
     await pass_turns(3)
     assert count == 3
@@ -102,6 +106,10 @@ async def test_turns_let_other_tasks_run_that_often() -> None:
 
 
 def test_unit_tests_do_not_sleep() -> None:
-    calls = {path.relative_to(UNIT_TESTS).as_posix(): len(re.findall(r"\b(?:time|asyncio)\.sleep\(", path.read_text("utf-8")))
-             for path in UNIT_TESTS.rglob("*.py")}
+    calls = {
+        path.relative_to(UNIT_TESTS).as_posix(): len(
+            re.findall(r"\b(?:time|asyncio)\.sleep\(", path.read_text("utf-8"))
+        )
+        for path in UNIT_TESTS.rglob("*.py")
+    }
     assert {path: count for path, count in calls.items() if count} == SLEEPS

@@ -1,4 +1,5 @@
 """The seeded load's model agrees with the reference merge: two programs that share nothing say the same."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -23,8 +24,11 @@ def test_the_model_ends_where_the_reference_merge_does(seed: int) -> None:
     assert len(set(fresh)) == len(fresh), "ties are decided by rules that the model does not know"
     table = Table([*form.key, *form.clustering, *form.regular])
     table.apply_all(update(change, form, number) for number, change in enumerate(load))
-    merged = {(table.partitions[name].key[0], row["ck"]): {"pk": table.partitions[name].key[0], **row}
-              for name, (_, rows) in table.contents().items() for row in rows}
+    merged = {
+        (table.partitions[name].key[0], row["ck"]): {"pk": table.partitions[name].key[0], **row}
+        for name, (_, rows) in table.contents().items()
+        for row in rows
+    }
     assert merged == model.rows
 
 

@@ -1,4 +1,5 @@
 """ExtractNewRecordState: what the comparison with Debezium can't show."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -14,12 +15,15 @@ from worker.transforms.pipeline import TransformError, build_pipeline
 TYPE = "io.debezium.transforms.ExtractNewRecordState"
 ROW = struct("s.t.Value", {"id": types.INT64, "name": types.OPTIONAL_STRING}, optional=True)
 SOURCE = struct("source", {"table": types.STRING, "ts_ms": types.INT64})
-ENVELOPE = struct("s.t.Envelope", {"before": ROW, "after": ROW, "source": SOURCE, "op": types.STRING,
-                                   "ts_ms": types.OPTIONAL_INT64})
+ENVELOPE = struct(
+    "s.t.Envelope", {"before": ROW, "after": ROW, "source": SOURCE, "op": types.STRING, "ts_ms": types.OPTIONAL_INT64}
+)
 KEY = struct("s.t.Key", {"id": types.INT64})
 
 
-def event(before: Any, after: Any, op: str, schema: Schema = ENVELOPE, headers: tuple[Header, ...] = ()) -> SourceRecord:
+def event(
+    before: Any, after: Any, op: str, schema: Schema = ENVELOPE, headers: tuple[Header, ...] = ()
+) -> SourceRecord:
     value = {"before": before, "after": after, "source": {"table": "t", "ts_ms": 5}, "op": op, "ts_ms": 6}
     return SourceRecord({}, {}, "s.t", value, schema, {"id": 1}, KEY, headers=headers)
 
@@ -29,28 +33,43 @@ def tombstone() -> SourceRecord:
 
 
 def unwrap(record: SourceRecord, **options: str) -> SourceRecord | None:
-    return build_pipeline({"transforms": "u", "transforms.u.type": TYPE, **{
-        f"transforms.u.{name.replace('__', '.')}": value for name, value in options.items()}}).apply(record)
+    return build_pipeline(
+        {
+            "transforms": "u",
+            "transforms.u.type": TYPE,
+            **{f"transforms.u.{name.replace('__', '.')}": value for name, value in options.items()},
+        }
+    ).apply(record)
 
 
 DELETE = event({"id": 1, "name": "x"}, None, "d")
 
 
-@pytest.mark.parametrize(("options", "deleted", "keeps_tombstone"), [
-    ({}, "null", False),
-    ({"delete__tombstone__handling__mode": "drop"}, "dropped", False),
-    ({"delete__tombstone__handling__mode": " Tombstone "}, "null", False),
-    ({"delete__tombstone__handling__mode": "delete-to-tombstone"}, "tombstone", False),
-    ({"delete__tombstone__handling__mode": "rewrite"}, "rewritten", False),
-    ({"delete__tombstone__handling__mode": "rewrite-with-tombstone"}, "rewritten", True),
-    ({"drop__tombstones": "false"}, "dropped", True),
-    ({"drop__tombstones": "true", "delete__handling__mode": "none"}, "null", False),
-    ({"delete__handling__mode": "rewrite"}, "rewritten", False),
-    ({"drop__tombstones": "false", "delete__handling__mode": "rewrite"}, "rewritten", True),
-    # The option of today wins over those of Debezium before 3.2.
-    ({"delete__tombstone__handling__mode": "drop", "drop__tombstones": "false", "delete__handling__mode": "none"}, "dropped",
-     False),
-])
+@pytest.mark.parametrize(
+    ("options", "deleted", "keeps_tombstone"),
+    [
+        ({}, "null", False),
+        ({"delete__tombstone__handling__mode": "drop"}, "dropped", False),
+        ({"delete__tombstone__handling__mode": " Tombstone "}, "null", False),
+        ({"delete__tombstone__handling__mode": "delete-to-tombstone"}, "tombstone", False),
+        ({"delete__tombstone__handling__mode": "rewrite"}, "rewritten", False),
+        ({"delete__tombstone__handling__mode": "rewrite-with-tombstone"}, "rewritten", True),
+        ({"drop__tombstones": "false"}, "dropped", True),
+        ({"drop__tombstones": "true", "delete__handling__mode": "none"}, "null", False),
+        ({"delete__handling__mode": "rewrite"}, "rewritten", False),
+        ({"drop__tombstones": "false", "delete__handling__mode": "rewrite"}, "rewritten", True),
+        # The option of today wins over those of Debezium before 3.2.
+        (
+            {
+                "delete__tombstone__handling__mode": "drop",
+                "drop__tombstones": "false",
+                "delete__handling__mode": "none",
+            },
+            "dropped",
+            False,
+        ),
+    ],
+)
 def test_deletions_and_tombstones(options: dict[str, str], deleted: str, keeps_tombstone: bool) -> None:
     result = unwrap(DELETE, **options)
     if deleted == "dropped":
@@ -71,19 +90,33 @@ def test_deletions_and_tombstones(options: dict[str, str], deleted: str, keeps_t
 
 def test_truncation_is_dropped_and_other_records_pass() -> None:
     assert unwrap(event(None, None, "t")) is None
-    for other in (SourceRecord({}, {}, "t", {"a": 1}), SourceRecord({}, {}, "t", "text", types.STRING),
-                  SourceRecord({}, {}, "t", {"a": 1}, struct("heartbeat", {"a": types.INT64}))):
+    for other in (
+        SourceRecord({}, {}, "t", {"a": 1}),
+        SourceRecord({}, {}, "t", "text", types.STRING),
+        SourceRecord({}, {}, "t", {"a": 1}, struct("heartbeat", {"a": types.INT64})),
+    ):
         assert unwrap(other, add__headers="op") is other
 
 
 def test_fields_and_headers_of_the_event() -> None:
-    result = unwrap(event(None, {"id": 2}, "c", headers=(Header("own", 1),)), add__headers="ts_ms", add__headers__prefix="x.",
-                    add__fields="op,table,source.ts_ms:changed,nothing")
+    result = unwrap(
+        event(None, {"id": 2}, "c", headers=(Header("own", 1),)),
+        add__headers="ts_ms",
+        add__headers__prefix="x.",
+        add__fields="op,table,source.ts_ms:changed,nothing",
+    )
     assert result is not None
     assert result.value == {"id": 2, "__op": "c", "__table": "t", "__changed": 5}
-    assert result.value_schema == struct("s.t.Value", {
-        "id": types.INT64, "name": types.OPTIONAL_STRING, "__op": types.OPTIONAL_STRING, "__table": types.OPTIONAL_STRING,
-        "__changed": types.OPTIONAL_INT64})
+    assert result.value_schema == struct(
+        "s.t.Value",
+        {
+            "id": types.INT64,
+            "name": types.OPTIONAL_STRING,
+            "__op": types.OPTIONAL_STRING,
+            "__table": types.OPTIONAL_STRING,
+            "__changed": types.OPTIONAL_INT64,
+        },
+    )
     assert result.headers == (Header("own", 1), Header("x.ts_ms", 6, types.OPTIONAL_INT64))
 
 
@@ -128,8 +161,13 @@ def test_dropped_fields() -> None:
     result = unwrap(event(None, {"id": 1, "name": "x"}, "c", headers=(names,)), drop__fields__header__name="drop")
     assert result is not None
     assert (result.value, result.key) == ({"id": 1}, {"id": 1})  # id is required: readers of the older schema need it
-    result = unwrap(event(None, {"id": 1, "name": "x"}, "c", headers=(names,)), drop__fields__header__name="drop",
-                    drop__fields__keep__schema__compatible="false", drop__fields__from__key="true", add__fields="op")
+    result = unwrap(
+        event(None, {"id": 1, "name": "x"}, "c", headers=(names,)),
+        drop__fields__header__name="drop",
+        drop__fields__keep__schema__compatible="false",
+        drop__fields__from__key="true",
+        add__fields="op",
+    )
     assert result is not None
     assert (result.value, result.key) == ({"__op": "c"}, {})
     with pytest.raises(TransformError, match="must hold a list of field names"):
@@ -138,8 +176,13 @@ def test_dropped_fields() -> None:
 
 def test_tombstone_without_schema_survives_dropped_fields() -> None:
     changed = event({"id": 1}, None, "d", headers=(Header("drop", ["id"]),))
-    result = unwrap(changed, delete__tombstone__handling__mode="delete-to-tombstone", drop__fields__header__name="drop",
-                    drop__fields__from__key="true", drop__fields__keep__schema__compatible="false")
+    result = unwrap(
+        changed,
+        delete__tombstone__handling__mode="delete-to-tombstone",
+        drop__fields__header__name="drop",
+        drop__fields__from__key="true",
+        drop__fields__keep__schema__compatible="false",
+    )
     assert result is not None
     assert (result.value, result.value_schema, result.key) == (None, None, {})
 
@@ -155,11 +198,14 @@ def test_null_in_a_required_field_with_default() -> None:
     assert result.value == {"a": 7, "__deleted": "false"}
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"delete__tombstone__handling__mode": "maybe"}, "must be one of: drop, tombstone"),
-    ({"delete__handling__mode": "maybe"}, "must be one of: drop, rewrite, none"),
-    ({"add__fields": "a:b:c"}, "Unexpected field name: a:b:c"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"delete__tombstone__handling__mode": "maybe"}, "must be one of: drop, tombstone"),
+        ({"delete__handling__mode": "maybe"}, "must be one of: drop, rewrite, none"),
+        ({"add__fields": "a:b:c"}, "Unexpected field name: a:b:c"),
+    ],
+)
 def test_wrong_options(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigInvalid, match=message):
         unwrap(DELETE, **options)

@@ -1,4 +1,5 @@
 """What is generated, remembered or done in batches gives what is done value by value."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
@@ -26,8 +27,13 @@ MASK = (1 << 64) - 1
 
 
 def pipeline(kind: str, **options: str) -> Pipeline:
-    return build_pipeline({"transforms": "t", "transforms.t.type": KAFKA + kind, **{
-        f"transforms.t.{name.replace('_', '.')}": value for name, value in options.items()}})
+    return build_pipeline(
+        {
+            "transforms": "t",
+            "transforms.t.type": KAFKA + kind,
+            **{f"transforms.t.{name.replace('_', '.')}": value for name, value in options.items()},
+        }
+    )
 
 
 def applied(chain: Pipeline, value: Any, schema: Schema | None = None) -> Any:
@@ -38,15 +44,25 @@ def applied(chain: Pipeline, value: Any, schema: Schema | None = None) -> Any:
 
 # --- fields of structs and maps
 
-@pytest.mark.parametrize(("value", "wanted"), [
-    ({"a": 1, "b": {"c": 2, "d": {"e": 3}}}, [("x", 1), ("y", 2), ("z", 3)]),
-    ({"a": 1, "b": None}, [("x", 1), ("y", None), ("z", None)]),
-    ({"a": 1, "b": {"c": None, "d": None}}, [("x", 1), ("y", "default"), ("z", None)]),
-    ({"a": 1}, "slow"), ({"a": 1, "b": {"c": 2}}, "slow"), ({"a": None, "b": None}, "slow"), (None, "slow"), ([1], "slow"),
-])
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ({"a": 1, "b": {"c": 2, "d": {"e": 3}}}, [("x", 1), ("y", 2), ("z", 3)]),
+        ({"a": 1, "b": None}, [("x", 1), ("y", None), ("z", None)]),
+        ({"a": 1, "b": {"c": None, "d": None}}, [("x", 1), ("y", "default"), ("z", None)]),
+        ({"a": 1}, "slow"),
+        ({"a": 1, "b": {"c": 2}}, "slow"),
+        ({"a": None, "b": None}, "slow"),
+        (None, "slow"),
+        ([1], "slow"),
+    ],
+)
 def test_fields_are_taken_or_left_to_the_slow_function(value: Any, wanted: Any) -> None:
-    take = struct_taker([Taken("x", ("a",), required=True), Taken("y", ("b", "c"), "default"), Taken("z", ("b", "d", "e"))],
-                        lambda _: "slow")
+    take = struct_taker(
+        [Taken("x", ("a",), required=True), Taken("y", ("b", "c"), "default"), Taken("z", ("b", "d", "e"))],
+        lambda _: "slow",
+    )
     result = take(value)
     assert (list(result.items()) if isinstance(result, dict) else result) == wanted
 
@@ -80,8 +96,12 @@ def test_a_transform_of_ever_new_maps_keeps_few_of_them() -> None:
 
 def test_records_whose_schemas_take_turns() -> None:
     one, other = struct("one", {"a": INT32, "b": STRING}), struct("other", {"b": STRING, "c": INT32})
-    for kind, options in (("ReplaceField$Value", {"exclude": "b"}), ("Cast$Value", {"spec": "b:string"}),
-                          ("ValueToKey", {"fields": "b"}), ("Flatten$Value", {})):
+    for kind, options in (
+        ("ReplaceField$Value", {"exclude": "b"}),
+        ("Cast$Value", {"spec": "b:string"}),
+        ("ValueToKey", {"fields": "b"}),
+        ("Flatten$Value", {}),
+    ):
         chain = pipeline(kind, **options)
         for _ in range(2):
             for schema, value in ((one, {"a": 1, "b": "x"}), (other, {"b": "y", "c": 2})):
@@ -95,6 +115,7 @@ def test_records_whose_schemas_take_turns() -> None:
 
 # --- batches
 
+
 def test_a_batch_keeps_the_order_of_results_and_errors() -> None:
     def first(record: SourceRecord) -> SourceRecord | None:
         if record.value == "first":
@@ -107,8 +128,11 @@ def test_a_batch_keeps_the_order_of_results_and_errors() -> None:
         if record.value == "second":
             raise KeyError("x")
         return record
+
     chain = Pipeline([Stage(first, "one", "One"), Stage(second, "two", "Two")])
-    records = [SourceRecord({}, {}, "t", value) for value in ("a", "second", "drop", "stop", "b", "first", "second", "c")]
+    records = [
+        SourceRecord({}, {}, "t", value) for value in ("a", "second", "drop", "stop", "b", "first", "second", "c")
+    ]
     results, errors = chain.apply_many(records)
     assert [result and result.value for result in results] == ["a", None, None, None, "b", None, None, "c"]
     assert [(index, error.alias) for index, error in errors] == [(1, "two"), (3, "one"), (5, "one"), (6, "two")]
@@ -118,15 +142,29 @@ def test_a_batch_keeps_the_order_of_results_and_errors() -> None:
 
 # --- dates
 
+
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(st.sampled_from(["yyyy-MM-dd HH:mm:ss", "yyyyMMddHHmmssSSS", "dd.MM.yyyy", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'",
-                        "HH:mm yyyy-MM-dd", "yyyy'1'MM-dd", "yyyy-MM-d", "HH yyyy-mm-dd-MM"]),
-       st.integers(-62_135_769_600_000, 253_402_300_799_999), st.text("0123456789 -:.TZx\u0663", max_size=3),
-       st.integers(0, 22))
+@given(
+    st.sampled_from(
+        [
+            "yyyy-MM-dd HH:mm:ss",
+            "yyyyMMddHHmmssSSS",
+            "dd.MM.yyyy",
+            "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'",
+            "HH:mm yyyy-MM-dd",
+            "yyyy'1'MM-dd",
+            "yyyy-MM-d",
+            "HH yyyy-mm-dd-MM",
+        ]
+    ),
+    st.integers(-62_135_769_600_000, 253_402_300_799_999),
+    st.text("0123456789 -:.TZx\u0663", max_size=3),
+    st.integers(0, 22),
+)
 def test_texts_of_the_usual_width_are_read_as_all_others(pattern: str, millis: int, noise: str, place: int) -> None:
     compiled = JavaDateFormat(pattern)
     text = compiled.format(millis)
-    for changed in (text, text[:place] + noise + text[place:], text[:place] + noise + text[place + len(noise):]):
+    for changed in (text, text[:place] + noise + text[place:], text[:place] + noise + text[place + len(noise) :]):
         answers = []
         for read in (compiled.parse, compiled._parse):
             try:
@@ -144,17 +182,23 @@ def test_what_is_remembered_of_days_is_bounded() -> None:
 
 # --- time zones
 
+
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.sampled_from(["Europe/Paris", "America/St_Johns", "Australia/Lord_Howe", "Africa/Casablanca", "Pacific/Apia",
-                        "Asia/Kolkata"]),
-       st.lists(st.integers(-3_000_000_000, 5_000_000_000), max_size=20))
+@given(
+    st.sampled_from(
+        ["Europe/Paris", "America/St_Johns", "Australia/Lord_Howe", "Africa/Casablanca", "Pacific/Apia", "Asia/Kolkata"]
+    ),
+    st.lists(st.integers(-3_000_000_000, 5_000_000_000), max_size=20),
+)
 def test_remembered_offsets_are_the_zone_s(name: str, seconds: list[int]) -> None:
     zone, info = find_zone(name), ZoneInfo(name)
     assert zone is not None
     for start in seconds:
         for second in (start, *(start + hours * 3600 for hours in range(0, 24 * 30, 25))):
             moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
-            assert zone.offset_of_instant(second) == (moment.astimezone(info).utcoffset() or timedelta()).total_seconds()
+            assert (
+                zone.offset_of_instant(second) == (moment.astimezone(info).utcoffset() or timedelta()).total_seconds()
+            )
             local = moment.replace(tzinfo=info).utcoffset() or timedelta()
             assert zone.offset_of_local(second) == local.total_seconds()
 
@@ -169,8 +213,10 @@ def test_offsets_of_more_spans_than_are_remembered() -> None:
 
 # --- hashes
 
+
 def _reference(data: bytes) -> int:
     """The hash, step by step."""
+
     def rotated(number: int, bits: int) -> int:
         return (number << bits | number >> 64 - bits) & MASK
 
@@ -178,9 +224,10 @@ def _reference(data: bytes) -> int:
         for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
             k = (k ^ k >> 33) * factor & MASK
         return k ^ k >> 33
+
     h1, h2, c1, c2 = 0x9368E53C2F6AF274 ^ 9001, 0x586DCD208F7CD3FD ^ 9001, 0x87C37B91114253D5, 0x4CF5AD432745937F
     for start in range(0, len(data), 16):
-        block = data[start:start + 16]
+        block = data[start : start + 16]
         low, high = 0, 0
         for index, byte in enumerate(block):
             signed = byte - 256 if byte > 127 and len(block) < 16 else byte
@@ -217,10 +264,15 @@ def test_remembered_hashes_are_those_of_the_values(function: str) -> None:
     row = struct("v", {"id": INT32, "total": INT64, "name": OPTIONAL_STRING}, optional=True)
     envelope = Schema(Type.STRUCT, name="t.Envelope", fields=(Field("after", row), Field("op", STRING)))
     most = 0x7FFFFFFF
-    chain = build_pipeline({
-        "transforms": "t", "transforms.t.type": "io.debezium.transforms.partitions.PartitionRouting",
-        "transforms.t.partition.payload.fields": "change.id,change.total,change.name,change.gone",
-        "transforms.t.partition.hash.function": function, "transforms.t.partition.topic.num": str(most)})
+    chain = build_pipeline(
+        {
+            "transforms": "t",
+            "transforms.t.type": "io.debezium.transforms.partitions.PartitionRouting",
+            "transforms.t.partition.payload.fields": "change.id,change.total,change.name,change.gone",
+            "transforms.t.partition.hash.function": function,
+            "transforms.t.partition.topic.num": str(most),
+        }
+    )
     hashes = {"id": INT32, "total": INT64, "name": STRING}
 
     def wanted(after: dict[str, Any]) -> int:
@@ -231,9 +283,16 @@ def test_remembered_hashes_are_those_of_the_values(function: str) -> None:
                 data = value.encode() if isinstance(value, str) else number.to_bytes(4, "little")
                 total += _reference(data) if function == "murmur" else number
         return (total & most) % most
+
     # More values than are remembered, twice, and a few of them often.
-    rows = [{"id": number - 2500, "total": number % 7 << 33, "name": None if number % 5 == 0 else f"{number}é" * (number % 90)}
-            for number in (*range(5000), *range(5000), *[4999, 3, 3] * 3)]
+    rows = [
+        {
+            "id": number - 2500,
+            "total": number % 7 << 33,
+            "name": None if number % 5 == 0 else f"{number}é" * (number % 90),
+        }
+        for number in (*range(5000), *range(5000), *[4999, 3, 3] * 3)
+    ]
     records = [SourceRecord({}, {}, "t", {"after": after, "op": "c"}, envelope) for after in rows]
     results, errors = chain.apply_many(records)
     assert not errors
@@ -242,19 +301,73 @@ def test_remembered_hashes_are_those_of_the_values(function: str) -> None:
 
 # --- conditions
 
-ROW = struct("r", {"id": INT64, "name": OPTIONAL_STRING, "state": Schema(Type.STRING, optional=True, default="new"),
-                   "tags": Schema(Type.MAP, optional=True, key_schema=STRING, value_schema=STRING)}, optional=True)
+ROW = struct(
+    "r",
+    {
+        "id": INT64,
+        "name": OPTIONAL_STRING,
+        "state": Schema(Type.STRING, optional=True, default="new"),
+        "tags": Schema(Type.MAP, optional=True, key_schema=STRING, value_schema=STRING),
+    },
+    optional=True,
+)
 EVENT = Schema(Type.STRUCT, name="e", fields=(Field("op", STRING), Field("row", ROW)))
 CONDITIONS = (
-    "value.op == 'u'", "'u' != value.op", "value.op == 'u' && value.row.id == 2", "value.row.id == 2 && value.op == 'u'",
-    "value.row.id >= 2 || value.op == 'u'", "!(value.row.id < 2)", "value.row.name == null", "value.row.name != null",
-    "value.row.state == 'new'", "value.op in ['u', 'c']", "value.row.id in [1, 2]", "value.row.name.startsWith('a')",
-    "value.row.name.endsWith('b') || value.row.name.contains('é')", "value.row.name.matches('^[ab]+$')", "topic == 't'",
-    "value.row.tags.x == 'y'", "value.nowhere == 1", "value.row.id == 'a'", "value.row.name == 'it\\'s'", "value.row.id == 2u",
-    "value.row.id == 0x2", "value.flag || value.op == 'u'", "value.row.id == 2.0", "value.op == 'é'", "value.row == null",
-    "(value.op == 'u' ? 'a' : null) == null", "value.op == 'u' && true", "value.row.name == r'a'")
-VALUES = st.one_of(st.none(), st.sampled_from(["u", "c", "a", "b", "ab", "é", "it's", "new", "\ud800", 1, 2, -3, 1 << 70, 2.0,
-                                                True, False, {"x": "y"}, {}, [1]]))
+    "value.op == 'u'",
+    "'u' != value.op",
+    "value.op == 'u' && value.row.id == 2",
+    "value.row.id == 2 && value.op == 'u'",
+    "value.row.id >= 2 || value.op == 'u'",
+    "!(value.row.id < 2)",
+    "value.row.name == null",
+    "value.row.name != null",
+    "value.row.state == 'new'",
+    "value.op in ['u', 'c']",
+    "value.row.id in [1, 2]",
+    "value.row.name.startsWith('a')",
+    "value.row.name.endsWith('b') || value.row.name.contains('é')",
+    "value.row.name.matches('^[ab]+$')",
+    "topic == 't'",
+    "value.row.tags.x == 'y'",
+    "value.nowhere == 1",
+    "value.row.id == 'a'",
+    "value.row.name == 'it\\'s'",
+    "value.row.id == 2u",
+    "value.row.id == 0x2",
+    "value.flag || value.op == 'u'",
+    "value.row.id == 2.0",
+    "value.op == 'é'",
+    "value.row == null",
+    "(value.op == 'u' ? 'a' : null) == null",
+    "value.op == 'u' && true",
+    "value.row.name == r'a'",
+)
+VALUES = st.one_of(
+    st.none(),
+    st.sampled_from(
+        [
+            "u",
+            "c",
+            "a",
+            "b",
+            "ab",
+            "é",
+            "it's",
+            "new",
+            "\ud800",
+            1,
+            2,
+            -3,
+            1 << 70,
+            2.0,
+            True,
+            False,
+            {"x": "y"},
+            {},
+            [1],
+        ]
+    ),
+)
 
 
 def _outcome(text: str, record: SourceRecord) -> Any:
@@ -266,10 +379,14 @@ def _outcome(text: str, record: SourceRecord) -> Any:
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 @settings(max_examples=25, deadline=None, derandomize=True)
-@given(st.booleans(), st.dictionaries(st.sampled_from(["op", "flag"]), VALUES), st.one_of(
-    st.none(), st.dictionaries(st.sampled_from(["id", "name", "state", "tags"]), VALUES)))
-def test_conditions_have_the_library_s_answers(condition: str, with_schema: bool, event: dict[str, Any],
-                                               row: dict[str, Any] | None) -> None:
+@given(
+    st.booleans(),
+    st.dictionaries(st.sampled_from(["op", "flag"]), VALUES),
+    st.one_of(st.none(), st.dictionaries(st.sampled_from(["id", "name", "state", "tags"]), VALUES)),
+)
+def test_conditions_have_the_library_s_answers(
+    condition: str, with_schema: bool, event: dict[str, Any], row: dict[str, Any] | None
+) -> None:
     record = SourceRecord({}, {}, "t", {**event, "row": row}, EVENT if with_schema else None)
     # What stands behind it changes no answer, and only the library can evaluate it.
     by_library = f"({condition}) ? topic.size() == 1 : topic.size() == 2"
@@ -279,13 +396,21 @@ def test_conditions_have_the_library_s_answers(condition: str, with_schema: bool
     assert one is other or one == other == "refused"
 
 
-@pytest.mark.parametrize(("condition", "wanted"), [
-    ("value.op == 'u' && value.row.id == 2", True), ("value.op != 'u' && value.row.id == 'x'", False),
-    ("!(value.row.id in [1, 3]) || value.row.id > 7", True), ("value.row.state == 'new'", True),
-    ("value.row.name.startsWith('a') && value.row.name.contains('b')", True), ("value.row.name != null", True)])
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("value.op == 'u' && value.row.id == 2", True),
+        ("value.op != 'u' && value.row.id == 'x'", False),
+        ("!(value.row.id in [1, 3]) || value.row.id > 7", True),
+        ("value.row.state == 'new'", True),
+        ("value.row.name.startsWith('a') && value.row.name.contains('b')", True),
+        ("value.row.name != null", True),
+    ],
+)
 def test_common_conditions_do_without_the_library(condition: str, wanted: bool) -> None:
     def library(record: SourceRecord) -> Any:
         raise AssertionError(record)
+
     decide = with_shortcut(condition, parse(condition), library, {})
     row = {"id": 2, "name": "ab", "state": None}
     answers = [decide(SourceRecord({}, {}, "t", {"op": "u", "row": row}, EVENT)) for _ in range(2)]

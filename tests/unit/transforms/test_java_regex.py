@@ -1,4 +1,5 @@
 """Java's expressions: what the comparison with Java doesn't show: errors and time."""
+
 from __future__ import annotations
 
 import re
@@ -11,8 +12,9 @@ from connectors.errors import ConfigInvalid
 from worker.transforms.java_regex import compile_java, java_expression, java_replacement
 
 
-@pytest.mark.parametrize("pattern", [r"\p{IsGreek}", r"(?u)x", r"\G", r"(?<=a+)b", r"\k", r"\u12", "a\\", "[z-a]", "x{2,1}",
-                                     r"\b{g}x"])
+@pytest.mark.parametrize(
+    "pattern", [r"\p{IsGreek}", r"(?u)x", r"\G", r"(?<=a+)b", r"\k", r"\u12", "a\\", "[z-a]", "x{2,1}", r"\b{g}x"]
+)
 def test_what_cannot_be_translated_is_refused(pattern: str) -> None:
     with pytest.raises(ConfigInvalid, match="Invalid regex"):
         compile_java(pattern)

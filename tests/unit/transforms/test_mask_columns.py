@@ -12,10 +12,15 @@ from connectors.formats import ums
 from connectors.schema import Schema, struct
 from worker.transforms.pipeline import build_pipeline
 
-ROW = struct("s.shop.customers.Value", {"id": types.INT32, "mail": types.OPTIONAL_STRING, "age": types.OPTIONAL_INT32},
-             optional=True)
+ROW = struct(
+    "s.shop.customers.Value",
+    {"id": types.INT32, "mail": types.OPTIONAL_STRING, "age": types.OPTIONAL_INT32},
+    optional=True,
+)
 SOURCE = struct("io.debezium.connector.mysql.Source", {"db": types.STRING, "table": types.OPTIONAL_STRING})
-ENVELOPE = struct("s.shop.customers.Envelope", {"before": ROW, "after": ROW, "source": SOURCE, "op": types.STRING}, version=2)
+ENVELOPE = struct(
+    "s.shop.customers.Envelope", {"before": ROW, "after": ROW, "source": SOURCE, "op": types.STRING}, version=2
+)
 KEY = struct("s.shop.customers.Key", {"id": types.INT32})
 MASKED = (("millrace.masked", "md5"),)
 
@@ -34,8 +39,11 @@ def event(before: Any, after: Any, *, table: str = "customers", schema: Schema |
 
 
 def config(side: str = "Value", **options: str) -> dict[str, str]:
-    return {"transforms": "m", "transforms.m.type": f"MaskColumns${side}",
-            **{f"transforms.m.{name.replace('_', '.')}": value for name, value in options.items()}}
+    return {
+        "transforms": "m",
+        "transforms.m.type": f"MaskColumns${side}",
+        **{f"transforms.m.{name.replace('_', '.')}": value for name, value in options.items()},
+    }
 
 
 def apply(record: SourceRecord, side: str = "Value", **options: str) -> SourceRecord:
@@ -117,14 +125,25 @@ def ums_record(fields: list[dict[str, Any]], *rows: list[str | None]) -> SourceR
 
 
 def test_ums_messages() -> None:
-    fields = [ums.field("ums_id_", "long", nullable=False), ums.field("id", "int"), ums.field("born", "date"),
-              ums.field("mail", "string")]
+    fields = [
+        ums.field("ums_id_", "long", nullable=False),
+        ums.field("id", "int"),
+        ums.field("born", "date"),
+        ums.field("mail", "string"),
+    ]
     record = ums_record(fields, ["9", "1", "1999-12-31", "a"], ["10", "2", None, None])
     result = apply(record, columns=r"shop\.customers\.(mail|born|ums_id_)", mask="default")
     assert result.value_schema is ums.MASKED_MESSAGE
     assert [(field["name"], field["type"], field["encoded"]) for field in result.value["schema"]["fields"]] == [
-        ("ums_id_", "long", False), ("id", "int", False), ("born", "date", True), ("mail", "string", True)]
-    assert [each["tuple"] for each in result.value["payload"]] == [["9", "1", "1970-01-01", ""], ["10", "2", None, None]]
+        ("ums_id_", "long", False),
+        ("id", "int", False),
+        ("born", "date", True),
+        ("mail", "string", True),
+    ]
+    assert [each["tuple"] for each in result.value["payload"]] == [
+        ["9", "1", "1970-01-01", ""],
+        ["10", "2", None, None],
+    ]
     hashed = apply(record, columns=r".*\.id", mask="md5", salt_field="mail")
     assert hashed.value["schema"]["fields"][1] == {"name": "id", "type": "string", "nullable": True, "encoded": True}
     assert [each["tuple"][1] for each in hashed.value["payload"]] == [digest("a1"), digest("2")]
@@ -152,8 +171,12 @@ def test_a_column_that_the_rule_cannot_mask_stops_the_task_and_is_not_let_throug
 
 
 def test_values_that_are_no_structs_are_refused_rather_than_passed_on() -> None:
-    for value, schema in (("text", types.STRING), (b"x", None), ([1], types.array(types.INT32)),
-                          ({"mail": "a"}, types.map_of(types.STRING, types.STRING))):
+    for value, schema in (
+        ("text", types.STRING),
+        (b"x", None),
+        ([1], types.array(types.INT32)),
+        ({"mail": "a"}, types.map_of(types.STRING, types.STRING)),
+    ):
         record = SourceRecord({}, {}, "s.shop.customers", value, schema)
         with pytest.raises(Fatal, match="not a struct with columns"):
             apply(record, columns=".*", mask="default")

@@ -1,4 +1,5 @@
 """Debezium's Filter and ContentBasedRouter: options, modes and errors around the expressions."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -21,10 +22,16 @@ def record(op: str = "u", topic: str = "srv.t", value: Any = ...) -> SourceRecor
 
 def config(kind: str, **options: str) -> dict[str, str]:
     option = "condition" if kind == "Filter" else "topic.expression"
-    own = {"language": "cel", option: options.pop("expression", "value.op == 'u'"),
-           **{name.replace("_", "."): value for name, value in options.items()}}
-    return {"transforms": "f", "transforms.f.type": f"io.debezium.transforms.{kind}",
-            **{f"transforms.f.{name}": value for name, value in own.items()}}
+    own = {
+        "language": "cel",
+        option: options.pop("expression", "value.op == 'u'"),
+        **{name.replace("_", "."): value for name, value in options.items()},
+    }
+    return {
+        "transforms": "f",
+        "transforms.f.type": f"io.debezium.transforms.{kind}",
+        **{f"transforms.f.{name}": value for name, value in own.items()},
+    }
 
 
 def test_a_filter_keeps_what_the_condition_is_true_for() -> None:
@@ -35,7 +42,9 @@ def test_a_filter_keeps_what_the_condition_is_true_for() -> None:
 
 
 def test_a_router_changes_the_topic_and_nothing_else() -> None:
-    apply = build_pipeline(config("ContentBasedRouter", expression="value.op == 'u' ? 'updates.' + value.table : null")).apply
+    apply = build_pipeline(
+        config("ContentBasedRouter", expression="value.op == 'u' ? 'updates.' + value.table : null")
+    ).apply
     given, other = record(), record("d")
     routed = apply(given)
     assert routed is not None
@@ -60,23 +69,35 @@ def test_only_topics_that_match_are_evaluated() -> None:
         assert apply(given) is given
 
 
-@pytest.mark.parametrize(("kind", "expression", "text"), [
-    ("Filter", "value.op", "not a Boolean but a str"), ("Filter", "value.op == 'u' ? null : true", "not a Boolean but null"),
-    ("ContentBasedRouter", "value.op == 'u'|| true", "must give a text"), ("Filter", "'text'", "must give true or false"),
-    ("Filter", "null", "must give true or false"), ("Filter", "size(topic)", "must give true or false"),
-    ("ContentBasedRouter", "value", "not a String but a dict"),
-])
+@pytest.mark.parametrize(
+    ("kind", "expression", "text"),
+    [
+        ("Filter", "value.op", "not a Boolean but a str"),
+        ("Filter", "value.op == 'u' ? null : true", "not a Boolean but null"),
+        ("ContentBasedRouter", "value.op == 'u'|| true", "must give a text"),
+        ("Filter", "'text'", "must give true or false"),
+        ("Filter", "null", "must give true or false"),
+        ("Filter", "size(topic)", "must give true or false"),
+        ("ContentBasedRouter", "value", "not a String but a dict"),
+    ],
+)
 def test_the_result_must_be_of_the_right_kind(kind: str, expression: str, text: str) -> None:
     with pytest.raises((TransformError, ConfigInvalid), match=text):
         build_pipeline(config(kind, expression=expression)).apply(record())
 
 
-@pytest.mark.parametrize(("language", "expression", "text"), [
-    ("jsr223.graal.js", "value.op == 'u'", "valid CEL as it stands"),
-    ("jsr223.graal.js", "value.op === 'u'", "column 10"), ("groovy", "value.op == 'u'", "language: 'groovy' can't be run here"),
-    ("wasm.chicory", "filter.wasm", "language=cel"), ("jsr223.groovy", "value.op ==~ /u/", "write .matches"),
-    ("cel", "value.op == ", "condition: line 1, column 12"), ("cel", "", "column 1"),
-])
+@pytest.mark.parametrize(
+    ("language", "expression", "text"),
+    [
+        ("jsr223.graal.js", "value.op == 'u'", "valid CEL as it stands"),
+        ("jsr223.graal.js", "value.op === 'u'", "column 10"),
+        ("groovy", "value.op == 'u'", "language: 'groovy' can't be run here"),
+        ("wasm.chicory", "filter.wasm", "language=cel"),
+        ("jsr223.groovy", "value.op ==~ /u/", "write .matches"),
+        ("cel", "value.op == ", "condition: line 1, column 12"),
+        ("cel", "", "column 1"),
+    ],
+)
 def test_what_can_not_be_run_is_refused_at_validation(language: str, expression: str, text: str) -> None:
     problems = transform_problems(config("Filter", language=language, expression=expression))
     assert len(problems) == 1

@@ -1,4 +1,5 @@
 """ScyllaExtractNewRecordState and ScyllaFlattenColumns, over recorded events of the Java connector in the legacy format."""
+
 from __future__ import annotations
 
 import copy
@@ -35,8 +36,13 @@ def recorded(name: str, run: str = "legacy") -> list[SourceRecord]:
 
 
 def apply(kind: str, record: SourceRecord, **options: str) -> SourceRecord | None:
-    return build_pipeline({"transforms": "u", "transforms.u.type": JAVA + kind, **{
-        f"transforms.u.{name.replace('__', '.')}": value for name, value in options.items()}}).apply(record)
+    return build_pipeline(
+        {
+            "transforms": "u",
+            "transforms.u.type": JAVA + kind,
+            **{f"transforms.u.{name.replace('__', '.')}": value for name, value in options.items()},
+        }
+    ).apply(record)
 
 
 @pytest.mark.parametrize("kind", ["ScyllaExtractNewRecordState", "ScyllaFlattenColumns"])
@@ -47,12 +53,20 @@ def test_both_are_found_by_short_and_java_name(kind: str) -> None:
 
 def row(name: str) -> Schema:
     """The schema that the README gives: the row's own name, required, its columns without cells."""
-    return struct(name, {"ck": types.OPTIONAL_INT32, "n": types.OPTIONAL_INT64, "pk": types.OPTIONAL_INT32,
-                         "st": types.OPTIONAL_STRING, "v": types.OPTIONAL_STRING})
+    return struct(
+        name,
+        {
+            "ck": types.OPTIONAL_INT32,
+            "n": types.OPTIONAL_INT64,
+            "pk": types.OPTIONAL_INT32,
+            "st": types.OPTIONAL_STRING,
+            "v": types.OPTIONAL_STRING,
+        },
+    )
 
 
 def test_new_row_without_cells() -> None:
-    record, = recorded("insert_basic")
+    (record,) = recorded("insert_basic")
     before = copy.deepcopy(record.value)
     result = apply("ScyllaExtractNewRecordState", record)
     assert result is not None
@@ -85,17 +99,19 @@ def test_deletions_follow_the_options_of_debezium() -> None:
 
 def test_added_fields_and_old_image() -> None:
     deleted, _ = recorded("img_row_delete", "legacy_pre")
-    result = apply("ScyllaExtractNewRecordState", deleted, delete__tombstone__handling__mode="rewrite", add__fields="op")
+    result = apply(
+        "ScyllaExtractNewRecordState", deleted, delete__tombstone__handling__mode="rewrite", add__fields="op"
+    )
     assert result is not None
     assert result.value == {"ck": 1, "n": 3, "pk": 1, "st": None, "v": "old", "__deleted": "true", "__op": "d"}
 
 
 def test_advanced_rows_are_left_alone() -> None:
-    record, = recorded("img_update", "adv_full")
+    (record,) = recorded("img_update", "adv_full")
     result = apply("ScyllaExtractNewRecordState", record, cdc__output__format=" Advanced ")
     assert result is not None
     assert result.value == record.value["after"]
-    wrapped, = recorded("insert_basic")
+    (wrapped,) = recorded("insert_basic")
     result = apply("ScyllaExtractNewRecordState", wrapped, cdc__output__format="advanced")
     assert result is not None
     assert result.value["v"] == {"value": "a"}
@@ -105,7 +121,9 @@ def test_records_that_are_no_events_pass() -> None:
     for record in (SourceRecord({}, {}, "t", "text", types.STRING), SourceRecord({}, {}, "t", {"a": 1})):
         assert apply("ScyllaExtractNewRecordState", record) is record
         assert apply("ScyllaFlattenColumns", record) is record
-    other = SourceRecord({}, {}, "t", {"v": {"value": 1}}, struct("x", {"v": struct("x.v.Cell", {"value": types.INT32})}))
+    other = SourceRecord(
+        {}, {}, "t", {"v": {"value": 1}}, struct("x", {"v": struct("x.v.Cell", {"value": types.INT32})})
+    )
     result = apply("ScyllaExtractNewRecordState", other)
     assert result is not None
     assert result.value == {"v": 1}
@@ -113,14 +131,15 @@ def test_records_that_are_no_events_pass() -> None:
 
 
 def test_flattening_leaves_the_event_around_the_rows() -> None:
-    record, = recorded("img_update", "legacy_pre")
+    (record,) = recorded("img_update", "legacy_pre")
     before = copy.deepcopy(record.value)
     result = apply("ScyllaFlattenColumns", record)
     assert result is not None
     assert result.value["before"] == {"ck": 1, "n": None, "pk": 1, "st": None, "v": "old"}
     assert result.value["after"] == {"ck": 1, "n": None, "pk": 1, "st": None, "v": "new"}
     assert {name: value for name, value in result.value.items() if name not in {"before", "after"}} == {
-        name: value for name, value in before.items() if name not in {"before", "after"}}
+        name: value for name, value in before.items() if name not in {"before", "after"}
+    }
     assert record.value == before
     assert result.value_schema is not None
     assert record.value_schema is not None

@@ -1,4 +1,5 @@
 """InsertField, ReplaceField, MaskField, RegexRouter, Filter: what the comparison with Java can't show."""
+
 from __future__ import annotations
 
 from copy import deepcopy
@@ -22,8 +23,11 @@ def record(value: Any = None, schema: Schema | None = None, **more: Any) -> Sour
 
 def run(kind: str, record: SourceRecord, **options: str) -> SourceRecord | None:
     name = kind if "." in kind else KAFKA + kind
-    config = {"transforms": "x", "transforms.x.type": name,
-              **{f"transforms.x.{option.replace('__', '.')}": value for option, value in options.items()}}
+    config = {
+        "transforms": "x",
+        "transforms.x.type": name,
+        **{f"transforms.x.{option.replace('__', '.')}": value for option, value in options.items()},
+    }
     before = deepcopy((record.value, record.key, record.headers, record.topic))
     result = build_pipeline(config).apply(record)
     assert (record.value, record.key, record.headers, record.topic) == before, "the record that came in was changed"
@@ -41,13 +45,30 @@ USER = struct("User", {"id": types.INT64, "name": types.OPTIONAL_STRING}, option
 def test_insert_field_adds_to_a_struct_and_keeps_the_rest_of_the_record() -> None:
     header = Header("h", 1)
     before = record({"id": 1}, USER, key="k", key_schema=types.STRING, partition=7, timestamp=99, headers=(header,))
-    after = run("InsertField$Value", before, topic__field="topic!", partition__field="p", timestamp__field="at",
-                static__field="s?", static__value="v")
+    after = run(
+        "InsertField$Value",
+        before,
+        topic__field="topic!",
+        partition__field="p",
+        timestamp__field="at",
+        static__field="s?",
+        static__value="v",
+    )
     assert after is not None
     assert after.value == {"id": 1, "topic": "t", "p": 7, "at": 99, "s": "v"}
-    assert after.value_schema == struct("User", {
-        "id": types.INT64, "name": types.OPTIONAL_STRING, "topic": types.STRING, "p": types.OPTIONAL_INT32,
-        "at": types.timestamp(optional=True), "s": types.OPTIONAL_STRING}, version=2, doc="people")
+    assert after.value_schema == struct(
+        "User",
+        {
+            "id": types.INT64,
+            "name": types.OPTIONAL_STRING,
+            "topic": types.STRING,
+            "p": types.OPTIONAL_INT32,
+            "at": types.timestamp(optional=True),
+            "s": types.OPTIONAL_STRING,
+        },
+        version=2,
+        doc="people",
+    )
     assert (after.key, after.key_schema, after.headers) == ("k", types.STRING, (header,))
     assert (after.partition, after.timestamp) == (7, 99)
     assert after.source_offset is before.source_offset
@@ -70,8 +91,11 @@ def test_default_in_the_place_of_null_is_an_option() -> None:
     assert value_of(run("InsertField$Value", record({"b": 1}, schema), topic__field="x")) == {"a": 5, "b": 1, "x": "t"}
     kept = run("InsertField$Value", record({"b": 1}, schema), topic__field="x", replace__null__with__default="false")
     assert value_of(kept) == {"b": 1, "x": "t"}
-    for transform, options in (("InsertField", {"topic__field": "x"}), ("ReplaceField", {"exclude": "x"}),
-                               ("MaskField", {"fields": "a"})):
+    for transform, options in (
+        ("InsertField", {"topic__field": "x"}),
+        ("ReplaceField", {"exclude": "x"}),
+        ("MaskField", {"fields": "a"}),
+    ):
         with pytest.raises(TransformError, match='null used for required field: "b", schema type: INT32'):
             run(f"{transform}$Value", record({"a": 1}, schema), replace__null__with__default="false", **options)
 
@@ -81,15 +105,19 @@ def test_insert_field_refuses_the_offset_of_a_source_record() -> None:
         run("InsertField$Value", record({}), offset__field="o")
 
 
-@pytest.mark.parametrize(("options", "message"), [({}, "No field insertion configured"),
-                                                  ({"static__field": "s"}, "No value specified for static field: s")])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({}, "No field insertion configured"), ({"static__field": "s"}, "No value specified for static field: s")],
+)
 def test_insert_field_needs_something_to_insert(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigInvalid, match=message):
         run("InsertField$Value", record({}), **options)
 
 
 def test_replace_field_understands_the_names_of_older_kafka() -> None:
-    assert value_of(run("ReplaceField$Value", record({"a": 1, "b": 2, "c": 3}), whitelist="a,b", blacklist="b")) == {"a": 1}
+    assert value_of(run("ReplaceField$Value", record({"a": 1, "b": 2, "c": 3}), whitelist="a,b", blacklist="b")) == {
+        "a": 1
+    }
 
 
 def test_rename_of_a_field_that_is_not_there_has_no_effect() -> None:
@@ -111,7 +139,9 @@ def test_masked_decimal_has_the_scale_of_its_schema() -> None:
     schema = struct("r", {"amount": types.decimal(2)})
     masked = value_of(run("MaskField$Value", record({"amount": Decimal("12.34")}, schema), fields="amount"))["amount"]
     assert (masked, masked.as_tuple().exponent) == (0, -2)
-    replaced = value_of(run("MaskField$Value", record({"amount": Decimal(1)}, schema), fields="amount", replacement="7.5"))
+    replaced = value_of(
+        run("MaskField$Value", record({"amount": Decimal(1)}, schema), fields="amount", replacement="7.5")
+    )
     assert str(replaced["amount"]) == "7.50"
     with pytest.raises(TransformError, match="more digits after the point than the field's scale of 2"):
         run("MaskField$Value", record({"amount": Decimal(1)}, schema), fields="amount", replacement="0.123")
@@ -148,8 +178,14 @@ def test_regex_router_refuses_unknown_groups_when_it_is_configured() -> None:
 
 
 def test_regex_router_stays_right_beyond_its_memory_of_topics() -> None:
-    pipeline = build_pipeline({"transforms": "x", "transforms.x.type": KAFKA + "RegexRouter", "transforms.x.regex": "t-(.*)",
-                               "transforms.x.replacement": "u-$1"})
+    pipeline = build_pipeline(
+        {
+            "transforms": "x",
+            "transforms.x.type": KAFKA + "RegexRouter",
+            "transforms.x.regex": "t-(.*)",
+            "transforms.x.replacement": "u-$1",
+        }
+    )
     for number in [*range(10_000), 0, 9_999]:
         routed = pipeline.apply(record(topic=f"t-{number}"))
         assert routed is not None

@@ -1,4 +1,5 @@
 """ExtractField, Flatten, HoistField, SetSchemaMetadata, ValueToKey, and those that work on headers."""
+
 from __future__ import annotations
 
 from copy import deepcopy
@@ -38,10 +39,21 @@ def refused(kind: str, given: SourceRecord, **options: str) -> str:
     return str(refusal.value)
 
 
-@pytest.mark.parametrize(("path", "steps"), [
-    ("a", ("a",)), ("a.b", ("a", "b")), ("`a.b`", ("a.b",)), ("`a.b`.c", ("a.b", "c")), ("a.`b.c`", ("a", "b.c")),
-    ("a.", ("a", "")), (".a", ("", "a")), ("a`b", ("a`b",)), (r"`a\`.b`.c", ("a`.b", "c")), ("`a`b`", ("a`b",)),
-])
+@pytest.mark.parametrize(
+    ("path", "steps"),
+    [
+        ("a", ("a",)),
+        ("a.b", ("a", "b")),
+        ("`a.b`", ("a.b",)),
+        ("`a.b`.c", ("a.b", "c")),
+        ("a.`b.c`", ("a", "b.c")),
+        ("a.", ("a", "")),
+        (".a", ("", "a")),
+        ("a`b", ("a`b",)),
+        (r"`a\`.b`.c", ("a`.b", "c")),
+        ("`a`b`", ("a`b",)),
+    ],
+)
 def test_paths(path: str, steps: tuple[str, ...]) -> None:
     assert parse_path(path, "V2") == steps
     assert parse_path(path, "v1") == (path,)
@@ -57,8 +69,13 @@ def test_extract_field() -> None:
     row = {"id": 1, "in": {"x": "y", "n": None}, "a.b": None}
     result = run("ExtractField$Value", record(row, OUTER), field="in.n", field__syntax__version="V2")
     assert (result.value, result.value_schema) == (7, INNER.fields[1].schema)
-    kept = run("ExtractField$Value", record(row, OUTER), field="in.n", field__syntax__version="V2",
-               replace__null__with__default="false")
+    kept = run(
+        "ExtractField$Value",
+        record(row, OUTER),
+        field="in.n",
+        field__syntax__version="V2",
+        replace__null__with__default="false",
+    )
     assert kept.value is None
     without = record({**row, "in": None}, OUTER)
     assert run("ExtractField$Value", without, field="in.x", field__syntax__version="V2").value is None
@@ -72,23 +89,37 @@ def test_extract_field() -> None:
 
 def test_extract_field_refuses() -> None:
     assert "Unknown field: x" in refused("ExtractField$Value", record({"id": 1}, OUTER), field="x")
-    assert "Cannot look up fields on non-struct type" in refused("ExtractField$Value", record({"id": 1}, OUTER), field="id.x",
-                                                                 field__syntax__version="V2")
+    assert "Cannot look up fields on non-struct type" in refused(
+        "ExtractField$Value", record({"id": 1}, OUTER), field="id.x", field__syntax__version="V2"
+    )
     assert "Only Struct objects supported for [field extraction], found: java.lang.Long" in refused(
-        "ExtractField$Value", record(1, types.INT64), field="x")
+        "ExtractField$Value", record(1, types.INT64), field="x"
+    )
     assert "for [nested field access], found: java.lang.Long" in refused(
-        "ExtractField$Value", record({"a": 1}), field="a.b", field__syntax__version="V2")
+        "ExtractField$Value", record({"a": 1}), field="a.b", field__syntax__version="V2"
+    )
 
 
 def test_flatten() -> None:
     result = run("Flatten$Value", record({"id": 1, "in": {"x": "y"}, "a.b": "z"}, OUTER), delimiter="_")
     assert result.value == {"id": 1, "in_x": "y", "in_n": 7, "a.b": "z"}
-    assert result.value_schema == struct("Outer", {
-        "id": types.INT64, "in_x": types.OPTIONAL_STRING, "in_n": Schema(Type.INT32, optional=True, default=7),
-        "a.b": types.OPTIONAL_STRING}, version=2, doc="d")
+    assert result.value_schema == struct(
+        "Outer",
+        {
+            "id": types.INT64,
+            "in_x": types.OPTIONAL_STRING,
+            "in_n": Schema(Type.INT32, optional=True, default=7),
+            "a.b": types.OPTIONAL_STRING,
+        },
+        version=2,
+        doc="d",
+    )
     without = run("Flatten$Value", record({"id": 1, "in": None}, OUTER))
     assert without.value == {"id": 1, "in.x": None, "in.n": None, "a.b": None}
-    assert run("Flatten$Value", record({"a": {"b": {"c": [1]}, "d": None}, "e": {}})).value == {"a.b.c": [1], "a.d": None}
+    assert run("Flatten$Value", record({"a": {"b": {"c": [1]}, "d": None}, "e": {}})).value == {
+        "a.b.c": [1],
+        "a.d": None,
+    }
     nothing = record(None, OUTER)
     assert run("Flatten$Value", nothing) is nothing
 
@@ -96,7 +127,8 @@ def test_flatten() -> None:
 def test_flatten_refuses() -> None:
     maps = struct("r", {"in": struct("s", {"m": types.map_of(types.STRING, types.INT8)})})
     assert "does not support MAP for record with schemas (for field in.m)." in refused(
-        "Flatten$Value", record({"in": {"m": {}}}, maps))
+        "Flatten$Value", record({"in": {"m": {}}}, maps)
+    )
     twice = struct("r", {"a.b": types.INT8, "a": struct("s", {"b": types.INT8})})
     assert "field name duplication a.b" in refused("Flatten$Value", record({"a.b": 1, "a": {"b": 1}}, twice))
     assert "class java.math.BigDecimal which is not supported" in refused("Flatten$Value", record({"a": Decimal(1)}))
@@ -127,7 +159,9 @@ def test_set_schema_metadata() -> None:
 
 
 def test_set_schema_metadata_refuses() -> None:
-    assert "Schema required for [updating schema metadata]" in refused("SetSchemaMetadata$Value", record(5), schema__name="n")
+    assert "Schema required for [updating schema metadata]" in refused(
+        "SetSchemaMetadata$Value", record(5), schema__name="n"
+    )
     number = record(5, types.INT8)
     assert "Cannot list fields on non-struct type" in refused("SetSchemaMetadata$Value", number, schema__name="n")
     with pytest.raises(ConfigInvalid, match="Neither schema name nor version configured"):
@@ -135,7 +169,9 @@ def test_set_schema_metadata_refuses() -> None:
 
 
 def test_value_to_key() -> None:
-    result = run("ValueToKey", record({"id": 1, "a.b": None}, OUTER, key="old", key_schema=types.STRING), fields="a.b,id")
+    result = run(
+        "ValueToKey", record({"id": 1, "a.b": None}, OUTER, key="old", key_schema=types.STRING), fields="a.b,id"
+    )
     assert result.key == {"a.b": None, "id": 1}
     assert result.key_schema == struct(None, {"a.b": types.OPTIONAL_STRING, "id": types.INT64})
     assert run("ValueToKey", record({"a": 1}), fields="a,b").key == {"a": 1, "b": None}
@@ -158,9 +194,15 @@ def test_drop_headers() -> None:
     assert run("DropHeaders", same, headers="c") is same
 
 
-@pytest.mark.parametrize(("text", "schema", "value"), [
-    ("5", types.INT8, 5), ("true", types.BOOLEAN, True), ("x", types.STRING, "x"), ("null", None, None),
-])
+@pytest.mark.parametrize(
+    ("text", "schema", "value"),
+    [
+        ("5", types.INT8, 5),
+        ("true", types.BOOLEAN, True),
+        ("x", types.STRING, "x"),
+        ("null", None, None),
+    ],
+)
 def test_insert_header(text: str, schema: Schema | None, value: Any) -> None:
     result = run("InsertHeader", record(headers=HEADERS), header="a", value__literal=text)
     assert result.headers == (*HEADERS, Header("a", value, schema))
@@ -184,8 +226,10 @@ def test_header_from_refuses() -> None:
     row = record({"id": 1}, OUTER)
     assert "Unknown field: gone" in refused("HeaderFrom$Value", row, fields="gone", headers="h", operation="copy")
     assert "Only Struct objects supported for [header move], found: null" in refused(
-        "HeaderFrom$Value", record(None, OUTER), fields="id", headers="h", operation="move")
+        "HeaderFrom$Value", record(None, OUTER), fields="id", headers="h", operation="move"
+    )
     assert "Only Map objects supported in absence of schema for [header copy]" in refused(
-        "HeaderFrom$Value", record("x"), fields="id", headers="h", operation="copy")
+        "HeaderFrom$Value", record("x"), fields="id", headers="h", operation="copy"
+    )
     with pytest.raises(ConfigInvalid, match="must have the same number of elements"):
         run("HeaderFrom$Value", row, fields="a,b", headers="h", operation="copy")

@@ -1,4 +1,5 @@
 """The chain: order, predicates, errors, batches; and how its configuration is checked."""
+
 from __future__ import annotations
 
 import sys
@@ -65,12 +66,17 @@ def test_transforms_run_in_the_order_of_the_list() -> None:
     assert result.topic == "u"
 
 
-@pytest.mark.parametrize(("negate", "topic", "applied"), [(None, "x1", True), (None, "y", False), ("false", "x1", True),
-                                                          ("true", "x1", False), ("TRUE", "y", True)])
+@pytest.mark.parametrize(
+    ("negate", "topic", "applied"),
+    [(None, "x1", True), (None, "y", False), ("false", "x1", True), ("true", "x1", False), ("TRUE", "y", True)],
+)
 def test_predicates(negate: str | None, topic: str, applied: bool) -> None:
     stage = adds("f", predicate="p", **({} if negate is None else {"negate": negate}))
-    config = chain(stage, predicates="p", **{"predicates.p.type": KAFKA + "predicates.TopicNameMatches",
-                                             "predicates.p.pattern": "x."})
+    config = chain(
+        stage,
+        predicates="p",
+        **{"predicates.p.type": KAFKA + "predicates.TopicNameMatches", "predicates.p.pattern": "x."},
+    )
     one = record(topic)
     result = build_pipeline(config).apply(one)
     assert result is not None
@@ -80,7 +86,9 @@ def test_predicates(negate: str | None, topic: str, applied: bool) -> None:
 
 def test_predicates_on_headers_and_tombstones() -> None:
     drop = {"type": KAFKA + "Filter", "predicate": "p"}
-    header = build_pipeline(chain(drop, predicates="p", **{"predicates.p.type": "HasHeaderKey", "predicates.p.name": "h"}))
+    header = build_pipeline(
+        chain(drop, predicates="p", **{"predicates.p.type": "HasHeaderKey", "predicates.p.name": "h"})
+    )
     assert header.apply(record(headers=(Header("a", 1), Header("h", None)))) is None
     assert header.apply(record(headers=(Header("a", 1),))) is not None
     null = build_pipeline(chain(drop, predicates="p", **{"predicates.p.type": KAFKA + "predicates.RecordIsTombstone"}))
@@ -91,6 +99,7 @@ def test_predicates_on_headers_and_tombstones() -> None:
 def test_dropped_record_meets_no_further_transform() -> None:
     def explode(record: SourceRecord) -> SourceRecord:
         raise AssertionError(record)
+
     pipeline = Pipeline([Stage(lambda _: None, "drop", "D"), Stage(explode, "boom", "B")])
     assert pipeline.apply(record()) is None
 
@@ -102,8 +111,10 @@ def test_error_names_the_transform_and_keeps_its_cause() -> None:
     error = caught.value
     assert isinstance(error, Skippable)
     assert (error.alias, error.class_name, error.stage) == ("s0", KAFKA + "InsertField$Value", "TRANSFORMATION")
-    assert str(error) == (f"transformation 's0' ({KAFKA}InsertField$Value) failed: Only Map objects supported in absence of "
-                          "schema for [field insertion], found: java.lang.String")
+    assert str(error) == (
+        f"transformation 's0' ({KAFKA}InsertField$Value) failed: Only Map objects supported in absence of "
+        "schema for [field insertion], found: java.lang.String"
+    )
     assert isinstance(error.__cause__, Skippable)
 
 
@@ -111,6 +122,7 @@ def test_error_names_the_transform_and_keeps_its_cause() -> None:
 def test_errors_that_are_no_bad_record_pass_as_they_are(kind: type[Exception]) -> None:
     def fail(record: SourceRecord) -> SourceRecord:
         raise kind(record.topic)
+
     pipeline = Pipeline([Stage(fail, "a", "A")])
     with pytest.raises(kind):
         pipeline.apply(record())
@@ -120,8 +132,12 @@ def test_errors_that_are_no_bad_record_pass_as_they_are(kind: type[Exception]) -
 
 @given(st.lists(st.sampled_from(["keep", "drop", "bad"]), max_size=30))
 def test_batch_gives_what_single_records_give(kinds: list[str]) -> None:
-    config = chain({"type": KAFKA + "Filter", "predicate": "p"}, adds("f"), predicates="p",
-                   **{"predicates.p.type": "TopicNameMatches", "predicates.p.pattern": "drop"})
+    config = chain(
+        {"type": KAFKA + "Filter", "predicate": "p"},
+        adds("f"),
+        predicates="p",
+        **{"predicates.p.type": "TopicNameMatches", "predicates.p.pattern": "drop"},
+    )
     pipeline = build_pipeline(config)
     records = [record(kind, "text" if kind == "bad" else {"n": number}) for number, kind in enumerate(kinds)]
     results, errors = pipeline.apply_many(records)
@@ -136,22 +152,51 @@ def test_batch_gives_what_single_records_give(kinds: list[str]) -> None:
             assert found is None
 
 
-@pytest.mark.parametrize(("config", "message"), [
-    ({"transforms": "a"}, 'transformation \'a\': Missing required configuration "transforms.a.type"'),
-    ({"transforms": "a", "transforms.a.type": "NoSuch"},
-     "Class NoSuch could not be found. Available transformations: .*Router"),
-    ({"transforms": "a", "transforms.a.type": KAFKA + "MaskField"},
-     r"abstract and cannot be created. Did you mean .*Field\$Key"),
-    ({"transforms": "a", "transforms.a.type": "TopicNameMatches"}, "does not implement the Transformation interface"),
-    ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p"},
-     "Unknown predicate 'p'.*declares: none"),
-    ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p", "predicates": "q"}, "declares: q"),
-    ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p", "predicates": "p"}, "not be found"),
-    ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p", "predicates": "p",
-      "predicates.p.type": "Filter"}, "does not implement the Predicate interface"),
-    ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.plugin.version": "[9,)"}, "matches the version range"),
-    ({"transforms": "a", "transforms.a.type": "RegexRouter", "transforms.a.regex": "("}, "Invalid regex"),
-])
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"transforms": "a"}, "transformation 'a': Missing required configuration \"transforms.a.type\""),
+        (
+            {"transforms": "a", "transforms.a.type": "NoSuch"},
+            "Class NoSuch could not be found. Available transformations: .*Router",
+        ),
+        (
+            {"transforms": "a", "transforms.a.type": KAFKA + "MaskField"},
+            r"abstract and cannot be created. Did you mean .*Field\$Key",
+        ),
+        (
+            {"transforms": "a", "transforms.a.type": "TopicNameMatches"},
+            "does not implement the Transformation interface",
+        ),
+        (
+            {"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p"},
+            "Unknown predicate 'p'.*declares: none",
+        ),
+        (
+            {"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p", "predicates": "q"},
+            "declares: q",
+        ),
+        (
+            {"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p", "predicates": "p"},
+            "not be found",
+        ),
+        (
+            {
+                "transforms": "a",
+                "transforms.a.type": "Filter",
+                "transforms.a.predicate": "p",
+                "predicates": "p",
+                "predicates.p.type": "Filter",
+            },
+            "does not implement the Predicate interface",
+        ),
+        (
+            {"transforms": "a", "transforms.a.type": "Filter", "transforms.a.plugin.version": "[9,)"},
+            "matches the version range",
+        ),
+        ({"transforms": "a", "transforms.a.type": "RegexRouter", "transforms.a.regex": "("}, "Invalid regex"),
+    ],
+)
 def test_wrong_configuration_says_what_and_where(config: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigInvalid, match=message):
         build_pipeline(config)
@@ -222,8 +267,9 @@ def test_other_packages_bring_transforms_by_entry_points(tmp_path: Path, monkeyp
     info = tmp_path / "loud-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[millrace.transforms]\nshout = loud_transforms:Shout\n\n"
-                                           "[millrace.predicates]\nnever = loud_transforms:Never\n")
+    (info / "entry_points.txt").write_text(
+        "[millrace.transforms]\nshout = loud_transforms:Shout\n\n[millrace.predicates]\nnever = loud_transforms:Never\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("com.example.Shout$Key", "shout$Key", "loud_transforms.Shout$Key", "loud_transforms:Shout$Key"):
         config = {"transforms": "a", "transforms.a.type": name, "transforms.a.mark": "?"}
@@ -234,8 +280,13 @@ def test_other_packages_bring_transforms_by_entry_points(tmp_path: Path, monkeyp
     assert keys["transforms.a.plugin.version"].default == "2.5"
     assert keys["transforms.a.mark"].group == "Transforms: a"
     assert "com.example.Shout$Value" in {found.class_name for found in transform_types()}
-    never = {"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "n", "predicates": "n",
-             "predicates.n.type": "never"}
+    never = {
+        "transforms": "a",
+        "transforms.a.type": "Filter",
+        "transforms.a.predicate": "n",
+        "predicates": "n",
+        "predicates.n.type": "never",
+    }
     one = record()
     assert build_pipeline(never).apply(one) is one
     sys.modules.pop("loud_transforms", None)
@@ -264,6 +315,7 @@ def test_schema_cache_is_bounded_and_never_confuses_schemas() -> None:
     def build(schema: Schema | None) -> str:
         built.append(schema)
         return "none" if schema is None else str(schema.name)
+
     cache: SchemaCache[str] = SchemaCache(build, limit=4)
     assert cache.get(None) == cache.get(None) == "none"
     for turn in range(50):
@@ -279,5 +331,7 @@ def test_schema_cache_is_bounded_and_never_confuses_schemas() -> None:
 
 def test_common_options_of_the_chain() -> None:
     values = ConfigDef(PIPELINE_KEYS).values({"transforms": "a, b,a"})
-    assert values["transforms"].errors == ["Invalid value [a, b, a] for configuration transforms: Duplicate alias provided."]
+    assert values["transforms"].errors == [
+        "Invalid value [a, b, a] for configuration transforms: Duplicate alias provided."
+    ]
     assert values["predicates"].errors == []

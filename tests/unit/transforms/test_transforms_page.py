@@ -1,4 +1,5 @@
 """docs/transforms.md names every transform and predicate there is."""
+
 from __future__ import annotations
 
 from pathlib import Path

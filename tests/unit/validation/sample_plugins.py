@@ -1,4 +1,5 @@
 """Connectors for the tests of validation and of the plugin registry."""
+
 from __future__ import annotations
 
 import asyncio
@@ -25,13 +26,22 @@ class SampleSourceConnector(SourceConnector):
     """Does what its ``behaviour`` says when it is asked to validate."""
 
     version: ClassVar[str] = "1.2.3"
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="behaviour", type=ConfigType.STRING, default="fine", doc="What to do.",
-                  validator=one_of("fine", "problem", "hang", "crash", "refuse")),
-        ConfigKey(name="password", type=ConfigType.PASSWORD, default=None, doc="A secret."),
-        ConfigKey(name="url", type=ConfigType.STRING, default="", doc="An address.", aliases=("old.url",), validator=_host),
-        ConfigKey(name="items", type=ConfigType.LIST, default=["a", "b"], doc="Some.", group="Sample"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="behaviour",
+                type=ConfigType.STRING,
+                default="fine",
+                doc="What to do.",
+                validator=one_of("fine", "problem", "hang", "crash", "refuse"),
+            ),
+            ConfigKey(name="password", type=ConfigType.PASSWORD, default=None, doc="A secret."),
+            ConfigKey(
+                name="url", type=ConfigType.STRING, default="", doc="An address.", aliases=("old.url",), validator=_host
+            ),
+            ConfigKey(name="items", type=ConfigType.LIST, default=["a", "b"], doc="Some.", group="Sample"),
+        ]
+    )
     task_class: ClassVar[type[SourceTask]] = SampleTask
     aliases: ClassVar[tuple[str, ...]] = ("com.example.SampleSourceConnector",)
     asked: ClassVar[list[Config]] = []

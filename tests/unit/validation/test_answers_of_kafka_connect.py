@@ -1,4 +1,5 @@
 """Plugin lists, options and validation against what Kafka Connect answered (tests/conformance/rest/golden.json), no worker."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,5 @@
 """The plugins of one process: entry points, names, versions, packages that don't load."""
+
 from __future__ import annotations
 
 import sys
@@ -53,9 +54,18 @@ CONNECTOR = """
 """
 
 
-@pytest.mark.parametrize("name", [FILE, "FileStreamSource", "FileStreamSourceConnector", "file", f" {FILE} ",
-                                  "connectors.file.connector.FileStreamSourceConnector",
-                                  "connectors.file.connector:FileStreamSourceConnector"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        FILE,
+        "FileStreamSource",
+        "FileStreamSourceConnector",
+        "file",
+        f" {FILE} ",
+        "connectors.file.connector.FileStreamSourceConnector",
+        "connectors.file.connector:FileStreamSourceConnector",
+    ],
+)
 def test_names_of_a_connector(name: str) -> None:
     from connectors.file.connector import FileStreamSourceConnector
 
@@ -66,8 +76,10 @@ def test_an_unknown_name() -> None:
     with pytest.raises(ConfigInvalid) as caught:
         PluginRegistry().connector("Nope")
     text = str(caught.value)
-    assert text.startswith("Failed to find any class that implements Connector and which name matches Nope, available "
-                           "connectors are: PluginDesc{klass=class ")
+    assert text.startswith(
+        "Failed to find any class that implements Connector and which name matches Nope, available "
+        "connectors are: PluginDesc{klass=class "
+    )
     assert f"PluginDesc{{klass=class {FILE}, name='{FILE}', version='" in text
 
 
@@ -79,13 +91,22 @@ def test_a_connector_is_listed_under_each_name_that_can_be_configured() -> None:
     assert "connectors.file.connector.FileStreamSourceConnector" in classes
     assert classes == sorted(classes)
     assert {row["type"] for row in rows} == {"source", "sink"}
-    assert {row["class"] for row in rows if row["type"] == "sink"} == {"spark_jobs.SparkJob", "spark_jobs.connector.SparkJob"}
+    assert {row["class"] for row in rows if row["type"] == "sink"} == {
+        "spark_jobs.SparkJob",
+        "spark_jobs.connector.SparkJob",
+    }
     for row in rows:
         assert registry.connector(row["class"]).version == row["version"]
     everything = registry.describe(connectors_only=False)
-    assert {row["type"] for row in everything} == {"source", "sink", "transformation", "predicate", "converter",
-                                                   "header_converter"}
-    assert everything[:len(rows)] == rows
+    assert {row["type"] for row in everything} == {
+        "source",
+        "sink",
+        "transformation",
+        "predicate",
+        "converter",
+        "header_converter",
+    }
+    assert everything[: len(rows)] == rows
 
 
 def test_a_class_named_in_plugin_path() -> None:
@@ -106,8 +127,12 @@ def test_a_short_name_of_two_connectors_means_neither() -> None:
 @pytest.mark.parametrize("isolated", [False, True])
 def test_packages_that_can_be_imported(tmp_path: Path, isolated: bool) -> None:
     name = f"millrace_test_packaged_{int(isolated)}"
-    package(tmp_path, name, CONNECTOR.format(n=int(isolated)),
-            f"[millrace.connectors]\npackaged{int(isolated)} = {name}:PackagedConnector\n")
+    package(
+        tmp_path,
+        name,
+        CONNECTOR.format(n=int(isolated)),
+        f"[millrace.connectors]\npackaged{int(isolated)} = {name}:PackagedConnector\n",
+    )
     sys.path.insert(0, str(tmp_path))
     registry = PluginRegistry("", [str(tmp_path)] if isolated else [])
     assert registry.connector(f"com.example.Packaged{int(isolated)}Connector").version == "7.0"
@@ -118,18 +143,26 @@ def test_packages_that_can_be_imported(tmp_path: Path, isolated: bool) -> None:
 
 def test_of_two_versions_the_one_that_is_wanted(tmp_path: Path) -> None:
     name = "millrace_test_newer"
-    package(tmp_path, name, CONNECTOR.replace("com.example.Packaged{n}Connector", FILE).replace("7.0", "999.0"),
-            f"[millrace.connectors]\nnewer = {name}:PackagedConnector\n")
+    package(
+        tmp_path,
+        name,
+        CONNECTOR.replace("com.example.Packaged{n}Connector", FILE).replace("7.0", "999.0"),
+        f"[millrace.connectors]\nnewer = {name}:PackagedConnector\n",
+    )
     sys.path.insert(0, str(tmp_path))
     registry = PluginRegistry("", [str(tmp_path)])
     own = PluginRegistry().connector_plugin(FILE).version
     assert registry.connector(FILE).__module__ == name
     assert registry.connector(FILE, own).__module__ == "connectors.file.connector"
     assert registry.connector(FILE, "[1000,)").__module__ == name
-    assert registry.connector("connectors.file.connector.FileStreamSourceConnector").__module__ == "connectors.file.connector"
+    assert (
+        registry.connector("connectors.file.connector.FileStreamSourceConnector").__module__
+        == "connectors.file.connector"
+    )
     assert registry.versions("source", FILE) == [own, "999.0"]
     assert registry.check_version(registry.connector_plugin(FILE), "[1000,)") == (
-        f"Plugin {FILE} not found that matches the version range [1000,), available versions: [{own}, 999.0]")
+        f"Plugin {FILE} not found that matches the version range [1000,), available versions: [{own}, 999.0]"
+    )
     assert PluginRegistry("", [str(tmp_path)], [f"{name}:PackagedConnector"]).versions("source", FILE) == [own]
 
 
@@ -143,21 +176,32 @@ def test_lists_with_the_plugins_of_other_processes() -> None:
     assert PluginRegistry().versions("source", FILE) != registry.versions("source", FILE)
 
 
-@pytest.mark.parametrize(("label", "code", "target", "text"), [
-    ("raises", "raise RuntimeError('no driver')", "Broken", "RuntimeError: no driver"),
-    ("exits", "raise SystemExit(3)", "Broken", "SystemExit: 3"),
-    ("missing", "", "Broken", "AttributeError"),
-    ("import", "import millrace_no_such_driver", "Broken", "millrace_no_such_driver"),
-    ("function", "def Broken(): pass", "Broken", "it is a function, not a class"),
-    ("other", "class Broken: pass", "Broken", "it is no SourceConnector"),
-    ("abstract", "from tests.unit.validation.sample_plugins import UnfinishedConnector as Broken", "Broken", "task_configs"),
-    ("undeclared", UNDECLARED, "Broken", "it does not declare version"),
-])
-def test_a_package_that_does_not_load_harms_no_other(tmp_path: Path, label: str, code: str, target: str, text: str,
-                                                     caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("label", "code", "target", "text"),
+    [
+        ("raises", "raise RuntimeError('no driver')", "Broken", "RuntimeError: no driver"),
+        ("exits", "raise SystemExit(3)", "Broken", "SystemExit: 3"),
+        ("missing", "", "Broken", "AttributeError"),
+        ("import", "import millrace_no_such_driver", "Broken", "millrace_no_such_driver"),
+        ("function", "def Broken(): pass", "Broken", "it is a function, not a class"),
+        ("other", "class Broken: pass", "Broken", "it is no SourceConnector"),
+        (
+            "abstract",
+            "from tests.unit.validation.sample_plugins import UnfinishedConnector as Broken",
+            "Broken",
+            "task_configs",
+        ),
+        ("undeclared", UNDECLARED, "Broken", "it does not declare version"),
+    ],
+)
+def test_a_package_that_does_not_load_harms_no_other(
+    tmp_path: Path, label: str, code: str, target: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     name = f"millrace_test_broken_{label}"
     package(tmp_path, name, code, f"[millrace.connectors]\nbroken = {name}:{target}\n")
-    package(tmp_path, f"{name}_ok", CONNECTOR.format(n=label), f"[millrace.connectors]\nok = {name}_ok:PackagedConnector\n")
+    package(
+        tmp_path, f"{name}_ok", CONNECTOR.format(n=label), f"[millrace.connectors]\nok = {name}_ok:PackagedConnector\n"
+    )
     sys.path.insert(0, str(tmp_path))
     registry = PluginRegistry("", [str(tmp_path)])
     assert text in registry.failures[f"{name}:{target}"]
@@ -168,8 +212,12 @@ def test_a_package_that_does_not_load_harms_no_other(tmp_path: Path, label: str,
 
 def test_a_name_that_is_taken_stays(tmp_path: Path) -> None:
     name = "millrace_test_taken"
-    package(tmp_path, name, CONNECTOR.replace("com.example.Packaged{n}Connector", FILE),
-            f"[millrace.connectors]\ntaken = {name}:PackagedConnector\n")
+    package(
+        tmp_path,
+        name,
+        CONNECTOR.replace("com.example.Packaged{n}Connector", FILE),
+        f"[millrace.connectors]\ntaken = {name}:PackagedConnector\n",
+    )
     sys.path.insert(0, str(tmp_path))
     registry = PluginRegistry()
     assert registry.connector(FILE).__module__ == "connectors.file.connector"
@@ -196,7 +244,9 @@ def test_names_of_a_converter(name: str) -> None:
 def test_converters_and_providers() -> None:
     registry = PluginRegistry()
     assert registry.header_converter("SimpleHeaderConverter")
-    with pytest.raises(ConfigInvalid, match=r"Class SimpleHeaderConverter could not be found\. Available are: .*JsonConverter"):
+    with pytest.raises(
+        ConfigInvalid, match=r"Class SimpleHeaderConverter could not be found\. Available are: .*JsonConverter"
+    ):
         registry.converter("SimpleHeaderConverter")
     assert registry.config_provider("org.apache.kafka.common.config.provider.FileConfigProvider") is not None
     assert registry.config_provider("Nope") is None
@@ -205,14 +255,25 @@ def test_converters_and_providers() -> None:
     assert set(registry.builtin_connectors()) >= {"file"}
 
 
-@pytest.mark.parametrize(("wanted", "shown"), [
-    (None, None), ("1.2.3", None), ("[1,2)", None), ("latest", None), ("1.2", "[1.2,1.2]"), ("[2,3)", "[2,3)"),
-    ("bogus", "[bogus,bogus]")])
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [
+        (None, None),
+        ("1.2.3", None),
+        ("[1,2)", None),
+        ("latest", None),
+        ("1.2", "[1.2,1.2]"),
+        ("[2,3)", "[2,3)"),
+        ("bogus", "[bogus,bogus]"),
+    ],
+)
 def test_versions(wanted: str | None, shown: str | None) -> None:
     registry = PluginRegistry(f"{HERE}:SampleSourceConnector")
     complaint = registry.check_version(registry.connector_plugin("SampleSource"), wanted)
     if shown is None:
         assert complaint is None
     else:
-        assert complaint == (f"Plugin com.example.SampleSourceConnector not found that matches the version range {shown}, "
-                             "available versions: [1.2.3]")
+        assert complaint == (
+            f"Plugin com.example.SampleSourceConnector not found that matches the version range {shown}, "
+            "available versions: [1.2.3]"
+        )

@@ -1,4 +1,5 @@
 """Validation beyond what Kafka Connect does: the connector's own check, secrets, policies, topic creation."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -26,8 +27,13 @@ def registry() -> PluginRegistry:
     return PluginRegistry(f"{SampleSourceConnector.__module__}:SampleSourceConnector")
 
 
-async def ask(registry: PluginRegistry, worker: dict[str, str] | None = None, deadline_s: float = 5,
-              resolved: dict[str, str] | None = None, **change: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+async def ask(
+    registry: PluginRegistry,
+    worker: dict[str, str] | None = None,
+    deadline_s: float = 5,
+    resolved: dict[str, str] | None = None,
+    **change: str,
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The answer, and its values by name."""
     config = CONFIG | {name.replace("__", "."): value for name, value in change.items()}
     infos = await validate(registry, config, None, WORKER | (worker or {}), resolved=resolved, deadline_s=deadline_s)
@@ -43,17 +49,22 @@ async def test_a_good_configuration(registry: PluginRegistry) -> None:
     assert values["items"]["value"] == "a,b"
     assert values["connector.plugin.version"]["value"] == "1.2.3"
     assert (values["key.converter"]["value"], values["value.converter"]["value"]) == (
-        JSON, "org.apache.kafka.connect.storage.StringConverter")
+        JSON,
+        "org.apache.kafka.connect.storage.StringConverter",
+    )
     assert values["header.converter"]["value"] == "org.apache.kafka.connect.storage.SimpleHeaderConverter"
     assert refusal(infos) is None
 
 
-@pytest.mark.parametrize(("behaviour", "where", "text"), [
-    ("problem", "url", "nobody answers there"),
-    ("crash", "connector.class", "The connector's own check failed with RuntimeError: no such table"),
-    ("refuse", "connector.class", "the server is not one of ours"),
-    ("hang", "connector.class", SLOW),
-])
+@pytest.mark.parametrize(
+    ("behaviour", "where", "text"),
+    [
+        ("problem", "url", "nobody answers there"),
+        ("crash", "connector.class", "The connector's own check failed with RuntimeError: no such table"),
+        ("refuse", "connector.class", "the server is not one of ours"),
+        ("hang", "connector.class", SLOW),
+    ],
+)
 async def test_what_the_connector_itself_finds(registry: PluginRegistry, behaviour: str, where: str, text: str) -> None:
     infos, values = await ask(registry, behaviour=behaviour, deadline_s=0.05)
     assert values[where]["errors"] == [text]
@@ -109,10 +120,16 @@ async def test_a_secret_that_is_still_a_reference_is_refused(registry: PluginReg
     assert values["password"]["errors"] == []
 
 
-@pytest.mark.parametrize(("policy", "name", "allowed"), [
-    ("All", "linger.ms", True), ("None", "linger.ms", False), ("Principal", "linger.ms", False),
-    ("Principal", "sasl.mechanism", True),
-    ("org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy", "linger.ms", False)])
+@pytest.mark.parametrize(
+    ("policy", "name", "allowed"),
+    [
+        ("All", "linger.ms", True),
+        ("None", "linger.ms", False),
+        ("Principal", "linger.ms", False),
+        ("Principal", "sasl.mechanism", True),
+        ("org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy", "linger.ms", False),
+    ],
+)
 async def test_override_policies(registry: PluginRegistry, policy: str, name: str, allowed: bool) -> None:
     option = f"producer.override.{name}"
     value = {"linger.ms": "5", "sasl.mechanism": "PLAIN"}[name]
@@ -122,10 +139,17 @@ async def test_override_policies(registry: PluginRegistry, policy: str, name: st
 
 
 async def test_the_policy_allowlist_names_what_it_refuses(registry: PluginRegistry) -> None:
-    worker = {"connector.client.config.override.policy": "Allowlist", "exactly.once.source.support": "enabled",
-              "connector.client.config.override.allowlist": "linger.ms, client.id"}
-    given: dict[str, Any] = {"producer.override.linger.ms": " 5 ", "admin.override.client.id": "a",
-                             "producer.override.acks": "maybe", "consumer.override.nosuch": "1"}
+    worker = {
+        "connector.client.config.override.policy": "Allowlist",
+        "exactly.once.source.support": "enabled",
+        "connector.client.config.override.allowlist": "linger.ms, client.id",
+    }
+    given: dict[str, Any] = {
+        "producer.override.linger.ms": " 5 ",
+        "admin.override.client.id": "a",
+        "producer.override.acks": "maybe",
+        "consumer.override.nosuch": "1",
+    }
     body, values = await ask(registry, worker, **given)
     assert body["error_count"] == 2
     assert values["producer.override.linger.ms"]["value"] == "5"
@@ -134,10 +158,13 @@ async def test_the_policy_allowlist_names_what_it_refuses(registry: PluginRegist
     for option in ("producer.override.acks", "consumer.override.nosuch"):
         name = option.partition(".override.")[2]
         assert values[option]["errors"] == [
-            f"The 'Allowlist' policy does not allow '{name}' to be overridden in the connector configuration."]
+            f"The 'Allowlist' policy does not allow '{name}' to be overridden in the connector configuration."
+        ]
 
 
-async def test_a_version_that_is_no_range_is_refused_without_what_a_reference_stands_for(registry: PluginRegistry) -> None:
+async def test_a_version_that_is_no_range_is_refused_without_what_a_reference_stands_for(
+    registry: PluginRegistry,
+) -> None:
     given: dict[str, Any] = {"connector.plugin.version": "${file:/s:version}"}
     with pytest.raises(ConfigInvalid) as caught:
         await ask(registry, resolved={**CONFIG, "connector.plugin.version": "[1,2],(hunter2)"}, **given)
@@ -147,14 +174,30 @@ async def test_a_version_that_is_no_range_is_refused_without_what_a_reference_st
 _JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
 
 
-@pytest.mark.parametrize(("more", "wrong"), [
-    ({"sasl.jaas.config": _JAAS}, None),
-    ({}, ("producer.override.sasl.mechanism", "sasl.mechanism PLAIN needs sasl.jaas.config with a username and a password")),
-    ({"sasl.jaas.config": "nonsense"}, ("producer.override.sasl.jaas.config", "Invalid value [hidden] for configuration")),
-    ({"sasl.jaas.config": _JAAS, "acks": "1", "enable.idempotence": "true"}, (
-        "producer.override.acks", "Must set acks to all in order to use the idempotent producer"))])
-async def test_client_properties_are_checked_together(registry: PluginRegistry, more: dict[str, str],
-                                                      wrong: tuple[str, str] | None) -> None:
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        ({"sasl.jaas.config": _JAAS}, None),
+        (
+            {},
+            (
+                "producer.override.sasl.mechanism",
+                "sasl.mechanism PLAIN needs sasl.jaas.config with a username and a password",
+            ),
+        ),
+        (
+            {"sasl.jaas.config": "nonsense"},
+            ("producer.override.sasl.jaas.config", "Invalid value [hidden] for configuration"),
+        ),
+        (
+            {"sasl.jaas.config": _JAAS, "acks": "1", "enable.idempotence": "true"},
+            ("producer.override.acks", "Must set acks to all in order to use the idempotent producer"),
+        ),
+    ],
+)
+async def test_client_properties_are_checked_together(
+    registry: PluginRegistry, more: dict[str, str], wrong: tuple[str, str] | None
+) -> None:
     """A login needs several of them; none is wrong because the others are somewhere else."""
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **more}
     given: dict[str, Any] = {f"producer.override.{name}": value for name, value in properties.items()}
@@ -174,12 +217,15 @@ async def test_what_the_worker_itself_has_wrong_is_no_error_of_a_connector(regis
     assert values["producer.override.linger.ms"]["errors"] == []
 
 
-@pytest.mark.parametrize(("worker", "url", "errors"), [
-    ("enabled", "there", []),
-    ("disabled", "there", ["This worker does not have exactly-once source support enabled."]),
-    ("enabled", "", ["The connector does not support exactly-once semantics with the provided configuration."]),
-    ("enabled", "crash", ["An unexpected error occurred during validation: can't tell"]),
-])
+@pytest.mark.parametrize(
+    ("worker", "url", "errors"),
+    [
+        ("enabled", "there", []),
+        ("disabled", "there", ["This worker does not have exactly-once source support enabled."]),
+        ("enabled", "", ["The connector does not support exactly-once semantics with the provided configuration."]),
+        ("enabled", "crash", ["An unexpected error occurred during validation: can't tell"]),
+    ],
+)
 async def test_exactly_once(registry: PluginRegistry, worker: str, url: str, errors: list[str]) -> None:
     _, values = await ask(registry, {"exactly.once.source.support": worker}, url=url, exactly__once__support="required")
     assert values["exactly.once.support"]["errors"] == errors
@@ -193,8 +239,11 @@ async def test_transaction_boundaries(registry: PluginRegistry) -> None:
 
 
 async def test_topic_creation(registry: PluginRegistry) -> None:
-    groups: dict[str, Any] = {"topic__creation__groups": "g", "topic__creation__g__partitions": "0",
-                              "topic__creation__default__partitions": "1"}
+    groups: dict[str, Any] = {
+        "topic__creation__groups": "g",
+        "topic__creation__g__partitions": "0",
+        "topic__creation__default__partitions": "1",
+    }
     infos, values = await ask(registry, **groups)
     assert values["topic.creation.g.partitions"]["errors"][0].startswith("Invalid value 0 for configuration")
     assert values["topic.creation.default.replication.factor"]["errors"][0].startswith("Missing required configuration")
@@ -204,15 +253,24 @@ async def test_topic_creation(registry: PluginRegistry) -> None:
 
 
 async def test_transforms(registry: PluginRegistry) -> None:
-    infos, values = await ask(registry, transforms="a,b", transforms__a__type="RegexRouter", transforms__a__regex=".*",
-                              transforms__a__replacement="x", transforms__b__type="nope")
+    infos, values = await ask(
+        registry,
+        transforms="a,b",
+        transforms__a__type="RegexRouter",
+        transforms__a__regex=".*",
+        transforms__a__replacement="x",
+        transforms__b__type="nope",
+    )
     assert values["transforms.a.type"]["value"] == "org.apache.kafka.connect.transforms.RegexRouter"
     assert values["transforms.b.type"]["value"] is None
     assert infos["groups"][-3:] == ["Transforms: a", "Transforms: b", "Sample"]
 
 
-async def _ask_with(registry: PluginRegistry, converter: str, options: dict[str, str],
-                    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+async def _ask_with(
+    registry: PluginRegistry,
+    converter: str,
+    options: dict[str, str],
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     own: dict[str, Any] = {f"value.converter.{name}": value for name, value in options.items()}
     return await ask(registry, value__converter=f"{converter}Converter", **own)
 
@@ -221,34 +279,104 @@ _REGISTRY = {"schema.registry.url": "http://registry:8081"}
 _AVRO_DATA = {"data.serializer.type": "avro", "avro.schema.registry.url": "http://registry:8081"}
 
 
-@pytest.mark.parametrize(("converter", "options", "where", "text"), [
-    ("Avro", {}, "schema.registry.url", "Missing required configuration"),
-    ("Avro", {"schema.registry.url": ""}, "schema.registry.url", "Missing required configuration"),
-    *(("Avro", {"schema.registry.url": url}, "schema.registry.url", "Invalid value for configuration schema.registry.url")
-      for url in ("registry:8081", "ftp://registry", "http://[::1", "http://registry:99999", "http://registry,other")),
-    ("Avro", {**_REGISTRY, "basic.auth.user.inf0": "u:p"}, "basic.auth.user.inf0",
-     ("value.converter: Unknown configuration basic.auth.user.inf0: this converter has no such option. Did you mean "
-      "basic.auth.user.info?")),
-    ("JsonSchema", {**_REGISTRY, "rule.executors": "x"}, "rule.executors", "value.converter: Unknown configuration"),
-    ("Protobuf", {**_REGISTRY, "json.fail.invalid.schema": "x"}, "json.fail.invalid.schema", "value.converter: Unknown"),
-    ("Avro", {**_REGISTRY, "value.subject.name.strategy": "Nope"}, "value.subject.name.strategy", "Invalid value Nope"),
-    ("Avro", {**_REGISTRY, "basic.auth.credentials.source": "USER_INFO"}, "basic.auth.user.info",
-     "value.converter: Invalid value [hidden] for"),
-    ("Avro", {**_REGISTRY, "basic.auth.credentials.source": "SASL_INHERIT"}, "sasl.jaas.config", "value.converter: basic.auth"),
-    ("Avro", {**_REGISTRY, "bearer.auth.credentials.source": "OAUTHBEARER"}, "bearer.auth.issuer.endpoint.url",
-     "value.converter: bearer.auth.credentials.source=OAUTHBEARER needs"),
-    ("Avro", {**_REGISTRY, "bearer.auth.issuer.endpoint.url": "login"}, "bearer.auth.issuer.endpoint.url", "Invalid value for"),
-    ("Avro", {**_REGISTRY, "proxy.host": "proxy"}, "proxy.port", "value.converter: proxy.host needs proxy.port"),
-    ("Avro", {**_REGISTRY, "schema.registry.ssl.truststore.location": "/nope"}, "schema.registry.ssl.truststore.location",
-     "value.converter: schema.registry.ssl.truststore.location: it can't be used"),
-    ("CloudEvents", {"serializer.type": "avro"}, "data.serializer.type", "value.converter: Cannot use"),
-    ("CloudEvents", {"data.serializer.type": "avro"}, "avro.schema.registry.url", "value.converter: Need URL(s)"),
-    ("CloudEvents", {**_AVRO_DATA, "avro.foo": "1"}, "avro.foo", "value.converter: Unknown configuration foo"),
-    ("CloudEvents", {**_AVRO_DATA, "metadata.source": "header"}, "metadata.source", "value.converter: metadata.source"),
-    ("CloudEvents", {"json.schemas.enable": "maybe"}, "json.schemas.enable", "value.converter: Invalid value maybe"),
-])
-async def test_options_of_converters_with_a_registry(registry: PluginRegistry, converter: str, options: dict[str, str],
-                                                     where: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("converter", "options", "where", "text"),
+    [
+        ("Avro", {}, "schema.registry.url", "Missing required configuration"),
+        ("Avro", {"schema.registry.url": ""}, "schema.registry.url", "Missing required configuration"),
+        *(
+            (
+                "Avro",
+                {"schema.registry.url": url},
+                "schema.registry.url",
+                "Invalid value for configuration schema.registry.url",
+            )
+            for url in (
+                "registry:8081",
+                "ftp://registry",
+                "http://[::1",
+                "http://registry:99999",
+                "http://registry,other",
+            )
+        ),
+        (
+            "Avro",
+            {**_REGISTRY, "basic.auth.user.inf0": "u:p"},
+            "basic.auth.user.inf0",
+            (
+                "value.converter: Unknown configuration basic.auth.user.inf0: this converter has no such option. Did you mean "
+                "basic.auth.user.info?"
+            ),
+        ),
+        (
+            "JsonSchema",
+            {**_REGISTRY, "rule.executors": "x"},
+            "rule.executors",
+            "value.converter: Unknown configuration",
+        ),
+        (
+            "Protobuf",
+            {**_REGISTRY, "json.fail.invalid.schema": "x"},
+            "json.fail.invalid.schema",
+            "value.converter: Unknown",
+        ),
+        (
+            "Avro",
+            {**_REGISTRY, "value.subject.name.strategy": "Nope"},
+            "value.subject.name.strategy",
+            "Invalid value Nope",
+        ),
+        (
+            "Avro",
+            {**_REGISTRY, "basic.auth.credentials.source": "USER_INFO"},
+            "basic.auth.user.info",
+            "value.converter: Invalid value [hidden] for",
+        ),
+        (
+            "Avro",
+            {**_REGISTRY, "basic.auth.credentials.source": "SASL_INHERIT"},
+            "sasl.jaas.config",
+            "value.converter: basic.auth",
+        ),
+        (
+            "Avro",
+            {**_REGISTRY, "bearer.auth.credentials.source": "OAUTHBEARER"},
+            "bearer.auth.issuer.endpoint.url",
+            "value.converter: bearer.auth.credentials.source=OAUTHBEARER needs",
+        ),
+        (
+            "Avro",
+            {**_REGISTRY, "bearer.auth.issuer.endpoint.url": "login"},
+            "bearer.auth.issuer.endpoint.url",
+            "Invalid value for",
+        ),
+        ("Avro", {**_REGISTRY, "proxy.host": "proxy"}, "proxy.port", "value.converter: proxy.host needs proxy.port"),
+        (
+            "Avro",
+            {**_REGISTRY, "schema.registry.ssl.truststore.location": "/nope"},
+            "schema.registry.ssl.truststore.location",
+            "value.converter: schema.registry.ssl.truststore.location: it can't be used",
+        ),
+        ("CloudEvents", {"serializer.type": "avro"}, "data.serializer.type", "value.converter: Cannot use"),
+        ("CloudEvents", {"data.serializer.type": "avro"}, "avro.schema.registry.url", "value.converter: Need URL(s)"),
+        ("CloudEvents", {**_AVRO_DATA, "avro.foo": "1"}, "avro.foo", "value.converter: Unknown configuration foo"),
+        (
+            "CloudEvents",
+            {**_AVRO_DATA, "metadata.source": "header"},
+            "metadata.source",
+            "value.converter: metadata.source",
+        ),
+        (
+            "CloudEvents",
+            {"json.schemas.enable": "maybe"},
+            "json.schemas.enable",
+            "value.converter: Invalid value maybe",
+        ),
+    ],
+)
+async def test_options_of_converters_with_a_registry(
+    registry: PluginRegistry, converter: str, options: dict[str, str], where: str, text: str
+) -> None:
     infos, values = await _ask_with(registry, converter, options)
     wrong = {name: value["errors"] for name, value in values.items() if value["errors"]}
     assert list(wrong) == [f"value.converter.{where}"]
@@ -257,16 +385,25 @@ async def test_options_of_converters_with_a_registry(registry: PluginRegistry, c
     assert "u:p" not in str(infos)
 
 
-@pytest.mark.parametrize("options", [
-    _REGISTRY, {"schema.registry.url": "http://u:p@a:8081,https://b/x", "request.header.X-A": "b", "latest.cache.size": "5"},
-    {**_REGISTRY, "schema.registry.basic.auth.user.info": "u:p", "basic.auth.credentials.source": "USER_INFO"}])
-async def test_no_registry_is_asked_when_a_configuration_is_checked(registry: PluginRegistry, options: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        _REGISTRY,
+        {"schema.registry.url": "http://u:p@a:8081,https://b/x", "request.header.X-A": "b", "latest.cache.size": "5"},
+        {**_REGISTRY, "schema.registry.basic.auth.user.info": "u:p", "basic.auth.credentials.source": "USER_INFO"},
+    ],
+)
+async def test_no_registry_is_asked_when_a_configuration_is_checked(
+    registry: PluginRegistry, options: dict[str, str]
+) -> None:
     infos, _ = await _ask_with(registry, "Avro", options)
     assert infos["error_count"] == 0
 
 
 async def test_unknown_and_missing_classes(registry: PluginRegistry) -> None:
-    with pytest.raises(ConfigInvalid, match="Failed to find any class that implements Connector and which name matches Nope"):
+    with pytest.raises(
+        ConfigInvalid, match="Failed to find any class that implements Connector and which name matches Nope"
+    ):
         await validate(registry, {"connector.class": "Nope"}, "Nope", WORKER)
     with pytest.raises(ConfigInvalid, match="contains no connector type"):
         await validate(registry, {"name": "x"}, None, WORKER)
@@ -304,9 +441,13 @@ def test_checks_of_the_rest_layer() -> None:
 
 def test_nulls() -> None:
     missing = 'Missing required configuration "topic" which has no default value.'
-    infos = {"error_count": 2, "configs": [
-        {"definition": {}, "value": {"name": "topic", "value": None, "errors": [missing]}},
-        {"definition": {}, "value": {"name": "other", "value": "1", "errors": ["bad"]}}]}
+    infos = {
+        "error_count": 2,
+        "configs": [
+            {"definition": {}, "value": {"name": "topic", "value": None, "errors": [missing]}},
+            {"definition": {}, "value": {"name": "other", "value": "1", "errors": ["bad"]}},
+        ],
+    }
     null = "Null value can not be supplied as the configuration value."
     done = add_null_errors(infos, ["topic", "other", "more"])
     assert done["error_count"] == 4

@@ -6,6 +6,7 @@ by a variable, and only what stands at those paths is handed over.
 
 Source: the language definition of CEL (github.com/google/cel-spec).
 """
+
 from __future__ import annotations
 
 import re
@@ -53,21 +54,49 @@ MAX_ITEMS: Final = 10_000
 MAX_SUMS: Final = 16
 
 _CONVERSIONS: Final = ("string", "int", "uint", "double", "bytes", "type", "timestamp", "duration")
-_TIMES: Final = ("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours",
-                 "getMinutes", "getSeconds", "getMilliseconds")
+_TIMES: Final = (
+    "getFullYear",
+    "getMonth",
+    "getDate",
+    "getDayOfMonth",
+    "getDayOfWeek",
+    "getDayOfYear",
+    "getHours",
+    "getMinutes",
+    "getSeconds",
+    "getMilliseconds",
+)
 _NO_LISTS: Final = "lists can't be made from lists: write exists, all or exists_one"
 #: Name -> numbers of arguments it takes as a function, and as a method.
 _FUNCTIONS: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
-    "size": ((1,), (0,)), "startsWith": ((), (1,)), "endsWith": ((), (1,)), "contains": ((), (1,)), "matches": ((2,), (1,)),
-    "lowerAscii": ((), (0,)), "upperAscii": ((), (0,)), **dict.fromkeys(_CONVERSIONS, ((1,), ())),
-    **dict.fromkeys(_TIMES, ((), (0, 1)))}
+    "size": ((1,), (0,)),
+    "startsWith": ((), (1,)),
+    "endsWith": ((), (1,)),
+    "contains": ((), (1,)),
+    "matches": ((2,), (1,)),
+    "lowerAscii": ((), (0,)),
+    "upperAscii": ((), (0,)),
+    **dict.fromkeys(_CONVERSIONS, ((1,), ())),
+    **dict.fromkeys(_TIMES, ((), (0, 1))),
+}
 #: What to write for methods that other languages have.
 _METHOD_HINTS: Final = {
-    "equals": "write ==", "get": "write value.name, or value['name']", "toString": "write string(x)",
-    "length": "write x.size()", "toLowerCase": "write x.lowerAscii()", "toUpperCase": "write x.upperAscii()",
-    "isEmpty": "write x.size() == 0", "any": "write x.exists(item, condition)", "every": "write x.all(item, condition)",
-    "find": "write x.exists(item, condition)", "map": _NO_LISTS, "filter": _NO_LISTS, "toInteger": "write int(x)",
-    "toLong": "write int(x)", "equalsIgnoreCase": "write x.lowerAscii() == '...'", "has": "write has(value.name)",
+    "equals": "write ==",
+    "get": "write value.name, or value['name']",
+    "toString": "write string(x)",
+    "length": "write x.size()",
+    "toLowerCase": "write x.lowerAscii()",
+    "toUpperCase": "write x.upperAscii()",
+    "isEmpty": "write x.size() == 0",
+    "any": "write x.exists(item, condition)",
+    "every": "write x.all(item, condition)",
+    "find": "write x.exists(item, condition)",
+    "map": _NO_LISTS,
+    "filter": _NO_LISTS,
+    "toInteger": "write int(x)",
+    "toLong": "write int(x)",
+    "equalsIgnoreCase": "write x.lowerAscii() == '...'",
+    "has": "write has(value.name)",
 }
 
 
@@ -97,8 +126,11 @@ class _Compiler:
         path = path_of(node, bound) if not isinstance(node, Call) else None
         if path is not None:
             if bound and not compared:
-                raise self.invalid(node.start, f"inside exists, all and exists_one {path} may only be compared: write it "
-                                   "beside ==, !=, <, <=, >, >= or in")
+                raise self.invalid(
+                    node.start,
+                    f"inside exists, all and exists_one {path} may only be compared: write it "
+                    "beside ==, !=, <, <=, >, >= or in",
+                )
             return self._variable("value", path)
         match node:
             case Name(name=name) if name not in bound:
@@ -114,10 +146,17 @@ class _Compiler:
             case Call():
                 return self._call(node, bound)
         compares = isinstance(node, Binary) and node.operator in _COMPARISONS
-        if bound and isinstance(node, Binary) and path_of(node.right, bound) is not None and (
-                node.operator == "in" or path_of(node.left, bound) is not None):
-            raise self.invalid(node.at, "inside exists, all and exists_one a list of the record can't be searched, nor two "
-                               "of its parts compared: it would cost the product of both")
+        if (
+            bound
+            and isinstance(node, Binary)
+            and path_of(node.right, bound) is not None
+            and (node.operator == "in" or path_of(node.left, bound) is not None)
+        ):
+            raise self.invalid(
+                node.at,
+                "inside exists, all and exists_one a list of the record can't be searched, nor two "
+                "of its parts compared: it would cost the product of both",
+            )
         if isinstance(node, Binary) and node.operator == "+":
             self.sums += 1
             if self.sums > MAX_SUMS:
@@ -128,9 +167,9 @@ class _Compiler:
         """The text of a part, with those of its children exchanged."""
         result, position = [], node.start
         for child in children(node):
-            result += [self.text[position:child.start], parts[child.start]]
+            result += [self.text[position : child.start], parts[child.start]]
             position = child.end
-        return "".join([*result, self.text[position:node.end]])
+        return "".join([*result, self.text[position : node.end]])
 
     def _variable(self, kind: str, path: Path) -> str:
         known = self._names.get((kind, path))
@@ -151,8 +190,14 @@ class _Compiler:
         path = path_of(arguments[0], bound)
         if path is not None:
             return self._variable("has", path)
-        return self._with(node, {arguments[0].start: self._with(arguments[0], {
-            child.start: self.emit(child, bound) for child in children(arguments[0])})})
+        return self._with(
+            node,
+            {
+                arguments[0].start: self._with(
+                    arguments[0], {child.start: self.emit(child, bound) for child in children(arguments[0])}
+                )
+            },
+        )
 
     def _macro(self, node: Call, bound: frozenset[str]) -> str:
         if node.of is None or len(node.arguments) != 2 or not isinstance(node.arguments[0], Name):
@@ -160,12 +205,21 @@ class _Compiler:
         item, condition = node.arguments
         assert isinstance(item, Name)  # noqa: S101 - see above
         if bound:
-            raise self.invalid(node.at, f"{node.name} can't stand inside another exists, all or exists_one: it would cost "
-                               "the product of both lists")
+            raise self.invalid(
+                node.at,
+                f"{node.name} can't stand inside another exists, all or exists_one: it would cost "
+                "the product of both lists",
+            )
         if item.name in VARIABLES or item.name.startswith(_PREFIX):
             raise self.invalid(item.start, f"{item.name!r} can't name an item")
-        return self._with(node, {node.of.start: self.emit(node.of, bound), item.start: item.name,
-                                 condition.start: self.emit(condition, bound | {item.name})})
+        return self._with(
+            node,
+            {
+                node.of.start: self.emit(node.of, bound),
+                item.start: item.name,
+                condition.start: self.emit(condition, bound | {item.name}),
+            },
+        )
 
     def _call(self, node: Call, bound: frozenset[str]) -> str:
         as_function, as_method = _FUNCTIONS.get(node.name, ((), ()))
@@ -176,8 +230,11 @@ class _Compiler:
                 hint = f"{node.name} is written x.{node.name}({', '.join('y' * as_method[0])})"
             elif hint is None and as_function:
                 hint = f"{node.name} is written {node.name}(x)"
-            raise self.invalid(node.at, f"there is no function {node.name!r} like that; "
-                               + (hint or f"there are {', '.join(sorted((*_FUNCTIONS, *_MACROS, 'has')))}"))
+            raise self.invalid(
+                node.at,
+                f"there is no function {node.name!r} like that; "
+                + (hint or f"there are {', '.join(sorted((*_FUNCTIONS, *_MACROS, 'has')))}"),
+            )
         if node.name == "matches":
             return self._matches(node, bound)
         if node.name == "size":
@@ -206,6 +263,7 @@ class _Compiler:
             if not isinstance(text, str):
                 raise TypeError("matches needs a text")
             return search(text) is not None
+
         self.functions[name] = matches
         self.searches[pattern.value] = search
         return f"{name}({self.emit(subject, bound)})"
@@ -261,8 +319,11 @@ def compile_cel(text: str, tree: Node | None = None) -> Callable[[SourceRecord],
         for name, kind, _, find in variables:
             try:
                 found = find(record)
-                context[name] = _made(found.value, found.schema) if kind == "value" else (
-                    kind == "has" or (found.value is None) is (kind == "null"))
+                context[name] = (
+                    _made(found.value, found.schema)
+                    if kind == "value"
+                    else (kind == "has" or (found.value is None) is (kind == "null"))
+                )
             except Unresolved as error:
                 if kind == "has" and _parent_is_there(record, compiler.paths[name][1]):
                     context[name] = False
@@ -276,6 +337,7 @@ def compile_cel(text: str, tree: Node | None = None) -> Callable[[SourceRecord],
                 raise
             reason = _reason(error, missing, compiler, context)
             raise Skippable(f"Error while evaluating expression '{text}': {reason}") from None
+
     return with_shortcut(text, tree, evaluate, compiler.searches)
 
 
@@ -293,14 +355,25 @@ def _reason(error: BaseException, missing: dict[str, str], compiler: _Compiler, 
     if undefined is not None and undefined[1] in missing:
         return missing[undefined[1]]
     text = str(error).split(". ")[0].splitlines()[0] if str(error) else type(error).__name__
-    kinds = ", ".join(f"{path} is {_kind_of(context[name])}" for name, (kind, path) in compiler.paths.items()
-                      if kind == "value" and name in context)
+    kinds = ", ".join(
+        f"{path} is {_kind_of(context[name])}"
+        for name, (kind, path) in compiler.paths.items()
+        if kind == "value" and name in context
+    )
     return f"{text}{f' ({kinds})' if kinds else ''}"
 
 
 def _kind_of(value: Any) -> str:
-    return {"NoneType": "null", "str": "a string", "bool": "a bool", "int": "an int", "float": "a double", "bytes": "bytes",
-            "list": "a list", "dict": "a map"}.get(type(value).__name__, type(value).__name__)
+    return {
+        "NoneType": "null",
+        "str": "a string",
+        "bool": "a bool",
+        "int": "an int",
+        "float": "a double",
+        "bytes": "bytes",
+        "list": "a list",
+        "dict": "a map",
+    }.get(type(value).__name__, type(value).__name__)
 
 
 def _made(value: Any, schema: Schema | None, depth: int = 0) -> Any:
@@ -325,8 +398,12 @@ def _made(value: Any, schema: Schema | None, depth: int = 0) -> Any:
         raise Unresolved(f"a list or map has {len(value)} items, at most {MAX_ITEMS} can be used")
     if isinstance(value, dict):
         if schema is not None and schema.type is Type.STRUCT:
-            return {each.name: _made(each.schema.default if value.get(each.name) is None else value[each.name], each.schema,
-                                     depth + 1) for each in schema.fields}
+            return {
+                each.name: _made(
+                    each.schema.default if value.get(each.name) is None else value[each.name], each.schema, depth + 1
+                )
+                for each in schema.fields
+            }
         of = schema.value_schema if schema is not None else None
         return {key: _made(each, of, depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple):

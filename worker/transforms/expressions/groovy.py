@@ -6,6 +6,7 @@ and CEL differ (order of evaluation, null in comparisons, a character compared w
 
 Source: the behaviour of Groovy 4.0 with Debezium 3.5, compared in ``tests/conformance/transforms``.
 """
+
 from __future__ import annotations
 
 import math
@@ -39,9 +40,16 @@ if TYPE_CHECKING:
 
 _VARIABLES: Final = ("value", "key", "topic", "header")
 _TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
-    "startsWith": str.startswith, "endsWith": str.endswith, "contains": operator.contains}
+    "startsWith": str.startswith,
+    "endsWith": str.endswith,
+    "contains": operator.contains,
+}
 _ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _RELATIONS: Final = (*_ORDER, "==", "!=", "in")
 _DATES: Final = (DATE, TIME, TIMESTAMP)
 #: Names that mean something of Java's own object and not the field.
@@ -66,7 +74,9 @@ def compile_groovy(text: str, tree: Node | None = None) -> Callable[[SourceRecor
     """
     end_of_line = text.rstrip().find("\n", len(text) - len(text.lstrip()))
     if end_of_line >= 0:
-        raise ExpressionInvalid(text, end_of_line, f"Groovy may end the expression with the line: write one line; or {_CEL}")
+        raise ExpressionInvalid(
+            text, end_of_line, f"Groovy may end the expression with the line: write one line; or {_CEL}"
+        )
     evaluate = _Compiler(text).value(tree or parse(text, groovy=True))
 
     def run(record: SourceRecord) -> Any:
@@ -74,6 +84,7 @@ def compile_groovy(text: str, tree: Node | None = None) -> Callable[[SourceRecor
             return evaluate(record)
         except (Unresolved, _Refused) as error:
             raise Skippable(f"Error while evaluating expression '{text}': {error}") from None
+
     return run
 
 
@@ -123,8 +134,11 @@ class _Compiler:
     def _condition(self, node: Node) -> _Value:
         """A part that is true or false; Groovy's other truths are refused, since CEL and Groovy differ there."""
         if not _is_condition(node):
-            raise self.invalid(node.start, "what stands here must be a comparison or another condition: write ... == true, "
-                               "... != null or ... != ''")
+            raise self.invalid(
+                node.start,
+                "what stands here must be a comparison or another condition: write ... == true, "
+                "... != null or ... != ''",
+            )
         return self.value(node)
 
     def _binary(self, node: Binary) -> _Value:
@@ -158,10 +172,15 @@ class _Compiler:
 
     def _membership(self, node: Binary) -> _Value:
         items = node.right
-        if not isinstance(items, Items) or items.is_map or not all(
-                isinstance(item, Literal) and isinstance(item.value, str) for item in items.items):
-            raise self.invalid(node.right.start, "in can be taken over with a list of texts only: Java tells numbers of "
-                               "different sizes apart there")
+        if (
+            not isinstance(items, Items)
+            or items.is_map
+            or not all(isinstance(item, Literal) and isinstance(item.value, str) for item in items.items)
+        ):
+            raise self.invalid(
+                node.right.start,
+                "in can be taken over with a list of texts only: Java tells numbers of different sizes apart there",
+            )
         value = self.value(node.left)
         allowed = frozenset(item.value for item in items.items if isinstance(item, Literal))
         return lambda record: isinstance(found := value(record), str) and found in allowed
@@ -177,8 +196,11 @@ class _Compiler:
     def _call(self, node: Call) -> _Value:
         test = _TESTS.get(node.name)
         if test is None or node.of is None or len(node.arguments) != 1 or node.safe:
-            raise self.invalid(node.at, f"{node.name}(...) can't be taken over from Groovy like that; "
-                               f"there are {', '.join(f'.{name}(text)' for name in _TESTS)}")
+            raise self.invalid(
+                node.at,
+                f"{node.name}(...) can't be taken over from Groovy like that; "
+                f"there are {', '.join(f'.{name}(text)' for name in _TESTS)}",
+            )
         of, argument, name = self.value(node.of), self.value(node.arguments[0]), node.name
 
         def run(record: SourceRecord) -> bool:
@@ -186,6 +208,7 @@ class _Compiler:
             if not isinstance(subject, str) or not isinstance(wanted, str):
                 raise _Refused(f"{name} needs texts, and there is {_noun(subject)} and {_noun(wanted)}")
             return test(subject, wanted)
+
         return run
 
 
@@ -214,8 +237,11 @@ def _is_text(node: Node) -> bool:
 def _plain(found: Found, path: Path) -> Any:
     """The value, if comparing it is the same in Groovy."""
     value, schema = found
-    if value is None or isinstance(value, str | bool | float | Decimal) or (
-            isinstance(value, int) and (schema is None or schema.name not in _DATES)):
+    if (
+        value is None
+        or isinstance(value, str | bool | float | Decimal)
+        or (isinstance(value, int) and (schema is None or schema.name not in _DATES))
+    ):
         return value
     return _Opaque(path)
 

@@ -1,4 +1,5 @@
 """What kind of value an expression can have, as far as its text tells."""
+
 from __future__ import annotations
 
 from typing import Final
@@ -15,8 +16,13 @@ def kind_of(node: Node) -> str | None:
     """``condition``, ``text``, ``other`` (a number, a list ...) or ``null``; None where the record decides."""
     match node:
         case Literal(value=value):
-            return "null" if value is None else "condition" if isinstance(value, bool) else (
-                "text" if isinstance(value, str) else "other")
+            return (
+                "null"
+                if value is None
+                else "condition"
+                if isinstance(value, bool)
+                else ("text" if isinstance(value, str) else "other")
+            )
         case Items():
             return "other"
         case Unary(operator=operator):

@@ -5,6 +5,7 @@ the answer where it is beyond doubt: each value that it comes to is there and ha
 For all else it asks the library, which also words the errors. As in CEL, what stands right of ``&&`` and ``||`` does not count
 once the left side has decided.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -112,7 +113,7 @@ class _Generator:
         """A constant whose meaning is beyond doubt: a text without escapes, a decimal number, true, false or null."""
         if not isinstance(node, Literal):
             raise _NotNative
-        value, written = node.value, self.text[node.start:node.end]
+        value, written = node.value, self.text[node.start : node.end]
         if isinstance(value, str):
             plain = written in (f"'{value}'", f'"{value}"') and "\\" not in value and value.isprintable()
         elif isinstance(value, bool) or value is None:
@@ -127,9 +128,11 @@ class _Generator:
         """An expression that does something with a value once it has turned out to be of a type."""
         found = f"found{self.count}"
         value = self.value(node)
-        test = {str: f"type({found} := {value}) is str and ({found}.isascii() or is_unicode({found}))",
-                int: f"type({found} := {value}) is int and -{_INT64} <= {found} < {_INT64}",
-                bool: f"type({found} := {value}) is bool"}.get(kind)
+        test = {
+            str: f"type({found} := {value}) is str and ({found}.isascii() or is_unicode({found}))",
+            int: f"type({found} := {value}) is int and -{_INT64} <= {found} < {_INT64}",
+            bool: f"type({found} := {value}) is bool",
+        }.get(kind)
         if test is None:
             raise _NotNative
         return f"({then(found)} if {test} else doubt())"
@@ -162,7 +165,9 @@ class _Generator:
         return found
 
 
-def with_shortcut(text: str, tree: Node, evaluate: _Evaluate, searches: dict[str, Callable[[str], object]]) -> _Evaluate:
+def with_shortcut(
+    text: str, tree: Node, evaluate: _Evaluate, searches: dict[str, Callable[[str], object]]
+) -> _Evaluate:
     """A function that gives what ``evaluate`` gives, sooner where it can.
 
     Args:
@@ -171,13 +176,22 @@ def with_shortcut(text: str, tree: Node, evaluate: _Evaluate, searches: dict[str
         evaluate: asks the library.
         searches: what looks for the expressions of ``matches``.
     """
+
     def make(schema: Schema | None) -> _Evaluate:
         generator = _Generator(text, schema, searches)
         try:
             generator.code.names["evaluate"] = evaluate
-            generator.code.define("made(record)", [
-                "try:", "    value = record.value", f"    return {generator.result(tree)}", "except Exception:", "    pass",
-                "return evaluate(record)"])
+            generator.code.define(
+                "made(record)",
+                [
+                    "try:",
+                    "    value = record.value",
+                    f"    return {generator.result(tree)}",
+                    "except Exception:",
+                    "    pass",
+                    "return evaluate(record)",
+                ],
+            )
             return generator.code.function("made", "condition")
         except (_NotNative, SyntaxError, MemoryError, RecursionError):  # the others: too deep for Python's compiler
             return evaluate
@@ -194,4 +208,5 @@ def with_shortcut(text: str, tree: Node, evaluate: _Evaluate, searches: dict[str
             made = (find(id(schema)) or add(schema))[1]
             last = schema
         return made(record)
+
     return run

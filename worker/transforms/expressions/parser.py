@@ -5,6 +5,7 @@ by a library, which reads the text once more.
 
 Source: the language definition of CEL (github.com/google/cel-spec).
 """
+
 from __future__ import annotations
 
 import re
@@ -29,29 +30,60 @@ from worker.transforms.expressions.syntax import (
     children,
 )
 
-_TOKEN: Final = re.compile(r"""
+_TOKEN: Final = re.compile(
+    r"""
     (?P<blank>[ \t\r\n\f]+|//[^\n]*)
   | (?P<number>0[xX][0-9a-fA-F]+[uU]?|(?:\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)|\d+[uUlLgGdDfF]?)
   | (?P<string>(?:[bB][rR]?|[rR][bB]?)?(?:\"\"\"|'''|\"|'))
   | (?P<name>[A-Za-z_$][A-Za-z0-9_$]*)
   | (?P<operator>===|!==|==~|<=>|\?\.|\?:|=~|->|\*\*|\+\+|--|&&|\|\||==|!=|<=|>=|[<>!?:.,()\[\]{}+\-*/%=&|;^~@\#`])
-""", re.VERBOSE | re.ASCII)
+""",
+    re.VERBOSE | re.ASCII,
+)
 _ESCAPE: Final = re.compile(
-    r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2}))", re.ASCII)
+    r"\\(?:([abfnrtv\\?\"'`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2}))", re.ASCII
+)
 _CONTROL: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _RELATIONS: Final = ("==", "!=", "<", "<=", ">", ">=", "in")
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
-_RESERVED: Final = frozenset(("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
-                              "package", "namespace", "return", "var", "void", "while"))
+_RESERVED: Final = frozenset(
+    (
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    )
+)
 _INT64: Final = 1 << 63
 
 #: What to write for an operator that CEL doesn't have.
 _HINTS: Final = {
-    "=": "write == to compare", "=~": "write .matches('...')", "==~": "write .matches('^(?:...)$')",
-    "?.": "CEL has no ?. : write value.before != null && value.before.id == 2", "?:": "write a != null ? a : b",
-    "===": "write ==", "!==": "write !=", "&": "write && between conditions", "|": "write || between conditions",
-    "->": "closures can't be used: write .exists(x, condition)", "`": "write x['name'] for names that are no identifiers",
-    ";": "one expression is all there may be", "{": "a map can't stand here",
+    "=": "write == to compare",
+    "=~": "write .matches('...')",
+    "==~": "write .matches('^(?:...)$')",
+    "?.": "CEL has no ?. : write value.before != null && value.before.id == 2",
+    "?:": "write a != null ? a : b",
+    "===": "write ==",
+    "!==": "write !=",
+    "&": "write && between conditions",
+    "|": "write || between conditions",
+    "->": "closures can't be used: write .exists(x, condition)",
+    "`": "write x['name'] for names that are no identifiers",
+    ";": "one expression is all there may be",
+    "{": "a map can't stand here",
 }
 
 
@@ -79,8 +111,12 @@ def parse(text: str, *, groovy: bool = False) -> Node:
     while waiting:
         node, height = waiting.pop()
         if height > MAX_HEIGHT:
-            raise ExpressionInvalid(text, node.end, f"there are more than {MAX_HEIGHT} operators in a row here; in with a list "
-                                    "takes the place of many comparisons")
+            raise ExpressionInvalid(
+                text,
+                node.end,
+                f"there are more than {MAX_HEIGHT} operators in a row here; in with a list "
+                "takes the place of many comparisons",
+            )
         waiting += [(child, height + 1) for child in children(node)]
     return tree
 
@@ -117,7 +153,7 @@ class _Parser:
                 continue
             if kind == "string":
                 self.position = self._string_end(found.group(), found.end(), found.start())
-            self.token = _Token(kind, self.text[found.start():self.position], found.start(), self.position)
+            self.token = _Token(kind, self.text[found.start() : self.position], found.start(), self.position)
             return done
         self.token = _Token("end", "", len(self.text), len(self.text))
         return done
@@ -298,7 +334,7 @@ class _Parser:
 
     def _number(self, start: int) -> Literal:
         token = self._advance()
-        text = self.text[start:token.end]
+        text = self.text[start : token.end]
         body = text.lower()
         if self.groovy and body.lstrip("-").startswith("."):
             raise self._invalid(token.start, "write a 0 before the point")
@@ -311,7 +347,12 @@ class _Parser:
             return Literal(start, token.end, value, text)
         if "." in body or ("e" in body and "x" not in body):
             return Literal(start, token.end, float(body), text)
-        if body.lstrip("-").startswith("0") and body.lstrip("-").isdigit() and len(body.lstrip("-")) > 1 and self.groovy:
+        if (
+            body.lstrip("-").startswith("0")
+            and body.lstrip("-").isdigit()
+            and len(body.lstrip("-")) > 1
+            and self.groovy
+        ):
             raise self._invalid(token.start, "a number with a 0 before it is octal in Groovy: leave the 0 away")
         value = int(body, 16) if "x" in body else int(body)
         if not -_INT64 <= value < _INT64:
@@ -319,10 +360,10 @@ class _Parser:
         return Literal(start, token.end, value, text)
 
     def _string(self, token: _Token) -> str | bytes:
-        prefix = token.text[:len(token.text) - len(token.text.lstrip("bBrR"))].lower()
-        quoted = token.text[len(prefix):]
+        prefix = token.text[: len(token.text) - len(token.text.lstrip("bBrR"))].lower()
+        quoted = token.text[len(prefix) :]
         quote = quoted[:3] if quoted[:3] in ("'''", '"""') and len(quoted) > 5 else quoted[:1]
-        inside = quoted[len(quote):-len(quote)]
+        inside = quoted[len(quote) : -len(quote)]
         if self.groovy and (prefix or len(quote) > 1):
             raise self._invalid(token.start, "write a plain text in single quotes")
         if self.groovy and quote == '"' and "$" in inside:
@@ -340,6 +381,8 @@ class _Parser:
                 raise self._invalid(start + found, "this escape can't be used; write \\\\ for a backslash")
             plain, *numbers, octal = escape.groups()
             number = next((each for each in numbers if each), None)
-            parts.append(_CONTROL.get(plain, plain) if plain else chr(int(number, 16)) if number else chr(int(octal, 8)))
+            parts.append(
+                _CONTROL.get(plain, plain) if plain else chr(int(number, 16)) if number else chr(int(octal, 8))
+            )
             position = escape.end()
         return "".join([*parts, inside[position:]])

@@ -1,4 +1,5 @@
 """The parts of a record that an expression names, fetched without touching the rest of it."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -127,19 +128,30 @@ def resolver(path: Path, *, lenient: bool = False) -> Callable[[SourceRecord], F
 
     if root == "header":
         return partial(_header, path, lenient=lenient)
-    return {"value": value, "key": key, "topic": topic, "valueSchema": schema, "keySchema": schema, "headers": headers}[root]
+    return {"value": value, "key": key, "topic": topic, "valueSchema": schema, "keySchema": schema, "headers": headers}[
+        root
+    ]
 
 
 def _header(path: Path, record: SourceRecord, *, lenient: bool) -> Found:
     """``header.NAME.value`` and ``header.NAME.schema`` of the last header of a name."""
     if not path.steps:
-        return Found({header.key: {"value": Found(header.value, header.schema), "schema": describe(header.schema)}
-                      for header in record.headers}, None)
+        return Found(
+            {
+                header.key: {"value": Found(header.value, header.schema), "schema": describe(header.schema)}
+                for header in record.headers
+            },
+            None,
+        )
     name, *steps = path.steps
     header = next((each for each in reversed(record.headers) if each.key == name.name), None)
     if header is None:
         if lenient or not steps:
-            return _follow(path, None, Walk((), None, "", tuple(steps)), lenient=lenient) if lenient else _no_header(name.name)
+            return (
+                _follow(path, None, Walk((), None, "", tuple(steps)), lenient=lenient)
+                if lenient
+                else _no_header(name.name)
+            )
         _no_header(name.name)
     assert header is not None  # noqa: S101 - refused above
     if not steps:
@@ -167,8 +179,11 @@ def walk_of(schema: Schema | None, *, steps: tuple[Step, ...]) -> Walk:
             return Walk(tuple(found), schema, "", steps[index:])
         field = schema.field(name) if schema.type is Type.STRUCT else None
         if field is None:
-            kind = f"the struct has no field {name!r}" if schema.type is Type.STRUCT else (
-                f"a value of type {schema.type.name} has no field {name!r}")
+            kind = (
+                f"the struct has no field {name!r}"
+                if schema.type is Type.STRUCT
+                else (f"a value of type {schema.type.name} has no field {name!r}")
+            )
             return Walk(tuple(found), schema, kind, steps[index:])
         found.append((name, field.schema.default, safe))
         schema = field.schema
@@ -215,6 +230,12 @@ def describe(schema: Schema | None) -> dict[str, Any] | None:
     """A schema as expressions see it; None if there is none."""
     if schema is None:
         return None
-    return {"name": schema.name, "type": schema.type.name, "version": schema.version, "doc": schema.doc,
-            "optional": schema.optional, "parameters": dict(schema.parameters),
-            "fields": [field.name for field in schema.fields]}
+    return {
+        "name": schema.name,
+        "type": schema.type.name,
+        "version": schema.version,
+        "doc": schema.doc,
+        "optional": schema.optional,
+        "parameters": dict(schema.parameters),
+        "fields": [field.name for field in schema.fields],
+    }

@@ -1,4 +1,5 @@
 """What expressions consist of, as the parser gives it. Positions are offsets in the text."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class ExpressionInvalid(ConfigInvalid):
         column = offset - (text.rfind("\n", 0, offset) + 1) + 1
         shown = text.split("\n")[line - 1]
         start = max(0, column - 41)
-        part = shown[start:start + 80]
+        part = shown[start : start + 80]
         super().__init__(f"line {line}, column {column}: {why}\n  {part}\n  {' ' * (column - 1 - start)}^")
         self.offset = offset
 

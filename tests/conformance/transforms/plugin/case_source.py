@@ -1,4 +1,5 @@
 """The counterpart of ``CaseSource.java``: the same connector and the same transform for Millrace's worker."""
+
 from __future__ import annotations
 
 import asyncio
@@ -32,8 +33,18 @@ def record_of(described: dict[str, Any], name: str = "", number: int = 0) -> Sou
     for header in described["headers"]:
         schema, content = read(header["value"])
         headers.append(Header(header["key"], content, schema))
-    return SourceRecord({"case": name}, {"record": number}, described["topic"], value, value_schema, key, key_schema,
-                        described["partition"], tuple(headers), described["timestamp"])
+    return SourceRecord(
+        {"case": name},
+        {"record": number},
+        described["topic"],
+        value,
+        value_schema,
+        key,
+        key_schema,
+        described["partition"],
+        tuple(headers),
+        described["timestamp"],
+    )
 
 
 class CaseTask(SourceTask):
@@ -56,10 +67,15 @@ class CaseSource(SourceConnector):
     """One task per case."""
 
     version: ClassVar[str] = "1"
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="case", type=ConfigType.STRING,
-                  doc="File with the records; the same name with .done says that all of them are through."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="case",
+                type=ConfigType.STRING,
+                doc="File with the records; the same name with .done says that all of them are through.",
+            ),
+        ]
+    )
     task_class: ClassVar[type[SourceTask]] = CaseTask
     aliases: ClassVar[tuple[str, ...]] = ("CaseSource",)
 
@@ -74,20 +90,28 @@ class Stamp(Transform):
 
     version: ClassVar[str] = "1"
     aliases: ClassVar[tuple[str, ...]] = ("CaseSource$Stamp",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="topic", type=ConfigType.STRING, doc="Where all records go."),
-        ConfigKey(name="case", type=ConfigType.STRING, doc="The case's number."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(name="topic", type=ConfigType.STRING, doc="Where all records go."),
+            ConfigKey(name="case", type=ConfigType.STRING, doc="The case's number."),
+        ]
+    )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
         topic, name = self.config["topic"], self.config["case"]
 
         def apply(record: SourceRecord) -> SourceRecord:
-            stamp = {"case": name, "record": record.source_offset["record"], "topic": record.topic,
-                     "partition": record.partition, "timestamp": record.timestamp}
+            stamp = {
+                "case": name,
+                "record": record.source_offset["record"],
+                "topic": record.topic,
+                "partition": record.partition,
+                "timestamp": record.timestamp,
+            }
             result = copy_record(record)
             result.headers = (*record.headers, Header("stamp", json.dumps(stamp), STRING))
             result.topic, result.partition = topic, 0
             return result
+
         return apply

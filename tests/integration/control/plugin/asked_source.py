@@ -1,4 +1,5 @@
 """A source that does what operators ask: snapshots of so many rows, at a slow pace, with progress in its offsets."""
+
 from __future__ import annotations
 
 import asyncio
@@ -41,12 +42,16 @@ class AskedTask(SourceTask):
     async def batches(self) -> AsyncGenerator[Batch, None]:
         assert self.told, "instruct comes before batches"
         incarnation = uuid.uuid4().hex
-        saved = {partition["snapshot"]: dict(offset) for partition, offset in self.context.offsets.items()
-                 if "snapshot" in partition}
+        saved = {
+            partition["snapshot"]: dict(offset)
+            for partition, offset in self.context.offsets.items()
+            if "snapshot" in partition
+        }
         while True:
             await asyncio.sleep(0.02)
             offsets: list[tuple[Position, Position | None]] = [
-                (_TASK, {"incarnation": incarnation, "told": self.told, "waits": self.context.config["waits"]})]
+                (_TASK, {"incarnation": incarnation, "told": self.told, "waits": self.context.config["waits"]})
+            ]
             offsets += [({"snapshot": gone}, None) for gone in saved.keys() - self.wanted.keys()]
             for gone in saved.keys() - self.wanted.keys():
                 del saved[gone]
@@ -62,8 +67,14 @@ class AskedTask(SourceTask):
                     state["done"] += 1
                     if state["done"] == row["rows"]:
                         state["state"] = "completed"
-                    records.append(SourceRecord({"snapshot": row["id"]}, dict(state), self.context.config["topic"],
-                                                {"snapshot": row["id"], "n": state["done"]}))
+                    records.append(
+                        SourceRecord(
+                            {"snapshot": row["id"]},
+                            dict(state),
+                            self.context.config["topic"],
+                            {"snapshot": row["id"], "n": state["done"]},
+                        )
+                    )
                     break
             yield Batch(records, offsets=tuple(offsets))
 
@@ -72,11 +83,13 @@ class AskedConnector(SourceConnector):
     """Knows the tables ``t`` and ``u``."""
 
     version: ClassVar[str] = "1.0"
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="topic", type=ConfigType.STRING, doc="Where rows go."),
-        ConfigKey(name="waits", type=ConfigType.STRING, doc="For a changed configuration.", default=""),
-        ConfigKey(name="away", type=ConfigType.BOOLEAN, doc="Whether the source can't be asked.", default=False),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(name="topic", type=ConfigType.STRING, doc="Where rows go."),
+            ConfigKey(name="waits", type=ConfigType.STRING, doc="For a changed configuration.", default=""),
+            ConfigKey(name="away", type=ConfigType.BOOLEAN, doc="Whether the source can't be asked.", default=False),
+        ]
+    )
     task_class: ClassVar[type[SourceTask]] = AskedTask
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
@@ -98,24 +111,36 @@ class AskedConnector(SourceConnector):
         return {"tables": sorted(request["tables"]), "priority": request.get("priority", 0), "rows": rows}
 
     @classmethod
-    def snapshots(cls, config: Config, instructions: Sequence[Instruction],
-                  offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+    def snapshots(
+        cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
+    ) -> list[dict[str, Any]]:
         del config
         saved = {partition["snapshot"]: offset for partition, offset in offsets if "snapshot" in partition}
         rows = []
         for row in merged(instructions).values():
             state = saved.get(row["id"], {"state": "waiting", "done": 0})
             shown = state["state"] if state["state"] in {"completed", "waiting"} else row["state"]
-            rows.append({"id": row["id"], "origin": row["origin"], "state": shown, "saved": state["state"],
-                         "tables": [{"table": table, "rows_done": state["done"]} for table in row.get("tables", ["t"])]})
+            rows.append(
+                {
+                    "id": row["id"],
+                    "origin": row["origin"],
+                    "state": shown,
+                    "saved": state["state"],
+                    "tables": [{"table": table, "rows_done": state["done"]} for table in row.get("tables", ["t"])],
+                }
+            )
         return rows
 
     @classmethod
     async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
         if config["away"]:
             raise Retriable("the source is away")
-        return {"time_behind_s": 0.5, "bytes_behind": None, "tables": [],
-                "position": next((offset for partition, offset in offsets if partition == _TASK), None)}
+        return {
+            "time_behind_s": 0.5,
+            "bytes_behind": None,
+            "tables": [],
+            "position": next((offset for partition, offset in offsets if partition == _TASK), None),
+        }
 
     @classmethod
     def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:

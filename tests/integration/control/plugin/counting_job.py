@@ -1,4 +1,5 @@
 """A connector that moves data itself, with nothing in it but its life."""
+
 from __future__ import annotations
 
 import asyncio
@@ -32,10 +33,12 @@ class CountingJob(JobConnector):
     """Has no other side."""
 
     version: ClassVar[str] = "2.0"
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="reads", type=ConfigType.STRING, doc="A topic."),
-        ConfigKey(name="servers", type=ConfigType.STRING, doc="Where Kafka is."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(name="reads", type=ConfigType.STRING, doc="A topic."),
+            ConfigKey(name="servers", type=ConfigType.STRING, doc="Where Kafka is."),
+        ]
+    )
     task_class: ClassVar[type[JobTask]] = CountingTask
 
     @classmethod

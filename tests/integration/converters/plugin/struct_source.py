@@ -1,4 +1,5 @@
 """A source of structs, of which some can't be converted; for tests of converters in a task host."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -41,8 +42,14 @@ class StructConnector(SourceConnector):
 
     version = "1"
     task_class = StructTask
-    config_def = ConfigDef([ConfigKey(name="topic", type=ConfigType.STRING, doc="For tests."), number("end", 30),
-                            number("bad.at", -1), number("change.at", -1)])
+    config_def = ConfigDef(
+        [
+            ConfigKey(name="topic", type=ConfigType.STRING, doc="For tests."),
+            number("end", 30),
+            number("bad.at", -1),
+            number("change.at", -1),
+        ]
+    )
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         del max_tasks

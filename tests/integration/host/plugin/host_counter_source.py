@@ -1,4 +1,5 @@
 """A source that counts, and misbehaves on request; for tests of the task host."""
+
 from __future__ import annotations
 
 import asyncio
@@ -47,15 +48,30 @@ class CounterTask(SourceTask):
             for number, partition in enumerate(partitions):
                 start = positions[number]
                 stop = min(start + rows, end)
-                records = [SourceRecord(partition, {"n": n + 1}, topic, {"n": n, "source": number},
-                                        key=str(n) if config["keys"] else None)
-                           for n in range(start, stop) if not (config["bad.every"] and n % config["bad.every"] == 1)]
-                bad = tuple(BadRecord(partition, {"n": n + 1}, ValueError(f"{n} is bad"), raw=b"raw %d" % n, topic=topic)
-                            for n in range(start, stop) if config["bad.every"] and n % config["bad.every"] == 1)
+                records = [
+                    SourceRecord(
+                        partition,
+                        {"n": n + 1},
+                        topic,
+                        {"n": n, "source": number},
+                        key=str(n) if config["keys"] else None,
+                    )
+                    for n in range(start, stop)
+                    if not (config["bad.every"] and n % config["bad.every"] == 1)
+                ]
+                bad = tuple(
+                    BadRecord(partition, {"n": n + 1}, ValueError(f"{n} is bad"), raw=b"raw %d" % n, topic=topic)
+                    for n in range(start, stop)
+                    if config["bad.every"] and n % config["bad.every"] == 1
+                )
                 if config["unconvertible"] in range(start, stop):
                     records[config["unconvertible"] - start].value = {"n": object()}
                 if config["big"] in range(start, stop):
-                    records[config["big"] - start].value = {"n": config["big"], "source": number, "fill": "x" * config["size"]}
+                    records[config["big"] - start].value = {
+                        "n": config["big"],
+                        "source": number,
+                        "fill": "x" * config["size"],
+                    }
                 await self.misbehave(start, stop, marker)
                 positions[number] = stop
                 transaction: Any = ""
@@ -94,16 +110,31 @@ class CounterConnector(SourceConnector):
     version = "1.2.3"
     task_class = CounterTask
     metrics: ClassVar = {"committed": ("gauge", "the last committed number")}
-    config_def = ConfigDef([
-        key("topic", ConfigType.STRING, "unset"), key("rows", ConfigType.INT, 100), key("end", ConfigType.INT, 1000),
-        key("sources", ConfigType.INT, 1), key("keys", ConfigType.BOOLEAN, False), key("bad.every", ConfigType.INT, 0),
-        key("unconvertible", ConfigType.INT, -1), key("marker", ConfigType.STRING, ""), key("away.at", ConfigType.INT, -1),
-        key("fail.at", ConfigType.INT, -1), key("block.at", ConfigType.INT, -1), key("stubborn.at", ConfigType.INT, -1),
-        key("deaf.at", ConfigType.INT, -1),
-        key("pause.ms", ConfigType.INT, 0), key("commit.every", ConfigType.INT, 0), key("abort.at", ConfigType.INT, -1),
-        key("big", ConfigType.INT, -1), key("size", ConfigType.INT, 0), key("password", ConfigType.PASSWORD, None),
-        key("splits", ConfigType.INT, 0), key("watch", ConfigType.INT, 0),
-    ])
+    config_def = ConfigDef(
+        [
+            key("topic", ConfigType.STRING, "unset"),
+            key("rows", ConfigType.INT, 100),
+            key("end", ConfigType.INT, 1000),
+            key("sources", ConfigType.INT, 1),
+            key("keys", ConfigType.BOOLEAN, False),
+            key("bad.every", ConfigType.INT, 0),
+            key("unconvertible", ConfigType.INT, -1),
+            key("marker", ConfigType.STRING, ""),
+            key("away.at", ConfigType.INT, -1),
+            key("fail.at", ConfigType.INT, -1),
+            key("block.at", ConfigType.INT, -1),
+            key("stubborn.at", ConfigType.INT, -1),
+            key("deaf.at", ConfigType.INT, -1),
+            key("pause.ms", ConfigType.INT, 0),
+            key("commit.every", ConfigType.INT, 0),
+            key("abort.at", ConfigType.INT, -1),
+            key("big", ConfigType.INT, -1),
+            key("size", ConfigType.INT, 0),
+            key("password", ConfigType.PASSWORD, None),
+            key("splits", ConfigType.INT, 0),
+            key("watch", ConfigType.INT, 0),
+        ]
+    )
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         own = {"password": self.context.config["password"].value} if self.context.config["password"] else {}

@@ -1,4 +1,5 @@
 """Parts for dashboards: a job that moves nothing, at an even pace, and a connector that fails itself."""
+
 from __future__ import annotations
 
 import asyncio

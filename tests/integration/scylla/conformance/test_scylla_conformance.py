@@ -3,6 +3,7 @@
 In a folder of its own because pytest takes that first: the tests beside it leave many generations of streams behind, which a
 connector of vnodes reads one after the other.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -52,7 +53,9 @@ class Vnodes(Harness):
         self.client = Emulation(self.address)
         self.proxy = Proxy(int(self.address.rpartition(":")[2]))
         self.client.create_keyspace(self.keyspace, tablets=self.tablets)
-        self.client.create_table(f"CREATE TABLE {self.table} (pk int PRIMARY KEY, v text) WITH cdc = {{'enabled': true}}")
+        self.client.create_table(
+            f"CREATE TABLE {self.table} (pk int PRIMARY KEY, v text) WITH cdc = {{'enabled': true}}"
+        )
         self.begun_us = now_us()  # tablets' first generation begins with the table
 
     async def stop(self) -> None:
@@ -65,10 +68,17 @@ class Vnodes(Harness):
 
     def config(self) -> Mapping[str, str]:
         return {
-            "topic.prefix": "kit", "scylla.cluster.ip.addresses": f"127.0.0.1:{self.proxy.port}",
-            "scylla.table.names": self.table, "scylla.user": "reader", "scylla.password": "open-sesame-4711",
-            "scylla.confidence.window.size": "0", "scylla.window.min.ms": "50", "scylla.discovery.interval.ms": "500",
-            "heartbeat.interval.ms": "200", "scylla.query.timeout.ms": "2000", "scylla.query.options.fetch.size": "500",
+            "topic.prefix": "kit",
+            "scylla.cluster.ip.addresses": f"127.0.0.1:{self.proxy.port}",
+            "scylla.table.names": self.table,
+            "scylla.user": "reader",
+            "scylla.password": "open-sesame-4711",
+            "scylla.confidence.window.size": "0",
+            "scylla.window.min.ms": "50",
+            "scylla.discovery.interval.ms": "500",
+            "heartbeat.interval.ms": "200",
+            "scylla.query.timeout.ms": "2000",
+            "scylla.query.options.fetch.size": "500",
             "worker.maximum.backoff": "500",
         }
 
@@ -96,7 +106,15 @@ class Vnodes(Harness):
         self.client.connection.execute(
             f'INSERT INTO {self.table}_scylla_cdc_log ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", '  # noqa: S608
             '"cdc$end_of_batch", pk) VALUES (?, ?, ?, ?, ?, ?)',
-            [ring.stream(token_of([key])), time_uuid(when, secrets.randbits), struct.pack(">i", 0), b"\x4d", b"\x01", key])
+            [
+                ring.stream(token_of([key])),
+                time_uuid(when, secrets.randbits),
+                struct.pack(">i", 0),
+                b"\x4d",
+                b"\x01",
+                key,
+            ],
+        )
 
     async def change_schema(self) -> None:
         await asyncio.to_thread(self.client.alter_table, f"ALTER TABLE {self.table} ADD w text")

@@ -1,4 +1,5 @@
 """A Spark job under a real worker: one REST API rules it as it rules a source."""
+
 from __future__ import annotations
 
 import os
@@ -27,7 +28,6 @@ KEY = "staple-of-a-bucket"
 LIMIT_S = 120.0  # Spark takes its time to start
 
 
-
 class Bench:
     """One worker, one topic of two partitions, one folder that the job writes to."""
 
@@ -43,12 +43,22 @@ class Bench:
             future.result()
 
     def config(self, **more: str) -> dict[str, str]:
-        return {"connector.class": "spark_jobs.SparkJob", "tasks.max": "4", "source.topics": self.topic,
-                "source.format": "plain", "sink.type": "lines_sink:LinesSink", "sink.lines.folder": str(self.folder),
-                "sink.lines.password": SECRET, "spark.hadoop.fs.s3a.secret.key": KEY,
-                "trigger.interval.ms": "100", "spark.master": "local[1]",
-                "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": " ".join(FAST_START),
-                "errors.retry.delay.max.ms": "500", **more}
+        return {
+            "connector.class": "spark_jobs.SparkJob",
+            "tasks.max": "4",
+            "source.topics": self.topic,
+            "source.format": "plain",
+            "sink.type": "lines_sink:LinesSink",
+            "sink.lines.folder": str(self.folder),
+            "sink.lines.password": SECRET,
+            "spark.hadoop.fs.s3a.secret.key": KEY,
+            "trigger.interval.ms": "100",
+            "spark.master": "local[1]",
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": " ".join(FAST_START),
+            "errors.retry.delay.max.ms": "500",
+            **more,
+        }
 
     def send(self, count: int) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})
@@ -61,7 +71,9 @@ class Bench:
         return sorted(int(line) for path in self.folder.glob("batch-*.txt") for line in path.read_text().split())
 
     def wait_for_lines(self) -> None:
-        eventually(lambda: self.lines() == list(range(self.sent)), "all records are written once", LIMIT_S, detail=self.about)
+        eventually(
+            lambda: self.lines() == list(range(self.sent)), "all records are written once", LIMIT_S, detail=self.about
+        )
 
     def get(self, path: str) -> Any:
         status, body = self.worker.request("GET", path)
@@ -86,7 +98,9 @@ class Bench:
     def wait_task(self, state: str) -> dict[str, Any]:
         def reached() -> bool:
             found = self.task()["state"]
-            assert found in {state, "NONE", "UNASSIGNED", "RUNNING", "PAUSED", "RESTARTING"} or state == "RUNNING", self.about()
+            assert found in {state, "NONE", "UNASSIGNED", "RUNNING", "PAUSED", "RESTARTING"} or state == "RUNNING", (
+                self.about()
+            )
             return bool(found == state)
 
         eventually(reached, f"the task is {state}", LIMIT_S, detail=self.about)
@@ -102,12 +116,16 @@ class Bench:
 
 
 @pytest.fixture
-def bench(millrace: Callable[..., MillraceWorker], bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(
+    millrace: Callable[..., MillraceWorker], bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Bench:
     monkeypatch.setenv("PYTHONPATH", str(PLUGIN))
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
     folder = tmp_path / "out"
     folder.mkdir()
-    worker = millrace(properties={"exactly.once.source.support": "enabled", "task.shutdown.graceful.timeout.ms": "20000"})
+    worker = millrace(
+        properties={"exactly.once.source.support": "enabled", "task.shutdown.graceful.timeout.ms": "20000"}
+    )
     return Bench(worker, bootstrap, folder)
 
 
@@ -128,12 +146,19 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     # It is listed, and checked before it is created.
     classes = {row["class"]: row["type"] for row in bench.get("/connector-plugins")}
     assert classes["spark_jobs.SparkJob"] == "sink"
-    status, infos = worker.request("PUT", "/connector-plugins/spark_jobs.SparkJob/config/validate", bench.config(
-        name=name, **{"source.topics": "", "transforms": "route", "sink.lines.foldr": "1"}))
-    complaints = {item["value"]["name"]: item["value"]["errors"] for item in infos["configs"] if item["value"]["errors"]}
+    status, infos = worker.request(
+        "PUT",
+        "/connector-plugins/spark_jobs.SparkJob/config/validate",
+        bench.config(name=name, **{"source.topics": "", "transforms": "route", "sink.lines.foldr": "1"}),
+    )
+    complaints = {
+        item["value"]["name"]: item["value"]["errors"] for item in infos["configs"] if item["value"]["errors"]
+    }
     assert status == 200
     assert "does not apply to this connector, which moves data itself" in complaints["transforms"][0]
-    assert complaints["source.topics"] == ["Missing required configuration: give source.topics or source.topics.pattern"]
+    assert complaints["source.topics"] == [
+        "Missing required configuration: give source.topics or source.topics.pattern"
+    ]
     assert complaints["sink.lines.foldr"] == ["Unknown configuration sink.lines.foldr; did you mean sink.lines.folder?"]
     assert SECRET not in str(infos)
 
@@ -152,13 +177,18 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     assert not any(each.encode() in text for text in shown for each in (SECRET, KEY))
 
     # How far it is: progress, offsets of the consumer group, topics, metrics.
-    progress = eventually(lambda: (now := bench.progress()).get("records_read") == 20 and now, "all records are read", LIMIT_S,
-                          detail=bench.progress)
+    progress = eventually(
+        lambda: (now := bench.progress()).get("records_read") == 20 and now,
+        "all records are read",
+        LIMIT_S,
+        detail=bench.progress,
+    )
     assert (progress["phase"], progress["lag"], progress["records_written"]) == ("running", {"total": 0, "max": 0}, 20)
     assert sorted((each["partition"], each["offset"]) for each in progress["partitions"]) == [(0, 10), (1, 10)]
     assert bench.get(f"/connectors/{name}/offsets")["offsets"] == [
         {"partition": {"kafka_topic": bench.topic, "kafka_partition": partition}, "offset": {"kafka_offset": 10}}
-        for partition in (0, 1)]
+        for partition in (0, 1)
+    ]
     assert bench.get(f"/connectors/{name}/topics") == {name: {"topics": [bench.topic]}}
     series = dict(line.rsplit(" ", 1) for line in bench.get("/metrics").splitlines() if not line.startswith("#"))
     labels = f'{{connector="{name}",task="0"}}'
@@ -177,8 +207,9 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     assert bench.task()["state"] == "RUNNING"
     assert "the job retries since 20" in trace
     assert "the folder is away" in trace
-    progress = eventually(lambda: (now := bench.progress())["phase"] == "retrying" and now, "the trouble is in the progress",
-                          LIMIT_S)
+    progress = eventually(
+        lambda: (now := bench.progress())["phase"] == "retrying" and now, "the trouble is in the progress", LIMIT_S
+    )
     assert progress["error"] == "the folder is away"
     assert progress["retrying_since"]
     (bench.folder / "away").unlink()
@@ -223,8 +254,12 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     # Offsets can't be changed; deleted, nothing is left.
     fourth = bench.pid()
     bench.put("/stop", 204)
-    eventually(lambda: gone(fourth) and bench.status()["connector"]["state"] == "STOPPED", "it is stopped", LIMIT_S,
-               detail=bench.about)
+    eventually(
+        lambda: gone(fourth) and bench.status()["connector"]["state"] == "STOPPED",
+        "it is stopped",
+        LIMIT_S,
+        detail=bench.about,
+    )
     status, refused = worker.request("DELETE", f"/connectors/{name}/offsets")
     assert status == 400
     assert "a Spark job goes on from its checkpoint" in refused["message"]

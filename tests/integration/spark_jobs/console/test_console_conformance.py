@@ -1,4 +1,5 @@
 """The conformance kit on the console sink: what it prints, read back as JSON lines."""
+
 from __future__ import annotations
 
 import contextlib

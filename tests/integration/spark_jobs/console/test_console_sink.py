@@ -1,4 +1,5 @@
 """What the console sink prints of batches."""
+
 from __future__ import annotations
 
 import hashlib
@@ -22,8 +23,14 @@ if TYPE_CHECKING:
 
 def sink(spark: SparkSession, **options: str) -> ConsoleSink:
     """A console sink with these options."""
-    raw = {"name": "shown", "kafka.bootstrap.servers": "127.0.0.1:1", "source.topics": "t", "source.format": "plain",
-           "sink.type": "console", **options}
+    raw = {
+        "name": "shown",
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "source.topics": "t",
+        "source.format": "plain",
+        "sink.type": "console",
+        **options,
+    }
     config = FRAME.extended(list(ConsoleSink.config_def.keys.values())).parse(raw)
     return ConsoleSink(JobContext("shown", config, spark, logging.LoggerAdapter(logging.getLogger("test"), {})))
 
@@ -31,19 +38,31 @@ def sink(spark: SparkSession, **options: str) -> ConsoleSink:
 def batch(spark: SparkSession, rows: list[tuple[Any, ...]]) -> Batch:
     """A batch of one table with the columns id and note, and Kafka's records beside it."""
     frame = spark.createDataFrame(rows, "id bigint, note string")
-    raw = spark.createDataFrame([("t", 0, number, b"key", b"value %d" % number) for number in range(len(rows))],
-                                "topic string, partition int, offset bigint, key binary, value binary")
-    schema = TableSchema("shop.notes", (Column("id", types.LongType(), nullable=False, key=True),
-                                        Column("note", types.StringType())))
-    return Batch(3, raw.selectExpr("*", "timestamp_millis(0) AS timestamp"), {("t", 0): (0, len(rows))},
-                 lambda: [TableChanges(schema, frame)])
+    raw = spark.createDataFrame(
+        [("t", 0, number, b"key", b"value %d" % number) for number in range(len(rows))],
+        "topic string, partition int, offset bigint, key binary, value binary",
+    )
+    schema = TableSchema(
+        "shop.notes", (Column("id", types.LongType(), nullable=False, key=True), Column("note", types.StringType()))
+    )
+    return Batch(
+        3,
+        raw.selectExpr("*", "timestamp_millis(0) AS timestamp"),
+        {("t", 0): (0, len(rows))},
+        lambda: [TableChanges(schema, frame)],
+    )
 
 
 def test_tables_lines_and_records(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     changes = batch(spark, [(1, "one"), (2, "a\nsecond line"), (3, None)])
     assert sink(spark, **{"sink.console.rows": "2", "sink.console.truncate": "9"}).write(changes) == 3
     assert capsys.readouterr().out.splitlines() == [
-        "batch 3, shop.notes: 3 rows, the first 2", "id  note", "--  ---------", "1   one", "2   a\\nsecon…"]
+        "batch 3, shop.notes: 3 rows, the first 2",
+        "id  note",
+        "--  ---------",
+        "1   one",
+        "2   a\\nsecon…",
+    ]
     assert sink(spark, **{"sink.console.format": "json"}).write(changes) == 3
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["id"] for line in lines] == [1, 2, 3]
@@ -51,7 +70,8 @@ def test_tables_lines_and_records(spark: SparkSession, capsys: pytest.CaptureFix
     assert sink(spark, **{"sink.console.content": "records", "sink.console.format": "json"}).write(changes) == 3
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["key"], each["value"], each["offset"]) for each in records] == [
-        ("key", f"value {number}", number) for number in range(3)]
+        ("key", f"value {number}", number) for number in range(3)
+    ]
 
 
 def test_a_batch_without_changes_says_so(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,13 +80,21 @@ def test_a_batch_without_changes_says_so(spark: SparkSession, capsys: pytest.Cap
     assert capsys.readouterr().out == "batch 3: no changes\n"
 
 
-@pytest.mark.parametrize("options", [
-    {"type": "md5"}, {"type": "hash", "salt.field": "id"}, {"type": "default", "nulls": "mask"}])
-def test_masked_columns_are_masked_before_the_sink(spark: SparkSession, capsys: pytest.CaptureFixture[str],
-                                                   options: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "options", [{"type": "md5"}, {"type": "hash", "salt.field": "id"}, {"type": "default", "nulls": "mask"}]
+)
+def test_masked_columns_are_masked_before_the_sink(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], options: dict[str, str]
+) -> None:
     plain = batch(spark, [(1, "planted"), (2, None)])
-    masks = parse_rules({"mask.rules": "m", "mask.m.columns": r"shop\.notes\.(note)",
-                         **{f"mask.m.{name}": value for name, value in options.items()}}, debezium=False)
+    masks = parse_rules(
+        {
+            "mask.rules": "m",
+            "mask.m.columns": r"shop\.notes\.(note)",
+            **{f"mask.m.{name}": value for name, value in options.items()},
+        },
+        debezium=False,
+    )
     masked = Batch(plain.id, plain.raw, plain.ranges, lambda: mask_changes(plain.changes(), masks))
     assert sink(spark, **{"sink.console.format": "json"}).write(masked) == 2
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -81,6 +109,8 @@ def test_masked_columns_are_masked_before_the_sink(spark: SparkSession, capsys: 
 
 def test_a_rule_that_a_column_can_not_have_ends_the_batch(spark: SparkSession) -> None:
     plain = batch(spark, [(1, "planted")])
-    masks = parse_rules({"mask.rules": "m", "mask.m.columns": r"shop\.notes\.id", "mask.m.type": "default"}, debezium=False)
+    masks = parse_rules(
+        {"mask.rules": "m", "mask.m.columns": r"shop\.notes\.id", "mask.m.type": "default"}, debezium=False
+    )
     with pytest.raises(Fatal, match="one key"):
         mask_changes(plain.changes(), masks)

@@ -1,4 +1,5 @@
 """Makes files sinks on the session, driven by hand-made batches and a clock that tests turn."""
+
 from __future__ import annotations
 
 import logging
@@ -30,7 +31,8 @@ class Sinks:
     def make(self, job: str = "job", path: str | None = None, **given: Any) -> FilesSink:
         """A sink that is open; options without their prefix, ``_`` for ``.``."""
         raw = {"sink.files.path": path or str(self.path)} | {
-            "sink.files." + name.replace("_", "."): str(value) for name, value in given.items()}
+            "sink.files." + name.replace("_", "."): str(value) for name, value in given.items()
+        }
         config = Config(dict(CONFIG.parse(raw)), raw)
         sink = FilesSink(JobContext(job, config, self.spark, logging.LoggerAdapter(logging.getLogger("test"), {})))
         sink.open()

@@ -1,4 +1,5 @@
 """The conformance kit on the files sink, in Parquet."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,5 @@
 """A job from Kafka into files, killed without warning, its checkpoint lost: every record is in the history exactly once."""
+
 from __future__ import annotations
 
 import json
@@ -28,16 +29,31 @@ def test_a_killed_job_that_loses_its_checkpoint(spark: SparkSession, bootstrap: 
     try:
         producer = Producer({"bootstrap.servers": bootstrap})
         for number in range(RECORDS):
-            producer.produce(topic, key=json.dumps({"id": number}), value=json.dumps({"id": number, "text": f"t{number}"}),
-                             partition=number % 2)
+            producer.produce(
+                topic,
+                key=json.dumps({"id": number}),
+                value=json.dumps({"id": number, "text": f"t{number}"}),
+                partition=number % 2,
+            )
         assert producer.flush(30) == 0
         config = {
-            "name": "files-kill", "kafka.bootstrap.servers": bootstrap, "source.topics": topic, "source.format": "plain",
-            "source.value.encoding": "json", "source.starting.offsets": "earliest", "source.max.offsets.per.trigger": "100",
-            "sink.type": "files", "sink.files.path": str(tmp_path / "history"), "sink.files.rolling.files": "4",
-            "checkpoint.location": str(tmp_path / "checkpoint"), "state.dir": str(tmp_path / "state"),
-            "trigger.interval.ms": "0", "spark.master": "local[2]", "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": " ".join(FAST_START)}
+            "name": "files-kill",
+            "kafka.bootstrap.servers": bootstrap,
+            "source.topics": topic,
+            "source.format": "plain",
+            "source.value.encoding": "json",
+            "source.starting.offsets": "earliest",
+            "source.max.offsets.per.trigger": "100",
+            "sink.type": "files",
+            "sink.files.path": str(tmp_path / "history"),
+            "sink.files.rolling.files": "4",
+            "checkpoint.location": str(tmp_path / "checkpoint"),
+            "state.dir": str(tmp_path / "state"),
+            "trigger.interval.ms": "0",
+            "spark.master": "local[2]",
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": " ".join(FAST_START),
+        }
         job = Job(config, tmp_path / "first")
         job.start()
         try:
@@ -47,7 +63,9 @@ def test_a_killed_job_that_loses_its_checkpoint(spark: SparkSession, bootstrap: 
         before = history.read(spark, str(tmp_path / "history")).count()
         assert 300 <= before < RECORDS, "killed in the middle"
         shutil.rmtree(tmp_path / "checkpoint")
-        again = Job({**config, "trigger.mode": "available-now", "source.max.offsets.per.trigger": "350"}, tmp_path / "second")
+        again = Job(
+            {**config, "trigger.mode": "available-now", "source.max.offsets.per.trigger": "350"}, tmp_path / "second"
+        )
         again.start()
         assert again.process.wait(300) == 0, again.log()
         rows = history.read(spark, str(tmp_path / "history"))

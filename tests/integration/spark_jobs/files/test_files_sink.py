@@ -1,4 +1,5 @@
 """The files sink on a real session: exactly once, formats, schema changes, several tables, other file systems."""
+
 from __future__ import annotations
 
 import random
@@ -80,8 +81,16 @@ def test_an_older_run_of_the_job_is_fenced(spark: SparkSession, sinks: Sinks) ->
 
 NESTED = StructType([StructField("street", StringType()), StructField("lines", ArrayType(IntegerType()))])
 EVERYTHING: dict[str, DataType] = {
-    "id": IntegerType(), "text": StringType(), "amount": DecimalType(12, 3), "at": TimestampType(), "data": BinaryType(),
-    "ratio": DoubleType(), "flag": BooleanType(), "address": NESTED, "tags": ArrayType(StringType())}
+    "id": IntegerType(),
+    "text": StringType(),
+    "amount": DecimalType(12, 3),
+    "at": TimestampType(),
+    "data": BinaryType(),
+    "ratio": DoubleType(),
+    "flag": BooleanType(),
+    "address": NESTED,
+    "tags": ArrayType(StringType()),
+}
 
 
 def awkward(seed: int) -> dict[str, Any]:
@@ -91,11 +100,29 @@ def awkward(seed: int) -> dict[str, Any]:
         return dice.choice((None, *values))
 
     return {
-        "text": pick("", " ", "a,b", 'say "x"', "two\nlines", "cr\r\nlf", "back\\slash\\", "null", "ä€😀", "\t", "'", '"',
-                     "#c", "1"),
+        "text": pick(
+            "",
+            " ",
+            "a,b",
+            'say "x"',
+            "two\nlines",
+            "cr\r\nlf",
+            "back\\slash\\",
+            "null",
+            "ä€😀",
+            "\t",
+            "'",
+            '"',
+            "#c",
+            "1",
+        ),
         "amount": pick(Decimal("-1.500"), Decimal("0.001"), Decimal("999999999.999")),
-        "at": pick(datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), datetime(2026, 3, 29, 1, 30, 0, 1, tzinfo=UTC)),
-        "data": pick(b"", b"\x00\xff", b"abc"), "ratio": pick(0.1, -0.0, 1e300, float("inf")), "flag": pick(True, False),
+        "at": pick(
+            datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), datetime(2026, 3, 29, 1, 30, 0, 1, tzinfo=UTC)
+        ),
+        "data": pick(b"", b"\x00\xff", b"abc"),
+        "ratio": pick(0.1, -0.0, 1e300, float("inf")),
+        "flag": pick(True, False),
         "address": pick({"street": 'a "b"\n', "lines": [1, None]}, {"street": None, "lines": []}),
         "tags": pick([], ["", None, "x,y"]),
     }
@@ -108,8 +135,12 @@ def test_rows_come_back_as_they_were_also_after_the_table_grew(spark: SparkSessi
     changes = [Change(each, awkward(each), "u", each, each * 1.000001, each) for each in range(60)]
     sink.write(batch(spark, 0, [(shape, changes)]))
     grown_type = StructType([*NESTED.fields, StructField("zip", LongType())])
-    grown = Shape("shop.things", "id", {"id": LongType(), "text": StringType(), "more": StringType(), "address": grown_type})
-    late = [Change(2**40, {"text": "t", "more": "m", "address": {"street": "s", "lines": None, "zip": 1}}, "i", 99, 99, 99)]
+    grown = Shape(
+        "shop.things", "id", {"id": LongType(), "text": StringType(), "more": StringType(), "address": grown_type}
+    )
+    late = [
+        Change(2**40, {"text": "t", "more": "m", "address": {"street": "s", "lines": None, "zip": 1}}, "i", 99, 99, 99)
+    ]
     sink.write(batch(spark, 1, [(grown, late)]))
     found = {row.id: row for row in history.read(spark, str(sinks.path)).collect()}
     assert len(found) == 61
@@ -144,9 +175,11 @@ def test_a_type_that_does_not_fit_is_a_clear_error(spark: SparkSession, sinks: S
 
 def test_several_tables_versions_and_levels(spark: SparkSession, sinks: Sinks) -> None:
     sink = sinks.make(partition_by="{database}/{table}/date/hour/by_state={column:state}")
-    parts = [(Shape("mysql.db01.shop.orders.3.0.0", "id", ORDERS.columns), inserts(0, 4)),
-             (Shape("mysql.db01.shop.orders.4.0.0", "id", {**ORDERS.columns, "x": StringType()}), inserts(4, 6)),
-             (Shape("mysql.db01.shop.customers.1.0.0", "id", ORDERS.columns), inserts(6, 8))]
+    parts = [
+        (Shape("mysql.db01.shop.orders.3.0.0", "id", ORDERS.columns), inserts(0, 4)),
+        (Shape("mysql.db01.shop.orders.4.0.0", "id", {**ORDERS.columns, "x": StringType()}), inserts(4, 6)),
+        (Shape("mysql.db01.shop.customers.1.0.0", "id", ORDERS.columns), inserts(6, 8)),
+    ]
     assert sink.write(batch(spark, 0, parts)) == 8
     assert [each.name for each in history.find_tables(spark, str(sinks.path))] == ["shop/customers", "shop/orders"]
     assert ids(spark, sinks, "mysql.db01.shop.orders.*") == list(range(6))
@@ -158,10 +191,15 @@ def test_several_tables_versions_and_levels(spark: SparkSession, sinks: Sinks) -
 
 def test_directories_name_the_rows_own_shard(spark: SparkSession, sinks: Sinks) -> None:
     sink = sinks.make(partition_by="{table}/{database_partition}-{table_partition}/date")
-    shape = Shape("mysql.db01.shop.orders.3.0.0", "id", {"database_partition": LongType(), "table_partition": LongType(),
-                                                         "id": LongType()})
-    changes = [Change(key, {"database_partition": shard, "table_partition": 7}, "i", offset, offset, offset)
-               for offset, (shard, key) in enumerate([(1, 1), (2, 1), (1, 2), (2, 3)])]
+    shape = Shape(
+        "mysql.db01.shop.orders.3.0.0",
+        "id",
+        {"database_partition": LongType(), "table_partition": LongType(), "id": LongType()},
+    )
+    changes = [
+        Change(key, {"database_partition": shard, "table_partition": 7}, "i", offset, offset, offset)
+        for offset, (shard, key) in enumerate([(1, 1), (2, 1), (1, 2), (2, 3)])
+    ]
     made = batch(spark, 0, [(shape, changes)])
     sharded = [replace(each, schema=replace(each.schema, sharded=True)) for each in made.changes()]
     given = replace(made, changes=lambda: sharded)

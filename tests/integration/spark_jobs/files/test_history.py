@@ -1,4 +1,5 @@
 """Snapshots, zipper tables and SQL views against a plain model of the definition; Delta tables."""
+
 from __future__ import annotations
 
 import json
@@ -34,8 +35,10 @@ def story(seed: int, length: int) -> list[Change]:
         values = {"id": key, "state": dice.choice((None, "a", "b")), "n": number}
         changes.append(Change(key, values, op, number // 2 if op == "b" else number, second, number))
     repeats = [dice.choice(changes) for _ in range(length // 10)]
-    changes += [Change(each.key, each.values, each.op, each.id, each.second, length + index)
-                for index, each in enumerate(repeats)]
+    changes += [
+        Change(each.key, each.values, each.op, each.id, each.second, length + index)
+        for index, each in enumerate(repeats)
+    ]
     return changes
 
 
@@ -49,7 +52,7 @@ def write(spark: SparkSession, sinks: Sinks, changes: list[Change], **options: A
     sink = sinks.make(**options)
     third = len(changes) // 3
     for number, start in enumerate(range(0, len(changes), third)):
-        sink.write(batch(spark, number, [(SHAPE, changes[start:start + third])]))
+        sink.write(batch(spark, number, [(SHAPE, changes[start : start + third])]))
 
 
 def test_snapshots_zipper_and_views_are_what_the_model_says(spark: SparkSession, sinks: Sinks) -> None:
@@ -63,7 +66,9 @@ def test_snapshots_zipper_and_views_are_what_the_model_says(spark: SparkSession,
         expected = snapshot(changes, at=second)
         assert table(history.snapshot(spark, path, at=at)) == expected
         stamp = at.strftime("%Y-%m-%d %H:%M:%S.%f")
-        assert table(zipped.where(f"valid_from <= '{stamp}' AND (valid_to IS NULL OR valid_to > '{stamp}')")) == expected
+        assert (
+            table(zipped.where(f"valid_from <= '{stamp}' AND (valid_to IS NULL OR valid_to > '{stamp}')")) == expected
+        )
     literal = f"TIMESTAMP '{stamp}'"  # Spark binds no parameters inside table functions
     assert table(spark.sql(f"SELECT * FROM orders_at({literal})")) == expected  # noqa: S608 - a time of our own
     assert table(history.snapshot(spark, path, at=100)) == snapshot(changes, up_to=100)

@@ -1,4 +1,5 @@
 """Rolling, compaction and expiry while others read; crashes at each step."""
+
 from __future__ import annotations
 
 import threading
@@ -35,15 +36,22 @@ EPOCH_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 def fill(spark: SparkSession, sink: FilesSink, first: int, batches: int, size: int = 10) -> None:
     for number in range(first, first + batches):
-        rows = [Change(each, {"state": f"s{each}"}, "i", each, each, each)
-                for each in range(number * size, (number + 1) * size)]
+        rows = [
+            Change(each, {"state": f"s{each}"}, "i", each, each, each)
+            for each in range(number * size, (number + 1) * size)
+        ]
         sink.write(batch(spark, number, [(ORDERS, rows)]))
 
 
 def listed(path: Path) -> list[int]:
     """The ids that a reader sees who lists the directory (pyarrow, as DuckDB and Spark do: not below ``_`` names)."""
-    found: list[int] = pyarrow.dataset.dataset(str(path), format="parquet", partitioning="hive").to_table(
-        columns=["id"])["id"].to_pylist() if any(path.glob("ums_date_=*/*.parquet")) else []
+    found: list[int] = (
+        pyarrow.dataset.dataset(str(path), format="parquet", partitioning="hive")
+        .to_table(columns=["id"])["id"]
+        .to_pylist()
+        if any(path.glob("ums_date_=*/*.parquet"))
+        else []
+    )
     return sorted(found)
 
 
@@ -67,7 +75,9 @@ def test_rolling_and_compaction_for_both_kinds_of_readers(spark: SparkSession, s
     settle(sink)
     assert listed(path) == list(range(20))
     assert spark.read.parquet(str(path)).count() == 20
-    assert sorted((path / "_manifest" / "files.txt").read_text().split()) == history.current_files(str(path), spark=spark)
+    assert sorted((path / "_manifest" / "files.txt").read_text().split()) == history.current_files(
+        str(path), spark=spark
+    )
     fill(spark, sink, 2, 1)
     settle(sink)  # rolls the third batch, then merges the two finished files out of sight
     state = sinks.table().log.load()
@@ -89,11 +99,17 @@ def test_rolling_and_compaction_for_both_kinds_of_readers(spark: SparkSession, s
 
 
 def test_files_with_deprecated_timestamps_are_the_same_instants(spark: SparkSession, sinks: Sinks) -> None:
-    moments = [datetime(2026, 3, 29, 1, 30, 0, 123_456, UTC), datetime(1500, 2, 28, 23, 59, 59, 1, UTC),
-               datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)]
+    moments = [
+        datetime(2026, 3, 29, 1, 30, 0, 123_456, UTC),
+        datetime(1500, 2, 28, 23, 59, 59, 1, UTC),
+        datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC),
+        datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+    ]
     shape = Shape(NAME, "id", {"id": LongType(), "at": TimestampType(), "all": ArrayType(TimestampType())})
-    changes = [Change(number, {"at": moments[number % 4], "all": [moments[number % 4], None]}, "i", number, number, number)
-               for number in range(8)]
+    changes = [
+        Change(number, {"at": moments[number % 4], "all": [moments[number % 4], None]}, "i", number, number, number)
+        for number in range(8)
+    ]
     sink = sinks.make(listing="immediate")
     option, new = "spark.sql.parquet.outputTimestampType", spark.conf.get("spark.sql.parquet.outputTimestampType")
     assert new == "TIMESTAMP_MICROS"
@@ -106,11 +122,21 @@ def test_files_with_deprecated_timestamps_are_the_same_instants(spark: SparkSess
     path = str(sinks.path / NAME)
 
     def instants(frame: DataFrame) -> list[tuple[Any, ...]]:
-        return sorted(tuple(row) for row in frame.selectExpr(
-            "id", "unix_micros(at)", "unix_micros(all[0])", "unix_micros(ums_ts_)").collect())
+        return sorted(
+            tuple(row)
+            for row in frame.selectExpr(
+                "id", "unix_micros(at)", "unix_micros(all[0])", "unix_micros(ums_ts_)"
+            ).collect()
+        )
 
-    expected = [(change.key, *[(change.values["at"] - EPOCH_1970) // timedelta(microseconds=1)] * 2,
-               (change.time - EPOCH_1970) // timedelta(microseconds=1)) for change in changes]
+    expected = [
+        (
+            change.key,
+            *[(change.values["at"] - EPOCH_1970) // timedelta(microseconds=1)] * 2,
+            (change.time - EPOCH_1970) // timedelta(microseconds=1),
+        )
+        for change in changes
+    ]
 
     def check(types: set[str]) -> None:
         assert instants(history.read(spark, path)) == expected
@@ -121,10 +147,18 @@ def test_files_with_deprecated_timestamps_are_the_same_instants(spark: SparkSess
         assert {pyarrow.parquet.ParquetFile(file).schema.column(1).physical_type for file in files} == types
         # Of INT96 pyarrow would make nanoseconds, which reach from 1677 to 2262.
         form = pyarrow.dataset.ParquetFileFormat(
-            read_options=pyarrow.dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
-        table = pyarrow.dataset.dataset(files, format=form, schema=pyarrow.schema(
-            {"id": pyarrow.int64(), "at": pyarrow.timestamp("us", "UTC")})).to_table().to_pylist()
-        assert sorted((row["id"], row["at"]) for row in table) == [(change.key, change.values["at"]) for change in changes]
+            read_options=pyarrow.dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        )
+        table = (
+            pyarrow.dataset.dataset(
+                files, format=form, schema=pyarrow.schema({"id": pyarrow.int64(), "at": pyarrow.timestamp("us", "UTC")})
+            )
+            .to_table()
+            .to_pylist()
+        )
+        assert sorted((row["id"], row["at"]) for row in table) == [
+            (change.key, change.values["at"]) for change in changes
+        ]
 
     check({"INT96", "INT64"})
     compact_table(spark, reader.one_table(spark, str(sinks.path)), Rolling(retention=0))

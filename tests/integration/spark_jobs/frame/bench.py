@@ -1,4 +1,5 @@
 """Topics and job files for tests of the frame."""
+
 from __future__ import annotations
 
 import json
@@ -30,8 +31,10 @@ class Bench:
         self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
         self.topics.append(name)
         self.partitions[name] = partitions
-        eventually(lambda: len(self.admin.list_topics(name, timeout=10).topics[name].partitions) == partitions,
-                   f"topic {name} exists")
+        eventually(
+            lambda: len(self.admin.list_topics(name, timeout=10).topics[name].partitions) == partitions,
+            f"topic {name} exists",
+        )
         return name
 
     def delete(self, name: str) -> None:
@@ -47,11 +50,21 @@ class Bench:
     def job(self, topic: str, **options: str) -> dict[str, str]:
         """Properties of a job with the tests' sink."""
         name = options.pop("name", f"job-{secrets.token_hex(4)}")
-        return {"name": name, "kafka.bootstrap.servers": self.bootstrap, "source.topics": topic,
-                "source.format": "frame_parts:NumbersSource", "sink.type": "frame_parts:RowsSink",
-                "sink.rows.path": str(self.folder / f"{name}.rows"), "state.dir": str(self.folder / name),
-                "trigger.interval.ms": "200", "errors.retry.delay.ms": "50", "spark.master": "local[2]",
-                "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": " ".join(FAST_START), **options}
+        return {
+            "name": name,
+            "kafka.bootstrap.servers": self.bootstrap,
+            "source.topics": topic,
+            "source.format": "frame_parts:NumbersSource",
+            "sink.type": "frame_parts:RowsSink",
+            "sink.rows.path": str(self.folder / f"{name}.rows"),
+            "state.dir": str(self.folder / name),
+            "trigger.interval.ms": "200",
+            "errors.retry.delay.ms": "50",
+            "spark.master": "local[2]",
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": " ".join(FAST_START),
+            **options,
+        }
 
     def file(self, job: dict[str, str]) -> Path:
         path = self.folder / f"{job['name']}.json"

@@ -1,4 +1,5 @@
 """A bench for each test of the frame; the tests' own sink and source where job processes find them."""
+
 from __future__ import annotations
 
 import sys

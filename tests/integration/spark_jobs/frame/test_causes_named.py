@@ -1,4 +1,5 @@
 """Faults of Spark's JVM and of file systems: the message names the cause and the fix, in the real cases."""
+
 from __future__ import annotations
 
 import os
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from tests.integration.spark_jobs.frame.bench import Bench
 
 
-def test_a_checkpoint_on_s3a_without_its_jars(spark: SparkSession, bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_on_s3a_without_its_jars(
+    spark: SparkSession, bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     from spark_jobs.cli import main
 
     topic = bench.topic(partitions=1)
@@ -74,7 +77,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 400 KB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], check=False, capture_output=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], check=False, capture_output=True
+    )
     if done.returncode:
         pytest.skip(f"needs the right to mount: {done.stderr.decode()}")
     yield folder
@@ -85,9 +90,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_named_and_waited_for(spark: SparkSession, bench: Bench, small_disk: Path, what: str) -> None:
     topic = bench.topic(partitions=1)
     bench.send(topic, ['{"id": 1}', '{"id": 2}'])
-    job = bench.job(topic, **NOW, **{"source.format": "plain", "source.key.encoding": "bytes", "sink.type": "files",
-                                     "sink.files.path": str(bench.folder / "history"), what: str(small_disk / "place"),
-                                     "errors.retry.delay.max.ms": "500"})
+    job = bench.job(
+        topic,
+        **NOW,
+        **{
+            "source.format": "plain",
+            "source.key.encoding": "bytes",
+            "sink.type": "files",
+            "sink.files.path": str(bench.folder / "history"),
+            what: str(small_disk / "place"),
+            "errors.retry.delay.max.ms": "500",
+        },
+    )
     del job["sink.rows.path"]
     filler = small_disk / "filler"
     with pytest.raises(OSError, match="No space left"):

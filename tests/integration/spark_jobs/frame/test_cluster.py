@@ -1,4 +1,5 @@
 """The same job on a real standalone Spark cluster, started by Millrace and by spark-submit."""
+
 from __future__ import annotations
 
 import json
@@ -32,18 +33,31 @@ def test_a_job_runs_on_a_standalone_cluster(bench: Bench, cluster: StandaloneClu
     topic = bench.topic(partitions=4)
     values = [str(number) for number in range(400)]
     bench.send(topic, values)
-    job = bench.job(topic, **{"trigger.mode": "available-now", "spark.executor.memory": "512m",
-                              "spark.submit.pyFiles": str(PLUGIN), "sink.rows.tables": "true"})
+    job = bench.job(
+        topic,
+        **{
+            "trigger.mode": "available-now",
+            "spark.executor.memory": "512m",
+            "spark.submit.pyFiles": str(PLUGIN),
+            "sink.rows.tables": "true",
+        },
+    )
     if started_by == "millrace":
         job |= {"spark.master": cluster.master}
-        done = subprocess.run([sys.executable, "-m", "spark_jobs.run", str(bench.file(job))], capture_output=True, text=True,
-                              timeout=150, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "spark_jobs.run", str(bench.file(job))],
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
     else:
         for name in [each for each in job if each.startswith("spark.")]:
             del job[name]
         path = package.build(bench.folder)
-        command, environment = submit_command(cluster.master, jars(), path, Path(package.root()) / "spark_jobs" / "run.py",
-                                              str(bench.file(job)))
+        command, environment = submit_command(
+            cluster.master, jars(), path, Path(package.root()) / "spark_jobs" / "run.py", str(bench.file(job))
+        )
         command[command.index(str(path))] = f"{path},{PLUGIN}"
         done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=environment)
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -23,9 +23,17 @@ BROKER_LIMIT = 1_048_588
 
 @pytest.fixture
 def letters(bootstrap: str, unique: Callable[[str], str]) -> DeadLetters:
-    config = FRAME.parse({"name": "j", "kafka.bootstrap.servers": bootstrap, "source.topics": "t", "source.format": "debezium",
-                          "sink.type": "console",
-                          "errors.tolerance": "all", "errors.deadletterqueue.topic.name": unique("dead")})
+    config = FRAME.parse(
+        {
+            "name": "j",
+            "kafka.bootstrap.servers": bootstrap,
+            "source.topics": "t",
+            "source.format": "debezium",
+            "sink.type": "console",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": unique("dead"),
+        }
+    )
     found: DeadLetters = pickle.loads(pickle.dumps(DeadLetters.from_config("j", config)))  # noqa: S301 - as Spark does
     return found
 
@@ -38,13 +46,16 @@ def test_what_its_own_topic_took_the_dead_letter_topic_takes_too(letters: DeadLe
 
 def test_a_record_that_is_too_large_is_named_with_the_way_out(letters: DeadLetters, bootstrap: str) -> None:
     letters.report("t", 0, 16, None, b"small", "no JSON")
-    with pytest.raises(Fatal, match=r"bad record at t-0 offset 17: .*[Mm]essage size too large.* \(max\.message\.bytes"):
+    with pytest.raises(
+        Fatal, match=r"bad record at t-0 offset 17: .*[Mm]essage size too large.* \(max\.message\.bytes"
+    ):
         letters.report("t", 0, 17, None, b"x" * (BROKER_LIMIT + 1), "no JSON")
     assert [record.value for record in read_topic(bootstrap, letters.topic)] == [b"small"]
 
 
-def test_a_broken_producer_is_replaced_and_the_batch_done_again(letters: DeadLetters, bootstrap: str,
-                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_producer_is_replaced_and_the_batch_done_again(
+    letters: DeadLetters, bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Broken:
         def produce(self, *_: object, **__: object) -> None:
             raise KafkaException(KafkaError(KafkaError._FATAL, "out of order"))

@@ -1,4 +1,5 @@
 """A job as a process: one run at a time, status, metrics, a graceful end, a kill, and what comes after."""
+
 from __future__ import annotations
 
 import json
@@ -24,8 +25,12 @@ class Process:
     def __init__(self, path: Path, *arguments: str) -> None:
         self._events, self._log = path.with_suffix(".events"), path.with_suffix(".log")
         with self._events.open("w") as events, self._log.open("w") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "spark_jobs.run", str(path), *arguments],
-                                            stdin=subprocess.PIPE, stdout=events, stderr=log)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "spark_jobs.run", str(path), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=events,
+                stderr=log,
+            )
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         lines = self._events.read_text().splitlines(keepends=True)
@@ -50,8 +55,13 @@ def scraped(port: int) -> str:
 
 
 def millrace(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "worker.cli", "job", *arguments], capture_output=True, text=True, timeout=120,
-                          check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "worker.cli", "job", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_the_life_of_a_job(bench: Bench) -> None:
@@ -68,13 +78,15 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     assert all(row["headers"] == [{"key": "h", "value": "1"}] or row["headers"] for row in bench.rows(job))
 
     # One run at a time: neither the job again, nor another job on its checkpoint.
-    second = subprocess.run([sys.executable, "-m", "spark_jobs.run", str(path)], capture_output=True, text=True, timeout=60,
-                            check=False)
+    second = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.run", str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert second.returncode == 1
     assert f"job {job['name']} is in use by process {first.process.pid}" in json.loads(second.stdout)["error"]
     other = bench.file(job | {"name": "other", "metrics.port": "0"})
-    third = subprocess.run([sys.executable, "-m", "spark_jobs.run", str(other)], capture_output=True, text=True, timeout=60,
-                           check=False)
+    third = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.run", str(other)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert third.returncode == 1
     assert "checkpoint" in json.loads(third.stdout)["error"]
 

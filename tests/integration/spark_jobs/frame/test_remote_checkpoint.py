@@ -1,4 +1,5 @@
 """A checkpoint's files through Hadoop's file systems, as for one that is not on this machine."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

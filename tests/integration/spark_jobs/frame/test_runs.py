@@ -1,4 +1,5 @@
 """Runs of jobs in this process: bad records, retries, failures of tasks, records that are gone. One Spark session for all."""
+
 from __future__ import annotations
 
 import secrets
@@ -45,8 +46,9 @@ class Run:
 
 def run(spark: SparkSession, properties: dict[str, str]) -> Run:
     events: list[dict[str, Any]] = []
-    return Run(Runner(config.build(properties), Events(properties["name"], None, on_event=events.append), spark=spark),
-               events).start()
+    return Run(
+        Runner(config.build(properties), Events(properties["name"], None, on_event=events.append), spark=spark), events
+    ).start()
 
 
 NOW = {"trigger.mode": "available-now"}
@@ -55,9 +57,16 @@ NOW = {"trigger.mode": "available-now"}
 def test_batches_have_their_ranges_and_bad_records_go_aside(spark: SparkSession, bench: Bench) -> None:
     topic = bench.topic(partitions=2)
     bench.send(topic, ["0", "1", "x", "3", "4", "y"])
-    job = bench.job(topic, **NOW, **{"sink.rows.tables": "true", "source.max.offsets.per.trigger": "4",
-                                     "errors.tolerance": "all",
-                                     "errors.deadletterqueue.topic.name": f"{topic}-dead"})
+    job = bench.job(
+        topic,
+        **NOW,
+        **{
+            "sink.rows.tables": "true",
+            "source.max.offsets.per.trigger": "4",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": f"{topic}-dead",
+        },
+    )
     bench.topics.append(f"{topic}-dead")
     done = run(spark, job)
     assert done.end() == 0, done.events
@@ -70,7 +79,9 @@ def test_batches_have_their_ranges_and_bad_records_go_aside(spark: SparkSession,
     assert progress[-1]["position"] == {topic: {"0": 3, "1": 3}}
     assert progress[-1]["lag_total"] == 0
     assert progress[-1]["metrics"]["dead_letters_total"] == 2
-    covered = {(where, offset) for row in rows for where, (start, end) in row["ranges"].items() for offset in range(start, end)}
+    covered = {
+        (where, offset) for row in rows for where, (start, end) in row["ranges"].items() for offset in range(start, end)
+    }
     assert covered == {(f"{topic}-{partition}", offset) for partition in (0, 1) for offset in range(3)}
     assert bench.committed(f"millrace-{job['name']}", topic) == {0: 3, 1: 3}
     letters = dict(read(bench, f"{topic}-dead"))
@@ -186,7 +197,9 @@ def test_what_is_missing_at_the_start_is_named(bench: Bench, what: str, capsys: 
         job["kafka.bootstrap.servers"] = "127.0.0.1:1"
     assert main(["validate", "--check", str(bench.file(job))]) == 1
     said = capsys.readouterr().err
-    assert ("topic frame-no-such-topic does not exist" if what == "topic" else "Kafka at 127.0.0.1:1 does not answer") in said
+    assert (
+        "topic frame-no-such-topic does not exist" if what == "topic" else "Kafka at 127.0.0.1:1 does not answer"
+    ) in said
 
 
 def test_a_plan_says_what_would_be_done(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

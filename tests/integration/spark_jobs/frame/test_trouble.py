@@ -1,4 +1,5 @@
 """Lag and trouble: what waits is told before the first batch, an unknown lag is no 0, and a job that retries says so."""
+
 from __future__ import annotations
 
 import secrets
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from tests.integration.spark_jobs.frame.bench import Bench
 
 
-def test_a_job_whose_target_is_away_says_so_until_it_is_back(spark: SparkSession, bench: Bench,
-                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_target_is_away_says_so_until_it_is_back(
+    spark: SparkSession, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runner, "_HEARTBEAT_S", 0.3)
     topic = bench.topic(partitions=2)
     bench.send(topic, ["0", "1", "2", "3", "4"])
@@ -51,8 +53,9 @@ def test_a_job_whose_target_is_away_says_so_until_it_is_back(spark: SparkSession
     assert heartbeats()[-1]["lag"] == {topic: {"0": 3, "1": 2}}
     assert heartbeats()[-1]["position"] == {topic: {"0": 0, "1": 0}}
     order.unlink()
-    eventually(lambda: [event for event in going.of("progress") if event.get("committed")] or going.code,
-               "the batch is done")
+    eventually(
+        lambda: [event for event in going.of("progress") if event.get("committed")] or going.code, "the batch is done"
+    )
     done = next(event for event in going.of("progress") if event.get("committed"))
     assert (done["retrying"], done["lag_total"], state_after(done)) == (None, 0, "running")
     going.runner.stop("test")
@@ -67,24 +70,41 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster
 
 
 def job_config(bootstrap: str, folder: Path, **options: str) -> Config:
-    return config.build({"name": "lag", "kafka.bootstrap.servers": bootstrap, "source.format": "plain", "sink.type": "console",
-                         "state.dir": str(folder), **options}).config
+    return config.build(
+        {
+            "name": "lag",
+            "kafka.bootstrap.servers": bootstrap,
+            "source.format": "plain",
+            "sink.type": "console",
+            "state.dir": str(folder),
+            **options,
+        }
+    ).config
 
 
 def test_the_lag_of_what_is_not_read_yet_and_of_a_kafka_that_is_away(own_kafka: KafkaCluster, tmp_path: Path) -> None:
     topic = f"lag-{secrets.token_hex(4)}"
-    admin, producer = AdminClient({"bootstrap.servers": own_kafka.bootstrap}), Producer(
-        {"bootstrap.servers": own_kafka.bootstrap})
+    admin, producer = (
+        AdminClient({"bootstrap.servers": own_kafka.bootstrap}),
+        Producer({"bootstrap.servers": own_kafka.bootstrap}),
+    )
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     for number in range(5):
         producer.produce(topic, str(number), partition=0)
     assert producer.flush(30) == 0
     events: list[dict[str, Any]] = []
     troubles = Troubles(Events("lag", None, on_event=events.append))
-    late = LagWatch(job_config(own_kafka.bootstrap, tmp_path, **{"source.topics": topic, "source.starting.offsets": "latest"}),
-                    troubles, lambda: None)
-    watch = LagWatch(job_config(own_kafka.bootstrap, tmp_path, **{"source.topics.pattern": f"{topic}.*"}), troubles,
-                     lambda: None, timeout_s=4)
+    late = LagWatch(
+        job_config(own_kafka.bootstrap, tmp_path, **{"source.topics": topic, "source.starting.offsets": "latest"}),
+        troubles,
+        lambda: None,
+    )
+    watch = LagWatch(
+        job_config(own_kafka.bootstrap, tmp_path, **{"source.topics.pattern": f"{topic}.*"}),
+        troubles,
+        lambda: None,
+        timeout_s=4,
+    )
     try:
         standing = watch.refresh({}, 30)
         assert standing is not None
@@ -99,8 +119,10 @@ def test_the_lag_of_what_is_not_read_yet_and_of_a_kafka_that_is_away(own_kafka: 
 
         def seen() -> bool:
             found = watch.refresh({(topic, 0): 4}, 30)
-            return found is not None and (found.position, found.ends) == ({(topic, 0): 4, (topic, 1): 0},
-                                                                          {(topic, 0): 5, (topic, 1): 0})
+            return found is not None and (found.position, found.ends) == (
+                {(topic, 0): 4, (topic, 1): 0},
+                {(topic, 0): 5, (topic, 1): 0},
+            )
 
         eventually(seen, "the new partition is counted from its start")
         assert troubles.current() is None
@@ -109,7 +131,9 @@ def test_the_lag_of_what_is_not_read_yet_and_of_a_kafka_that_is_away(own_kafka: 
         trouble = troubles.current()
         assert trouble is not None
         assert f"Kafka at {own_kafka.bootstrap} does not answer" in trouble["error"]
-        assert [(event["event"], event["part"], event["since"]) for event in events] == [("retrying", "lag", trouble["since"])]
+        assert [(event["event"], event["part"], event["since"]) for event in events] == [
+            ("retrying", "lag", trouble["since"])
+        ]
         own_kafka.broker(0).start()
         eventually(seen, "the lag is known again")
         assert troubles.current() is None

@@ -1,4 +1,5 @@
 """Real Python workers of Spark are killed under jobs: every row once, and an end for a batch that crashes them each time."""
+
 from __future__ import annotations
 
 import contextlib
@@ -39,12 +40,14 @@ def run_with_kills(spark: SparkSession, job: dict[str, str]) -> Run:
     """Run a job over what there is, and kill its workers until that many batches were done again because of it."""
     going = run(spark, job)
     for number in range(1, KILLS + 1):
+
         def crashed(wanted: int = number) -> bool:
             if len(going.of("retrying")) < wanted and not going.code:
                 kill_workers(spark)
             return len(going.of("retrying")) >= wanted or bool(going.code)
 
         eventually(crashed, f"{number} crashes are seen", 120)
+
         def progressed(before: int = len(going.of("progress"))) -> bool:
             return len(going.of("progress")) > before or bool(going.code)
 
@@ -60,10 +63,22 @@ def plain(bench: Bench, **options: str) -> tuple[str, dict[str, str]]:
     """A job over a filled topic of plain JSON, in twelve batches."""
     topic = bench.topic(partitions=2)
     for partition in (0, 1):
-        bench.send(topic, [json.dumps({"id": number}) for number in range(RECORDS) if number % 2 == partition], partition)
-    job = bench.job(topic, **NOW, **{"source.format": "plain", "source.value.encoding": "json", "source.key.encoding": "bytes",
-                                     "source.max.offsets.per.trigger": str(RECORDS // 12), "trigger.interval.ms": "0",
-                                     "guarantee": "exactly-once", **options})
+        bench.send(
+            topic, [json.dumps({"id": number}) for number in range(RECORDS) if number % 2 == partition], partition
+        )
+    job = bench.job(
+        topic,
+        **NOW,
+        **{
+            "source.format": "plain",
+            "source.value.encoding": "json",
+            "source.key.encoding": "bytes",
+            "source.max.offsets.per.trigger": str(RECORDS // 12),
+            "trigger.interval.ms": "0",
+            "guarantee": "exactly-once",
+            **options,
+        },
+    )
     del job["sink.rows.path"]
     return topic, job
 
@@ -77,8 +92,16 @@ def test_files_hold_every_row_once(spark: SparkSession, bench: Bench) -> None:
 
 
 def test_a_table_holds_every_row_once(spark: SparkSession, bench: Bench, postgres: Postgres) -> None:
-    topic, job = plain(bench, **{"sink.type": "jdbc", "sink.jdbc.url": postgres.url, "sink.jdbc.user": postgres.user,
-                                 "sink.jdbc.password": postgres.password, "sink.jdbc.mode": "insert"})
+    topic, job = plain(
+        bench,
+        **{
+            "sink.type": "jdbc",
+            "sink.jdbc.url": postgres.url,
+            "sink.jdbc.user": postgres.user,
+            "sink.jdbc.password": postgres.password,
+            "sink.jdbc.mode": "insert",
+        },
+    )
     table = topic.replace("-", "_")
     run_with_kills(spark, job | {"sink.jdbc.table": table})
     with psycopg.connect(postgres.dsn) as connection:

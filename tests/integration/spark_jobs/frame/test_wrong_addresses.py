@@ -1,4 +1,5 @@
 """A job whose database, Kafka or registry is not where it says: what, where and how to fix it, while the job runs."""
+
 from __future__ import annotations
 
 import json
@@ -28,9 +29,20 @@ def reported(spark: SparkSession, job: dict[str, str]) -> dict[str, Any]:
 def database_job(bench: Bench, postgres: Postgres, url: str, **options: str) -> dict[str, str]:
     topic = bench.topic(partitions=1)
     bench.send(topic, [json.dumps({"id": 1})])
-    job = bench.job(topic, **{"source.format": "plain", "source.key.encoding": "bytes", "sink.type": "jdbc",
-                              "sink.jdbc.url": url, "sink.jdbc.user": postgres.user, "sink.jdbc.password": postgres.password,
-                              "sink.jdbc.mode": "insert", "sink.jdbc.table": "t", **options})
+    job = bench.job(
+        topic,
+        **{
+            "source.format": "plain",
+            "source.key.encoding": "bytes",
+            "sink.type": "jdbc",
+            "sink.jdbc.url": url,
+            "sink.jdbc.user": postgres.user,
+            "sink.jdbc.password": postgres.password,
+            "sink.jdbc.mode": "insert",
+            "sink.jdbc.table": "t",
+            **options,
+        },
+    )
     del job["sink.rows.path"]
     return job
 
@@ -68,8 +80,16 @@ def test_an_absent_registry(spark: SparkSession, bench: Bench) -> None:
     topic = bench.topic(partitions=1)
     bench.producer.produce(topic, key=b"k", value=struct.pack(">bI", 0, 7) + b"\x02", partition=0)
     assert bench.producer.flush(30) == 0
-    job = bench.job(topic, **{"source.format": "plain", "source.value.encoding": "avro", "source.key.encoding": "bytes",
-                              "source.schema.registry.url": f"http://127.0.0.1:{port}", "sink.type": "console"})
+    job = bench.job(
+        topic,
+        **{
+            "source.format": "plain",
+            "source.value.encoding": "avro",
+            "source.key.encoding": "bytes",
+            "source.schema.registry.url": f"http://127.0.0.1:{port}",
+            "sink.type": "console",
+        },
+    )
     del job["sink.rows.path"]
     said = reported(spark, job)
     assert said["event"] == "retrying"

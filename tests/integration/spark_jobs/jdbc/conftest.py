@@ -1,4 +1,5 @@
 """The two databases behind one face, and batches made by hand: the sink needs only `batch.changes()`."""
+
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from spark_jobs.sinks.jdbc.tables import Columns
 
 #: The frame's options that the sink looks at.
-_FRAME = [ConfigKey(name="guarantee", type=ConfigType.STRING, doc="-", default=None),
-          ConfigKey(name="errors.tolerance", type=ConfigType.STRING, doc="-", default="none")]
+_FRAME = [
+    ConfigKey(name="guarantee", type=ConfigType.STRING, doc="-", default=None),
+    ConfigKey(name="errors.tolerance", type=ConfigType.STRING, doc="-", default="none"),
+]
 
 
 @dataclass(slots=True)
@@ -110,9 +113,15 @@ class Rig:
 
     def restart(self) -> None:
         """A new sink, as after a crash of the driver."""
-        config = ConfigDef([*_FRAME, *CONFIG_DEF.keys.values()]).parse({
-            "sink.jdbc.url": self.database.url, "sink.jdbc.user": self.database.login.user,
-            "sink.jdbc.password": self.database.login.password, "sink.jdbc.retry.backoff.ms": "20", **self.options})
+        config = ConfigDef([*_FRAME, *CONFIG_DEF.keys.values()]).parse(
+            {
+                "sink.jdbc.url": self.database.url,
+                "sink.jdbc.user": self.database.login.user,
+                "sink.jdbc.password": self.database.login.password,
+                "sink.jdbc.retry.backoff.ms": "20",
+                **self.options,
+            }
+        )
         session = cast("SparkSession", self.spark)  # a task by itself needs none
         self.sink = JdbcSink(JobContext(self.job, config, session, logging.LoggerAdapter(logging.getLogger("test"))))
 
@@ -168,12 +177,23 @@ def arrow(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     from pyspark.sql.pandas.types import to_arrow_type
 
     types = {column.name: to_arrow_type(column.type, timezone="UTC") for column in schema.columns}
-    types |= dict(zip(SYSTEM_COLUMNS, (pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.string(), pa.string(), pa.int32(),
-                                       pa.int64()), strict=True))
+    types |= dict(
+        zip(
+            SYSTEM_COLUMNS,
+            (pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.string(), pa.string(), pa.int32(), pa.int64()),
+            strict=True,
+        )
+    )
     full = []
     for number, row in enumerate(rows):
-        given = {"ums_ts_": 1_780_000_000_000_000 + int(row.get("ums_id_", 0)), "ums_op_": "i", "kafka_topic_": "topic",
-                 "kafka_partition_": 0, "kafka_offset_": number, **row}
+        given = {
+            "ums_ts_": 1_780_000_000_000_000 + int(row.get("ums_id_", 0)),
+            "ums_op_": "i",
+            "kafka_topic_": "topic",
+            "kafka_partition_": 0,
+            "kafka_offset_": number,
+            **row,
+        }
         given.setdefault("ums_uid_", f"u{given['kafka_partition_']}-{given['kafka_offset_']}-{given['ums_id_']}")
         full.append(given)
     return pa.table({name: pa.array([row.get(name) for row in full], kind) for name, kind in types.items()})
@@ -200,5 +220,12 @@ def simple(table: str, *extra: Column) -> TableSchema:
     """A table with an int key, a text and a number."""
     from pyspark.sql.types import DoubleType, IntegerType, StringType
 
-    return TableSchema(f"shop.{table}", (Column("id", IntegerType(), nullable=False, key=True), Column("name", StringType()),
-                                         Column("amount", DoubleType()), *extra))
+    return TableSchema(
+        f"shop.{table}",
+        (
+            Column("id", IntegerType(), nullable=False, key=True),
+            Column("name", StringType()),
+            Column("amount", DoubleType()),
+            *extra,
+        ),
+    )

@@ -1,4 +1,5 @@
 """A real MariaDB's changes on their way: the connector in this process, Kafka, a job's source, the JDBC sink, PostgreSQL."""
+
 from __future__ import annotations
 
 import secrets
@@ -39,23 +40,38 @@ class Pipeline:
         options: of the connector.
     """
 
-    def __init__(self, server: MariaDb, spark: SparkSession, bootstrap: str, databases: Sequence[str],
-                 options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        server: MariaDb,
+        spark: SparkSession,
+        bootstrap: str,
+        databases: Sequence[str],
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         self.prefix = f"p{secrets.token_hex(4)}"
         self.databases = [f"{self.prefix}_{name}" for name in databases]
         self._spark, self._bootstrap = spark, bootstrap
         self._offsets = SavedOffsets()
         self._marks = 0
-        self._server = pymysql.connect(host="127.0.0.1", port=int(server.port or 0), user=server.user,
-                                       password=server.password, autocommit=True)
+        self._server = pymysql.connect(
+            host="127.0.0.1", port=int(server.port or 0), user=server.user, password=server.password, autocommit=True
+        )
         for name in self.databases:
             self.sql(f"CREATE DATABASE {name}")
         self.sql(f"CREATE TABLE {self.databases[0]}.{MARK} (id INT PRIMARY KEY)")
         self.config = {
-            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "topic.prefix": self.prefix,
-            "database.hostname": "127.0.0.1", "database.port": str(server.port), "database.user": server.user,
-            "database.password": server.password, "database.include.list": ",".join(self.databases),
-            "include.schema.changes": "false", "poll.interval.ms": "20", "ums.heartbeat.interval.ms": "0", **(options or {})}
+            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "topic.prefix": self.prefix,
+            "database.hostname": "127.0.0.1",
+            "database.port": str(server.port),
+            "database.user": server.user,
+            "database.password": server.password,
+            "database.include.list": ",".join(self.databases),
+            "include.schema.changes": "false",
+            "poll.interval.ms": "20",
+            "ums.heartbeat.interval.ms": "0",
+            **(options or {}),
+        }
 
     def close(self) -> None:
         """Drop what was made on the source."""
@@ -87,9 +103,18 @@ class Pipeline:
     def changes(self, form: str, records: Sequence[SourceRecord], **options: str) -> list[TableChanges]:
         """What a job's source makes of the records, by way of a Kafka topic of their own."""
         bench = Bench(self._spark, self._bootstrap, f"{self.prefix}-{secrets.token_hex(3)}")
-        keys, values = (JsonConverter({"schemas.enable": str(form == "debezium").lower()}, is_key=key) for key in (True, False))
-        bench.send([(keys.from_connect("", each.key_schema, each.key), values.from_connect("", each.value_schema, each.value))
-                    for each in records])
+        keys, values = (
+            JsonConverter({"schemas.enable": str(form == "debezium").lower()}, is_key=key) for key in (True, False)
+        )
+        bench.send(
+            [
+                (
+                    keys.from_connect("", each.key_schema, each.key),
+                    values.from_connect("", each.value_schema, each.value),
+                )
+                for each in records
+            ]
+        )
         if form == "ums":
             return bench.changes(bench.source(UmsSource, **{"source.key.columns": "id", **options}))
         return bench.changes(bench.source(DebeziumSource, **options))

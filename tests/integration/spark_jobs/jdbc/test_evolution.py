@@ -1,4 +1,5 @@
 """Tables follow the source's: made, columns added and widened; what can't be mended says the statement to run."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -21,9 +22,13 @@ def keyed(table: str, *columns: Column) -> TableSchema:
 
 
 @pytest.mark.parametrize("mode", ["upsert", "split", "insert"])
-def test_columns_are_added_and_widened_in_the_running_job(rig: Callable[..., Rig], db: Database, table: str, mode: str) -> None:
+def test_columns_are_added_and_widened_in_the_running_job(
+    rig: Callable[..., Rig], db: Database, table: str, mode: str
+) -> None:
     job = rig(db, **{"sink.jdbc.mode": mode})
-    job.write(keyed(table, Column("a", t.ShortType()), Column("p", t.DecimalType(6, 2))), [{"id": 1, "a": 1, "ums_id_": 1}])
+    job.write(
+        keyed(table, Column("a", t.ShortType()), Column("p", t.DecimalType(6, 2))), [{"id": 1, "a": 1, "ums_id_": 1}]
+    )
     wider = keyed(table, Column("a", t.LongType()), Column("p", t.DecimalType(12, 4)), Column("new", t.StringType()))
     job.write(wider, [{"id": 2, "a": 2**40, "new": "x", "ums_id_": 2, "kafka_offset_": 1}])
     assert db.rows(table, "id, a, new") == [(1, 1, None), (2, 2**40, "x")]
@@ -71,12 +76,19 @@ def test_keyless_tables_and_tables_that_meet(rig: Callable[..., Rig], postgresql
 
 def test_templates_and_schemas(rig: Callable[..., Rig], postgresql: Database, table: str) -> None:
     postgresql.query(f'CREATE SCHEMA "s_{table}"')
-    job = rig(postgresql, **{"sink.jdbc.schema": "s_${table}", "sink.jdbc.table": "${type}_${database}_${table}",
-                             "sink.jdbc.delete.mode": "real"})
+    job = rig(
+        postgresql,
+        **{
+            "sink.jdbc.schema": "s_${table}",
+            "sink.jdbc.table": "${type}_${database}_${table}",
+            "sink.jdbc.delete.mode": "real",
+        },
+    )
     full = TableSchema(f"mysql.db01.shop.{table}.3.0.0", simple(table).columns)
     job.write(full, [{"id": 1, "ums_id_": 1}, {"id": 2, "ums_id_": 2, "ums_op_": "d"}])
-    found = postgresql.query("SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY 1",
-                             (f"s_{table}",))
+    found = postgresql.query(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY 1", (f"s_{table}",)
+    )
     assert found == [(f"mysql_shop_{table}",), (f"mysql_shop_{table}_ums",)]
     # The next version of the source's table is the same table.
     job.write(TableSchema(f"mysql.db01.shop.{table}.4.0.0", simple(table, Column("x", t.IntegerType())).columns), [])

@@ -1,4 +1,5 @@
 """What the sink does when the server goes away, a worker dies between statement and commit, a login or a table is wrong."""
+
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Postgres 
         yield made
 
 
-def test_a_server_that_is_killed_and_comes_back(rig: Callable[..., Rig], server: Postgres | MariaDb, table: str) -> None:
+def test_a_server_that_is_killed_and_comes_back(
+    rig: Callable[..., Rig], server: Postgres | MariaDb, table: str
+) -> None:
     db = database(server.url, server.user, server.password)
     patient = rig(db, **{"sink.jdbc.batch.rows": "10", "sink.jdbc.retries": "100", "sink.jdbc.mode": "insert"})
     changes = [{"id": n, "name": str(n), "ums_id_": n, "kafka_offset_": n} for n in range(3000)]
@@ -102,14 +105,32 @@ os.kill(os.getpid(), signal.SIGKILL)  # committed, but nobody was told
 
 
 @pytest.mark.parametrize("mode", ["insert", "upsert"])
-def test_a_worker_that_is_killed_around_its_commit(rig: Callable[..., Rig], db: Database, table: str, mode: str) -> None:
+def test_a_worker_that_is_killed_around_its_commit(
+    rig: Callable[..., Rig], db: Database, table: str, mode: str
+) -> None:
     root = str(Path(__file__).parents[4])
     job = rig(db, **{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": "real"})
     job.write(simple(table), [])
     for moment, there in (("before", 0), ("after", 20)):
         done = subprocess.run(
-            [sys.executable, "-c", _WORKER.format(root=root), db.url, db.login.user, db.login.password, table, mode, job.job,
-             moment], check=False, capture_output=True, text=True, cwd=root, env={**os.environ, "PYTHONPATH": root})
+            [
+                sys.executable,
+                "-c",
+                _WORKER.format(root=root),
+                db.url,
+                db.login.user,
+                db.login.password,
+                table,
+                mode,
+                job.job,
+                moment,
+            ],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": root},
+        )
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert _count(db, table) == there
     rows = [{"id": n, "name": "x", "ums_id_": n, "kafka_offset_": n, "ums_op_": "i"} for n in range(25)]
@@ -148,8 +169,10 @@ def test_bad_rows_are_put_aside_where_that_is_wanted(rig: Callable[..., Rig], db
     job = rig(db)
     refused = float("nan") if db.name == "mariadb" else 1.0
     name = "nul \0 byte" if db.name == "postgresql" else "fine"
-    rows = [{"id": n, "name": name if n in (3, 17) else "ok", "amount": refused if n in (3, 17) else 1.0, "ums_id_": n}
-            for n in range(40)]
+    rows = [
+        {"id": n, "name": name if n in (3, 17) else "ok", "amount": refused if n in (3, 17) else 1.0, "ums_id_": n}
+        for n in range(40)
+    ]
     done = job.task(simple(table), rows, letters)
     assert (done["rows"], done["loaded"], done["bad"], done["error"]) == (40, 38, 2, None)
     assert [each[:3] for each in letters.taken] == [("topic", 0, 3), ("topic", 0, 17)]
@@ -158,8 +181,16 @@ def test_bad_rows_are_put_aside_where_that_is_wanted(rig: Callable[..., Rig], db
 
 
 def check(db: Database, **options: str) -> list[str]:
-    return JdbcSink.check(ConfigDef(list(CONFIG_DEF.keys.values())).parse({
-        "sink.jdbc.url": db.url, "sink.jdbc.user": db.login.user, "sink.jdbc.password": db.login.password, **options}))
+    return JdbcSink.check(
+        ConfigDef(list(CONFIG_DEF.keys.values())).parse(
+            {
+                "sink.jdbc.url": db.url,
+                "sink.jdbc.user": db.login.user,
+                "sink.jdbc.password": db.login.password,
+                **options,
+            }
+        )
+    )
 
 
 def test_checks_say_what_is_missing_and_how_it_is_granted(db: Database, table: str) -> None:
@@ -188,7 +219,10 @@ def test_checks_say_what_is_missing_and_how_it_is_granted(db: Database, table: s
         db.query(f"CREATE USER {weak} IDENTIFIED BY 'weak'")
         db.query(f"GRANT SELECT, INSERT ON millrace.* TO {weak}")
         (problem,) = check(db, **{"sink.jdbc.user": weak, "sink.jdbc.password": "weak"})
-        assert f"run: GRANT UPDATE, DELETE, CREATE TEMPORARY TABLES, CREATE, ALTER ON `millrace`.* TO '{weak}'@'%'" in problem
+        assert (
+            f"run: GRANT UPDATE, DELETE, CREATE TEMPORARY TABLES, CREATE, ALTER ON `millrace`.* TO '{weak}'@'%'"
+            in problem
+        )
 
 
 def test_a_login_that_fails_while_running_is_fatal(rig: Callable[..., Rig], db: Database, table: str) -> None:

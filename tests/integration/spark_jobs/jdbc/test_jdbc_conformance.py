@@ -1,4 +1,5 @@
 """The conformance kit on PostgreSQL and MariaDB."""
+
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
@@ -33,30 +34,51 @@ class JdbcTarget(SinkTarget):
 
     def options(self) -> Mapping[str, str]:
         port = str(self.db.login.address.hosts[0][1])
-        return {"sink.jdbc.url": self.db.url.replace(f":{port}/", f":{self.gate.port}/"), "sink.jdbc.user": self.db.login.user,
-                "sink.jdbc.password": self.db.login.password, "sink.jdbc.retries": "1", "sink.jdbc.retry.backoff.ms": "20",
-                "sink.jdbc.connect.timeout.ms": "2000", "sink.jdbc.statement.timeout.ms": "2000", **self._options}
+        return {
+            "sink.jdbc.url": self.db.url.replace(f":{port}/", f":{self.gate.port}/"),
+            "sink.jdbc.user": self.db.login.user,
+            "sink.jdbc.password": self.db.login.password,
+            "sink.jdbc.retries": "1",
+            "sink.jdbc.retry.backoff.ms": "20",
+            "sink.jdbc.connect.timeout.ms": "2000",
+            "sink.jdbc.statement.timeout.ms": "2000",
+            **self._options,
+        }
 
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
         name = schema.namespace.rpartition(".")[2]
-        present = [row[0] for row in self.db.query(
-            "SELECT column_name FROM information_schema.columns WHERE table_name = %s", (name,))]
+        present = [
+            row[0]
+            for row in self.db.query(
+                "SELECT column_name FROM information_schema.columns WHERE table_name = %s", (name,)
+            )
+        ]
         if not present:
             return []
         columns = [column.name for column in schema.columns if column.name in present] + ["ums_id_", "ums_op_"]
         floats = {column.name for column in schema.columns if column.type.typeName() == "float"}
         # MariaDB shows six digits of a float.
-        quoted = ", ".join(f"{name} + 0e0" if each in floats else name for each in columns
-                           for name in [self.db.quote(each).replace("%", "%%")])
+        quoted = ", ".join(
+            f"{name} + 0e0" if each in floats else name
+            for each in columns
+            for name in [self.db.quote(each).replace("%", "%%")]
+        )
         alive = " WHERE ums_active_ = 1" if self.supports.upsert else ""
         found = self.db.query(f"SELECT {quoted} FROM {self.db.quote(name)}{alive}", ())
         nested = {column.name for column in schema.columns if column.type.typeName() in ("array", "map", "struct")}
-        return [{each: json.loads(value) if each in nested and isinstance(value, str) else value
-                 for each, value in zip(columns, row, strict=True)} for row in found]
+        return [
+            {
+                each: json.loads(value) if each in nested and isinstance(value, str) else value
+                for each, value in zip(columns, row, strict=True)
+            }
+            for row in found
+        ]
 
     def stored(self, column: Column, value: Any) -> Any:
         """MariaDB's datetime has no zone: the sink writes UTC."""
-        return value.replace(tzinfo=None) if column.type.typeName() == "timestamp" and self.db.name == "mariadb" else value
+        return (
+            value.replace(tzinfo=None) if column.type.typeName() == "timestamp" and self.db.name == "mariadb" else value
+        )
 
     def wrong_login(self) -> Mapping[str, str]:
         return {"sink.jdbc.password": "not-the-secret"}
@@ -78,7 +100,9 @@ def test_conformance_of_upserts(case: str, db: Database, gate: Gate, spark: Spar
     check_sink(JdbcTarget(db, gate), spark=spark, bootstrap=bootstrap, only=case)
 
 
-@pytest.mark.parametrize("case", ["replay", "delete", "many_rows", "connection_breaks_at_every_step", "killed_at_every_step"])
+@pytest.mark.parametrize(
+    "case", ["replay", "delete", "many_rows", "connection_breaks_at_every_step", "killed_at_every_step"]
+)
 def test_conformance_of_inserts(case: str, postgresql: Database, spark: SparkSession) -> None:
     with Gate(*postgresql.login.address.hosts[0]) as gate:
         target = JdbcTarget(postgresql, gate, **{"sink.jdbc.mode": "insert"})

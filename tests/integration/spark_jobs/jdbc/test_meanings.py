@@ -1,4 +1,5 @@
 """UUIDs, times and times without a zone are that in the database; columns of an earlier version's tables stay as they are."""
+
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
@@ -21,13 +22,25 @@ if TYPE_CHECKING:
 ONE, TWO = "50554d6e-29bb-11e5-b345-feff819cdc9f", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 MOMENT = datetime(2026, 3, 29, 2, 30, 0, 123456, UTC)  # a local time that Europe's clocks skip
 NANOS = (3 * 3600 + 4 * 60 + 5) * 10**9 + 6_007_008
-COLUMNS = (Column("id", t.StringType(), nullable=False, key=True, meaning=UUID), Column("at", t.LongType(), meaning=TIME),
-           Column("zoned", t.StringType(), meaning=ZONED_TIME), Column("local", t.TimestampType(), meaning=LOCAL_TIMESTAMP),
-           Column("number", t.StringType(), meaning=NUMBER), Column("price", t.DecimalType(38, 18), meaning=NUMBER))
-ROW = {"zoned": "10:15:30+02:00", "local": MOMENT, "number": "1234567890123456789012345678901234567890.0001000",
-       "price": Decimal("1.1")}
-ROWS: list[dict[str, Any]] = [{"id": ONE, "at": NANOS, **ROW, "ums_id_": 1}, {"id": TWO, "at": None, "ums_id_": 2},
-                              {"id": ONE, "at": NANOS + 10**9, **ROW, "ums_id_": 3}]
+COLUMNS = (
+    Column("id", t.StringType(), nullable=False, key=True, meaning=UUID),
+    Column("at", t.LongType(), meaning=TIME),
+    Column("zoned", t.StringType(), meaning=ZONED_TIME),
+    Column("local", t.TimestampType(), meaning=LOCAL_TIMESTAMP),
+    Column("number", t.StringType(), meaning=NUMBER),
+    Column("price", t.DecimalType(38, 18), meaning=NUMBER),
+)
+ROW = {
+    "zoned": "10:15:30+02:00",
+    "local": MOMENT,
+    "number": "1234567890123456789012345678901234567890.0001000",
+    "price": Decimal("1.1"),
+}
+ROWS: list[dict[str, Any]] = [
+    {"id": ONE, "at": NANOS, **ROW, "ums_id_": 1},
+    {"id": TWO, "at": None, "ums_id_": 2},
+    {"id": ONE, "at": NANOS + 10**9, **ROW, "ums_id_": 3},
+]
 
 
 def schema_of(table: str) -> TableSchema:
@@ -36,9 +49,10 @@ def schema_of(table: str) -> TableSchema:
 
 def types(db: Database, table: str) -> list[str]:
     column = "data_type" if db.name == "postgresql" else "column_type"
-    rows = db.query(f"SELECT {column} FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position",
-                    (table,))
-    return [row[0] for row in rows[:len(COLUMNS)]]
+    rows = db.query(
+        f"SELECT {column} FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position", (table,)
+    )
+    return [row[0] for row in rows[: len(COLUMNS)]]
 
 
 @pytest.mark.parametrize("options", [{}, {"sink.jdbc.delete.mode": "real"}], ids=["soft", "real"])
@@ -48,16 +62,20 @@ def test_they_arrive_as_such(rig: Callable[..., Rig], db: Database, table: str, 
     postgresql = db.name == "postgresql"
     assert types(db, table) == (
         ["uuid", "time without time zone", "time with time zone", "timestamp without time zone", "numeric", "numeric"]
-        if postgresql else ["uuid", "time(6)", "longtext", "datetime(6)", "longtext", "decimal(38,18)"])
+        if postgresql
+        else ["uuid", "time(6)", "longtext", "datetime(6)", "longtext", "decimal(38,18)"]
+    )
     found = db.rows(table, "id, at, local, price")
     wanted = datetime(2026, 3, 29, 2, 30, 0, 123456)  # noqa: DTZ001 - this type has none
     at = time(3, 4, 6, 6007) if postgresql else timedelta(hours=3, minutes=4, seconds=6, microseconds=6007)
     own: Any = uuid.UUID if postgresql else str
     assert sorted(found, key=str) == sorted(
-        [(own(ONE), at, wanted, Decimal("1.1")), (own(TWO), None, None, None)], key=str)
+        [(own(ONE), at, wanted, Decimal("1.1")), (own(TWO), None, None, None)], key=str
+    )
     shown = "zoned::text, number::text" if postgresql else "zoned, number"
     assert db.query(f"SELECT {shown} FROM {table} WHERE at IS NOT NULL") == [
-        ("10:15:30+02" if postgresql else ROW["zoned"], ROW["number"])]
+        ("10:15:30+02" if postgresql else ROW["zoned"], ROW["number"])
+    ]
     # A delete, an older change of the row, and the same table found again by a new run.
     job.restart()
     job.write(schema_of(table), [{"id": ONE, "ums_op_": "d", "ums_id_": 5}, {"id": ONE, "at": NANOS, "ums_id_": 4}])
@@ -67,17 +85,28 @@ def test_they_arrive_as_such(rig: Callable[..., Rig], db: Database, table: str, 
 
 def test_spellings_of_one_uuid_are_one_key(rig: Callable[..., Rig], db: Database, table: str) -> None:
     job = rig(db)
-    job.write(schema_of(table), [{"id": ONE.upper(), "at": 1_000, "ums_id_": 1}, {"id": ONE, "at": 2_000, "ums_id_": 2},
-                                 {"id": f"{{{TWO.upper()}}}", "ums_id_": 3}])
+    job.write(
+        schema_of(table),
+        [
+            {"id": ONE.upper(), "at": 1_000, "ums_id_": 1},
+            {"id": ONE, "at": 2_000, "ums_id_": 2},
+            {"id": f"{{{TWO.upper()}}}", "ums_id_": 3},
+        ],
+    )
     assert sorted(str(row[0]) for row in db.rows(table, "id")) == [ONE, TWO]
-    job.write(schema_of(table), [{"id": ONE, "ums_op_": "d", "ums_id_": 5}, {"id": ONE.upper(), "at": 3_000, "ums_id_": 6}])
+    job.write(
+        schema_of(table), [{"id": ONE, "ums_op_": "d", "ums_id_": 5}, {"id": ONE.upper(), "at": 3_000, "ums_id_": 6}]
+    )
     assert sorted((str(row[0]), row[1]) for row in db.rows(table, "id, ums_active_")) == [(ONE, 1), (TWO, 1)]
 
 
 @pytest.mark.parametrize("options", [{}, {"sink.jdbc.delete.mode": "real"}], ids=["soft", "real"])
 def test_tables_of_an_earlier_version_keep_their_columns(
-        rig: Callable[..., Rig], db: Database, table: str, options: dict[str, str]) -> None:
-    earlier = TableSchema(f"shop.{table}", tuple(Column(each.name, each.type, each.nullable, each.key) for each in COLUMNS))
+    rig: Callable[..., Rig], db: Database, table: str, options: dict[str, str]
+) -> None:
+    earlier = TableSchema(
+        f"shop.{table}", tuple(Column(each.name, each.type, each.nullable, each.key) for each in COLUMNS)
+    )
     rig(db, **options).write(earlier, ROWS[:1])
     before = types(db, table)
     job = rig(db, **options)
@@ -90,7 +119,9 @@ def test_tables_of_an_earlier_version_keep_their_columns(
     assert db.query(f"SELECT id FROM {table} {living}") == [(TWO,)]
 
 
-def test_times_that_are_none_of_a_day(rig: Callable[..., Rig], postgresql: Database, maria: Database, table: str) -> None:
+def test_times_that_are_none_of_a_day(
+    rig: Callable[..., Rig], postgresql: Database, maria: Database, table: str
+) -> None:
     """MySQL's go from -838:59:59 to 838:59:59; its own type holds them, PostgreSQL's interval does."""
     nanos = -(838 * 3600 + 59 * 60 + 59) * 10**9
     rows = [{"id": ONE, "at": nanos, "ums_id_": 1}, {"id": TWO, "at": 24 * 3600 * 10**9 + 1000, "ums_id_": 2}]

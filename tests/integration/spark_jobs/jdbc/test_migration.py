@@ -1,4 +1,5 @@
 """The SQL of the pages that moves tables of earlier versions to today's order numbers, on the real databases."""
+
 from __future__ import annotations
 
 import re
@@ -16,8 +17,18 @@ if TYPE_CHECKING:
     from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
 
 #: Rows of a binlog: (file number, position of the event, number of the row in it), in order of the changes.
-PLACES: Final = [(1, 4, 0), (1, 4, 1), (1, 4, 20), (1, 200, 0), (103, 12_345_678, 0), (103, 12_345_678, 5), (103, 1 << 30, 0),
-                 (104, 4, 0), (104, 150_000_000, 0), (9_223, (1 << 32) - 1, 7)]
+PLACES: Final = [
+    (1, 4, 0),
+    (1, 4, 1),
+    (1, 4, 20),
+    (1, 200, 0),
+    (103, 12_345_678, 0),
+    (103, 12_345_678, 5),
+    (103, 1 << 30, 0),
+    (104, 4, 0),
+    (104, 150_000_000, 0),
+    (9_223, (1 << 32) - 1, 7),
+]
 
 
 def _page(page: str, mark: str) -> str:
@@ -38,7 +49,8 @@ def _ums(file: int, pos: int, row: int) -> int:
 
 @pytest.mark.parametrize("form", ["debezium", "ums"])
 def test_tables_of_earlier_versions_move_to_the_order_numbers_of_today(
-        rig: Callable[..., Rig], db: Database, table: str, form: str) -> None:
+    rig: Callable[..., Rig], db: Database, table: str, form: str
+) -> None:
     old_number = {"debezium": _debezium, "ums": _ums}[form]
     schema = simple(table)
     job = rig(db, **{"sink.jdbc.delete.mode": "real"})
@@ -65,10 +77,15 @@ def test_tables_of_earlier_versions_move_to_the_order_numbers_of_today(
     assert db.rows(f"{table}_ums", "id, ums_id_") == [(100, binlog_number("x.103", 500))]
 
     job.restart()
-    job.write(schema, [{"id": 8, "name": "later", "ums_id_": binlog_number("mysql-bin.000104", 150_000_400)},
-                       {"id": 4, "name": "older", "ums_id_": binlog_number("mysql-bin.000103", 12_345_600)},
-                       {"id": 100, "name": "before its delete", "ums_id_": binlog_number("mysql-bin.000103", 499)},
-                       {"id": 0, "name": "newest", "ums_id_": later}])
+    job.write(
+        schema,
+        [
+            {"id": 8, "name": "later", "ums_id_": binlog_number("mysql-bin.000104", 150_000_400)},
+            {"id": 4, "name": "older", "ums_id_": binlog_number("mysql-bin.000103", 12_345_600)},
+            {"id": 100, "name": "before its delete", "ums_id_": binlog_number("mysql-bin.000103", 499)},
+            {"id": 0, "name": "newest", "ums_id_": later},
+        ],
+    )
     names = dict(db.rows(table, "id, name"))
     assert names == {**dict.fromkeys(range(len(PLACES)), "old"), 8: "later", 0: "newest"}
 
@@ -76,7 +93,9 @@ def test_tables_of_earlier_versions_move_to_the_order_numbers_of_today(
 def test_tables_over_scylla_move_to_write_times(rig: Callable[..., Rig], db: Database, table: str) -> None:
     time_us = 1_780_000_000_123_457
     job = rig(db)
-    job.write(simple(table), [{"id": number, "ums_id_": time_us * 2048 + number, "ums_ts_": time_us}
-                              for number in (0, 1, 1023, 1024, 2047)])
+    job.write(
+        simple(table),
+        [{"id": number, "ums_id_": time_us * 2048 + number, "ums_ts_": time_us} for number in (0, 1, 1023, 1024, 2047)],
+    )
     db.query(_page("jobs/jdbc.md", "(Scylla's UMS: `").replace("UPDATE t ", f"UPDATE {db.quote(table)} "))
     assert {number for _, number in db.rows(table, "id, ums_id_")} == {time_us}

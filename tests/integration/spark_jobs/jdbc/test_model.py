@@ -1,4 +1,5 @@
 """Any changes, in any order and any batches, twice, and by two writers at once: the tables equal a model of four lines."""
+
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
@@ -29,15 +30,25 @@ def newest(changes: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 
 
 def living(changes: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return sorted(((key, change["name"]) for key, change in newest(changes).items() if change["ums_op_"] != "d"), key=repr)
+    return sorted(
+        ((key, change["name"]) for key, change in newest(changes).items() if change["ums_op_"] != "d"), key=repr
+    )
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
     """Changes with different ums_id_, and batches that hold each of them at least once."""
     count = draw(st.integers(1, 12))
-    changes = [{"id": draw(st.integers(0, 3)), "name": draw(st.none() | st.text("ab'\\\t\n", max_size=3)), "ums_id_": number,
-                "ums_op_": draw(st.sampled_from("iud")), "kafka_offset_": number} for number in range(count)]
+    changes = [
+        {
+            "id": draw(st.integers(0, 3)),
+            "name": draw(st.none() | st.text("ab'\\\t\n", max_size=3)),
+            "ums_id_": number,
+            "ums_op_": draw(st.sampled_from("iud")),
+            "kafka_offset_": number,
+        }
+        for number in range(count)
+    ]
     order = draw(st.permutations(changes)) + draw(st.lists(st.sampled_from(changes), max_size=6))
     cuts = sorted(draw(st.lists(st.integers(0, len(order)), max_size=3)))
     batches = [order[first:last] for first, last in zip([0, *cuts], [*cuts, len(order)], strict=True)]
@@ -50,8 +61,12 @@ def test_tables_equal_the_model(rig: Callable[..., Rig], db: Database, mode: str
     job = rig(db, **{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": deletes})
     offset = iter(range(0, 10**9, 1000))  # each example has keys of its own in one table
 
-    @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate],
-              suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+    @settings(
+        max_examples=12,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
     @given(histories())
     def check(history: tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]) -> None:
         base = next(offset)
@@ -64,7 +79,8 @@ def test_tables_equal_the_model(rig: Callable[..., Rig], db: Database, mode: str
         if deletes == "soft":
             versions = db.query(f"SELECT id, ums_id_ FROM {db.quote(name)} WHERE id >= {base}")
             assert {key - base: version for key, version in versions} == {
-                key: change["ums_id_"] for key, change in newest(changes).items()}
+                key: change["ums_id_"] for key, change in newest(changes).items()
+            }
 
     check()
 
@@ -72,10 +88,22 @@ def test_tables_equal_the_model(rig: Callable[..., Rig], db: Database, mode: str
 @pytest.mark.parametrize(("mode", "deletes"), COMBINATIONS)
 def test_writers_at_the_same_time(rig: Callable[..., Rig], db: Database, table: str, mode: str, deletes: str) -> None:
     """Each of four writers has every change, in small transactions and an order of its own: locks meet all the time."""
-    jobs = [rig(db, **{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": deletes, "sink.jdbc.batch.rows": "7",
-                       "sink.jdbc.retries": "50"}) for _ in range(4)]
-    changes = [{"id": n % 10, "name": str(n), "ums_id_": n, "ums_op_": "d" if n % 3 == 0 else "u", "kafka_offset_": n}
-               for n in range(90)]
+    jobs = [
+        rig(
+            db,
+            **{
+                "sink.jdbc.mode": mode,
+                "sink.jdbc.delete.mode": deletes,
+                "sink.jdbc.batch.rows": "7",
+                "sink.jdbc.retries": "50",
+            },
+        )
+        for _ in range(4)
+    ]
+    changes = [
+        {"id": n % 10, "name": str(n), "ums_id_": n, "ums_op_": "d" if n % 3 == 0 else "u", "kafka_offset_": n}
+        for n in range(90)
+    ]
     jobs[0].write(simple(table), changes[:1])
     orders = [changes, changes[::-1], changes[45:] + changes[:45], changes[::2] + changes[1::2]]
     with ThreadPoolExecutor(4) as pool:
@@ -85,7 +113,10 @@ def test_writers_at_the_same_time(rig: Callable[..., Rig], db: Database, table: 
 
 
 def test_inserts_by_two_writers_of_one_job_stand_once(rig: Callable[..., Rig], db: Database, table: str) -> None:
-    jobs = [rig(db, **{"sink.jdbc.mode": "insert", "sink.jdbc.batch.rows": "5", "sink.jdbc.retries": "50"}) for _ in range(3)]
+    jobs = [
+        rig(db, **{"sink.jdbc.mode": "insert", "sink.jdbc.batch.rows": "5", "sink.jdbc.retries": "50"})
+        for _ in range(3)
+    ]
     changes = [{"id": n, "name": str(n), "ums_id_": n, "kafka_offset_": n} for n in range(60)]
     for job in jobs:
         job.job = jobs[0].job

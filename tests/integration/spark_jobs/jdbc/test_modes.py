@@ -1,4 +1,5 @@
 """Modes on real servers: what stands in the tables after changes, replays and other orders."""
+
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
@@ -50,19 +51,27 @@ def test_real_deletes(rig: Callable[..., Rig], db: Database, table: str, mode: s
         assert db.rows(f"{table}_ums", "id, ums_id_") == [(2, 14)]
     else:
         assert db.rows(f"{table}_ums", "id, ums_id_, ums_op_, ums_active_") == [
-            (1, 13, "u", 1), (2, 14, "d", 0), (3, 16, "i", 1)]
+            (1, 13, "u", 1),
+            (2, 14, "d", 0),
+            (3, 16, "i", 1),
+        ]
         assert [column for column in _columns(db, table) if column.startswith("ums")] == []
 
 
 TIED: list[dict[str, Any]] = [
-    {"id": 1, "name": "a", "ums_id_": 10}, {"id": 1, "name": "b", "ums_id_": 10, "ums_op_": "u"},
-    {"id": 1, "ums_id_": 10, "ums_op_": "d"}, {"id": 1, "name": "c", "ums_id_": 10}, {"id": 2, "name": "x", "ums_id_": 10},
-    {"id": 2, "ums_id_": 10, "ums_op_": "d"}]
+    {"id": 1, "name": "a", "ums_id_": 10},
+    {"id": 1, "name": "b", "ums_id_": 10, "ums_op_": "u"},
+    {"id": 1, "ums_id_": 10, "ums_op_": "d"},
+    {"id": 1, "name": "c", "ums_id_": 10},
+    {"id": 2, "name": "x", "ums_id_": 10},
+    {"id": 2, "ums_id_": 10, "ums_op_": "d"},
+]
 
 
 @pytest.mark.parametrize(("mode", "deletes"), [("upsert", "soft"), ("upsert", "real"), ("split", "soft")])
 def test_of_changes_with_one_number_the_one_that_comes_last_stands(
-        rig: Callable[..., Rig], db: Database, table: str, mode: str, deletes: str) -> None:
+    rig: Callable[..., Rig], db: Database, table: str, mode: str, deletes: str
+) -> None:
     """As in a compressed binlog event with more rows than bytes; repeated ones change nothing."""
     job = rig(db, **{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": deletes})
     placed = [{**change, "kafka_offset_": offset} for offset, change in enumerate(TIED)]
@@ -75,7 +84,9 @@ def test_of_changes_with_one_number_the_one_that_comes_last_stands(
     assert db.query(f"SELECT id, name FROM {db.quote(table)}{alive}") == [(1, "c")]
 
 
-def test_remembered_deletes_are_forgotten_after_the_retention(rig: Callable[..., Rig], db: Database, table: str) -> None:
+def test_remembered_deletes_are_forgotten_after_the_retention(
+    rig: Callable[..., Rig], db: Database, table: str
+) -> None:
     for mode in ("upsert", "split"):
         name = f"{table}{mode}"
         job = rig(db, **{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": "real"})
@@ -124,4 +135,6 @@ def test_without_a_guarantee_inserts_need_no_positions(rig: Callable[..., Rig], 
 
 
 def _columns(db: Database, table: str) -> list[str]:
-    return [row[0] for row in db.query("SELECT column_name FROM information_schema.columns WHERE table_name = %s", (table,))]
+    return [
+        row[0] for row in db.query("SELECT column_name FROM information_schema.columns WHERE table_name = %s", (table,))
+    ]

@@ -1,4 +1,5 @@
 """Two databases with two tables each are one logical table: equal keys, on their way from MariaDB to PostgreSQL."""
+
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def physical(pipeline: Pipeline, shard: tuple[int, int]) -> str:
 
 @pytest.mark.parametrize("form", ["debezium", "ums"])
 async def test_shards_are_separated_merged_or_refused(
-        pipeline: Pipeline, rig: Callable[..., Rig], postgresql: Database, spark: SparkSession, form: str) -> None:
+    pipeline: Pipeline, rig: Callable[..., Rig], postgresql: Database, spark: SparkSession, form: str
+) -> None:
     chance = random.Random(form)
     merged: dict[int, int | None] = {}
     statements = []
@@ -50,8 +52,10 @@ async def test_shards_are_separated_merged_or_refused(
         shard, key = chance.choice(SHARDS), chance.randrange(1, 9)
         if chance.random() < 0.25:
             # A delete of a row that is not there is no change.
-            statements += [f"REPLACE INTO {physical(pipeline, shard)} VALUES ({key}, -1)",
-                           f"DELETE FROM {physical(pipeline, shard)} WHERE id = {key}"]
+            statements += [
+                f"REPLACE INTO {physical(pipeline, shard)} VALUES ({key}, -1)",
+                f"DELETE FROM {physical(pipeline, shard)} WHERE id = {key}",
+            ]
             merged[key] = None
         else:
             statements.append(f"REPLACE INTO {physical(pipeline, shard)} VALUES ({key}, {number})")
@@ -66,8 +70,9 @@ async def test_shards_are_separated_merged_or_refused(
         columns = "database_partition, table_partition, id, v" if mode == "separate" else "id, v"
         return sorted(postgresql.query(f"SELECT {columns} FROM {pipeline.prefix}_{mode}_orders WHERE ums_active_ = 1"))
 
-    separate = sorted((*shard, *row) for shard in SHARDS
-                      for row in pipeline.sql(f"SELECT id, v FROM {physical(pipeline, shard)}"))
+    separate = sorted(
+        (*shard, *row) for shard in SHARDS for row in pipeline.sql(f"SELECT id, v FROM {physical(pipeline, shard)}")
+    )
     assert len({row[2] for row in separate}) < len(separate), "keys are equal over shards"
     assert written("separate") == separate
     assert written("merge") == sorted((key, value) for key, value in merged.items() if value is not None)

@@ -1,4 +1,5 @@
 """The whole way on a Spark session: projection, spread over connections, tasks, reports."""
+
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
@@ -22,33 +23,62 @@ if TYPE_CHECKING:
     from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
 
 TYPES: list[tuple[str, Any, Any]] = [
-    ("byte", t.ByteType(), -128), ("short", t.ShortType(), 32767), ("int", t.IntegerType(), -(2**31)),
-    ("long", t.LongType(), 2**63 - 1), ("float", t.FloatType(), 0.1), ("double", t.DoubleType(), 1.7976931348623157e308),
-    ("bool", t.BooleanType(), True), ("text", t.StringType(), "tab\t nl\n cr\r bs\\ q' dq\" \\N \\. ü 😀 `"),
-    ("blob", t.BinaryType(), bytes(range(256))), ("day", t.DateType(), date(2024, 2, 29)),
+    ("byte", t.ByteType(), -128),
+    ("short", t.ShortType(), 32767),
+    ("int", t.IntegerType(), -(2**31)),
+    ("long", t.LongType(), 2**63 - 1),
+    ("float", t.FloatType(), 0.1),
+    ("double", t.DoubleType(), 1.7976931348623157e308),
+    ("bool", t.BooleanType(), True),
+    ("text", t.StringType(), "tab\t nl\n cr\r bs\\ q' dq\" \\N \\. ü 😀 `"),
+    ("blob", t.BinaryType(), bytes(range(256))),
+    ("day", t.DateType(), date(2024, 2, 29)),
     ("at", t.TimestampType(), datetime(2026, 11, 21, 10, 11, 12, 123456, UTC)),
     ("local", t.TimestampNTZType(), datetime(1999, 12, 31, 23, 59, 59, 1)),  # noqa: DTZ001 - this type has none
     ("price", t.DecimalType(38, 10), decimal.Decimal("1234567890123456789012345678.0000000001")),
     ("tiny", t.DecimalType(12, 10), decimal.Decimal("0.0000000001")),
     ("list", t.ArrayType(t.IntegerType()), [1, None, 3]),
     ("map", t.MapType(t.StringType(), t.StringType()), {"a": "b'\\"}),
-    ("struct", t.StructType([t.StructField("x", t.IntegerType()), t.StructField("y", t.StringType())]), {"x": 1, "y": None}),
-    ("empty", t.StringType(), ""), ("no_bytes", t.BinaryType(), b""),
-    ('a "quoted" `name` ü. x', t.IntegerType(), 5), ("x" * 70, t.IntegerType(), 6),
+    (
+        "struct",
+        t.StructType([t.StructField("x", t.IntegerType()), t.StructField("y", t.StringType())]),
+        {"x": 1, "y": None},
+    ),
+    ("empty", t.StringType(), ""),
+    ("no_bytes", t.BinaryType(), b""),
+    ('a "quoted" `name` ü. x', t.IntegerType(), 5),
+    ("x" * 70, t.IntegerType(), 6),
 ]
 
 
-def test_values_of_all_types_arrive_whole(rig: Callable[..., Rig], db: Database, table: str, spark: SparkSession) -> None:
-    schema = TableSchema(f"shop.{table}", (Column("id", t.StringType(), nullable=False, key=True),
-                                           *(Column(name, kind) for name, kind, _ in TYPES)))
+def test_values_of_all_types_arrive_whole(
+    rig: Callable[..., Rig], db: Database, table: str, spark: SparkSession
+) -> None:
+    schema = TableSchema(
+        f"shop.{table}",
+        (Column("id", t.StringType(), nullable=False, key=True), *(Column(name, kind) for name, kind, _ in TYPES)),
+    )
     job = rig(db, spark)
     full = {name: value for name, _, value in TYPES}
     rows = [{"id": "é key' \\", **full, "ums_id_": 1}, {"id": "nulls", "ums_id_": 2}]
-    structure = t.StructType([t.StructField("id", t.StringType()), *(t.StructField(name, kind) for name, kind, _ in TYPES),
-                              t.StructField("ums_id_", t.LongType())])
-    frame = spark.createDataFrame([tuple(row.get(field.name) for field in structure) for row in rows], structure).selectExpr(
-        "*", "timestamp'2026-01-01 00:00:00' ums_ts_", "'i' ums_op_", "'u' ums_uid_", "'topic' kafka_topic_",
-        "0 kafka_partition_", "ums_id_ kafka_offset_")
+    structure = t.StructType(
+        [
+            t.StructField("id", t.StringType()),
+            *(t.StructField(name, kind) for name, kind, _ in TYPES),
+            t.StructField("ums_id_", t.LongType()),
+        ]
+    )
+    frame = spark.createDataFrame(
+        [tuple(row.get(field.name) for field in structure) for row in rows], structure
+    ).selectExpr(
+        "*",
+        "timestamp'2026-01-01 00:00:00' ums_ts_",
+        "'i' ums_op_",
+        "'u' ums_uid_",
+        "'topic' kafka_topic_",
+        "0 kafka_partition_",
+        "ums_id_ kafka_offset_",
+    )
     assert job.sink.write(job.batch(TableChanges(schema, frame))) == 2
     assert job.sink.write(job.batch(TableChanges(schema, frame))) == 2  # found as it was made: nothing to change
     names = [name for name, *_ in TYPES[:-1]] + [_long(db)]
@@ -60,7 +90,9 @@ def test_values_of_all_types_arrive_whole(rig: Callable[..., Rig], db: Database,
 
 
 def _long(db: Database) -> str:
-    names = [row[0] for row in db.query("SELECT column_name FROM information_schema.columns WHERE column_name LIKE 'xxxxx%'")]
+    names = [
+        row[0] for row in db.query("SELECT column_name FROM information_schema.columns WHERE column_name LIKE 'xxxxx%'")
+    ]
     assert {len(name) for name in names} == {63 if db.name == "postgresql" else 64}
     return str(names[0])
 
@@ -81,15 +113,19 @@ def _expected(value: Any, kind: Any, dialect: str) -> Any:
     return value
 
 
-def test_batches_of_several_tables_replays_and_repartitioning(rig: Callable[..., Rig], postgresql: Database, table: str,
-                                                             spark: SparkSession) -> None:
+def test_batches_of_several_tables_replays_and_repartitioning(
+    rig: Callable[..., Rig], postgresql: Database, table: str, spark: SparkSession
+) -> None:
     job = rig(postgresql, spark, **{"sink.jdbc.connections": "2", "sink.jdbc.parallel.tables": "2"})
     tables = [job.changes(simple(f"{table}_{number}"), CHANGES) for number in range(2)]
     assert job.sink.write(job.batch(*tables)) == 6
     assert job.sink.write(job.batch(*tables)) == 6
     for number in range(2):
         assert postgresql.rows(f"{table}_{number}", "id, name, ums_id_, ums_active_") == [
-            (1, "a2", 13, 1), (2, "b", 14, 0), (3, "back", 16, 1)]
+            (1, "a2", 13, 1),
+            (2, "b", 14, 0),
+            (3, "back", 16, 1),
+        ]
     assert job.sink.context.metrics["jdbc_loaded_total"] == 12
     again = rig(postgresql, spark, **{"sink.jdbc.mode": "insert"})
     assert again.write(simple(f"{table}_log"), CHANGES) == len(CHANGES)
@@ -97,9 +133,12 @@ def test_batches_of_several_tables_replays_and_repartitioning(rig: Callable[...,
 
 
 def test_a_refused_row_stops_the_job_with_its_position_and_without_its_values(
-        rig: Callable[..., Rig], maria: Database, table: str, spark: SparkSession) -> None:
-    maria.query(f"CREATE TABLE {maria.quote(table)} (id int PRIMARY KEY, name varchar(5), amount double, ums_id_ bigint, "
-                "ums_ts_ datetime(6), ums_op_ char(1), ums_active_ tinyint)")
+    rig: Callable[..., Rig], maria: Database, table: str, spark: SparkSession
+) -> None:
+    maria.query(
+        f"CREATE TABLE {maria.quote(table)} (id int PRIMARY KEY, name varchar(5), amount double, ums_id_ bigint, "
+        "ums_ts_ datetime(6), ums_op_ char(1), ums_active_ tinyint)"
+    )
     rows = [{"id": n, "name": "ok" if n != 77 else "too long a secret", "ums_id_": n} for n in range(200)]
     job = rig(maria, spark)
     said = rf"{table} .* refuses the row of topic-0 offset 77 with id=77: .*name.*errors\.tolerance"

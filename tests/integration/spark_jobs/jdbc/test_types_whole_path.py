@@ -1,4 +1,5 @@
 """A MariaDB table with columns of many types, by the connector and Kafka (JSON and Avro) into PostgreSQL and Parquet."""
+
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
@@ -32,17 +33,24 @@ if TYPE_CHECKING:
 #: Column, its type at the source, in PostgreSQL, and a value as the source's SQL has it.
 COLUMNS = [
     ("id", "UUID PRIMARY KEY", "uuid", "'50554d6e-29bb-11e5-b345-feff819cdc9f'"),
-    ("price", "DECIMAL(20,4)", "numeric", "-1234567890123456.7890"), ("big", "DECIMAL(38,10)", "numeric",
-                                                                      "1234567890123456789012345678.0000000001"),
-    ("at", "TIME(6)", "time without time zone", "'23:59:59.999999'"), ("whole", "TIME", "time without time zone", "'00:00:01'"),
+    ("price", "DECIMAL(20,4)", "numeric", "-1234567890123456.7890"),
+    ("big", "DECIMAL(38,10)", "numeric", "1234567890123456789012345678.0000000001"),
+    ("at", "TIME(6)", "time without time zone", "'23:59:59.999999'"),
+    ("whole", "TIME", "time without time zone", "'00:00:01'"),
     ("made", "DATETIME(6)", "timestamp without time zone", "'2026-03-29 02:30:00.123456'"),
     ("ms", "DATETIME(3)", "timestamp without time zone", "'1969-12-31 23:59:59.999'"),
     ("seen", "TIMESTAMP(6) NULL", "timestamp with time zone", "'2026-11-23 13:00:00.000001'"),
-    ("day", "DATE", "date", "'2024-02-29'"), ("yr", "YEAR", "integer", "2155"), ("flags", "BIT(9)", "bytea", "b'100000010'"),
-    ("kind", "ENUM('a','b')", "text", "'b'"), ("kinds", "SET('x','y')", "text", "'x,y'"),
-    ("doc", "JSON", "text", """'{"a": [1, null]}'"""), ("raw", "VARBINARY(10)", "bytea", "x'00ff0a5c'"),
-    ("num", "BIGINT", "bigint", "-9223372036854775808"), ("dbl", "DOUBLE", "double precision", "0.1"),
-    ("txt", "TEXT", "text", "'tab\\t \\\\ ü 😀'"), ("yes", "BOOLEAN", "smallint", "1"),
+    ("day", "DATE", "date", "'2024-02-29'"),
+    ("yr", "YEAR", "integer", "2155"),
+    ("flags", "BIT(9)", "bytea", "b'100000010'"),
+    ("kind", "ENUM('a','b')", "text", "'b'"),
+    ("kinds", "SET('x','y')", "text", "'x,y'"),
+    ("doc", "JSON", "text", """'{"a": [1, null]}'"""),
+    ("raw", "VARBINARY(10)", "bytea", "x'00ff0a5c'"),
+    ("num", "BIGINT", "bigint", "-9223372036854775808"),
+    ("dbl", "DOUBLE", "double precision", "0.1"),
+    ("txt", "TEXT", "text", "'tab\\t \\\\ ü 😀'"),
+    ("yes", "BOOLEAN", "smallint", "1"),
 ]
 NAMES = [name for name, *_ in COLUMNS]
 
@@ -56,31 +64,51 @@ def pipeline(mariadb: MariaDb, spark: SparkSession, bootstrap: str) -> Iterator[
         made.close()
 
 
-async def encoded(records: Sequence[SourceRecord], topic: str, registry: str) -> list[tuple[bytes | None, bytes | None]]:
+async def encoded(
+    records: Sequence[SourceRecord], topic: str, registry: str
+) -> list[tuple[bytes | None, bytes | None]]:
     """Keys and values in Avro with a registry, or in JSON with schemas."""
-    made: list[Any] = [AvroConverter({"schema.registry.url": registry}, is_key=key) if registry else
-                       JsonConverter({"schemas.enable": "true"}, is_key=key) for key in (True, False)]
+    made: list[Any] = [
+        AvroConverter({"schema.registry.url": registry}, is_key=key)
+        if registry
+        else JsonConverter({"schemas.enable": "true"}, is_key=key)
+        for key in (True, False)
+    ]
     keys, values = made
     result = []
     for each in records:
         await keys.prepare(topic, each.key_schema)
         await values.prepare(topic, each.value_schema)
-        result.append((keys.from_connect(topic, each.key_schema, each.key),
-                       values.from_connect(topic, each.value_schema, each.value)))
+        result.append(
+            (
+                keys.from_connect(topic, each.key_schema, each.key),
+                values.from_connect(topic, each.value_schema, each.value),
+            )
+        )
     for each in made:
         await each.close()
     return result
 
 
 async def test_types_arrive_as_such_in_postgresql_and_parquet(
-        pipeline: Pipeline, rig: Callable[..., Rig], postgresql: Database, spark: SparkSession, bootstrap: str,
-        registry: SchemaRegistry, tmp_path: Path) -> None:
+    pipeline: Pipeline,
+    rig: Callable[..., Rig],
+    postgresql: Database,
+    spark: SparkSession,
+    bootstrap: str,
+    registry: SchemaRegistry,
+    tmp_path: Path,
+) -> None:
     table = f"{pipeline.databases[0]}.things"
-    pipeline.sql("SET time_zone = '+00:00'", f"CREATE TABLE {table} ({', '.join(f'`{n}` {t}' for n, t, *_ in COLUMNS)}) "
-                                             "CHARACTER SET utf8mb4")
+    pipeline.sql(
+        "SET time_zone = '+00:00'",
+        f"CREATE TABLE {table} ({', '.join(f'`{n}` {t}' for n, t, *_ in COLUMNS)}) CHARACTER SET utf8mb4",
+    )
     records = await pipeline.capture(
-        "debezium", f"INSERT INTO {table} VALUES ({', '.join(value for *_, value in COLUMNS)})",
-        f"INSERT INTO {table} (id) VALUES ('ffffffff-ffff-ffff-ffff-ffffffffffff')")
+        "debezium",
+        f"INSERT INTO {table} VALUES ({', '.join(value for *_, value in COLUMNS)})",
+        f"INSERT INTO {table} (id) VALUES ('ffffffff-ffff-ffff-ffff-ffffffffffff')",
+    )
     records = [each for each in records if each.value["source"]["table"] == "things"]
     listed = ", ".join(f"`{name}`" for name in NAMES)
     wanted = [from_source(row) for row in pipeline.sql(f"SELECT {listed} FROM {table} ORDER BY id")]
@@ -94,8 +122,12 @@ async def test_types_arrive_as_such_in_postgresql_and_parquet(
         listed = ", ".join(f'"{name}"' for name in NAMES)
         rows = postgresql.query(f"SELECT {listed} FROM {pipeline.prefix}_{encoding} ORDER BY id")
         assert differences(map(from_postgresql, rows), wanted) == [], encoding
-        types = dict(postgresql.query("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s",
-                                      (f"{pipeline.prefix}_{encoding}",)))
+        types = dict(
+            postgresql.query(
+                "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s",
+                (f"{pipeline.prefix}_{encoding}",),
+            )
+        )
         assert {name: types[name] for name in NAMES} == {name: kind for name, _, kind, _ in COLUMNS}
         files = Sinks(spark, tmp_path / encoding)
         assert files.make().write(Batch(0, None, {(bench.topic, 0): (0, 2)}, lambda found=found: found)) == 2  # type: ignore[arg-type, misc]
@@ -105,8 +137,12 @@ async def test_types_arrive_as_such_in_postgresql_and_parquet(
 
 def differences(found: Iterable[dict[str, Any]], wanted: list[dict[str, Any]]) -> list[tuple[str, Any, Any]]:
     """Columns whose values differ, with both values."""
-    return [(name, row[name], other[name]) for row, other in zip(found, wanted, strict=True) for name in NAMES
-            if row[name] != other[name]]
+    return [
+        (name, row[name], other[name])
+        for row, other in zip(found, wanted, strict=True)
+        for name in NAMES
+        if row[name] != other[name]
+    ]
 
 
 def from_source(row: tuple[Any, ...]) -> dict[str, Any]:
@@ -121,8 +157,10 @@ def from_postgresql(row: tuple[Any, ...]) -> dict[str, Any]:
     value = dict(zip(NAMES, row, strict=True))
     value["id"] = str(value["id"])
     if value["price"] is not None:
-        times = {name: datetime.combine(value["day"], value[name]) - datetime.combine(value["day"], datetime.min.time())
-                 for name in ("at", "whole")}
+        times = {
+            name: datetime.combine(value["day"], value[name]) - datetime.combine(value["day"], datetime.min.time())
+            for name in ("at", "whole")
+        }
         value |= {"flags": int.from_bytes(value["flags"], "little"), **times}
     return value
 

@@ -4,6 +4,7 @@ librdkafka waits without a limit in ``send_offsets_to_transaction`` where the br
 also when the broker has come back. Processes of the Kafka sink's and the materializer's writers, without Spark; one outage for
 all.
 """
+
 from __future__ import annotations
 
 import json
@@ -35,14 +36,28 @@ ROOT: Final = Path(__file__).parents[4]
 TIMEOUT_S: Final = 5
 #: A few calls one after the other, each with its own limit, on a busy machine.
 LIMIT_S: Final = 4 * (TIMEOUT_S + GRACE_S)
-QUICK: Final = [("kafka", Moment("AddOffsetsToTxn", before=False, closed=True)),
-                ("kafka", Moment("TxnOffsetCommit", before=True, closed=True)),
-                ("kafka", Moment("EndTxn", before=False, closed=False)),
-                ("materializer", Moment("TxnOffsetCommit", before=False, closed=True)),
-                ("materializer", Moment("EndTxn", before=False, closed=True))]
-ALL: Final = [(kind, Moment(request, before, closed)) for kind in ("kafka", "materializer")
-              for request in ("FindCoordinator", "InitProducerId", "AddPartitionsToTxn", "Produce", "AddOffsetsToTxn",
-                              "TxnOffsetCommit", "EndTxn") for before in (True, False) for closed in (True, False)]
+QUICK: Final = [
+    ("kafka", Moment("AddOffsetsToTxn", before=False, closed=True)),
+    ("kafka", Moment("TxnOffsetCommit", before=True, closed=True)),
+    ("kafka", Moment("EndTxn", before=False, closed=False)),
+    ("materializer", Moment("TxnOffsetCommit", before=False, closed=True)),
+    ("materializer", Moment("EndTxn", before=False, closed=True)),
+]
+ALL: Final = [
+    (kind, Moment(request, before, closed))
+    for kind in ("kafka", "materializer")
+    for request in (
+        "FindCoordinator",
+        "InitProducerId",
+        "AddPartitionsToTxn",
+        "Produce",
+        "AddOffsetsToTxn",
+        "TxnOffsetCommit",
+        "EndTxn",
+    )
+    for before in (True, False)
+    for closed in (True, False)
+]
 AT_ONCE: Final = 8
 
 
@@ -63,9 +78,15 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatedKafka]:
     properties = {
         "listeners": ",".join([*listeners, f"GATED://{LOOPBACK}:{behind}", f"CONTROLLER://{LOOPBACK}:{controller}"]),
         "advertised.listeners": ",".join([*listeners, f"GATED://{LOOPBACK}:{gate.port}"]),
-        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (*names, "GATED", "CONTROLLER"))}
-    with KafkaCluster(tmp_path_factory.mktemp("gated"), port=None, ports=[Ports(client, between, controller)],
-                      properties=properties, jvm_options=FAST_START) as cluster:
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (*names, "GATED", "CONTROLLER")),
+    }
+    with KafkaCluster(
+        tmp_path_factory.mktemp("gated"),
+        port=None,
+        ports=[Ports(client, between, controller)],
+        properties=properties,
+        jvm_options=FAST_START,
+    ) as cluster:
         yield GatedKafka(cluster, gate)
         gate.close()
 
@@ -81,8 +102,10 @@ class Task:
     process: subprocess.Popen[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.name = (f"{self.kind}-{self.moment.request}-{'before' if self.moment.before else 'after'}-"
-                     f"{'closed' if self.moment.closed else 'held'}-{self.folder.name}").lower()
+        self.name = (
+            f"{self.kind}-{self.moment.request}-{'before' if self.moment.before else 'after'}-"
+            f"{'closed' if self.moment.closed else 'held'}-{self.folder.name}"
+        ).lower()
 
     def topics(self) -> list[str]:
         """What must exist before it starts; the materializer makes its own."""
@@ -90,11 +113,22 @@ class Task:
 
     def start(self, port: int) -> None:
         """Start it, with Kafka at the port."""
-        plan = {"kind": self.kind, "name": self.name, "bootstrap": f"{LOOPBACK}:{port}",
-                "timeout_ms": TIMEOUT_S * 1000, "folder": str(self.folder / self.name)}
+        plan = {
+            "kind": self.kind,
+            "name": self.name,
+            "bootstrap": f"{LOOPBACK}:{port}",
+            "timeout_ms": TIMEOUT_S * 1000,
+            "folder": str(self.folder / self.name),
+        }
         with (self.folder / f"{self.name}.log").open("w") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "tests.support.transaction_steps", json.dumps(plan)],
-                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, cwd=ROOT)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.transaction_steps", json.dumps(plan)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                text=True,
+                cwd=ROOT,
+            )
 
     def ended(self) -> bool:
         """Whether the process has ended."""
@@ -121,8 +155,12 @@ def interrupt(gated: GatedKafka, tasks: list[Task]) -> None:
         for task in tasks:
             gated.gate.take_away(task.name, task.moment)
             task.start(gated.gate.port)
-        eventually(lambda: all(task.ended() for task in tasks), "all processes have ended", LIMIT_S,
-                   detail=lambda: "".join(task.log() for task in tasks if not task.ended()))
+        eventually(
+            lambda: all(task.ended() for task in tasks),
+            "all processes have ended",
+            LIMIT_S,
+            detail=lambda: "".join(task.log() for task in tasks if not task.ended()),
+        )
         for task in tasks:
             assert gated.gate.gone(task.name), f"the moment did not come: {task.log()}"
             assert task.process.returncode in (0, RETRIABLE, EXIT_CODE), task.log()
@@ -150,4 +188,4 @@ def test_an_outage_at_the_moments_that_hang(gated: GatedKafka, tmp_path: Path) -
 @pytest.mark.slow
 def test_an_outage_at_every_moment(gated: GatedKafka, tmp_path: Path) -> None:
     for first in range(0, len(ALL), AT_ONCE):
-        interrupt(gated, [Task(kind, moment, tmp_path) for kind, moment in ALL[first:first + AT_ONCE]])
+        interrupt(gated, [Task(kind, moment, tmp_path) for kind, moment in ALL[first : first + AT_ONCE]])

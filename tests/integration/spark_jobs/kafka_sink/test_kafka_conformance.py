@@ -3,6 +3,7 @@
 Brokers that go away at each moment of a transaction, and workers that are killed there, are in `test_broker_outages.py` and
 `test_kafka_sink.py`: a plain gate can't stand before a broker, which hands out its own address.
 """
+
 from __future__ import annotations
 
 import json
@@ -41,14 +42,20 @@ class KafkaTarget(SinkTarget):
         admin.create_topics([NewTopic(self.topic, 2, 1)])[self.topic].result(30)
 
     def options(self) -> Mapping[str, str]:
-        return {"kafka.bootstrap.servers": self.bootstrap, "sink.kafka.content": "rows", "sink.kafka.topic": "${namespace}.out",
-                "sink.kafka.topic.config.max.message.bytes": "16000000",
-                "sink.kafka.producer.message.max.bytes": "16000000"}
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "sink.kafka.content": "rows",
+            "sink.kafka.topic": "${namespace}.out",
+            "sink.kafka.topic.config.max.message.bytes": "16000000",
+            "sink.kafka.producer.message.max.bytes": "16000000",
+        }
 
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
         topic = target_topic("${namespace}.out", "", schema.namespace)
         found = read_topic(self.bootstrap, topic, committed=True)
-        return [from_json(schema, json.loads(each.value, parse_float=Decimal)) for each in found if each.value is not None]
+        return [
+            from_json(schema, json.loads(each.value, parse_float=Decimal)) for each in found if each.value is not None
+        ]
 
     def stored(self, column: Column, value: Any) -> Any:
         return in_json(column, value)

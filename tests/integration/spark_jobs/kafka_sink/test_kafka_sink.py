@@ -113,7 +113,9 @@ def sink(spark: SparkSession, bootstrap: str, name: str, topic: str, **options: 
         **options,
     }
     definition = FRAME.extended([key for part in (KafkaSink, DebeziumSource) for key in part.config_def.keys.values()])
-    made = KafkaSink(JobContext(name, definition.parse(raw), spark, logging.LoggerAdapter(logging.getLogger("test"), {})))
+    made = KafkaSink(
+        JobContext(name, definition.parse(raw), spark, logging.LoggerAdapter(logging.getLogger("test"), {}))
+    )
     made.open()
     return made
 
@@ -128,7 +130,10 @@ def batch(spark: SparkSession, bootstrap: str, topic: str, source: DebeziumSourc
         .select(*RAW_COLUMNS)
     )
     made: Batch = Batch(
-        0, raw, {(topic, 0): (0, COUNT // 2), (topic, 1): (0, COUNT // 2)}, lambda: source.changes(made) if source else []
+        0,
+        raw,
+        {(topic, 0): (0, COUNT // 2), (topic, 1): (0, COUNT // 2)},
+        lambda: source.changes(made) if source else [],
     )
     return made
 
@@ -150,7 +155,9 @@ def test_exactly_once_while_python_workers_are_killed(
     found = committed(bootstrap, f"{topic}.out")
     assert sorted(
         (message.key(), message.partition(), message.timestamp()[1], tuple(message.headers())) for message in found
-    ) == sorted((b'{"id":%d}' % number, number % 2, STAMP + number, (("h", b"%d" % number),)) for number in range(COUNT))
+    ) == sorted(
+        (b'{"id":%d}' % number, number % 2, STAMP + number, (("h", b"%d" % number),)) for number in range(COUNT)
+    )
     assert [message.key() for message in found if message.value() is None] == [b'{"id":7}']
 
 
@@ -183,18 +190,30 @@ def test_at_least_once_none_rows_keys_and_partitioners(
         bootstrap,
         unique("rows"),
         topic,
-        **{"sink.kafka.topic": "${namespace}-" + unique("rows"), "sink.kafka.content": "rows", "sink.kafka.partitioner": "key"},
+        **{
+            "sink.kafka.topic": "${namespace}-" + unique("rows"),
+            "sink.kafka.content": "rows",
+            "sink.kafka.partitioner": "key",
+        },
     )
     target = "d.t-" + unique("rows")
     assert [rows.write(batch(spark, bootstrap, topic, source)) for _ in range(2)] == [COUNT - 1, 0]
     found = committed(bootstrap, target)
-    assert sorted(json.loads(message.value())["id"] for message in found) == [number for number in range(COUNT) if number != 7]
+    assert sorted(json.loads(message.value())["id"] for message in found) == [
+        number for number in range(COUNT) if number != 7
+    ]
     assert all(json.loads(message.key()) == {"id": json.loads(message.value())["id"]} for message in found)
-    narrow = sink(spark, bootstrap, unique("narrow"), topic, **{"sink.kafka.topic": make(bootstrap, unique("narrow"), 1)})
+    narrow = sink(
+        spark, bootstrap, unique("narrow"), topic, **{"sink.kafka.topic": make(bootstrap, unique("narrow"), 1)}
+    )
     with pytest.raises(Fatal, match="fewer partitions"):
         narrow.write(batch(spark, bootstrap, topic))
     absent = sink(
-        spark, bootstrap, unique("absent"), topic, **{"sink.kafka.topic": unique("absent"), "sink.kafka.topic.create": "false"}
+        spark,
+        bootstrap,
+        unique("absent"),
+        topic,
+        **{"sink.kafka.topic": unique("absent"), "sink.kafka.topic.create": "false"},
     )
     with pytest.raises(Fatal, match="is not there"):
         absent.write(batch(spark, bootstrap, topic))
@@ -255,7 +274,9 @@ def test_writers_that_follow_each_other_fence_and_continue(bootstrap: str, uniqu
     assert write(one, 0, 10, usual) == (10, 0)
     assert write(one, 10, 20, usual) == (10, 0)
     assert write(two, 0, 30, usual) == (10, 20)
-    zombie = PartitionWriter(usual, topic, 0, 20, 30, resident=one)  # its token is not the last one: it takes over, and skips
+    zombie = PartitionWriter(
+        usual, topic, 0, 20, 30, resident=one
+    )  # its token is not the last one: it takes over, and skips
     zombie.write(records(topic, 20, 30))
     assert zombie.finish().skipped == 10
     began = PartitionWriter(usual, topic, 0, 30, 40, resident=one)
@@ -272,7 +293,9 @@ def test_writers_that_follow_each_other_fence_and_continue(bootstrap: str, uniqu
 
 
 @pytest.mark.parametrize("heard", ["when it commits", "by its background thread"])
-def test_a_writer_that_another_one_has_followed_says_so(bootstrap: str, unique: Callable[[str], str], heard: str) -> None:
+def test_a_writer_that_another_one_has_followed_says_so(
+    bootstrap: str, unique: Callable[[str], str], heard: str
+) -> None:
     """librdkafka says no more than "Fatal error" to who produces after its thread has heard of it."""
     topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
     settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
@@ -304,8 +327,11 @@ def test_a_producer_that_refused_a_record_is_not_used_again(bootstrap: str, uniq
     resident = Resident()
     first = resident.plain(settings)
     large = records(topics[0], 0, 1).set_column(5, "value", pa.array([b"x" * 2000]))
-    with pytest.raises(Fatal, match=rf"the record of {topics[0]}-0 offset 0 can't be written to topic {topics[1]}: it is "
-                                    r"larger.*sink\.kafka\.producer\.message\.max\.bytes"):
+    with pytest.raises(
+        Fatal,
+        match=rf"the record of {topics[0]}-0 offset 0 can't be written to topic {topics[1]}: it is "
+        r"larger.*sink\.kafka\.producer\.message\.max\.bytes",
+    ):
         PartitionWriter(settings, topics[0], 0, 0, 1, resident=resident).write(large)
     assert resident.plain(settings) is not first
     writer = PartitionWriter(settings, topics[0], 0, 0, 1, resident=resident)
@@ -331,12 +357,17 @@ def test_large_records_and_sources_that_grow(spark: SparkSession, bootstrap: str
         return replace(made, ranges={(topic, partition): (0, count) for partition, count in counts.items()})
 
     send(0, b"a", os.urandom(2_000_000))  # Kafka's limit is one of compressed records
-    strict = sink(spark, bootstrap, unique("strict"), topic, **{"sink.kafka.topic": make(bootstrap, unique("small"), 1)})
+    strict = sink(
+        spark, bootstrap, unique("strict"), topic, **{"sink.kafka.topic": make(bootstrap, unique("small"), 1)}
+    )
     # The first failure does not say which record it is: the batch is done again to find out.
     with pytest.raises(Retriable, match="the batch is done again to find the record"):
         strict.write(all_of({0: 2}))
-    with pytest.raises(Fatal, match=rf"the record of {topic}-0 offset 1 can't be written to topic .*: it is larger than the "
-                                    rf"topic takes.*max\.message\.bytes"):
+    with pytest.raises(
+        Fatal,
+        match=rf"the record of {topic}-0 offset 1 can't be written to topic .*: it is larger than the "
+        rf"topic takes.*max\.message\.bytes",
+    ):
         strict.write(all_of({0: 2}))
     growing = sink(spark, bootstrap, unique("growing"), topic, **{"sink.kafka.topic.grow": "true"})
     asking = sink(spark, bootstrap, unique("asking"), topic, **{"sink.kafka.topic": "${topic}.second"})
@@ -350,5 +381,7 @@ def test_large_records_and_sources_that_grow(spark: SparkSession, bootstrap: str
     assert growing.write(all_of({0: 2, 2: 1})) == 1
     found = {(message.partition(), len(message.value())) for message in committed(bootstrap, f"{topic}.out")}
     assert found == {(0, 1), (0, 2_000_000), (2, 3)}
-    with pytest.raises(Fatal, match=rf"topic {topic}\.second has fewer partitions \(1\) than {topic} \(3\).*--partitions 3"):
+    with pytest.raises(
+        Fatal, match=rf"topic {topic}\.second has fewer partitions \(1\) than {topic} \(3\).*--partitions 3"
+    ):
         asking.write(all_of({0: 2, 2: 1}))

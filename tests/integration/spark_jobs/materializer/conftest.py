@@ -1,4 +1,5 @@
 """A job of the materializer in the tests' own hands: topics, input, passes over Spark, what came out."""
+
 from __future__ import annotations
 
 import logging
@@ -93,11 +94,19 @@ class Harness:
 
     def properties(self) -> dict[str, str]:
         """The job's configuration."""
-        return {"name": self.name, "kafka.bootstrap.servers": self.bootstrap, "source.topics": self.topic,
-                "source.format": "partition-update", "transform.type": "materialize", "sink.type": "kafka",
-                "sink.kafka.topic": self.output, "state.dir": str(self.folder / "state"),
-                "checkpoint.location": str(self.folder / "checkpoint"), "materializer.output.encoding": "json",
-                "materializer.expiry.interval.ms": "100"} | self.options
+        return {
+            "name": self.name,
+            "kafka.bootstrap.servers": self.bootstrap,
+            "source.topics": self.topic,
+            "source.format": "partition-update",
+            "transform.type": "materialize",
+            "sink.type": "kafka",
+            "sink.kafka.topic": self.output,
+            "state.dir": str(self.folder / "state"),
+            "checkpoint.location": str(self.folder / "checkpoint"),
+            "materializer.output.encoding": "json",
+            "materializer.expiry.interval.ms": "100",
+        } | self.options
 
     def start(self) -> MaterializerSink:
         """A new run of the job."""
@@ -116,7 +125,9 @@ class Harness:
         try:
             name = topic or self.topic
             count = len(consumer.list_topics(name, timeout=20).topics[name].partitions)
-            return {each: consumer.get_watermark_offsets(TopicPartition(name, each), timeout=20)[1] for each in range(count)}
+            return {
+                each: consumer.get_watermark_offsets(TopicPartition(name, each), timeout=20)[1] for each in range(count)
+            }
         finally:
             consumer.close()
 
@@ -124,8 +135,12 @@ class Harness:
         """What the job's consumer group has committed."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"millrace-{self.name}"})
         try:
-            return {each.partition: each.offset for each in consumer.committed(
-                [TopicPartition(self.topic, each) for each in range(self.partitions)], timeout=20)}
+            return {
+                each.partition: each.offset
+                for each in consumer.committed(
+                    [TopicPartition(self.topic, each) for each in range(self.partitions)], timeout=20
+                )
+            }
         finally:
             consumer.close()
 
@@ -133,10 +148,15 @@ class Harness:
         """The next batch: from the checkpoint's position to the end."""
         ends = self.ends()
         starts = {each: self.positions.get(each, 0) for each in ends}
-        frame = (self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
-                 .option("subscribe", self.topic)
-                 .option("startingOffsets", _offsets(self.topic, starts)).option("endingOffsets", _offsets(self.topic, ends))
-                 .option("includeHeaders", "true").load())
+        frame = (
+            self.spark.read.format("kafka")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", self.topic)
+            .option("startingOffsets", _offsets(self.topic, starts))
+            .option("endingOffsets", _offsets(self.topic, ends))
+            .option("includeHeaders", "true")
+            .load()
+        )
         spans = {(self.topic, each): (starts[each], ends[each]) for each in ends if ends[each] > starts[each]}
         return Batch(self.batches, frame, spans, list)
 
@@ -157,8 +177,16 @@ class Harness:
 
 def read_topic(bootstrap: str, topic: str) -> list[tuple[int, bytes, bytes | None]]:
     """All committed records of a topic."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": "read_committed",
-                         "enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "none",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 10,
+        }
+    )
     count = len(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, each, 0) for each in range(count)])
     found: list[tuple[int, bytes, bytes | None]] = []
@@ -184,8 +212,9 @@ def _offsets(topic: str, positions: dict[int, int]) -> str:
 
 
 @pytest.fixture
-def harness(spark: SparkSession, bootstrap: str, unique: Callable[[str], str],
-            tmp_path: Path) -> Iterator[Callable[..., Harness]]:
+def harness(
+    spark: SparkSession, bootstrap: str, unique: Callable[[str], str], tmp_path: Path
+) -> Iterator[Callable[..., Harness]]:
     """Makes jobs: `harness("a", partitions=2)`; their input topic exists."""
     made: list[Harness] = []
 

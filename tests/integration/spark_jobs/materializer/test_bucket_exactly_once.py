@@ -1,4 +1,5 @@
 """Exactly once, whoever dies and whatever is lost: the bucket with a small engine of the tests', in real Spark workers."""
+
 from __future__ import annotations
 
 import random
@@ -205,8 +206,16 @@ def test_expiry_without_input(harness: Callable[..., Harness]) -> None:
     """What is due is deleted between batches, once; while nothing is due no Spark job runs."""
     job = harness(partitions=2)
     now = int(time.time())
-    job.produce(encoded([(0, {"k": "a", "t": 1, "v": 1, "due": now - 5}), (0, {"k": "b", "t": 1, "v": 2, "due": now + 1000}),
-                         (1, {"k": "c", "t": 1, "v": 3}), (1, {"k": "d", "t": 1, "v": 3, "due": now + 2})]))
+    job.produce(
+        encoded(
+            [
+                (0, {"k": "a", "t": 1, "v": 1, "due": now - 5}),
+                (0, {"k": "b", "t": 1, "v": 2, "due": now + 1000}),
+                (1, {"k": "c", "t": 1, "v": 3}),
+                (1, {"k": "d", "t": 1, "v": 3, "due": now + 2}),
+            ]
+        )
+    )
     sink = job.start()
     job.step()
     assert [key for _, key, _ in job.read() if key == b"a"] == [b"a", b"a"]
@@ -221,7 +230,13 @@ def test_expiry_without_input(harness: Callable[..., Harness]) -> None:
         sink.idle()
     assert len(tracker.getJobIdsForGroup(None)) == before
     assert sorted((partition, key) for partition, key, _ in job.read()) == [
-        (0, b"a"), (0, b"a"), (0, b"b"), (1, b"c"), (1, b"d"), (1, b"d")]
+        (0, b"a"),
+        (0, b"a"),
+        (0, b"b"),
+        (1, b"c"),
+        (1, b"d"),
+        (1, b"d"),
+    ]
 
 
 def test_bad_records(harness: Callable[..., Harness]) -> None:
@@ -254,8 +269,9 @@ def test_the_marker_is_readable(harness: Callable[..., Harness]) -> None:
     assert job.committed() == {0: 30}
 
 
-def test_rebuild_of_the_output_and_state_as_a_frame(harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch,
-                                                    tmp_path: Path) -> None:
+def test_rebuild_of_the_output_and_state_as_a_frame(
+    harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A lost output is written again from the state, once, also when the rebuild is killed; the job goes on behind it."""
     job = harness(partitions=2)
     rng = random.Random(17)

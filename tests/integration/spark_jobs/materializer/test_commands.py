@@ -1,4 +1,5 @@
 """``millrace job state`` and ``rebuild`` as an operator calls them, on a job that ran as a process."""
+
 from __future__ import annotations
 
 import json
@@ -27,23 +28,39 @@ _LOAD = Load(2_000, 150, 2, "avro")
 
 def command(*arguments: str) -> str:
     """What a command prints; it must succeed."""
-    done = subprocess.run([sys.executable, "-m", "worker.cli", "job", *arguments], capture_output=True, text=True, check=False,
-                          timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-m", "worker.cli", "job", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
-def test_state_and_rebuilds(bootstrap: str, registry: SchemaRegistry, tmp_path: Path, unique: Callable[[str], str]) -> None:
+def test_state_and_rebuilds(
+    bootstrap: str, registry: SchemaRegistry, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
     topic = unique("u")
     fill(_LOAD, bootstrap, registry.url, topic)
     config: dict[str, Any] = {
-        "name": f"m-{topic}", "kafka": {"bootstrap.servers": bootstrap},
-        "source": {"topics": topic, "format": "partition-update", "value.encoding": "avro",
-                   "schema.registry.url": registry.url},
-        "transform": {"type": "materialize"}, "materializer": {"output.encoding": "json"},
-        "sink": {"type": "kafka", "kafka": {"topic": f"{topic}-rows"}}, "trigger": {"mode": "available-now"},
-        "checkpoint": {"location": str(tmp_path / "checkpoint")}, "state": {"dir": str(tmp_path / "state")},
-        "spark": {"master": "local[2]", "driver.memory": "512m", "driver.extraJavaOptions": " ".join(FAST_START)}}
+        "name": f"m-{topic}",
+        "kafka": {"bootstrap.servers": bootstrap},
+        "source": {
+            "topics": topic,
+            "format": "partition-update",
+            "value.encoding": "avro",
+            "schema.registry.url": registry.url,
+        },
+        "transform": {"type": "materialize"},
+        "materializer": {"output.encoding": "json"},
+        "sink": {"type": "kafka", "kafka": {"topic": f"{topic}-rows"}},
+        "trigger": {"mode": "available-now"},
+        "checkpoint": {"location": str(tmp_path / "checkpoint")},
+        "state": {"dir": str(tmp_path / "state")},
+        "spark": {"master": "local[2]", "driver.memory": "512m", "driver.extraJavaOptions": " ".join(FAST_START)},
+    }
     file = tmp_path / "job" / "job.json"
     rows = rows_of_model()
 
@@ -59,7 +76,9 @@ def test_state_and_rebuilds(bootstrap: str, registry: SchemaRegistry, tmp_path: 
     # The output is lost: every live row comes once, from the state.
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([f"{topic}-rows"])[f"{topic}-rows"].result(30)
-    eventually(lambda: f"{topic}-rows" not in admin.list_topics(timeout=10).topics, "the topic is deleted", 30, every=0.1)
+    eventually(
+        lambda: f"{topic}-rows" not in admin.list_topics(timeout=10).topics, "the topic is deleted", 30, every=0.1
+    )
     command("rebuild", str(file), "--output")
     events = [json.loads(each.value) for each in read_topic(bootstrap, f"{topic}-rows", committed=True) if each.value]
     assert {each["op"] for each in events} == {"r"}

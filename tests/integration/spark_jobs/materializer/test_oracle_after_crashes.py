@@ -1,4 +1,5 @@
 """The whole materializer against the reference merge: any partition updates, workers killed at every point, all of it once."""
+
 from __future__ import annotations
 
 import json
@@ -42,7 +43,9 @@ def folded(job: Harness) -> dict[str, list[dict[str, Any]]]:
     return {key: sorted(each, key=lambda row: (row["x"], -row["y"])) for key, each in found.items()}
 
 
-def test_any_updates_with_every_crash(harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_any_updates_with_every_crash(
+    harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Updates of every kind, doubled and out of order, in five batches: four lose a worker, one checkpoint and cache."""
     # A seed that leaves rows in both partitions: write times are few, and any deletion hides what is as old.
     source, chance = Chance(48), random.Random(20)
@@ -50,16 +53,23 @@ def test_any_updates_with_every_crash(harness: Callable[..., Harness], monkeypat
     written = Written(WIDE)
     schema = tmp_path / "schema.avsc"
     schema.write_text(written.text, encoding="utf-8")
-    job = harness("oracle", partitions=2, sink_class=MaterializerSink, options={
-        "materializer.input.schemas": str(schema), "materializer.transaction.max.changes": "3",
-        "materializer.tombstones.on.delete": "true"})
+    job = harness(
+        "oracle",
+        partitions=2,
+        sink_class=MaterializerSink,
+        options={
+            "materializer.input.schemas": str(schema),
+            "materializer.transaction.max.changes": "3",
+            "materializer.tombstones.on.delete": "true",
+        },
+    )
     everything = made + chance.choices(made, k=len(made) // 2)
     chance.shuffle(everything)
     token = tmp_path / "token"
     table = Table(WIDE)
     fifth = len(everything) // 5 + 1
     for number, point in enumerate(("produce", "commit", "committed", "written", "")):
-        part = everything[number * fifth:(number + 1) * fifth]
+        part = everything[number * fifth : (number + 1) * fifth]
         job.produce((ord(update.key[0]) % 2, update.key[0].encode(), written.record(update).value) for update in part)
         table.apply_all(part)
         token.touch()
@@ -78,4 +88,5 @@ def test_any_updates_with_every_crash(harness: Callable[..., Harness], monkeypat
     assert len(wanted) == 2
     frame = state_frame(job.spark, sink.context.config)
     assert sorted((row["pk"], row["x"], row["y"], row["st"]) for row in frame.collect()) == sorted(
-        (row["pk"], row["x"], row["y"], row["st"]) for rows in wanted.values() for row in rows)
+        (row["pk"], row["x"], row["y"], row["st"]) for rows in wanted.values() for row in rows
+    )

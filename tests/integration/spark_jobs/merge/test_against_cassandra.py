@@ -2,6 +2,7 @@
 
 The server is the emulation's Cassandra: base tables are its own, so what SELECT shows is Cassandra's merge and not ours.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -34,22 +35,34 @@ def simplified(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
-def test_events_lead_to_what_select_shows(scylla: Emulation, scylla_keyspace: Callable[..., str], tablets: bool) -> None:
+def test_events_lead_to_what_select_shows(
+    scylla: Emulation, scylla_keyspace: Callable[..., str], tablets: bool
+) -> None:
     keyspace = scylla_keyspace(tablets=tablets)
     if scylla.emulated and not scylla.generations():
         scylla.new_generation()
 
     @given(seed=st.integers(0, 2**32))
-    @settings(max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "3")), deadline=None,
-              suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+    @settings(
+        max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "3")),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate],
+    )
     def check(seed: int) -> None:
         history = History(scylla, keyspace, seed, **{"output.format": "partition-update"})
         history.create(images=False)
         asyncio.run(folded(history))
         write = JsonConverter({"schemas.enable": "true"})
-        records = [Input(encode_partition_key(_PK, [record.value["key"]["pk"]]),
-                         write.from_connect("t", record.value_schema, record.value), number, record.timestamp or 0)
-                   for number, record in enumerate(history.records)]
+        records = [
+            Input(
+                encode_partition_key(_PK, [record.value["key"]["pk"]]),
+                write.from_connect("t", record.value_schema, record.value),
+                number,
+                record.timestamp or 0,
+            )
+            for number, record in enumerate(history.records)
+        ]
         chance = random.Random(seed)
         repeated = records + chance.sample(records, len(records) // 3)
         for order in (records, records[::-1], chance.sample(repeated, len(repeated))):
@@ -57,8 +70,11 @@ def test_events_lead_to_what_select_shows(scylla: Emulation, scylla_keyspace: Ca
             for record in order:
                 bench.apply(record)
             found = {(row["pk"], row["ck"]): simplified(row) for row in bench.rows.values()}
-            wanted = {(row["pk"], row["ck"]): simplified(row)
-                      for row in scylla.base_rows(history.full) if row["ck"] is not None}
+            wanted = {
+                (row["pk"], row["ck"]): simplified(row)
+                for row in scylla.base_rows(history.full)
+                if row["ck"] is not None
+            }
             assert found == wanted
 
     check()

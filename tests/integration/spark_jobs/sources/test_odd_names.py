@@ -1,4 +1,5 @@
 """Whole jobs over tables with odd names of columns: they come into the target as they are, or their one table is refused."""
+
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
@@ -21,12 +22,27 @@ if TYPE_CHECKING:
 
 __all__ = ["jobs"]
 
-NAMES = ('a"b', "a\\b", "a\tb", "a\nb", "a\x01b", "a`b", "a.b", "ä日", "a'b", "a%sb", "a b,;{}()=", "$x", "c0", "select")
+NAMES = (
+    'a"b',
+    "a\\b",
+    "a\tb",
+    "a\nb",
+    "a\x01b",
+    "a`b",
+    "a.b",
+    "ä日",
+    "a'b",
+    "a%sb",
+    "a b,;{}()=",
+    "$x",
+    "c0",
+    "select",
+)
 DEBEZIUM = {"source.format": "debezium"}
 
 
 def row(names: tuple[str, ...], number: int) -> dict[str, Any]:
-    return {"id": number, **{name: f"{index}'s \"value\"" for index, name in enumerate(names)}}
+    return {"id": number, **{name: f'{index}\'s "value"' for index, name in enumerate(names)}}
 
 
 def with_schema(table: str, names: tuple[str, ...]) -> tuple[bytes, bytes]:
@@ -40,25 +56,43 @@ def without_schema(table: str, names: tuple[str, ...]) -> tuple[bytes, bytes]:
 
 
 def ums(table: str, names: tuple[str, ...]) -> tuple[None, bytes]:
-    fields = {"ums_id_": "long", "ums_ts_": "datetime", "ums_op_": "string", "id": "long", **dict.fromkeys(names, "string")}
+    fields = {
+        "ums_id_": "long",
+        "ums_ts_": "datetime",
+        "ums_op_": "string",
+        "id": "long",
+        **dict.fromkeys(names, "string"),
+    }
     given = {"ums_id_": "1", "ums_ts_": "2026-11-21 10:00:00.000", "ums_op_": "i"} | {
-        name: str(value) for name, value in row(names, 3).items()}
-    return None, json.dumps({
-        "protocol": {"type": "data_increment_data"}, "payload": [{"tuple": [given[name] for name in fields]}],
-        "schema": {"namespace": f"mysql.i.d.{table}.1.0.0", "fields": [
-            {"name": name, "type": kind, "nullable": True} for name, kind in fields.items()]}}).encode()
+        name: str(value) for name, value in row(names, 3).items()
+    }
+    return None, json.dumps(
+        {
+            "protocol": {"type": "data_increment_data"},
+            "payload": [{"tuple": [given[name] for name in fields]}],
+            "schema": {
+                "namespace": f"mysql.i.d.{table}.1.0.0",
+                "fields": [{"name": name, "type": kind, "nullable": True} for name, kind in fields.items()],
+            },
+        }
+    ).encode()
 
 
 def send(jobs: Jobs, names: tuple[str, ...], *refused: tuple[str, ...]) -> list[tuple[bytes, bytes]]:
     """Records of table ``odd`` with and without a schema, of ``plain``, and of ``refused0`` and so on, which are returned."""
     bad = [with_schema(f"refused{number}", each) for number, each in enumerate(refused)]
-    jobs.send(jobs.name, [with_schema("odd", names), *bad, without_schema("plain", ("note",)), without_schema("odd", names)])
+    jobs.send(
+        jobs.name, [with_schema("odd", names), *bad, without_schema("plain", ("note",)), without_schema("odd", names)]
+    )
     return bad
 
 
 def letters(jobs: Jobs) -> dict[str, str]:
-    return {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": f"{jobs.name}-dead",
-            "errors.deadletterqueue.topic.replication.factor": "1"}
+    return {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": f"{jobs.name}-dead",
+        "errors.deadletterqueue.topic.replication.factor": "1",
+    }
 
 
 def refused(jobs: Jobs, bad: Sequence[tuple[bytes | None, bytes]]) -> list[str]:
@@ -116,15 +150,23 @@ def test_mariadb(jobs: Jobs, mariadb: MariaDb) -> None:
     emoji, (key, value) = with_schema("🙂", ("x",)), with_schema("large", ("y",))
     large = key, value.replace(b'"id":1', b'"id":%d' % (1 << 70))
     jobs.send(jobs.name, [emoji, large])
-    options = {**DEBEZIUM, **jdbc(mariadb), "sink.jdbc.table": f"{jobs.name}_${{table}}", "sink.jdbc.delete.mode": "real"}
+    options = {
+        **DEBEZIUM,
+        **jdbc(mariadb),
+        "sink.jdbc.table": f"{jobs.name}_${{table}}",
+        "sink.jdbc.delete.mode": "real",
+    }
     assert jobs.run(jobs.name, **options, **letters(jobs)) == ""
     assert chosen(server, f"{jobs.name}_odd", NAMES) == expected(NAMES, 1, 2)
     assert chosen(server, f"{jobs.name}_plain", ("note",)) == expected(("note",), 2)
     texts = refused(jobs, [*bad, emoji, large])
     assert texts[0].startswith(f"Table d.large, column id: the value {1 << 70} does not fit the type bigint (")
     assert [text.partition(", which")[0].partition(" in the")[0] for text in texts[1:5]] == [
-        "table d.refused0 has a column ''", "table d.refused1 has a column 'a😀'", "table d.refused2 has a column 'a '",
-        "table d.refused3: the columns name and Name have one name"]
+        "table d.refused0 has a column ''",
+        "table d.refused1 has a column 'a😀'",
+        "table d.refused2 has a column 'a '",
+        "table d.refused3: the columns name and Name have one name",
+    ]
     assert "table d.🙂 can't be written to a table" in texts[5]
 
 
@@ -135,11 +177,13 @@ def test_files(jobs: Jobs, kind: str) -> None:
     target = str(jobs.folder / "history")
     options = {**DEBEZIUM, "sink.type": "files", "sink.files.path": target, "sink.files.format": kind}
     if kind == "parquet":
-        assert "table d.refused0: columns name and Name differ only in upper and lower case" in jobs.run(jobs.name, **options)
+        assert "table d.refused0: columns name and Name differ only in upper and lower case" in jobs.run(
+            jobs.name, **options
+        )
     assert jobs.run(jobs.name, **options, **letters(jobs)) == ""
     for rows in (history.read(jobs.spark, target, "d.odd"), history.snapshot(jobs.spark, target, "d.odd")):
-        found = sorted(tuple(each)[:len(names) + 1] for each in rows.collect())
-        assert (rows.columns[1:len(names) + 1], found) == (list(names), expected(names, 1, 2))
+        found = sorted(tuple(each)[: len(names) + 1] for each in rows.collect())
+        assert (rows.columns[1 : len(names) + 1], found) == (list(names), expected(names, 1, 2))
     assert "d.refused0: columns name and Name" in refused(jobs, bad)[0]
     if kind == "json":  # with the other name the table is no longer refused
         jobs.send(jobs.name, [with_schema("refused0", ("name", "other"))])
@@ -153,9 +197,17 @@ def test_files(jobs: Jobs, kind: str) -> None:
 def test_kafka_with_names_that_differ_in_case_and_masks(jobs: Jobs) -> None:
     names = (*NAMES, "", "C0", "ä😀")
     send(jobs, names)
-    options = {**DEBEZIUM, "sink.type": "kafka", "sink.kafka.content": "rows", "sink.kafka.key": "columns",
-               "sink.kafka.key.columns": "id", "sink.kafka.topic": "${topic}-out", "mask.rules": "m",
-               "mask.m.columns": r"d\.odd\.\$x", "mask.m.type": "default"}
+    options = {
+        **DEBEZIUM,
+        "sink.type": "kafka",
+        "sink.kafka.content": "rows",
+        "sink.kafka.key": "columns",
+        "sink.kafka.key.columns": "id",
+        "sink.kafka.topic": "${topic}-out",
+        "mask.rules": "m",
+        "mask.m.columns": r"d\.odd\.\$x",
+        "mask.m.type": "default",
+    }
     assert jobs.run(jobs.name, **options) == ""
     odd = [each for each in (json.loads(record.value()) for record in jobs.read(f"{jobs.name}-out")) if "$x" in each]
     wanted = [{**row(names, number), "$x": ""} for number in (1, 2)]

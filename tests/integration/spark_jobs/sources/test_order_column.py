@@ -1,4 +1,5 @@
 """The order number of Avro records, an expression of the JVM, is the one of the function that all others use."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,21 @@ if TYPE_CHECKING:
 KINDS: dict[str, Any] = {"connector": t.StringType(), "file": t.StringType(), "row": t.IntegerType()}
 OFFSET = 4711
 ODD: list[dict[str, Any]] = [
-    {"connector": "mysql", "file": file, "pos": pos, "row": row} for file, pos, row in (
-        ("bin.000009", 4_294_967_300, 5000), (f"bin.{LAST_FILE}", 10**12 - 1, 0), (f"bin.{LAST_FILE + 1}", 4, 0),
-        ("bin.99999999999999999999", 4, 0), ("binlog", 4, 0), ("bin.x", 4, 0), ("bin.000001\n", 4, 0),
-        ("bin.000001", 10**12, 0), ("bin.000001", 10**12 - 1, 1), ("bin.000001", -1, 0), ("bin.000001", None, 0))]
+    {"connector": "mysql", "file": file, "pos": pos, "row": row}
+    for file, pos, row in (
+        ("bin.000009", 4_294_967_300, 5000),
+        (f"bin.{LAST_FILE}", 10**12 - 1, 0),
+        (f"bin.{LAST_FILE + 1}", 4, 0),
+        ("bin.99999999999999999999", 4, 0),
+        ("binlog", 4, 0),
+        ("bin.x", 4, 0),
+        ("bin.000001\n", 4, 0),
+        ("bin.000001", 10**12, 0),
+        ("bin.000001", 10**12 - 1, 1),
+        ("bin.000001", -1, 0),
+        ("bin.000001", None, 0),
+    )
+]
 
 
 def expected(source: dict[str, Any]) -> int | None:
@@ -32,11 +44,20 @@ def expected(source: dict[str, Any]) -> int | None:
 
 def test_the_expression_gives_what_the_function_gives(spark: SparkSession) -> None:
     blocks = [source for source, _ in BLOCKS] + ODD
-    for members in (frozenset(MEMBERS), frozenset(MEMBERS) - {"connector", "ums_id", "row", "lsn"}, frozenset({"ts_ms"})):
+    for members in (
+        frozenset(MEMBERS),
+        frozenset(MEMBERS) - {"connector", "ums_id", "row", "lsn"},
+        frozenset({"ts_ms"}),
+    ):
         names = sorted(members)
         rows = [tuple(source.get(name) for name in names) for source in blocks]
-        kind = t.StructType([t.StructField("source", t.StructType(
-            [t.StructField(name, KINDS.get(name, t.LongType())) for name in names]))])
+        kind = t.StructType(
+            [
+                t.StructField(
+                    "source", t.StructType([t.StructField(name, KINDS.get(name, t.LongType())) for name in names])
+                )
+            ]
+        )
         frame = spark.createDataFrame([(row,) for row in rows], kind).withColumn("offset", f.lit(OFFSET).cast("long"))
         found = [row[0] for row in frame.select(order_column(f.col("source"), members)).collect()]
         assert found == [expected({name: source.get(name) for name in names}) for source in blocks]

@@ -30,8 +30,18 @@ if TYPE_CHECKING:
 #: The database partition, the table partition, the key and a value: keys are equal over shards.
 ROWS = [(1, 2, 1, "a"), (1, 3, 1, "b"), (0, 0, 2, "c"), (2, 3, 1, "d")]
 ROW = struct("p.shop.orders.Value", {"id": INT64, "v": OPTIONAL_STRING}, optional=True)
-SOURCE = struct("p.Source", {"db": STRING, "table": STRING, "ums_id": INT64, "logical_db": STRING, "logical_table": STRING,
-                             "database_partition": INT64, "table_partition": INT64})
+SOURCE = struct(
+    "p.Source",
+    {
+        "db": STRING,
+        "table": STRING,
+        "ums_id": INT64,
+        "logical_db": STRING,
+        "logical_table": STRING,
+        "database_partition": INT64,
+        "table_partition": INT64,
+    },
+)
 ENVELOPE = struct("p.shop.orders.Envelope", {"before": ROW, "after": ROW, "source": SOURCE, "op": STRING})
 KEY = struct("p.shop.orders.Key", {"id": INT64, "__dbz__physicalTableIdentifier": STRING})
 OPTIONS: dict[str, dict[str, str]] = {"ums": {"source.key.columns": "id"}}
@@ -50,21 +60,35 @@ async def send(to: Bench, form: str, given: Sequence[tuple[int, int, int, str]])
         to.send([(b"k", ums_message(one, two, [(number, text)])) for one, two, number, text in given])
         return
     made: list[Any] = [
-        AvroConverter({"schema.registry.url": to.registry}, is_key=is_key) if form == "avro" else
-        JsonConverter({"schemas.enable": str(form == "enveloped").lower()}, is_key=is_key) for is_key in (True, False)]
+        AvroConverter({"schema.registry.url": to.registry}, is_key=is_key)
+        if form == "avro"
+        else JsonConverter({"schemas.enable": str(form == "enveloped").lower()}, is_key=is_key)
+        for is_key in (True, False)
+    ]
     keys, values = made
     await keys.prepare(to.topic, KEY)
     await values.prepare(to.topic, ENVELOPE)
-    to.send([(keys.from_connect(to.topic, KEY, {"id": number, "__dbz__physicalTableIdentifier": f"shop_{one}.orders_{two}"}),
-              values.from_connect(to.topic, ENVELOPE, event(one, two, {"id": number, "v": text}, op=op)))
-             for (one, two, number, text), op in zip(given, "cud" * len(given), strict=False)])
+    to.send(
+        [
+            (
+                keys.from_connect(
+                    to.topic, KEY, {"id": number, "__dbz__physicalTableIdentifier": f"shop_{one}.orders_{two}"}
+                ),
+                values.from_connect(to.topic, ENVELOPE, event(one, two, {"id": number, "v": text}, op=op)),
+            )
+            for (one, two, number, text), op in zip(given, "cud" * len(given), strict=False)
+        ]
+    )
     await keys.close()
     await values.close()
 
 
 def source(to: Bench, form: str, checkpoint: Path, shards: str) -> Any:
-    return to.source(UmsSource if form == "ums" else DebeziumSource, "avro" if form == "avro" else "json", **{
-        "checkpoint.location": str(checkpoint), "sink.shards": shards, **OPTIONS.get(form, {})})
+    return to.source(
+        UmsSource if form == "ums" else DebeziumSource,
+        "avro" if form == "avro" else "json",
+        **{"checkpoint.location": str(checkpoint), "sink.shards": shards, **OPTIONS.get(form, {})},
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -72,18 +96,20 @@ def test_each_value_of_the_option(bench: Callable[[str], Bench], tmp_path: Path,
     to = bench(form)
     asyncio.run(send(to, form, ROWS))
     name = "mysql.i.shop.orders.3.0.0" if form == "ums" else "shop.orders"
-    separate, = to.changes(source(to, form, tmp_path / "separate", "separate"))
+    (separate,) = to.changes(source(to, form, tmp_path / "separate", "separate"))
     assert (separate.schema.namespace, [column.name for column in separate.schema.key]) == (
-        name, ["database_partition", "table_partition", "id"])
+        name,
+        ["database_partition", "table_partition", "id"],
+    )
     assert [(row["database_partition"], row["table_partition"], row["id"], row["v"]) for row in rows(separate)] == ROWS
-    merged, = to.changes(source(to, form, tmp_path / "merge", "merge"))
+    (merged,) = to.changes(source(to, form, tmp_path / "merge", "merge"))
     assert (merged.schema.namespace, [column.name for column in merged.schema.columns]) == (name, ["id", "v"])
     assert [(row["id"], row["v"]) for row in rows(merged)] == [row[2:] for row in ROWS]
     with pytest.raises(Fatal, match=r"another name"):
         to.changes(source(to, form, tmp_path / "merge", "separate"))
 
     # One shard, whatever its numbers, is as it always was; another one is refused, also after a restart.
-    single, = to.changes(source(to, form, tmp_path / "refuse", "refuse"), 0, 1)
+    (single,) = to.changes(source(to, form, tmp_path / "refuse", "refuse"), 0, 1)
     assert [(row["id"], row["v"]) for row in rows(single)] == [(1, "a")]
     again = source(to, form, tmp_path / "refuse", "refuse")
     for run in (again, source(to, form, tmp_path / "new", "refuse")):
@@ -92,5 +118,5 @@ def test_each_value_of_the_option(bench: Callable[[str], Bench], tmp_path: Path,
                 changes.frame.collect()
         assert isinstance(cause_of(refused.value), Fatal)
     asyncio.run(send(to, form, [(1, 2, 3, "e")]))
-    later, = to.changes(source(to, form, tmp_path / "refuse", "refuse"), len(ROWS))
+    (later,) = to.changes(source(to, form, tmp_path / "refuse", "refuse"), len(ROWS))
     assert [(row["id"], json.dumps(row["v"])) for row in rows(later)] == [(3, '"e"')]

@@ -131,7 +131,11 @@ class Bench:
         return asyncio.run(run())
 
     def source(self, kind: type[Source], encoding: str = "json", **options: str) -> Source:
-        avro = {"source.value.encoding": "avro", "source.key.encoding": "avro", "source.schema.registry.url": self.registry}
+        avro = {
+            "source.value.encoding": "avro",
+            "source.key.encoding": "avro",
+            "source.schema.registry.url": self.registry,
+        }
         raw = {
             "name": "sources",
             "kafka.bootstrap.servers": self.bootstrap,
@@ -143,7 +147,9 @@ class Bench:
         }
         definition = FRAME.extended([key for key in kind.config_def.keys.values() if key.name not in FRAME.keys])
         return kind(
-            JobContext("sources", definition.parse(raw), self.spark, logging.LoggerAdapter(logging.getLogger("test"), {}))
+            JobContext(
+                "sources", definition.parse(raw), self.spark, logging.LoggerAdapter(logging.getLogger("test"), {})
+            )
         )
 
     def changes(self, source: Source, start: int = 0, end: int | None = None) -> list[TableChanges]:
@@ -172,9 +178,7 @@ def rows(changes: TableChanges) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def bench(
-    spark: SparkSession, bootstrap: str, registry: SchemaRegistry
-) -> Callable[[str], Bench]:
+def bench(spark: SparkSession, bootstrap: str, registry: SchemaRegistry) -> Callable[[str], Bench]:
     run = secrets.token_hex(4)
     return lambda name: Bench(spark, bootstrap, f"src-{name}-{run}", registry.url)
 
@@ -183,7 +187,11 @@ def test_debezium_gives_the_same_rows_in_json_and_avro_over_changing_schemas_and
     bench: Callable[[str], Bench], tmp_path: Path
 ) -> None:
     results: list[Any] = []
-    wide = {**{name: each for name, each in ROW.items() if name != "raw"}, "small": OPTIONAL_INT32, "fresh": OPTIONAL_STRING}
+    wide = {
+        **{name: each for name, each in ROW.items() if name != "raw"},
+        "small": OPTIONAL_INT32,
+        "fresh": OPTIONAL_STRING,
+    }
     for encoding in ("enveloped", "avro"):
         of = bench(f"debezium-{encoding}")
         old = of.encode(
@@ -198,7 +206,11 @@ def test_debezium_gives_the_same_rows_in_json_and_avro_over_changing_schemas_and
                 event(
                     "r",
                     2,
-                    values={**{name: each for name, each in VALUES.items() if name != "raw"}, "small": 70_000, "fresh": "f"},
+                    values={
+                        **{name: each for name, each in VALUES.items() if name != "raw"},
+                        "small": 70_000,
+                        "fresh": "f",
+                    },
                 )
             ],
         )
@@ -210,13 +222,17 @@ def test_debezium_gives_the_same_rows_in_json_and_avro_over_changing_schemas_and
         schema = found[0].schema
         assert [column.name for column in schema.key] == ["id"]
         first = rows(found[0])
-        again = of.changes(of.source(DebeziumSource, encoding, **options), 0, 1)  # a restart that meets the old schema only
+        again = of.changes(
+            of.source(DebeziumSource, encoding, **options), 0, 1
+        )  # a restart that meets the old schema only
         assert again[0].schema == schema
         assert rows(again[0]) == first[:1]
         for row in first:
             for name in ("ums_uid_", "kafka_topic_"):
                 row[name] = row[name].replace(of.topic, "t")
-        results.append(([(column.name, column.type.simpleString(), column.nullable) for column in schema.columns], first))
+        results.append(
+            ([(column.name, column.type.simpleString(), column.nullable) for column in schema.columns], first)
+        )
     assert results[0] == results[1]
     _, found_rows = results[0]
     assert [(row["id"], row["ums_op_"], row["name"], row["kafka_offset_"]) for row in found_rows] == [
@@ -250,7 +266,8 @@ def test_json_without_a_schema_keeps_its_types_over_a_restart(bench: Callable[[s
     options = {"checkpoint.location": str(tmp_path), "source.table.columns.d.t": "at timestamp"}
     found = {each.schema.namespace: each for each in of.changes(of.source(DebeziumSource, **options))}
     assert {
-        name: [(column.name, column.type.simpleString()) for column in each.schema.columns] for name, each in found.items()
+        name: [(column.name, column.type.simpleString()) for column in each.schema.columns]
+        for name, each in found.items()
     } == {
         "d.t": [("id", "bigint"), ("at", "timestamp"), ("n", "bigint"), ("o", "string")],
         "d.other": [("id", "bigint"), ("n", "bigint"), ("o", "string"), ("at", "bigint")],
@@ -258,7 +275,10 @@ def test_json_without_a_schema_keeps_its_types_over_a_restart(bench: Callable[[s
     assert [row["at"].microsecond for row in rows(found["d.t"])] == [5000]
     of.send(
         [
-            (b'{"id":1}', json.dumps({"op": "u", "after": {"id": 1, "n": 1.5}, "source": {"db": "d", "table": "t"}}).encode()),
+            (
+                b'{"id":1}',
+                json.dumps({"op": "u", "after": {"id": 1, "n": 1.5}, "source": {"db": "d", "table": "t"}}).encode(),
+            ),
             (b'{"id":1}', json.dumps({"op": "d", "before": None, "source": {"db": "d", "table": "t"}}).encode()),
         ]
     )
@@ -268,7 +288,9 @@ def test_json_without_a_schema_keeps_its_types_over_a_restart(bench: Callable[[s
 
 
 @pytest.mark.parametrize("encoding", ["enveloped", "avro"])
-def test_bad_records_stop_with_their_position_or_go_to_the_dead_letters(bench: Callable[[str], Bench], encoding: str) -> None:
+def test_bad_records_stop_with_their_position_or_go_to_the_dead_letters(
+    bench: Callable[[str], Bench], encoding: str
+) -> None:
     of, dead = bench(f"bad-{encoding}"), bench(f"dead-{encoding}")
     good = of.encode(encoding, envelope(ROW), [event("c", 1), event("u", 2), event("c", 3)])
     cut = (good[1][0], (good[1][1] or b"")[:-12])
@@ -300,8 +322,12 @@ def test_bad_records_define_nothing_and_are_put_aside_once(
     values = {"name": "n"}
     good = of.encode(encoding, envelope(columns), [event("c", number, values=values) for number in (1, 2, 3)])
     nowhere = {"db": "", "table": "", "ts_us": None, "ums_id": None}
-    (unknown,) = of.encode(encoding, envelope(columns), [{**event("c", 7, values=values), "op": "z", "source": nowhere}])
-    (empty,) = of.encode(encoding, envelope(columns), [{**event("c", 8, before={"id": 8}), "after": None, "source": nowhere}])
+    (unknown,) = of.encode(
+        encoding, envelope(columns), [{**event("c", 7, values=values), "op": "z", "source": nowhere}]
+    )
+    (empty,) = of.encode(
+        encoding, envelope(columns), [{**event("c", 8, before={"id": 8}), "after": None, "source": nowhere}]
+    )
     key = good[0][0]
     garbage = [unknown, (key, (good[0][1] or b"")[:-3]), empty, (key, b"nonsense"), (key, b"")]
     if encoding != "avro":
@@ -312,12 +338,18 @@ def test_bad_records_define_nothing_and_are_put_aside_once(
             (b"\xff", b'{"op":"c","after":{"name":"no key"},"source":{"db":"shop","table":"orders"}}'),
         ]
     of.send([*garbage, good[0], *garbage, good[1], good[2]])
-    options = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": dead.topic, "checkpoint.location": str(tmp_path)}
+    options = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": dead.topic,
+        "checkpoint.location": str(tmp_path),
+    }
     source = of.source(DebeziumSource, encoding, **options)
     for start in (0, len(garbage)):  # the second time the schemas are known
         (found,) = of.changes(source, start)
         assert (found.schema.namespace, [(each.name, each.key) for each in found.schema.columns]) == (
-            "shop.orders", [("id", True), ("name", False)])
+            "shop.orders",
+            [("id", True), ("name", False)],
+        )
         assert [(row["id"], row["name"], row["ums_id_"]) for row in rows(found)] == [(n, "n", n) for n in (1, 2, 3)]
     consumer = Consumer({"bootstrap.servers": of.bootstrap, "group.id": "x", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(dead.topic, 0, 0)])
@@ -329,9 +361,12 @@ def test_bad_records_define_nothing_and_are_put_aside_once(
     assert places == sorted([*range(size), *range(size + 1, 2 * size + 1), *range(size + 1, 2 * size + 1)])
 
 
-def test_flat_rows_tombstones_and_a_restart_with_nothing_but_a_tombstone(bench: Callable[[str], Bench], tmp_path: Path) -> None:
+def test_flat_rows_tombstones_and_a_restart_with_nothing_but_a_tombstone(
+    bench: Callable[[str], Bench], tmp_path: Path
+) -> None:
     flat = struct(
-        "p.shop.orders.Value", {"id": INT64, "name": OPTIONAL_STRING, "__deleted": OPTIONAL_STRING, "__op": OPTIONAL_STRING}
+        "p.shop.orders.Value",
+        {"id": INT64, "name": OPTIONAL_STRING, "__deleted": OPTIONAL_STRING, "__op": OPTIONAL_STRING},
     )
     events = [{"id": 1, "name": "a", "__deleted": "false", "__op": op} for op in ("c", "u")] + [
         {"id": 1, "name": None, "__deleted": "true", "__op": "d"}
@@ -367,7 +402,9 @@ def test_ums_and_raw_updates(bench: Callable[[str], Bench], tmp_path: Path) -> N
         )
     ]
 
-    def message(table: str, version: int, tuples: list[list[str | None]], protocol: str = "data_increment_data") -> bytes:
+    def message(
+        table: str, version: int, tuples: list[list[str | None]], protocol: str = "data_increment_data"
+    ) -> bytes:
         return json.dumps(
             {
                 "protocol": {"type": protocol},

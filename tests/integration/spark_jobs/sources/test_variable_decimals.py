@@ -22,8 +22,21 @@ if TYPE_CHECKING:
 
 VARIABLE = struct("io.debezium.data.VariableScaleDecimal", {"scale": INT32, "value": BYTES}, optional=True, version=1)
 COLUMNS = {"id": INT64, "price": VARIABLE, "prices": array(VARIABLE, optional=True)}
-NUMBERS = ["0", "0.00", "1", "-1", "1.10", "-0.000000000000000001", "12345678901234567890.123456789012345678", "1E+3",
-           "-2.5E-7", "99999999999999999999.999999999999999999", "-127", "128", "3.00000000000000000000"]
+NUMBERS = [
+    "0",
+    "0.00",
+    "1",
+    "-1",
+    "1.10",
+    "-0.000000000000000001",
+    "12345678901234567890.123456789012345678",
+    "1E+3",
+    "-2.5E-7",
+    "99999999999999999999.999999999999999999",
+    "-127",
+    "128",
+    "3.00000000000000000000",
+]
 #: Too many digits before the point, too many after it, and more than Spark has at all.
 UNFIT = ["1E+20", "1E-19", "1234567890123456789012345678901234567890.5"]
 
@@ -32,8 +45,10 @@ def variable(text: str) -> dict[str, Any]:
     """A value as Debezium's connectors write it."""
     sign, digits, exponent = Decimal(text).as_tuple()
     number = int("".join(map(str, digits))) * (-1 if sign else 1)
-    return {"scale": -int(exponent), "value": number.to_bytes((~number if number < 0 else number).bit_length() // 8 + 1,
-                                                             "big", signed=True)}
+    return {
+        "scale": -int(exponent),
+        "value": number.to_bytes((~number if number < 0 else number).bit_length() // 8 + 1, "big", signed=True),
+    }
 
 
 def row(text: str) -> dict[str, Any]:
@@ -48,21 +63,34 @@ def bench(spark: SparkSession, bootstrap: str, registry: SchemaRegistry) -> Call
 
 @pytest.mark.parametrize("encoding", ["enveloped", "avro"])
 def test_they_arrive_as_decimals_and_those_that_do_not_fit_are_put_aside(
-        bench: Callable[[str], Bench], encoding: str) -> None:
+    bench: Callable[[str], Bench], encoding: str
+) -> None:
     of, dead = bench(encoding), bench(f"dead-{encoding}")
     texts = [*NUMBERS, *UNFIT]
     events = [event("c", number, values=row(text)) for number, text in enumerate(texts)]
-    events += [event("c", 90, values={"price": None, "prices": None}),
-               event("c", 91, values={"price": variable("1"), "prices": [variable(UNFIT[0])]}),
-               event("d", 92, before={"id": 92, **row("7")})]
+    events += [
+        event("c", 90, values={"price": None, "prices": None}),
+        event("c", 91, values={"price": variable("1"), "prices": [variable(UNFIT[0])]}),
+        event("d", 92, before={"id": 92, **row("7")}),
+    ]
     of.send(of.encode(encoding, envelope(COLUMNS), events))
-    tolerant = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": dead.topic,
-                "errors.deadletterqueue.context.headers.enable": "true"}
+    tolerant = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": dead.topic,
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
     (found,) = of.changes(of.source(DebeziumSource, encoding, **tolerant))
-    assert [each.type.simpleString() for each in found.schema.columns] == ["bigint", "decimal(38,18)", "array<decimal(38,18)>"]
+    assert [each.type.simpleString() for each in found.schema.columns] == [
+        "bigint",
+        "decimal(38,18)",
+        "array<decimal(38,18)>",
+    ]
     read = {each["id"]: (each["price"], each["prices"]) for each in rows(found)}
-    assert read == {**{number: (Decimal(text), [Decimal("0.5"), None, Decimal(text)]) for number, text in enumerate(NUMBERS)},
-                    90: (None, None), 92: (Decimal(7), [Decimal("0.5"), None, Decimal(7)])}
+    assert read == {
+        **{number: (Decimal(text), [Decimal("0.5"), None, Decimal(text)]) for number, text in enumerate(NUMBERS)},
+        90: (None, None),
+        92: (Decimal(7), [Decimal("0.5"), None, Decimal(7)]),
+    }
     consumer = Consumer({"bootstrap.servers": of.bootstrap, "group.id": "x", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(dead.topic, 0, 0)])
     letters = consumer.consume(len(UNFIT) + 1, 20)
@@ -79,6 +107,7 @@ def test_they_arrive_as_decimals_and_those_that_do_not_fit_are_put_aside(
     # As text every digit is kept (Avro: up to 38 digits), and another scale is another column.
     kept = of.changes(of.source(DebeziumSource, encoding, **{"source.variable.scale": "text"}), 0, len(texts) - 1)[0]
     assert [(each["price"], each["prices"][2]) for each in rows(kept)] == [
-        (format(Decimal(text), "f"),) * 2 for text in texts[:-1]]
+        (format(Decimal(text), "f"),) * 2 for text in texts[:-1]
+    ]
     narrow = of.changes(of.source(DebeziumSource, encoding, **{"source.variable.scale": "2"}), 4, 5)[0]
     assert [(str(each["price"]), each["prices"][2]) for each in rows(narrow)] == [("1.10", Decimal("1.10"))]

@@ -1,4 +1,5 @@
 """Whole jobs with real sources and sinks in this process: what a failed batch leaves behind, bad records, odd names."""
+
 from __future__ import annotations
 
 import json
@@ -44,8 +45,14 @@ class Jobs:
 
     def read(self, topic: str) -> list[Any]:
         """All records of a topic of one partition; none where there is no such topic."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "unused", "enable.partition.eof": True,
-                             "isolation.level": "read_committed"})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "unused",
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+            }
+        )
         found: list[Any] = []
         try:
             if topic not in consumer.list_topics(timeout=20).topics:
@@ -67,9 +74,15 @@ class Jobs:
             The error; empty where the job ended well.
         """
         events: list[dict[str, Any]] = []
-        properties = {"name": self.name, "kafka.bootstrap.servers": self.bootstrap, "source.topics": topics,
-                      "state.dir": str(self.folder / "state"), "trigger.mode": "available-now", "errors.retry.timeout.ms": "0",
-                      **options}
+        properties = {
+            "name": self.name,
+            "kafka.bootstrap.servers": self.bootstrap,
+            "source.topics": topics,
+            "state.dir": str(self.folder / "state"),
+            "trigger.mode": "available-now",
+            "errors.retry.timeout.ms": "0",
+            **options,
+        }
         code = Runner(config.build(properties), Events(self.name, None, on_event=events.append), spark=self.spark).run()
         errors = [str(event["error"]) for event in events if event["event"] == "failed"]
         assert (code == 0) == (not errors), events
@@ -82,8 +95,12 @@ def jobs(spark: SparkSession, bootstrap: str, tmp_path: Path) -> Jobs:
 
 
 def jdbc(server: Postgres | Any) -> dict[str, str]:
-    return {"sink.type": "jdbc", "sink.jdbc.url": server.url, "sink.jdbc.user": server.user,
-            "sink.jdbc.password": server.password}
+    return {
+        "sink.type": "jdbc",
+        "sink.jdbc.url": server.url,
+        "sink.jdbc.user": server.user,
+        "sink.jdbc.password": server.password,
+    }
 
 
 def change(table: str, op: str = "c", **row: Any) -> bytes:
@@ -108,8 +125,14 @@ def test_a_failed_batch_keeps_nothing_of_its_tables_postgresql(jobs: Jobs, postg
 
 def test_a_failed_batch_keeps_nothing_of_its_tables_kafka(jobs: Jobs) -> None:
     jobs.send(jobs.name, [(None, change("t", id=1, n=1))])
-    options = {"source.format": "debezium", "sink.type": "kafka", "sink.kafka.content": "rows", "sink.kafka.key": "columns",
-               "sink.kafka.topic": "${topic}-out", "sink.kafka.key.columns": "other"}
+    options = {
+        "source.format": "debezium",
+        "sink.type": "kafka",
+        "sink.kafka.content": "rows",
+        "sink.kafka.key": "columns",
+        "sink.kafka.topic": "${topic}-out",
+        "sink.kafka.key.columns": "other",
+    }
     assert "has no column other" in jobs.run(jobs.name, **options)
     assert jobs.run(jobs.name, **options | {"source.key.columns": "id", "sink.kafka.key.columns": "id"}) == ""
     assert [(each.key(), json.loads(each.value())["n"]) for each in jobs.read(f"{jobs.name}-out")] == [(b'{"id":1}', 1)]
@@ -121,6 +144,8 @@ def test_a_failed_batch_keeps_nothing_of_its_tables_files(jobs: Jobs) -> None:
     options = {"source.format": "debezium", "sink.type": "files", "sink.files.path": target}
     failing = options | {"sink.files.partition.by": "exact/n={column:n}"}
     assert "the table has a column n itself" in jobs.run(jobs.name, **failing)
-    assert jobs.run(jobs.name, **options, **{"source.key.columns": "id", "source.table.columns": "n decimal(10,2)"}) == ""
+    assert (
+        jobs.run(jobs.name, **options, **{"source.key.columns": "id", "source.table.columns": "n decimal(10,2)"}) == ""
+    )
     (row,) = history.read(jobs.spark, target).collect()
     assert (row.id, str(row.n)) == (1, "1.00")

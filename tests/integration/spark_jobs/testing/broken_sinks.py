@@ -1,4 +1,5 @@
 """A small sink that writes to a SQLite file, and the ways in which it may be broken."""
+
 # ruff: noqa: S608 - no value is in the statement
 from __future__ import annotations
 
@@ -17,17 +18,21 @@ from spark_jobs.contract import Sink
 if TYPE_CHECKING:
     from spark_jobs.contract import Batch, TableChanges
 
-TABLE = ("CREATE TABLE IF NOT EXISTS rows (name TEXT, key TEXT, number INTEGER, alive INTEGER, value TEXT, "
-         "PRIMARY KEY (name, key))")
+TABLE = (
+    "CREATE TABLE IF NOT EXISTS rows (name TEXT, key TEXT, number INTEGER, alive INTEGER, value TEXT, "
+    "PRIMARY KEY (name, key))"
+)
 
 
 class LiteSink(Sink):
     """One row per key, the newest; deletes are remembered. ``sink.lite.fault`` breaks it."""
 
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="sink.lite.path", type=ConfigType.STRING, doc="The file."),
-        ConfigKey(name="sink.lite.fault", type=ConfigType.STRING, default="", doc="What it does wrong."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(name="sink.lite.path", type=ConfigType.STRING, doc="The file."),
+            ConfigKey(name="sink.lite.fault", type=ConfigType.STRING, default="", doc="What it does wrong."),
+        ]
+    )
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once",)
 
     def open(self) -> None:
@@ -57,10 +62,13 @@ class LiteSink(Sink):
             delete = row["ums_op_"] == "d"
             values = {name: row[name] for name in (column.name for column in changes.schema.columns)}
             if self._fault == "leaves nulls out":
-                before = connection.execute("SELECT value FROM rows WHERE name = ? AND key = ?",
-                                            (changes.schema.namespace, key)).fetchone()
-                values = {**(json.loads(before[0]) if before else {}),
-                          **{name: value for name, value in values.items() if value is not None}}
+                before = connection.execute(
+                    "SELECT value FROM rows WHERE name = ? AND key = ?", (changes.schema.namespace, key)
+                ).fetchone()
+                values = {
+                    **(json.loads(before[0]) if before else {}),
+                    **{name: value for name, value in values.items() if value is not None},
+                }
             if self._fault == "cuts long values":
                 values = {name: value[:65536] if isinstance(value, str) else value for name, value in values.items()}
             if self._fault == "refuses reserved words" and "select" in values:
@@ -72,7 +80,8 @@ class LiteSink(Sink):
                 connection.execute(
                     "INSERT INTO rows VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET number = excluded.number, "
                     f"alive = excluded.alive, value = excluded.value{condition}",
-                    (changes.schema.namespace, key, row["ums_id_"], not delete, json.dumps(values, default=_text)))
+                    (changes.schema.namespace, key, row["ums_id_"], not delete, json.dumps(values, default=_text)),
+                )
         return len(rows)
 
 

@@ -1,4 +1,5 @@
 """The kit on a sink that is right, and on the same one broken in one way each: exactly the right cases fail."""
+
 from __future__ import annotations
 
 import json
@@ -35,11 +36,17 @@ class LiteTarget(SinkTarget):
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
         with closing(sqlite3.connect(self.path)) as connection:
             connection.execute(TABLE)
-            found = connection.execute("SELECT value FROM rows WHERE name = ? AND alive", (schema.namespace,)).fetchall()
+            found = connection.execute(
+                "SELECT value FROM rows WHERE name = ? AND alive", (schema.namespace,)
+            ).fetchall()
         return [json.loads(value) for (value,) in found]
 
     def stored(self, column: Column, value: Any) -> Any:
-        return value if column.type.typeName() in ("array", "map", "struct") else json.loads(json.dumps(value, default=_text))
+        return (
+            value
+            if column.type.typeName() in ("array", "map", "struct")
+            else json.loads(json.dumps(value, default=_text))
+        )
 
     def folder(self) -> Path:
         return self.path.parent
@@ -58,15 +65,18 @@ def test_a_sink_that_is_right_passes(spark: SparkSession, tmp_path: Path, capsys
     assert "the target has no gate" in printed
 
 
-@pytest.mark.parametrize(("fault", "case", "found"), [
-    ("ignores order", "older_after_newer", "id=1: column name is 'old', expected 'new'"),
-    ("loses a batch on replay", "replay", "the same sink wrote the batch again"),
-    ("ignores deletes", "delete", "there, and not expected: {id: 1, name: 'a2', amount: 1.5}"),
-    ("forgets deletes", "older_after_delete", "there, and not expected: {id: 1, name: 'a'"),
-    ("leaves nulls out", "nulls_and_absent_columns", "id=1: column amount is 1.0, expected None"),
-    ("cuts long values", "large_values", "id=1: column text is '0123456789abcd"),
-    ("refuses reserved words", "reserved_words", 'actual Fatal: near "select": syntax error'),
-])
+@pytest.mark.parametrize(
+    ("fault", "case", "found"),
+    [
+        ("ignores order", "older_after_newer", "id=1: column name is 'old', expected 'new'"),
+        ("loses a batch on replay", "replay", "the same sink wrote the batch again"),
+        ("ignores deletes", "delete", "there, and not expected: {id: 1, name: 'a2', amount: 1.5}"),
+        ("forgets deletes", "older_after_delete", "there, and not expected: {id: 1, name: 'a'"),
+        ("leaves nulls out", "nulls_and_absent_columns", "id=1: column amount is 1.0, expected None"),
+        ("cuts long values", "large_values", "id=1: column text is '0123456789abcd"),
+        ("refuses reserved words", "reserved_words", 'actual Fatal: near "select": syntax error'),
+    ],
+)
 def test_a_fault_is_found_by_its_case(spark: SparkSession, tmp_path: Path, fault: str, case: str, found: str) -> None:
     with pytest.raises(AssertionError) as raised:
         check_sink(LiteTarget(tmp_path, fault), spark=spark, only=["several_tables_and_empty_batches", case])

@@ -1,4 +1,5 @@
 """The sink of docs/jobs/writing-a-sink.md, as it stands there, passes the kit."""
+
 from __future__ import annotations
 
 import importlib
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[4] / "docs" / "jobs" / "writing-a-sink.md"
 
 
-def test_the_sink_of_the_page_passes_all_that_it_claims(spark: SparkSession, bootstrap: str, tmp_path: Path,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sink_of_the_page_passes_all_that_it_claims(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = PAGE.read_text(encoding="utf-8")
     for path, code in re.findall(r"```python\n# (\S+)\n(.*?)```", text, re.DOTALL):
         file = tmp_path / "code" / path.replace("tests/", "")

@@ -1,4 +1,5 @@
 """Counts down: the smallest connector that does everything the contract asks for."""
+
 from __future__ import annotations
 
 import asyncio
@@ -26,8 +27,12 @@ class CountdownTask(SourceTask):
         left = config["start"] if saved is None else saved["left"] - 1
         while left >= 0:
             stop = max(left - 100, -1)
-            yield Batch([SourceRecord(PARTITION, {"left": number}, config["topic"], {"left": number}, ROCKET)
-                         for number in range(left, stop, -1)])
+            yield Batch(
+                [
+                    SourceRecord(PARTITION, {"left": number}, config["topic"], {"left": number}, ROCKET)
+                    for number in range(left, stop, -1)
+                ]
+            )
             self.context.metrics.add("numbers-given", left - stop)
             left = stop
             await asyncio.sleep(0)
@@ -39,12 +44,26 @@ class CountdownConnector(SourceConnector):
     version = "1.2.3"
     task_class = CountdownTask
     metrics: ClassVar[Mapping[str, tuple[str, str]]] = {"numbers-given": ("counter", "Numbers given so far.")}
-    config_def = ConfigDef([
-        ConfigKey(name="topic", type=ConfigType.STRING, validator=non_empty, importance=Importance.HIGH,
-                  doc="The topic to write to.", example="launch"),
-        ConfigKey(name="start", type=ConfigType.LONG, default=10, validator=at_least(0), unit="numbers",
-                  doc="The number to start with."),
-    ])
+    config_def = ConfigDef(
+        [
+            ConfigKey(
+                name="topic",
+                type=ConfigType.STRING,
+                validator=non_empty,
+                importance=Importance.HIGH,
+                doc="The topic to write to.",
+                example="launch",
+            ),
+            ConfigKey(
+                name="start",
+                type=ConfigType.LONG,
+                default=10,
+                validator=at_least(0),
+                unit="numbers",
+                doc="The number to start with.",
+            ),
+        ]
+    )
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """One task: there is one countdown."""
@@ -69,6 +88,7 @@ class CountdownConnector(SourceConnector):
                 continue
             left = offset.get("left")
             if partition != PARTITION or not isinstance(left, int) or not 0 <= left <= config["start"]:
-                raise ConfigInvalid(f'{partition}: {offset} is not {PARTITION}: {{"left": n}} with n from 0 to '
-                                    f'{config["start"]}')
+                raise ConfigInvalid(
+                    f'{partition}: {offset} is not {PARTITION}: {{"left": n}} with n from 0 to {config["start"]}'
+                )
         return True

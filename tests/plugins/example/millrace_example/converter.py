@@ -1,4 +1,5 @@
 """A converter that writes structs as lines of values with bars between them."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,10 +12,18 @@ from worker.converters.base import TYPE_OPTION, Converter, Encode, SchemaCache
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OPTIONS = ConfigDef([
-    TYPE_OPTION,
-    ConfigKey(name="separator", type=ConfigType.STRING, default="|", validator=non_empty, doc="What stands between values."),
-])
+OPTIONS = ConfigDef(
+    [
+        TYPE_OPTION,
+        ConfigKey(
+            name="separator",
+            type=ConfigType.STRING,
+            default="|",
+            validator=non_empty,
+            doc="What stands between values.",
+        ),
+    ]
+)
 
 
 class BarConverter(Converter):
@@ -34,10 +43,14 @@ class BarConverter(Converter):
 
     def _compile(self, schema: Schema | None) -> Encode:
         if schema is None or schema.type is not Type.STRUCT:
+
             def refuse(value: Any) -> bytes | None:
                 if value is None:
                     return None
-                raise Skippable(f"BarConverter writes structs only, not a {type(value).__name__}. Use another converter.")
+                raise Skippable(
+                    f"BarConverter writes structs only, not a {type(value).__name__}. Use another converter."
+                )
+
             return refuse
         names = [field.name for field in schema.fields]
         separator: str = self._separator
@@ -48,6 +61,7 @@ class BarConverter(Converter):
             if not isinstance(value, dict):
                 raise Skippable(f"BarConverter writes structs only, not a {type(value).__name__}.")
             return separator.join(str(value.get(name)) for name in names).encode()
+
         return encode
 
     def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:

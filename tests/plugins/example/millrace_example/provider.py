@@ -1,4 +1,5 @@
 """A config provider: ``${reversed:txet}`` is ``text``."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,5 @@
 """A transform that puts a header on each record, and a predicate on the numbers of a countdown."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
@@ -17,9 +18,13 @@ class Stamp(Transform):
 
     version: ClassVar[str] = "1.2.3"
     aliases: ClassVar[tuple[str, ...]] = ("com.example.Stamp",)
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="text", type=ConfigType.STRING, validator=non_empty, doc="The header's value.", example="checked"),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="text", type=ConfigType.STRING, validator=non_empty, doc="The header's value.", example="checked"
+            ),
+        ]
+    )
 
     def compile(self) -> RecordFunction:
         """The function that is called for each record."""
@@ -29,6 +34,7 @@ class Stamp(Transform):
             result = copy_record(record)
             result.headers = (*record.headers, stamp)
             return result
+
         return apply
 
 
@@ -36,9 +42,13 @@ class Below(Predicate):
     """True for records whose ``left`` is below a limit."""
 
     version: ClassVar[str] = "1.2.3"
-    config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="limit", type=ConfigType.LONG, default=5, validator=at_least(0), unit="numbers", doc="The limit."),
-    ])
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="limit", type=ConfigType.LONG, default=5, validator=at_least(0), unit="numbers", doc="The limit."
+            ),
+        ]
+    )
 
     def compile(self) -> RecordTest:
         """The function that is called for each record."""

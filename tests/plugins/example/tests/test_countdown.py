@@ -1,4 +1,5 @@
 """The connector against Millrace's conformance kit."""
+
 from collections.abc import Mapping
 
 from millrace_example.connector import CountdownConnector
@@ -19,8 +20,12 @@ class Rocket(Harness):
         """All numbers are there."""
 
 
-TestCountdown = connector_conformance(CountdownConnector, harness=Rocket, waivers={
-    "reports_bad_input": "numbers are never bad",
-    "survives_a_schema_change": "a number stays a number",
-    "survives_an_outage_of_its_source": "there is no source",
-})
+TestCountdown = connector_conformance(
+    CountdownConnector,
+    harness=Rocket,
+    waivers={
+        "reports_bad_input": "numbers are never bad",
+        "survives_a_schema_change": "a number stays a number",
+        "survives_an_outage_of_its_source": "there is no source",
+    },
+)

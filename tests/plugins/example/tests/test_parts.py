@@ -1,4 +1,5 @@
 """The transform, the predicate and the converter against Millrace's checks."""
+
 from millrace_example.connector import PARTITION, ROCKET
 from millrace_example.converter import BarConverter
 from millrace_example.transform import Below, Stamp

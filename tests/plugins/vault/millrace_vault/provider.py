@@ -1,4 +1,5 @@
 """Secrets from a vault that speaks HashiCorp Vault's HTTP API: a small provider that does all that the contract asks for."""
+
 from __future__ import annotations
 
 import json
@@ -43,12 +44,15 @@ class VaultConfigProvider(ConfigProvider):
         except urllib.error.HTTPError as error:
             if error.code >= 500:
                 raise Retriable(f"the vault at {self._address} answers with status {error.code}") from error
-            raise ConfigInvalid(f"the vault at {self._address} refuses {path} with status {error.code}: check the path, and "
-                                "what the token's policy allows") from error
+            raise ConfigInvalid(
+                f"the vault at {self._address} refuses {path} with status {error.code}: check the path, and "
+                "what the token's policy allows"
+            ) from error
         except OSError as error:
             raise Retriable(f"the vault at {self._address} does not answer: {error}") from error
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigInvalid(f"the vault's answer for {path} is none of a key-value secret: is it "
-                                "MOUNT/data/PATH?") from error
+            raise ConfigInvalid(
+                f"the vault's answer for {path} is none of a key-value secret: is it MOUNT/data/PATH?"
+            ) from error
         data = {key: str(values[key]) for key in keys if key in values}
         return ConfigData(data, lease_s * 1000 if lease_s else None)

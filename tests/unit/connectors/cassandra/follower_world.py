@@ -1,4 +1,5 @@
 """A stand-in for a node's files, and a reader of them."""
+
 from __future__ import annotations
 
 import logging
@@ -152,4 +153,4 @@ class World:
 
 
 def texts(stretch: Stretch) -> list[str]:
-    return [stretch.data[each.start:each.end].decode().rstrip() for each in stretch.entries]
+    return [stretch.data[each.start : each.end].decode().rstrip() for each in stretch.entries]

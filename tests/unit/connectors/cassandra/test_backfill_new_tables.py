@@ -1,4 +1,5 @@
 """Tables that come later are read on their own: whole, and once, whatever tasks do meanwhile."""
+
 from __future__ import annotations
 
 import time
@@ -50,11 +51,16 @@ class World:
         index %= self.count
         shard = (index, self.count)
         self.pulls[index] = Pulls(SETTINGS, shard, list(self.offsets.values()))
-        own = {source["snapshot"]: offset for source, offset in self.offsets.values()
-               if source["shard"] == f"{index}/{self.count}"}
+        own = {
+            source["snapshot"]: offset
+            for source, offset in self.offsets.values()
+            if source["shard"] == f"{index}/{self.count}"
+        }
         self.requests[index] = {INITIAL: SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")} | {
-            name: request for name, offset in own.items()
-            if (request := request_of(name, offset)) and offset["state"] != "completed"}
+            name: request
+            for name, offset in own.items()
+            if (request := request_of(name, offset)) and offset["state"] != "completed"
+        }
         self.pulls[index].set_requests(list(self.requests[index].values()))
 
     def create(self, _: int) -> None:
@@ -67,8 +73,9 @@ class World:
         for each in self.pulls[index].uncovered(self.tables):
             request = new_request(each.table_id, str(each))
             self.requests[index][request.id] = request
-        for request in self.pulls[index].reopened((each, self.again[each.table_id]) for each in self.tables
-                                                  if each.table_id in self.again):
+        for request in self.pulls[index].reopened(
+            (each, self.again[each.table_id]) for each in self.tables if each.table_id in self.again
+        ):
             self.requests[index][request.id] = request
         self.pulls[index].set_requests(list(self.requests[index].values()))
         self.save(self.pulls[index].changes())
@@ -89,8 +96,14 @@ class World:
             found = [token for token in TOKENS if after < token <= upto]
             of = next(each for each in self.tables if each.table_id == job.table.note.table_id)
             self.read.update((of.table, token) for token in found)
-            chunk = pulls.page(job, of, [object()], rows=len(found), last_token=found[-1] if found else None,  # type: ignore[list-item]
-                               paging=None)
+            chunk = pulls.page(
+                job,
+                of,
+                [object()],  # type: ignore[list-item]
+                rows=len(found),
+                last_token=found[-1] if found else None,
+                paging=None,
+            )
             assert chunk is not None
             self.save(pulls.done(chunk))
         self.save(pulls.changes())
@@ -109,8 +122,12 @@ class World:
 
 
 @settings(max_examples=200, deadline=None, print_blob=True)
-@given(st.lists(st.tuples(st.sampled_from(("create", "look", "look", "work", "work", "kill", "divide")), st.integers(0, 2)),
-                max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("create", "look", "look", "work", "work", "kill", "divide")), st.integers(0, 2)),
+        max_size=60,
+    )
+)
 def test_every_table_is_read_whole_and_once(steps: list[tuple[str, int]]) -> None:
     world = World()
     for step, number in steps:
@@ -172,9 +189,19 @@ def test_a_first_backfill_whose_tables_nobody_knows_had_those_of_now(ended: str)
 
 
 def test_what_the_operator_has_cancelled_is_not_begun_by_another_number_of_tasks() -> None:
-    note = state.PullNote(state="cancelled", resolved=True, tables=[
-        state.TableNote(keyspace="ks", table="t1", table_id=table("t1", 1).table_id, stage="running",
-                        left=[tuple(share(0, 1))])])  # type: ignore[list-item]
+    note = state.PullNote(
+        state="cancelled",
+        resolved=True,
+        tables=[
+            state.TableNote(
+                keyspace="ks",
+                table="t1",
+                table_id=table("t1", 1).table_id,
+                stage="running",
+                left=[tuple(share(0, 1))],  # type: ignore[list-item]
+            )
+        ],
+    )
     saved = [(partition("shop", INITIAL, (0, 1)), {"state": "cancelled", "progress": pack(note)})]
     pulls = Pulls(SETTINGS, (1, 2), saved)
     pulls.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])

@@ -1,4 +1,5 @@
 """Backfills without a server: nothing is left out or saved too early, whatever happens in between."""
+
 from __future__ import annotations
 
 import random
@@ -22,8 +23,12 @@ SETTINGS = BackfillSettings(prefix="shop", threads=2, chunk_rows=5)
 
 
 def table(name: str, kind: str = "int", table_id: str = "") -> TableDefinition:
-    return make("ks", name, table_id or name, [
-        Column("k", parse("int"), "partition_key", 0), Column("v", parse(kind), "regular")])
+    return make(
+        "ks",
+        name,
+        table_id or name,
+        [Column("k", parse("int"), "partition_key", 0), Column("v", parse(kind), "regular")],
+    )
 
 
 class Server:
@@ -87,7 +92,9 @@ class World:
                 self.sent |= {each.key for each in chunk.updates}
                 self.save(pulls.done(chunk))
             self.save(pulls.changes())
-            jobs = [job for job in jobs if not pulls.stale(job) and job.piece is not None and job.piece.read is not None]
+            jobs = [
+                job for job in jobs if not pulls.stale(job) and job.piece is not None and job.piece.read is not None
+            ]
         return pulls.notes()[0][1].state == "done"
 
     def read(self, pulls: Pulls, job: Job, queue: list[Chunk]) -> None:
@@ -95,9 +102,13 @@ class World:
         assert job.piece.read is not None
         after, upto, page = job.piece.read
         rows, paging = self.server.page(after, upto, page, 5)
-        updates = [PartitionUpdate(source=Source(connector="c", cluster="", keyspace="ks", table="t"), key=row, write_time=1)
-                   for row in rows]
-        chunk = pulls.page(job, table("t"), updates, rows=len(rows), last_token=rows[-1][0] if rows else None, paging=paging)
+        updates = [
+            PartitionUpdate(source=Source(connector="c", cluster="", keyspace="ks", table="t"), key=row, write_time=1)
+            for row in rows
+        ]
+        chunk = pulls.page(
+            job, table("t"), updates, rows=len(rows), last_token=rows[-1][0] if rows else None, paging=paging
+        )
         if chunk is not None:
             queue.append(chunk)
 
@@ -181,8 +192,9 @@ def test_counters_are_refused_and_others_are_read() -> None:
 
 def test_requests_by_priority_and_one_that_fails() -> None:
     pulls = Pulls(SETTINGS, (0, 1), [])
-    pulls.set_requests([SnapshotRequest(id="low", tables=["a"], created_ms=1),
-                        SnapshotRequest(id="high", tables=["b"], priority=3)])
+    pulls.set_requests(
+        [SnapshotRequest(id="low", tables=["a"], created_ms=1), SnapshotRequest(id="high", tables=["b"], priority=3)]
+    )
     job = pulls.next_job()
     assert job is not None
     assert job.pull.request.id == "high"
@@ -207,7 +219,12 @@ def test_a_table_made_anew_is_read_from_the_beginning() -> None:
     assert again is not None
     pulls.renewed(again, "new")
     ((_, note),) = pulls.notes()
-    assert (note.tables[0].table_id, note.tables[0].rows, note.tables[0].left, note.tables[0].percent) == ("new", 0, None, 0.0)
+    assert (note.tables[0].table_id, note.tables[0].rows, note.tables[0].left, note.tables[0].percent) == (
+        "new",
+        0,
+        None,
+        0.0,
+    )
     assert pulls.stale(again)
 
 
@@ -222,8 +239,11 @@ def test_a_mode_that_reads_again_at_every_start() -> None:
 
 
 def test_long_states_are_packed() -> None:
-    note = state.PullNote(tables=[state.TableNote(keyspace="ks", table=f"t{place}", left=[(place, place + 7, "ab")])
-                                  for place in range(300)])
+    note = state.PullNote(
+        tables=[
+            state.TableNote(keyspace="ks", table=f"t{place}", left=[(place, place + 7, "ab")]) for place in range(300)
+        ]
+    )
     assert state.parse(state.text(note)) == note
     assert state.text(note).startswith("z:")
     with pytest.raises(ValueError, match="no state of a backfill"):
@@ -231,12 +251,23 @@ def test_long_states_are_packed() -> None:
 
 
 def test_what_rest_shows() -> None:
-    running = state.PullNote(state="running", started_ms=5, resolved=True, tables=[
-        state.TableNote(keyspace="ks", table="t", stage="running", rows=50, percent=25.0, started_ms=1_000, saved_ms=11_000)])
+    running = state.PullNote(
+        state="running",
+        started_ms=5,
+        resolved=True,
+        tables=[
+            state.TableNote(
+                keyspace="ks", table="t", stage="running", rows=50, percent=25.0, started_ms=1_000, saved_ms=11_000
+            )
+        ],
+    )
     asked = {"id": "r", "state": "running", "origin": "rest", "tables": ["ks.t"], "created_ms": 3}
-    offsets = [(partition("shop", "r", (0, 2)), {"state": "running", "progress": state.text(running)}),
-               # An older number of tasks, and another connector.
-               (partition("shop", "r", (0, 1)), {"state": "running"}), (partition("other", "x", (0, 1)), {"state": "running"})]
+    offsets = [
+        (partition("shop", "r", (0, 2)), {"state": "running", "progress": state.text(running)}),
+        # An older number of tasks, and another connector.
+        (partition("shop", "r", (0, 1)), {"state": "running"}),
+        (partition("other", "x", (0, 1)), {"state": "running"}),
+    ]
     (view,) = snapshots("shop", [asked], offsets)
     assert (view["state"], view["percent"], view["rows_done"], view["tables_wanted"]) == ("running", 12.5, 50, ["ks.t"])
     (shown,) = view["tables"]
@@ -246,16 +277,29 @@ def test_what_rest_shows() -> None:
 
 
 def test_requests_are_checked() -> None:
-    assert check_request({"tables": [" ks[.]t "], "priority": 2}) == {"tables": ["ks[.]t"], "conditions": {}, "priority": 2}
-    refused: list[dict[str, Any]] = [{"tables": []}, {"tables": ["("]}, {"tables": ["t"], "conditions": {"t": "v > 1"}},
-                  {"tables": ["t"], "surrogate_key": "k"}, {"tables": ["t"], "priority": "high"}]
+    assert check_request({"tables": [" ks[.]t "], "priority": 2}) == {
+        "tables": ["ks[.]t"],
+        "conditions": {},
+        "priority": 2,
+    }
+    refused: list[dict[str, Any]] = [
+        {"tables": []},
+        {"tables": ["("]},
+        {"tables": ["t"], "conditions": {"t": "v > 1"}},
+        {"tables": ["t"], "surrogate_key": "k"},
+        {"tables": ["t"], "priority": "high"},
+    ]
     for wrong in refused:
         with pytest.raises(ConfigInvalid):
             check_request(wrong)
 
 
 def test_clusters() -> None:
-    local = {"release_version": "5.0.9", "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner", "tokens": ["5", "-7"]}
+    local = {
+        "release_version": "5.0.9",
+        "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+        "tokens": ["5", "-7"],
+    }
     assert cluster_of([local], [{"release_version": "5.1-alpha", "tokens": ["0"]}]) == ((-7, 0, 5), True)
     assert not cluster_of([local], [{"release_version": "4.1.10", "tokens": ["0"]}]).elements
     assert cluster_of([{**local, "release_version": "6.0-alpha2"}], []).elements

@@ -1,4 +1,5 @@
 """Shares, pieces and what is left of them."""
+
 from __future__ import annotations
 
 import random
@@ -6,7 +7,17 @@ from itertools import pairwise
 
 import pytest
 
-from connectors.cassandra.backfill.ranges import MAX_TOKEN, MIN_TOKEN, Span, cut, merged, share, size, subtract, width_after
+from connectors.cassandra.backfill.ranges import (
+    MAX_TOKEN,
+    MIN_TOKEN,
+    Span,
+    cut,
+    merged,
+    share,
+    size,
+    subtract,
+    width_after,
+)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64])
@@ -44,17 +55,22 @@ def test_the_page_stays_with_the_start_it_is_of() -> None:
     assert merged([Span(5, 9), Span(0, 5), Span(10, 12)]) == [Span(0, 9), Span(10, 12)]
 
 
-@pytest.mark.parametrize(("width", "bounds", "first", "rest"), [
-    (10, (), Span(0, 10), Span(10, 100)),
-    # Not beyond the end of what one set of nodes has ...
-    (10, (7,), Span(0, 7), Span(7, 100)),
-    # ... unless whole ones are wanted.
-    (60, (7, 30, 55, 80), Span(0, 55), Span(55, 100)),
-    (10, (-5, 0, 100), Span(0, 10), Span(10, 100)),
-    (500, (100,), Span(0, 100), None),
-    (0, (), Span(0, 1), Span(1, 100)),
-])
-def test_pieces_end_where_the_ring_is_divided(width: int, bounds: tuple[int, ...], first: Span, rest: Span | None) -> None:
+@pytest.mark.parametrize(
+    ("width", "bounds", "first", "rest"),
+    [
+        (10, (), Span(0, 10), Span(10, 100)),
+        # Not beyond the end of what one set of nodes has ...
+        (10, (7,), Span(0, 7), Span(7, 100)),
+        # ... unless whole ones are wanted.
+        (60, (7, 30, 55, 80), Span(0, 55), Span(55, 100)),
+        (10, (-5, 0, 100), Span(0, 10), Span(10, 100)),
+        (500, (100,), Span(0, 100), None),
+        (0, (), Span(0, 1), Span(1, 100)),
+    ],
+)
+def test_pieces_end_where_the_ring_is_divided(
+    width: int, bounds: tuple[int, ...], first: Span, rest: Span | None
+) -> None:
     assert cut(Span(0, 100), width, bounds) == (first, rest)
 
 

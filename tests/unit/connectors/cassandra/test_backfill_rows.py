@@ -1,4 +1,5 @@
 """What a row of a SELECT becomes, where times and names can't be read."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -28,8 +29,9 @@ def table(*regular: str, static: str = "", clustering: bool = True) -> TableDefi
     return make("ks", "t", "11111111-1111-1111-1111-111111111111", columns, cdc=True)
 
 
-def read(definition: TableDefinition, *rows: tuple[Any, ...], elements: bool = True,
-         moment: Moment = MOMENT) -> list[PartitionUpdate]:
+def read(
+    definition: TableDefinition, *rows: tuple[Any, ...], elements: bool = True, moment: Moment = MOMENT
+) -> list[PartitionUpdate]:
     found = RowReader("shop", definition, elements=elements).read([(0, NOW_S * 1000, *row) for row in rows], moment)
     assert not found.bad
     return found.updates
@@ -42,14 +44,25 @@ def one(definition: TableDefinition, *cells: Any, elements: bool = True, moment:
 
 
 def test_the_statement() -> None:
-    definition = make("Ks", "t", "", [
-        Column("K", parse("int"), "partition_key", 0), Column("k2", parse("text"), "partition_key", 1),
-        Column("select", parse("text"), "regular"), Column("m", parse("map<int, int>"), "regular")])
+    definition = make(
+        "Ks",
+        "t",
+        "",
+        [
+            Column("K", parse("int"), "partition_key", 0),
+            Column("k2", parse("text"), "partition_key", 1),
+            Column("select", parse("text"), "regular"),
+            Column("m", parse("map<int, int>"), "regular"),
+        ],
+    )
     assert RowReader("shop", definition, elements=True).select.text == (
         'SELECT token("K", k2), CAST(now() AS timestamp), "K", k2, m, writetime(m), ttl(m), "select", writetime("select"), '
-        'ttl("select") FROM "Ks".t WHERE token("K", k2) > ? AND token("K", k2) <= ?')
+        'ttl("select") FROM "Ks".t WHERE token("K", k2) > ? AND token("K", k2) <= ?'
+    )
     old = RowReader("shop", definition, elements=False).select
-    assert old.text.startswith('SELECT token("K", k2), CAST(now() AS timestamp), "K", k2, m, "select", writetime("select")')
+    assert old.text.startswith(
+        'SELECT token("K", k2), CAST(now() AS timestamp), "K", k2, m, "select", writetime("select")'
+    )
     assert len(old.types) == 8
 
 
@@ -66,17 +79,32 @@ def test_liveness_is_older_than_anything_and_lasts_as_long_as_the_cells() -> Non
     assert one(definition, 1, LONG_AGO_US, 90, 2, 5, 60).liveness == Stamp(UNKNOWN_US, 90, NOW_S + 90)
     nothing = (None,) * 6
     assert one(definition, *nothing).liveness == Stamp(UNKNOWN_US)
-    assert one(definition, *nothing, moment=MOMENT._replace(default_ttl=30)).liveness == Stamp(UNKNOWN_US, 30, NOW_S + 30)
+    assert one(definition, *nothing, moment=MOMENT._replace(default_ttl=30)).liveness == Stamp(
+        UNKNOWN_US, 30, NOW_S + 30
+    )
     # An empty int with a TTL is no cell that lives.
     assert one(definition, None, 5, 60, None, None, None).liveness == Stamp(UNKNOWN_US)
 
 
 def test_elements_of_sets_maps_and_types() -> None:
-    row = one(table("set<int>", "map<text, int>", "u"), [3, 4], [10, 11], [None, 60],
-              [{"key": "a", "value": 1}], [12], [None], {"a": 1, "b": None}, [13, None], [5, None])
+    row = one(
+        table("set<int>", "map<text, int>", "u"),
+        [3, 4],
+        [10, 11],
+        [None, 60],
+        [{"key": "a", "value": 1}],
+        [12],
+        [None],
+        {"a": 1, "b": None},
+        [13, None],
+        [5, None],
+    )
     assert row.cells == (
-        Cell("v0", 3, True, Stamp(10)), Cell("v0", 4, True, Stamp(11, 60, NOW_S + 60)), Cell("v1", "a", 1, Stamp(12)),
-        Cell("v2", "a", 1, Stamp(13, 5, NOW_S + 5)))
+        Cell("v0", 3, True, Stamp(10)),
+        Cell("v0", 4, True, Stamp(11, 60, NOW_S + 60)),
+        Cell("v1", "a", 1, Stamp(12)),
+        Cell("v2", "a", 1, Stamp(13, 5, NOW_S + 5)),
+    )
     assert not row.complex_deletions
 
 
@@ -85,8 +113,10 @@ def test_lists_are_overwritten_as_of_the_settled_moment() -> None:
     row = one(table("list<int>"), [1, 2, 3], [LONG_AGO_US, SETTLED_US - 2, young], [None, 60, None])
     assert row.complex_deletions == (("v0", Deletion(SETTLED_US - 2, NOW_S - 1)),)
     # The young one is left to the log: with its own name it would be there twice.
-    assert row.cells == (Cell("v0", element_name(0), 1, Stamp(SETTLED_US - 1)),
-                         Cell("v0", element_name(1), 2, Stamp(SETTLED_US - 1, 60, NOW_S + 60)))
+    assert row.cells == (
+        Cell("v0", element_name(0), 1, Stamp(SETTLED_US - 1)),
+        Cell("v0", element_name(1), 2, Stamp(SETTLED_US - 1, 60, NOW_S + 60)),
+    )
     # Whoever overwrites it then hides them: his deletion is one before his time.
     assert row.cells[0].stamp.write_time <= SETTLED_US - 1
 
@@ -121,24 +151,44 @@ def test_names_of_elements_are_between_those_of_both_ends() -> None:
 
 def test_without_times_of_elements_anything_wins() -> None:
     definition = table("set<int>", "u", "list<int>", "int")
-    row = one(definition, [3], {"a": 1, "b": None}, [5], 7, LONG_AGO_US, None, elements=False,
-              moment=MOMENT._replace(default_ttl=30))
+    row = one(
+        definition,
+        [3],
+        {"a": 1, "b": None},
+        [5],
+        7,
+        LONG_AGO_US,
+        None,
+        elements=False,
+        moment=MOMENT._replace(default_ttl=30),
+    )
     lasting = Stamp(UNKNOWN_US, 30, NOW_S + 30)
     assert row.cells == (
-        Cell("v3", None, 7, Stamp(LONG_AGO_US)), Cell("v0", 3, True, lasting), Cell("v1", "a", 1, lasting),
-        Cell("v2", element_name(0), 5, Stamp(SETTLED_US - 1, 30, NOW_S + 30)))
+        Cell("v3", None, 7, Stamp(LONG_AGO_US)),
+        Cell("v0", 3, True, lasting),
+        Cell("v1", "a", 1, lasting),
+        Cell("v2", element_name(0), 5, Stamp(SETTLED_US - 1, 30, NOW_S + 30)),
+    )
     assert [name for name, _ in row.complex_deletions] == ["v2"]
     assert not one(definition, None, None, [5], 7, 8, None, elements=False).complex_deletions
 
 
 def test_static_rows_once_and_partitions_with_nothing_else() -> None:
     definition = table("int", static="text")
-    first, second = read(definition, (1, 1, "s", 50, None, 7, 60, None), (1, 2, "s", 50, None, 8, 70, None),
-                         (2, None, "t", 40, None, None, None, None))
+    first, second = read(
+        definition,
+        (1, 1, "s", 50, None, 7, 60, None),
+        (1, 2, "s", 50, None, 8, 70, None),
+        (2, None, "t", 40, None, None, None, None),
+    )
     assert first.static == Row((), None, None, (Cell("s", None, "s", Stamp(50)),), ())
     assert [row.clustering for row in first.rows] == [(1,), (2,)]
     assert (first.write_time, second.write_time) == (70, 40)
-    assert (second.key, second.rows, second.static) == ((2,), (), Row((), None, None, (Cell("s", None, "t", Stamp(40)),), ()))
+    assert (second.key, second.rows, second.static) == (
+        (2,),
+        (),
+        Row((), None, None, (Cell("s", None, "t", Stamp(40)),), ()),
+    )
     (without,) = read(definition, (1, 1, None, None, None, 7, 60, None))
     assert without.static is None
 
@@ -154,12 +204,21 @@ def test_large_partitions_are_divided_and_tables_without_clustering_are_not_merg
 
 def test_source_and_bad_rows() -> None:
     found = RowReader("shop", table("text"), elements=True).read(
-        [(0, NOW_S * 1000, 1, 2, BadCell(b"\xff", ValueError("no text")), 5, None), (0, NOW_S * 1000, 1, 3, "x", 5, None)],
-        MOMENT)
+        [
+            (0, NOW_S * 1000, 1, 2, BadCell(b"\xff", ValueError("no text")), 5, None),
+            (0, NOW_S * 1000, 1, 3, "x", 5, None),
+        ],
+        MOMENT,
+    )
     assert len(found.bad) == 1
     assert all(part in found.bad[0] for part in ("k=1, c=2", "ks.t", "v0: no text"))
     (update,) = found.updates
     assert [row.clustering for row in update.rows] == [(3,)]
     source = update.source
-    assert (source.connector, source.cluster, source.snapshot, source.read_time) == ("cassandra", "shop", True, NOW_S * 1000)
+    assert (source.connector, source.cluster, source.snapshot, source.read_time) == (
+        "cassandra",
+        "shop",
+        True,
+        NOW_S * 1000,
+    )
     assert source.schema_version == table("text").version

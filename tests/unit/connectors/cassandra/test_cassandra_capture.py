@@ -1,4 +1,5 @@
 """Which updates count: a node with its log, a table whose cdc changes, and a task that dies and comes back at any time."""
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -115,8 +116,14 @@ class World:
             if not agreed or versions != self.versions:
                 self.captures.disturb(self.now_ms)
             self.versions = versions
-            self.captures.observe(KEY, cdc=self.cdc, altered_us=self.altered_us, listed=True,
-                                  created=self.altered_us == CREATED_US, now_ms=self.now_ms)
+            self.captures.observe(
+                KEY,
+                cdc=self.cdc,
+                altered_us=self.altered_us,
+                listed=True,
+                created=self.altered_us == CREATED_US,
+                now_ms=self.now_ms,
+            )
             # The newest segment is made ahead of its use.
             if agreed:
                 self.captures.end(self.captures.settled(self.now_ms), self.segment + 1)
@@ -141,15 +148,32 @@ class World:
         self.captures = None
 
 
-STEPS = ("begin", "land", "write", "alter", "roll", "wait", "settle", "start", "look", "save", "take", "kill",
-         "down", "back", "learn")
+STEPS = (
+    "begin",
+    "land",
+    "write",
+    "alter",
+    "roll",
+    "wait",
+    "settle",
+    "start",
+    "look",
+    "save",
+    "take",
+    "kill",
+    "down",
+    "back",
+    "learn",
+)
 
 
 @settings(max_examples=1_000, deadline=None)
 @example(cdc=True, steps=["start", "begin", "alter", "look", "look", "save", "roll", "land"])  # lands late
 @example(cdc=True, steps=["start", "alter", "settle", "alter", "roll", "write", "alter"])  # on and off, seen by nobody
 @example(cdc=False, steps=["start", "save", "kill", "alter", "write", "alter"])
-@example(cdc=True, steps=["start", "down", "alter", "settle", "settle", "roll", "back", "write"])  # back with the old schema
+@example(
+    cdc=True, steps=["start", "down", "alter", "settle", "settle", "roll", "back", "write"]
+)  # back with the old schema
 @given(st.booleans(), st.lists(st.sampled_from(STEPS), min_size=5, max_size=30))
 def test_nothing_that_was_written_with_cdc_is_ever_passed_over(cdc: bool, steps: list[str]) -> None:
     world = World(cdc=cdc)
@@ -165,7 +189,21 @@ def test_nothing_that_was_written_with_cdc_is_ever_passed_over(cdc: bool, steps:
 @given(st.lists(st.sampled_from(("save", "kill", "start", "look", "take")), max_size=30))
 def test_what_is_written_later_without_cdc_is_passed_over_once_that_is_known(steps: list[str]) -> None:
     world = World()
-    for step in ("write", "start", "save", "alter", "look", "wait", "wait", "look", "save", "roll", "roll", "write", *steps):
+    for step in (
+        "write",
+        "start",
+        "save",
+        "alter",
+        "look",
+        "wait",
+        "wait",
+        "look",
+        "save",
+        "roll",
+        "roll",
+        "write",
+        *steps,
+    ):
         getattr(world, step)()
     world.start()
     while world.position < len(world.log):

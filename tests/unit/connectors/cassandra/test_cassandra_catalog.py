@@ -1,4 +1,5 @@
 """Definitions of tables: rows of ``system_schema`` become definitions; none is forgotten or goes back to an older one."""
+
 from __future__ import annotations
 
 import asyncio
@@ -30,7 +31,8 @@ class Schema:
 
     def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {
-            name: [] for name in ("tables", "views", "columns", "dropped_columns", "types")}
+            name: [] for name in ("tables", "views", "columns", "dropped_columns", "types")
+        }
         self.local, self.peers = "v1", ["v1", "v1"]
         self.asked = 0
         self.away = False
@@ -58,19 +60,37 @@ class Schema:
         self.drop(keyspace, table)
         self.rows["tables"].append({"keyspace_name": keyspace, "table_name": table, "id": table_id, "cdc": cdc})
         for place, (name, kind) in enumerate(columns.items()):
-            self.rows["columns"].append({
-                "keyspace_name": keyspace, "table_name": table, "column_name": name, "type": kind, "clustering_order": "none",
-                "kind": "regular" if place else "partition_key", "position": -1 if place else 0})
+            self.rows["columns"].append(
+                {
+                    "keyspace_name": keyspace,
+                    "table_name": table,
+                    "column_name": name,
+                    "type": kind,
+                    "clustering_order": "none",
+                    "kind": "regular" if place else "partition_key",
+                    "position": -1 if place else 0,
+                }
+            )
 
     def drop(self, keyspace: str, table: str) -> None:
         for name in ("tables", "columns"):
-            self.rows[name] = [row for row in self.rows[name] if (row["keyspace_name"], row["table_name"]) != (keyspace, table)]
+            self.rows[name] = [
+                row for row in self.rows[name] if (row["keyspace_name"], row["table_name"]) != (keyspace, table)
+            ]
 
     def drop_column(self, keyspace: str, table: str, column: str, ms: int) -> None:
         row = next(row for row in self.rows["columns"] if (row["table_name"], row["column_name"]) == (table, column))
         self.rows["columns"].remove(row)
-        self.rows["dropped_columns"].append({"keyspace_name": keyspace, "table_name": table, "column_name": column,
-                                             "kind": row["kind"], "type": row["type"], "dropped_ms": ms})
+        self.rows["dropped_columns"].append(
+            {
+                "keyspace_name": keyspace,
+                "table_name": table,
+                "column_name": column,
+                "kind": row["kind"],
+                "type": row["type"],
+                "dropped_ms": ms,
+            }
+        )
 
 
 class Numbers:
@@ -99,13 +119,23 @@ def columns(table: TableDefinition) -> list[str]:
     return [column.name for column in table.columns]
 
 
-@pytest.mark.parametrize(("include", "exclude", "name", "expected"), [
-    ("", "", "shop.t", True), ("", "", "system.local", False), (r"system\.local", "", "system.local", False),
-    (r"shop\.t", "", "shop.t", True), (r"shop\.t", "", "shop.tt", False), (r"SHOP\.T", "", "shop.t", True),
-    (r"crm\..*,shop\.[ab]", "", "shop.b", True), (r"crm\..*,shop\.[ab]", "", "shop.c", False),
-    ("", r"shop\..*", "shop.t", False), ("", r"shop\..*", "shops.t", True), (r"shop\.t{1\,2}", "", "shop.tt", True),
-    ("shop.t", "shop.t", "shop.t", True),
-])
+@pytest.mark.parametrize(
+    ("include", "exclude", "name", "expected"),
+    [
+        ("", "", "shop.t", True),
+        ("", "", "system.local", False),
+        (r"system\.local", "", "system.local", False),
+        (r"shop\.t", "", "shop.t", True),
+        (r"shop\.t", "", "shop.tt", False),
+        (r"SHOP\.T", "", "shop.t", True),
+        (r"crm\..*,shop\.[ab]", "", "shop.b", True),
+        (r"crm\..*,shop\.[ab]", "", "shop.c", False),
+        ("", r"shop\..*", "shop.t", False),
+        ("", r"shop\..*", "shops.t", True),
+        (r"shop\.t{1\,2}", "", "shop.tt", True),
+        ("shop.t", "shop.t", "shop.t", True),
+    ],
+)
 def test_which_tables_the_lists_let_through(include: str, exclude: str, name: str, expected: bool) -> None:
     keyspace, _, table = name.partition(".")
     assert TableFilter(include, exclude).matches(keyspace, table) is expected
@@ -117,23 +147,51 @@ def test_a_definition_from_rows() -> None:
     def row(name: str, kind: str, cql: str, position: int = -1, order: str = "none") -> dict[str, Any]:
         return {"column_name": name, "kind": kind, "type": cql, "position": position, "clustering_order": order}
 
-    table = definition("ks", "t", {"id": T1, "cdc": True}, [
-        row("r", "regular", "frozen<address>"), row("c2", "clustering", "int", 1, "asc"), row("p2", "partition_key", "text", 1),
-        row("c1", "clustering", "timestamp", 0, "desc"), row("p1", "partition_key", "int", 0), row("s", "static", "list<text>"),
-    ], [
-        {"column_name": "gone", "kind": "regular", "type": "frozen<tuple<text, int>>", "dropped_ms": 1_700_000_000_001},
-        {"column_name": "r", "kind": "regular", "type": "frozen<nowhere>", "dropped_ms": 5},
-    ], lambda _: types)
+    table = definition(
+        "ks",
+        "t",
+        {"id": T1, "cdc": True},
+        [
+            row("r", "regular", "frozen<address>"),
+            row("c2", "clustering", "int", 1, "asc"),
+            row("p2", "partition_key", "text", 1),
+            row("c1", "clustering", "timestamp", 0, "desc"),
+            row("p1", "partition_key", "int", 0),
+            row("s", "static", "list<text>"),
+        ],
+        [
+            {
+                "column_name": "gone",
+                "kind": "regular",
+                "type": "frozen<tuple<text, int>>",
+                "dropped_ms": 1_700_000_000_001,
+            },
+            {"column_name": "r", "kind": "regular", "type": "frozen<nowhere>", "dropped_ms": 5},
+        ],
+        lambda _: types,
+    )
     assert columns(table) == ["p1", "p2", "c1", "c2", "s", "r"]
     assert [(each.position, each.reversed) for each in table.columns] == [
-        (0, False), (1, False), (0, True), (1, False), (-1, False), (-1, False)]
+        (0, False),
+        (1, False),
+        (0, True),
+        (1, False),
+        (-1, False),
+        (-1, False),
+    ]
     assert table.regular[0].type.field_names == ("street", "zip")
     assert [(each.name, each.dropped_us) for each in table.dropped] == [("gone", 1_700_000_000_001_000), ("r", 5_000)]
     assert table.dropped[1].type == table.regular[0].type
     assert (table.table_id, table.cdc) == (T1, True)
     with pytest.raises(UnknownType):
-        definition("ks", "t", {"id": T1, "cdc": True}, [row("p", "partition_key", "int", 0)],
-                   [{"column_name": "x", "kind": "regular", "type": "nowhere", "dropped_ms": 5}], lambda _: types)
+        definition(
+            "ks",
+            "t",
+            {"id": T1, "cdc": True},
+            [row("p", "partition_key", "int", 0)],
+            [{"column_name": "x", "kind": "regular", "type": "nowhere", "dropped_ms": 5}],
+            lambda _: types,
+        )
 
 
 def one(*found: Column, dropped: tuple[DroppedColumn, ...] = ()) -> TableDefinition:
@@ -143,8 +201,12 @@ def one(*found: Column, dropped: tuple[DroppedColumn, ...] = ()) -> TableDefinit
 def test_what_can_only_be_an_older_definition() -> None:
     int_, text = CqlType("int"), CqlType("text")
     a, b = Column("a", int_, "regular"), Column("b", text, "static")
-    less, more = (Column("u", CqlType("udt", (int_,) * count, keyspace="ks", udt_name="u",
-                                      field_names=("x", "y")[:count]), "regular") for count in (1, 2))
+    less, more = (
+        Column(
+            "u", CqlType("udt", (int_,) * count, keyspace="ks", udt_name="u", field_names=("x", "y")[:count]), "regular"
+        )
+        for count in (1, 2)
+    )
     assert is_older(one(a), one(a, b))
     assert not is_older(one(a, b), one(a))
     assert not is_older(one(a, dropped=(DroppedColumn("b", text, "static", 1),)), one(a, b))
@@ -168,7 +230,12 @@ async def test_tables_are_found_by_id_and_never_forgotten() -> None:
     assert [str(each) for each in catalog.tables()] == ["ks.t"]
     assert [catalog.captured(known(catalog, each)) for each in (T1, T2, T3)] == [True, False, False]
     assert catalog.by_id(b"\1" * 16) is None
-    assert numbers.values == {names.SCHEMA_REFRESHES: 1, names.SCHEMA_CHANGES: 3, names.TABLES: 1, names.REFUSED_TABLES: 0}
+    assert numbers.values == {
+        names.SCHEMA_REFRESHES: 1,
+        names.SCHEMA_CHANGES: 3,
+        names.TABLES: 1,
+        names.REFUSED_TABLES: 0,
+    }
     assert not await catalog.moved()
     # Made again under the same name: another table.
     again = str(uuid.UUID(int=9))
@@ -190,8 +257,17 @@ async def test_tables_are_found_by_id_and_never_forgotten() -> None:
 async def test_views_are_known_and_not_captured() -> None:
     schema = Schema()
     schema.rows["views"].append({"keyspace_name": "ks", "view_name": "v", "id": T2})
-    schema.rows["columns"].append({"keyspace_name": "ks", "table_name": "v", "column_name": "p", "type": "int",
-                                   "clustering_order": "none", "kind": "partition_key", "position": 0})
+    schema.rows["columns"].append(
+        {
+            "keyspace_name": "ks",
+            "table_name": "v",
+            "column_name": "p",
+            "type": "int",
+            "clustering_order": "none",
+            "kind": "partition_key",
+            "position": 0,
+        }
+    )
     catalog = catalog_of(schema)
     await catalog.refresh()
     assert not catalog.captured(known(catalog, T2))
@@ -222,7 +298,9 @@ async def test_counters_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     assert len([each for each in caplog.messages if "ALTER TABLE ks.c WITH cdc = false" in each]) == 1
 
 
-async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now_s = 1_000.0
     monkeypatch.setattr("connectors.cassandra.catalog.time.time_ns", lambda: int(now_s * 1e9))
     schema = Schema()
@@ -264,8 +342,10 @@ async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segm
     assert catalog.captured(off, 78)
 
 
-@pytest.mark.parametrize(("include", "altered", "expected"), [
-    (r"ks\.t", True, True), (r"ks\.t", False, False), ("", True, False), (r"ks\.other", True, False)])
+@pytest.mark.parametrize(
+    ("include", "altered", "expected"),
+    [(r"ks\.t", True, True), (r"ks\.t", False, False), ("", True, False), (r"ks\.other", True, False)],
+)
 async def test_a_table_that_is_met_without_cdc_may_have_had_it(include: str, altered: bool, expected: bool) -> None:
     schema = Schema()
     schema.add("ks", "t", T1, {"p": "int", "v": "text"}, cdc=False)
@@ -333,9 +413,17 @@ async def test_nodes_that_never_agree_are_believed_the_second_time() -> None:
     assert not await catalog.moved()
 
 
-@pytest.mark.parametrize(("versions", "expected"), [
-    ({}, []), ({"a": "1"}, []), ({"a": "1", "b": "1"}, []), ({"a": "1", "b": "2", "c": "1"}, ["b"]),
-    ({"a": "2", "b": "1", "c": "1", "d": "3"}, ["a", "d"]), ({"asked": "2", "b": "1"}, ["b"])])
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ({}, []),
+        ({"a": "1"}, []),
+        ({"a": "1", "b": "1"}, []),
+        ({"a": "1", "b": "2", "c": "1"}, ["b"]),
+        ({"a": "2", "b": "1", "c": "1", "d": "3"}, ["a", "d"]),
+        ({"asked": "2", "b": "1"}, ["b"]),
+    ],
+)
 def test_nodes_whose_schema_is_not_that_of_most(versions: dict[str, str], expected: list[str]) -> None:
     assert apart(versions) == expected
 
@@ -348,8 +436,14 @@ async def test_nodes_that_hold_a_last_segment_up_are_named(monkeypatch: pytest.M
     catalog = catalog_of(schema)
     await catalog.refresh()
     capture, numbers = LogCapture(), RecordedMetrics(CassandraConnector.metrics)
-    config = CONFIG.parse({"topic.prefix": "p", "cassandra.hosts": "127.0.0.1:9042", "cdc.raw.directories": "/x",
-                           "cassandra.task.node": "local"})
+    config = CONFIG.parse(
+        {
+            "topic.prefix": "p",
+            "cassandra.hosts": "127.0.0.1:9042",
+            "cdc.raw.directories": "/x",
+            "cassandra.task.node": "local",
+        }
+    )
     run = Run(MemoryTaskContext("c", 0, config, SavedOffsets(), numbers, logger("c", capture)))
     run._catalog = catalog
 
@@ -401,7 +495,9 @@ async def test_a_type_that_is_not_understood_does_not_stop_the_others(caplog: py
     assert await catalog.refresh() == set()
     assert catalog.by_id(id_bytes(T1)) is None
     assert len([each for each in caplog.messages if "ks.bad" in each]) == 1
-    schema.rows["types"].append({"keyspace_name": "ks", "type_name": "nowhere", "field_names": ["a"], "field_types": ["int"]})
+    schema.rows["types"].append(
+        {"keyspace_name": "ks", "type_name": "nowhere", "field_names": ["a"], "field_types": ["int"]}
+    )
     assert await catalog.refresh() == {T1}
 
 
@@ -464,12 +560,20 @@ def test_what_is_saved_of_cdc_comes_back() -> None:
 
 def test_saved_definitions_come_back() -> None:
     table = make("ks", "t", T1, [Column("p", parse("frozen<map<int, text>>"), "partition_key", 0)], cdc=True)
-    newer = make("ks", "t", T1, [*table.columns, Column("v", CqlType("int"), "regular")],
-                 dropped=[DroppedColumn("x", CqlType("int"), "regular", 7_000)], cdc=True)
-    offsets = [(saved.partition("shop", "n1", T1), saved.offset(newer, 20)),
-               (saved.partition("shop", "n2", T1), saved.offset(table, 10)),
-               (saved.partition("other", "n1", T2), saved.offset(table, 30)),
-               ({"cluster": "shop", "node": "n1"}, {"segment": 1})]
+    newer = make(
+        "ks",
+        "t",
+        T1,
+        [*table.columns, Column("v", CqlType("int"), "regular")],
+        dropped=[DroppedColumn("x", CqlType("int"), "regular", 7_000)],
+        cdc=True,
+    )
+    offsets = [
+        (saved.partition("shop", "n1", T1), saved.offset(newer, 20)),
+        (saved.partition("shop", "n2", T1), saved.offset(table, 10)),
+        (saved.partition("other", "n1", T2), saved.offset(table, 30)),
+        ({"cluster": "shop", "node": "n1"}, {"segment": 1}),
+    ]
     assert saved.definitions("shop", offsets) == [newer]
     (shown,) = saved.tables("shop", offsets)
     assert (shown["table"], shown["version"]) == ("ks.t", newer.version)
@@ -480,9 +584,13 @@ def test_saved_definitions_come_back() -> None:
 
 
 def test_a_table_that_was_made_again_is_shown_with_both_definitions() -> None:
-    first, second = (make("ks", "t", table_id, [Column("p", CqlType("int"), "partition_key", 0)]) for table_id in (T1, T2))
-    offsets = [(saved.partition("shop", "n", table.table_id), saved.offset(table, seen))
-               for seen, table in enumerate((first, second), 1)]
+    first, second = (
+        make("ks", "t", table_id, [Column("p", CqlType("int"), "partition_key", 0)]) for table_id in (T1, T2)
+    )
+    offsets = [
+        (saved.partition("shop", "n", table.table_id), saved.offset(table, seen))
+        for seen, table in enumerate((first, second), 1)
+    ]
     (shown,) = saved.tables("shop", offsets)
     assert [each["table_id"] for each in shown["versions"]] == [T2, T1]
     assert {each.table_id for each in saved.definitions("shop", offsets)} == {T1, T2}
@@ -498,23 +606,55 @@ def test_a_saved_definition_that_was_altered_by_hand_is_named() -> None:
 # Settings of nodes.
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("4096MiB", 4 << 30), ("1GiB", 1 << 30), ("10 KiB", 10_240), ("7B", 7), ("8", 8), ("", None), (None, None), ("4MB", None),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("4096MiB", 4 << 30),
+        ("1GiB", 1 << 30),
+        ("10 KiB", 10_240),
+        ("7B", 7),
+        ("8", 8),
+        ("", None),
+        (None, None),
+        ("4MB", None),
+    ],
+)
 def test_sizes(text: str | None, expected: int | None) -> None:
     assert size_of(text) == expected
 
 
 def test_settings_of_new_and_old_servers() -> None:
-    new = settings_of({
-        "broadcast_address": "10.0.0.1", "cdc_enabled": "true", "cdc_block_writes": "false", "cdc_total_space": "4096MiB",
-        "commitlog_segment_size": "32MiB", "cdc_raw_directory": "/c/cdc_raw/", "commitlog_directory": "/c/commitlog",
-        "transparent_data_encryption_options.enabled": "true"})
-    assert new == NodeSettings(address="10.0.0.1", cdc_enabled=True, cdc_block_writes=False, total_space=4 << 30,
-                               segment_size=32 << 20, cdc_raw="/c/cdc_raw", commitlog="/c/commitlog", encrypted=True)
-    old = settings_of({
-        "listen_address": "h", "cdc_enabled": "false", "cdc_total_space_in_mb": "0", "commitlog_segment_size_in_mb": "32",
-        "transparent_data_encryption_options_enabled": "false"})
+    new = settings_of(
+        {
+            "broadcast_address": "10.0.0.1",
+            "cdc_enabled": "true",
+            "cdc_block_writes": "false",
+            "cdc_total_space": "4096MiB",
+            "commitlog_segment_size": "32MiB",
+            "cdc_raw_directory": "/c/cdc_raw/",
+            "commitlog_directory": "/c/commitlog",
+            "transparent_data_encryption_options.enabled": "true",
+        }
+    )
+    assert new == NodeSettings(
+        address="10.0.0.1",
+        cdc_enabled=True,
+        cdc_block_writes=False,
+        total_space=4 << 30,
+        segment_size=32 << 20,
+        cdc_raw="/c/cdc_raw",
+        commitlog="/c/commitlog",
+        encrypted=True,
+    )
+    old = settings_of(
+        {
+            "listen_address": "h",
+            "cdc_enabled": "false",
+            "cdc_total_space_in_mb": "0",
+            "commitlog_segment_size_in_mb": "32",
+            "transparent_data_encryption_options_enabled": "false",
+        }
+    )
     assert old == NodeSettings(address="h", cdc_enabled=False, segment_size=32 << 20)
     assert smallest_space([new, old]) == 4 << 30
     assert smallest_space([old]) == 0
@@ -522,8 +662,14 @@ def test_settings_of_new_and_old_servers() -> None:
 
 def test_versions_and_replicas() -> None:
     assert [version_of(text) for text in ("5.0.9", "4.1-beta1", "6.0-alpha2-SNAPSHOT", None, "x")] == [
-        (5, 0), (4, 1), (6, 0), (0, 0), (0, 0)]
-    assert replicas([{"key": "class", "value": "x.SimpleStrategy"}, {"key": "replication_factor", "value": "3"}]) == Copies(
-        {}, 3)
+        (5, 0),
+        (4, 1),
+        (6, 0),
+        (0, 0),
+        (0, 0),
+    ]
+    assert replicas(
+        [{"key": "class", "value": "x.SimpleStrategy"}, {"key": "replication_factor", "value": "3"}]
+    ) == Copies({}, 3)
     assert replicas({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3/1"}) == Copies({"dc1": 3, "dc2": 3})
     assert replicas({"class": "LocalStrategy"}) == Copies({})

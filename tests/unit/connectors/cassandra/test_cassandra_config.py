@@ -1,4 +1,5 @@
 """The options: what follows from them, complaints and warnings."""
+
 from __future__ import annotations
 
 import re
@@ -17,13 +18,25 @@ from connectors.options import Password
 LEAST = {"cassandra.hosts": "h", "topic.prefix": "shop", "cdc.raw.directories": "cass-1=/var/lib/cassandra/cdc_raw"}
 #: Options of Debezium's Cassandra connector and their defaults, as its configuration class has them.
 DEBEZIUM = {
-    "http.port": 8000, "commit.log.post.processing.enabled": True, "commit.log.error.reprocessing.enabled": False,
-    "commit.log.real.time.processing.enabled": False, "commit.log.marked.complete.poll.interval.ms": 10_000,
-    "commit.log.transfer.class": "io.debezium.connector.cassandra.BlackHoleCommitLogTransfer", "offset.flush.interval.ms": 0,
-    "max.offset.flush.size": 100, "snapshot.scan.interval.ms": 10_000, "commit.log.relocation.dir.poll.interval.ms": 10_000,
-    "num.of.change.event.queues": 1, "latest.commit.log.only": False, "tombstones.on.delete": False,
-    "decimal.handling.mode": "double", "varint.handling.mode": "long", "snapshot.mode": "initial",
-    "snapshot.consistency": "QUORUM", "event.order.guarantee.mode": "commitlog_file", "tracing.enabled": False,
+    "http.port": 8000,
+    "commit.log.post.processing.enabled": True,
+    "commit.log.error.reprocessing.enabled": False,
+    "commit.log.real.time.processing.enabled": False,
+    "commit.log.marked.complete.poll.interval.ms": 10_000,
+    "commit.log.transfer.class": "io.debezium.connector.cassandra.BlackHoleCommitLogTransfer",
+    "offset.flush.interval.ms": 0,
+    "max.offset.flush.size": 100,
+    "snapshot.scan.interval.ms": 10_000,
+    "commit.log.relocation.dir.poll.interval.ms": 10_000,
+    "num.of.change.event.queues": 1,
+    "latest.commit.log.only": False,
+    "tombstones.on.delete": False,
+    "decimal.handling.mode": "double",
+    "varint.handling.mode": "long",
+    "snapshot.mode": "initial",
+    "snapshot.consistency": "QUORUM",
+    "event.order.guarantee.mode": "commitlog_file",
+    "tracing.enabled": False,
 }
 
 
@@ -49,10 +62,20 @@ def test_the_least_configuration_is_complete_and_quiet() -> None:
     assert settings.shard(config) == (0, 1)
     log = settings.log_settings(config, settings.nodes(config)[0])
     assert (log.node, log.directory, log.mode, log.policy, log.aside, log.delete) == (
-        "cass-1", Path("/var/lib/cassandra/cdc_raw"), "idx", "stop", None, True)
+        "cass-1",
+        Path("/var/lib/cassandra/cdc_raw"),
+        "idx",
+        "stop",
+        None,
+        True,
+    )
     events = settings.event_settings(config)
     assert (events.topic_prefix, events.cluster, events.output_format, events.tombstones) == (
-        "shop", "", "partition-update", False)
+        "shop",
+        "",
+        "partition-update",
+        False,
+    )
     assert settings.session_settings(config).contact_points == (("h", 9042),)
     assert settings.backfill_settings(config).tables == (".*",)
 
@@ -63,24 +86,37 @@ def test_every_option_has_a_text_and_a_group() -> None:
         assert key.group or key.internal, key.name
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("a=/x", [Node("a", "/x")]),
-    (" a = /x/ , b=/y ", [Node("a", "/x"), Node("b", "/y")]),
-    ("10.0.0.1=/x,h:9042=/x", [Node("10.0.0.1", "/x"), Node("h:9042", "/x")]),
-    ("/x", [Node("local", "/x", placed=False)]),
-    ("/with=sign/cdc_raw", [Node("local", "/with=sign/cdc_raw", placed=False)]),
-    ("a=/with=sign", [Node("a", "/with=sign")]),
-    ("/x,b=/y", [Node("local", "/x", placed=False), Node("b", "/y")]),
-])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=/x", [Node("a", "/x")]),
+        (" a = /x/ , b=/y ", [Node("a", "/x"), Node("b", "/y")]),
+        ("10.0.0.1=/x,h:9042=/x", [Node("10.0.0.1", "/x"), Node("h:9042", "/x")]),
+        ("/x", [Node("local", "/x", placed=False)]),
+        ("/with=sign/cdc_raw", [Node("local", "/with=sign/cdc_raw", placed=False)]),
+        ("a=/with=sign", [Node("a", "/with=sign")]),
+        ("/x,b=/y", [Node("local", "/x", placed=False), Node("b", "/y")]),
+    ],
+)
 def test_directories(text: str, expected: list[Node]) -> None:
     assert list(directories(text.split(","))) == expected
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("", "at least one"), (" , ", "at least one"), ("a=x", "absolute path"), ("x", "absolute path"), ("a=", "absolute path"),
-    ("a=/x,a=/y", "node a is there twice"), ("/x,/y", "only one directory may stand without a label"), ("-a=/x", "not a label"),
-    ("a b=/x", "not a label"), ("=/x", "not a label"),
-])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "at least one"),
+        (" , ", "at least one"),
+        ("a=x", "absolute path"),
+        ("x", "absolute path"),
+        ("a=", "absolute path"),
+        ("a=/x,a=/y", "node a is there twice"),
+        ("/x,/y", "only one directory may stand without a label"),
+        ("-a=/x", "not a label"),
+        ("a b=/x", "not a label"),
+        ("=/x", "not a label"),
+    ],
+)
 def test_wrong_directories_are_refused(text: str, why: str) -> None:
     with pytest.raises(ConfigInvalid, match=why):
         directories(text.split(","))
@@ -88,10 +124,15 @@ def test_wrong_directories_are_refused(text: str, why: str) -> None:
         parsed({keys.DIRECTORIES: text})
 
 
-@pytest.mark.parametrize(("items", "expected"), [
-    (["h"], (("h", 9142),)), (["h:1", " h:1 "], (("h", 1),)), (["[::1]:7", "::1"], (("::1", 7), ("::1", 9142))),
-    (["10.0.0.1"], (("10.0.0.1", 9142),)),
-])
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        (["h"], (("h", 9142),)),
+        (["h:1", " h:1 "], (("h", 1),)),
+        (["[::1]:7", "::1"], (("::1", 7), ("::1", 9142))),
+        (["10.0.0.1"], (("10.0.0.1", 9142),)),
+    ],
+)
 def test_hosts(items: list[str], expected: tuple[tuple[str, int], ...]) -> None:
     assert contact_points(items, 9142) == expected
 
@@ -111,18 +152,41 @@ def test_lists_of_expressions_keep_escaped_commas() -> None:
 
 
 def test_all_settings_arrive() -> None:
-    config = parsed({
-        "cassandra.hosts": "a,b:1", "cassandra.port": "9142", "cassandra.user": "u", "cassandra.password": "p",
-        "cassandra.local.dc": "dc1", "cassandra.ssl.enabled": "true", "cassandra.ssl.truststore.path": "/t",
-        "commit.log.read.mode": "MARKER", "commit.log.error.policy": "Skip", "commit.log.error.directory": "/aside",
-        "commit.log.delete": "false", "cdc.dir.poll.interval.ms": "50", "max.batch.bytes": "65536", "max.batch.size": "10",
-        "heartbeat.interval.ms": "5000", "schema.refresh.interval.ms": "2000", "output.format": "Debezium",
-        "cassandra.cluster.name": "Test", "tombstones.on.delete": "true", "cassandra.debezium.extended": "false",
-        "decimal.handling.mode": "STRING", "varint.handling.mode": "PRECISE",
-        "cassandra.logical.types": "NAMED", "field.exclude.list": "shop.t.c, shop.t.d",
-        "snapshot.mode": "ALWAYS", "snapshot.consistency": "local_quorum", "snapshot.chunk.rows": "7",
-        "snapshot.rows.per.second": "8", "snapshot.max.threads": "3",
-        "cassandra.task.node": "cass-1", "cassandra.task.shard": "1/3"})
+    config = parsed(
+        {
+            "cassandra.hosts": "a,b:1",
+            "cassandra.port": "9142",
+            "cassandra.user": "u",
+            "cassandra.password": "p",
+            "cassandra.local.dc": "dc1",
+            "cassandra.ssl.enabled": "true",
+            "cassandra.ssl.truststore.path": "/t",
+            "commit.log.read.mode": "MARKER",
+            "commit.log.error.policy": "Skip",
+            "commit.log.error.directory": "/aside",
+            "commit.log.delete": "false",
+            "cdc.dir.poll.interval.ms": "50",
+            "max.batch.bytes": "65536",
+            "max.batch.size": "10",
+            "heartbeat.interval.ms": "5000",
+            "schema.refresh.interval.ms": "2000",
+            "output.format": "Debezium",
+            "cassandra.cluster.name": "Test",
+            "tombstones.on.delete": "true",
+            "cassandra.debezium.extended": "false",
+            "decimal.handling.mode": "STRING",
+            "varint.handling.mode": "PRECISE",
+            "cassandra.logical.types": "NAMED",
+            "field.exclude.list": "shop.t.c, shop.t.d",
+            "snapshot.mode": "ALWAYS",
+            "snapshot.consistency": "local_quorum",
+            "snapshot.chunk.rows": "7",
+            "snapshot.rows.per.second": "8",
+            "snapshot.max.threads": "3",
+            "cassandra.task.node": "cass-1",
+            "cassandra.task.shard": "1/3",
+        }
+    )
     session = settings.session_settings(config)
     assert session.contact_points == (("a", 9142), ("b", 1))
     assert (session.user, session.password, session.local_dc) == ("u", Password("p"), "dc1")
@@ -132,17 +196,40 @@ def test_all_settings_arrive() -> None:
     assert node is not None
     log = settings.log_settings(config, node)
     assert (log.mode, log.policy, log.aside, log.delete, log.poll_ms, log.max_bytes) == (
-        "marker", "skip", Path("/aside/cass-1"), False, 50, 65_536)
+        "marker",
+        "skip",
+        Path("/aside/cass-1"),
+        False,
+        50,
+        65_536,
+    )
     task = settings.task_settings(config)
-    assert (task.prefix, task.max_batch, task.max_bytes, task.heartbeat_s, task.refresh_s) == ("shop", 10, 65_536, 5.0, 2.0)
+    assert (task.prefix, task.max_batch, task.max_bytes, task.heartbeat_s, task.refresh_s) == (
+        "shop",
+        10,
+        65_536,
+        5.0,
+        2.0,
+    )
     events = settings.event_settings(config)
-    assert (events.output_format, events.cluster, events.tombstones, events.extended, events.decimals, events.varints) == (
-        "debezium", "Test", True, False, "string", "precise")
+    assert (
+        events.output_format,
+        events.cluster,
+        events.tombstones,
+        events.extended,
+        events.decimals,
+        events.varints,
+    ) == ("debezium", "Test", True, False, "string", "precise")
     assert events.logical
     assert events.excluded == {"shop.t.c", "shop.t.d"}
     backfill = settings.backfill_settings(config)
     assert (backfill.mode, backfill.consistency, backfill.chunk_rows, backfill.rows_per_s, backfill.threads) == (
-        "always", "LOCAL_QUORUM", 7, 8, 3)
+        "always",
+        "LOCAL_QUORUM",
+        7,
+        8,
+        3,
+    )
     assert settings.shard(config) == (1, 3)
 
 
@@ -157,18 +244,28 @@ def test_wrong_shares_are_refused(text: str) -> None:
         shard_of(text)
 
 
-@pytest.mark.parametrize(("changes", "name", "why"), [
-    ({"cdc.raw.directories": "a=/x,b=/y"}, "tasks.max", "each of the 2 directories"),
-    ({"cdc.raw.directories": "a=/x,b=/y,c=/z", "tasks.max": "2"}, "tasks.max", "Set tasks.max to 3"),
-    ({"table.include.list": "a", "table.exclude.list": "b"}, keys.NOT_TABLES, "not be given together"),
-    ({"cassandra.username": "u"}, keys.PASSWORD, "give both or neither"),
-    ({"cassandra.password": "u"}, keys.USER, "give both or neither"),
-    ({"cassandra.ssl.certificate.path": "/c"}, keys.PRIVATE_KEY, "give both or neither"),
-    ({"cassandra.ssl.certificate.path": "/c", "cassandra.ssl.private.key.path": "/k", "cassandra.ssl.keystore.path": "/s"},
-     keys.KEYSTORE, "both name"),
-    ({"field.exclude.list": "a.b", "output.format": "debezium"}, keys.EXCLUDED, r"keyspace\.table\.column"),
-    ({"field.exclude.list": "a.b.c"}, keys.EXCLUDED, "other forms have all columns"),
-])
+@pytest.mark.parametrize(
+    ("changes", "name", "why"),
+    [
+        ({"cdc.raw.directories": "a=/x,b=/y"}, "tasks.max", "each of the 2 directories"),
+        ({"cdc.raw.directories": "a=/x,b=/y,c=/z", "tasks.max": "2"}, "tasks.max", "Set tasks.max to 3"),
+        ({"table.include.list": "a", "table.exclude.list": "b"}, keys.NOT_TABLES, "not be given together"),
+        ({"cassandra.username": "u"}, keys.PASSWORD, "give both or neither"),
+        ({"cassandra.password": "u"}, keys.USER, "give both or neither"),
+        ({"cassandra.ssl.certificate.path": "/c"}, keys.PRIVATE_KEY, "give both or neither"),
+        (
+            {
+                "cassandra.ssl.certificate.path": "/c",
+                "cassandra.ssl.private.key.path": "/k",
+                "cassandra.ssl.keystore.path": "/s",
+            },
+            keys.KEYSTORE,
+            "both name",
+        ),
+        ({"field.exclude.list": "a.b", "output.format": "debezium"}, keys.EXCLUDED, r"keyspace\.table\.column"),
+        ({"field.exclude.list": "a.b.c"}, keys.EXCLUDED, "other forms have all columns"),
+    ],
+)
 def test_complaints(changes: dict[str, str], name: str, why: str) -> None:
     (found,) = problems(parsed(changes))
     assert found.name == name
@@ -180,32 +277,59 @@ def test_enough_tasks_are_no_complaint() -> None:
     assert problems(parsed({"cdc.raw.directories": "a=/x,b=/y", "tasks.max": "2"})) == []
 
 
-@pytest.mark.parametrize(("changes", "expected"), [
-    ({"commit.log.relocation.dir": "/x", "offset.backing.store.dir": "/y", "http.port": "8000"},
-     ["commit.log.relocation.dir", "offset.backing.store.dir"]),
-    ({"snapshot.mode": "INITIAL", "event.order.guarantee.mode": "COMMITLOG_FILE"}, []),
-    ({"kafka.producer.bootstrap.servers": "x"}, ["kafka.producer.bootstrap.servers"]),
-    ({"commit.log.transfer.class": "x.Y", "commit.log.transfer.bucket": "b"},
-     ["commit.log.transfer.class", "commit.log.transfer.bucket"]),
-    ({"cassandra.host": "h", "commit.log.delet": "x", "somebody.else": "1"}, ["cassandra.host", "commit.log.delet"]),
-    ({"decimal.handling.mode": "string", "tombstones.on.delete": "true"}, ["tombstones.on.delete", "decimal.handling.mode"]),
-    ({"decimal.handling.mode": "string", "output.format": "debezium", "cassandra.logical.types": "Named"}, []),
-    ({"cassandra.logical.types": "named"}, ["cassandra.logical.types"]),
-    ({"commit.log.delete": "false", "commit.log.error.policy": "skip"}, ["commit.log.delete", "commit.log.error.policy"]),
-    ({"cassandra.ssl.keystore.path": "/x"}, ["cassandra.ssl.keystore.path"]),
-])
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"commit.log.relocation.dir": "/x", "offset.backing.store.dir": "/y", "http.port": "8000"},
+            ["commit.log.relocation.dir", "offset.backing.store.dir"],
+        ),
+        ({"snapshot.mode": "INITIAL", "event.order.guarantee.mode": "COMMITLOG_FILE"}, []),
+        ({"kafka.producer.bootstrap.servers": "x"}, ["kafka.producer.bootstrap.servers"]),
+        (
+            {"commit.log.transfer.class": "x.Y", "commit.log.transfer.bucket": "b"},
+            ["commit.log.transfer.class", "commit.log.transfer.bucket"],
+        ),
+        (
+            {"cassandra.host": "h", "commit.log.delet": "x", "somebody.else": "1"},
+            ["cassandra.host", "commit.log.delet"],
+        ),
+        (
+            {"decimal.handling.mode": "string", "tombstones.on.delete": "true"},
+            ["tombstones.on.delete", "decimal.handling.mode"],
+        ),
+        ({"decimal.handling.mode": "string", "output.format": "debezium", "cassandra.logical.types": "Named"}, []),
+        ({"cassandra.logical.types": "named"}, ["cassandra.logical.types"]),
+        (
+            {"commit.log.delete": "false", "commit.log.error.policy": "skip"},
+            ["commit.log.delete", "commit.log.error.policy"],
+        ),
+        ({"cassandra.ssl.keystore.path": "/x"}, ["cassandra.ssl.keystore.path"]),
+    ],
+)
 def test_warnings_name_what_has_no_effect(changes: dict[str, str], expected: list[str]) -> None:
     found = warnings(parsed(changes))
     assert names(found) == expected
     assert all(each.warning for each in found)
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("commit.log.read.mode", "fast"), ("commit.log.error.policy", "ignore"), ("output.format", "avro"),
-    ("snapshot.mode", "sometimes"), ("snapshot.consistency", "ANY"), ("topic.prefix", "a b"), ("topic.prefix", ""),
-    ("table.include.list", "shop\\.["), ("cdc.dir.poll.interval.ms", "0"), ("commit.log.error.directory", "relative"),
-    ("cassandra.hosts", ""), ("cassandra.task.shard", "2/2"),
-])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("commit.log.read.mode", "fast"),
+        ("commit.log.error.policy", "ignore"),
+        ("output.format", "avro"),
+        ("snapshot.mode", "sometimes"),
+        ("snapshot.consistency", "ANY"),
+        ("topic.prefix", "a b"),
+        ("topic.prefix", ""),
+        ("table.include.list", "shop\\.["),
+        ("cdc.dir.poll.interval.ms", "0"),
+        ("commit.log.error.directory", "relative"),
+        ("cassandra.hosts", ""),
+        ("cassandra.task.shard", "2/2"),
+    ],
+)
 def test_wrong_values_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigInvalid, match=name.replace(".", r"\.")):
         parsed({name: value})

@@ -1,4 +1,5 @@
 """The connector: tasks per node, offsets that can be altered, what a validation says of directories and of the cluster."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,12 @@ from worker.control.placement import requirement
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEAST = {"cassandra.hosts": "h", "topic.prefix": "shop", "cdc.raw.directories": "n1=/nowhere/1,n2=/nowhere/2,/nowhere/3",
-         "tasks.max": "8"}
+LEAST = {
+    "cassandra.hosts": "h",
+    "topic.prefix": "shop",
+    "cdc.raw.directories": "n1=/nowhere/1,n2=/nowhere/2,/nowhere/3",
+    "tasks.max": "8",
+}
 
 
 def parsed(changes: dict[str, str] | None = None) -> Any:
@@ -40,15 +45,25 @@ def connector(changes: dict[str, str] | None = None) -> CassandraConnector:
 
 
 def table(name: str, *, cdc: bool = True, kind: str = "int", keyspace: str = "ks") -> TableDefinition:
-    return make(keyspace, name, f"id-{name}", [Column("p", CqlType("int"), "partition_key", 0),
-                                               Column("v", CqlType(kind), "regular")], cdc=cdc)
+    return make(
+        keyspace,
+        name,
+        f"id-{name}",
+        [Column("p", CqlType("int"), "partition_key", 0), Column("v", CqlType(kind), "regular")],
+        cdc=cdc,
+    )
 
 
 async def test_each_node_has_a_task_where_its_directory_is() -> None:
     configs = await connector().task_configs(5)
     assert [each.get(keys.TASK_NODE) for each in configs] == ["n1", "n2", "local", None, None]
     assert [requirement(each) for each in configs] == [
-        {("millrace.node", "n1")}, {("millrace.node", "n2")}, set(), set(), set()]
+        {("millrace.node", "n1")},
+        {("millrace.node", "n2")},
+        set(),
+        set(),
+        set(),
+    ]
     for index, own in enumerate(configs):
         config = parsed(own)
         assert shard(config) == (index, 5)
@@ -77,31 +92,37 @@ def test_the_class_is_complete() -> None:
         assert text.endswith("."), name
 
 
-@pytest.mark.parametrize(("partition", "offset"), [
-    (log_partition("shop", "n1"), LogPosition(5, 6, 1).offset()),
-    (log_partition("shop", "n1"), None),
-    (log_partition("shop", "gone"), None),
-    (saved.partition("shop", "gone", "id-t"), saved.offset(table("t"), 1)),
-    (saved.partition("shop", "n1", "id-t"), None),
-    ({"cluster": "shop", "snapshot": "initial", "shard": "0/2"}, {"state": "completed"}),
-    ({"cluster": "shop", "snapshot": "initial", "shard": "0/2"}, None),
-])
+@pytest.mark.parametrize(
+    ("partition", "offset"),
+    [
+        (log_partition("shop", "n1"), LogPosition(5, 6, 1).offset()),
+        (log_partition("shop", "n1"), None),
+        (log_partition("shop", "gone"), None),
+        (saved.partition("shop", "gone", "id-t"), saved.offset(table("t"), 1)),
+        (saved.partition("shop", "n1", "id-t"), None),
+        ({"cluster": "shop", "snapshot": "initial", "shard": "0/2"}, {"state": "completed"}),
+        ({"cluster": "shop", "snapshot": "initial", "shard": "0/2"}, None),
+    ],
+)
 async def test_offsets_that_can_be_resumed_from(partition: dict[str, Any], offset: dict[str, Any] | None) -> None:
     assert await CassandraConnector.alter_offsets(parsed(), [(partition, offset)])
 
 
-@pytest.mark.parametrize(("partition", "offset", "why"), [
-    (log_partition("shop", "n9"), LogPosition(5).offset(), "has no node n9"),
-    (log_partition("other", "n1"), LogPosition(5).offset(), "topic.prefix"),
-    (log_partition("shop", "n1"), {"segment": 0}, "no position in a commit log"),
-    (log_partition("shop", "n1"), {"segment": 5, "position": -1}, "no position in a commit log"),
-    (saved.partition("shop", "n1", "id-x"), saved.offset(table("t"), 1), "id-t"),
-    (saved.partition("shop", "n1", "id-x"), {"definition": "{}"}, "can't be read"),
-    (saved.partition("shop", "n1", "id-x"), {}, "can't be read"),
-    ({"cluster": "shop", "snapshot": "initial", "shard": "2/2"}, {"state": "completed"}, "INDEX/COUNT"),
-    ({"cluster": "shop", "snapshot": "initial", "shard": "1/2"}, {}, "state"),
-    ({"cluster": "shop", "file": "x"}, None, "a partition of this connector has"),
-])
+@pytest.mark.parametrize(
+    ("partition", "offset", "why"),
+    [
+        (log_partition("shop", "n9"), LogPosition(5).offset(), "has no node n9"),
+        (log_partition("other", "n1"), LogPosition(5).offset(), "topic.prefix"),
+        (log_partition("shop", "n1"), {"segment": 0}, "no position in a commit log"),
+        (log_partition("shop", "n1"), {"segment": 5, "position": -1}, "no position in a commit log"),
+        (saved.partition("shop", "n1", "id-x"), saved.offset(table("t"), 1), "id-t"),
+        (saved.partition("shop", "n1", "id-x"), {"definition": "{}"}, "can't be read"),
+        (saved.partition("shop", "n1", "id-x"), {}, "can't be read"),
+        ({"cluster": "shop", "snapshot": "initial", "shard": "2/2"}, {"state": "completed"}, "INDEX/COUNT"),
+        ({"cluster": "shop", "snapshot": "initial", "shard": "1/2"}, {}, "state"),
+        ({"cluster": "shop", "file": "x"}, None, "a partition of this connector has"),
+    ],
+)
 async def test_offsets_that_can_not(partition: dict[str, Any], offset: dict[str, Any] | None, why: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         await CassandraConnector.alter_offsets(parsed(), [(partition, offset)])
@@ -141,18 +162,26 @@ def test_directories_that_are_here(tmp_path: Path) -> None:
 # The cluster.
 
 
-@pytest.mark.parametrize(("error", "changes", "name"), [
-    (Retriable("no node could answer"), {}, keys.HOSTS),
-    (Fatal("not understood"), {}, keys.HOSTS),
-    (ConfigInvalid("the cluster refuses the credentials: no"), {"cassandra.username": "u", "cassandra.password": "p"},
-     keys.PASSWORD),
-    (ConfigInvalid("the cluster refuses the credentials: none given"), {}, keys.USER),
-    (ConfigInvalid("the trust store /x can't be read"), {"cassandra.ssl.enabled": "true"}, keys.SSL),
-])
-async def test_who_is_to_blame_for_no_session(monkeypatch: pytest.MonkeyPatch, error: Exception, changes: dict[str, str],
-                                             name: str) -> None:
+@pytest.mark.parametrize(
+    ("error", "changes", "name"),
+    [
+        (Retriable("no node could answer"), {}, keys.HOSTS),
+        (Fatal("not understood"), {}, keys.HOSTS),
+        (
+            ConfigInvalid("the cluster refuses the credentials: no"),
+            {"cassandra.username": "u", "cassandra.password": "p"},
+            keys.PASSWORD,
+        ),
+        (ConfigInvalid("the cluster refuses the credentials: none given"), {}, keys.USER),
+        (ConfigInvalid("the trust store /x can't be read"), {"cassandra.ssl.enabled": "true"}, keys.SSL),
+    ],
+)
+async def test_who_is_to_blame_for_no_session(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, changes: dict[str, str], name: str
+) -> None:
     async def acquire(_: Any) -> Any:
         raise error
+
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     (found,) = await checks.check_cluster(parsed(changes))
     assert found.name == name
@@ -162,6 +191,7 @@ async def test_who_is_to_blame_for_no_session(monkeypatch: pytest.MonkeyPatch, e
 async def test_a_validation_that_fails_early_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     async def acquire(_: Any) -> Any:
         raise AssertionError("asked")
+
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     found = await CassandraConnector.validate(parsed({"tasks.max": "1", "http.port": "1"}))
     assert described(found) == [("tasks.max", False), ("http.port", True)]
@@ -174,17 +204,27 @@ def test_old_servers_are_refused() -> None:
     assert not found.warning
 
 
-GOOD = NodeSettings("10.0.0.1", cdc_enabled=True, cdc_block_writes=True, total_space=4 << 30, segment_size=32 << 20,
-                    cdc_raw="/c/cdc_raw", commitlog="/c/commitlog")
+GOOD = NodeSettings(
+    "10.0.0.1",
+    cdc_enabled=True,
+    cdc_block_writes=True,
+    total_space=4 << 30,
+    segment_size=32 << 20,
+    cdc_raw="/c/cdc_raw",
+    commitlog="/c/commitlog",
+)
 
 
-@pytest.mark.parametrize(("changes", "why", "warning"), [
-    ({"cdc_enabled": False}, "cdc_enabled: true", False),
-    ({"encrypted": True}, "transparent_data_encryption_options", False),
-    ({"cdc_block_writes": False}, "changes are lost silently", True),
-    ({"total_space": 100 << 20}, "fewer than four segments", True),
-    ({"commitlog": "/n1/cdc_raw"}, "name its cdc_raw_directory, /c/cdc_raw", False),
-])
+@pytest.mark.parametrize(
+    ("changes", "why", "warning"),
+    [
+        ({"cdc_enabled": False}, "cdc_enabled: true", False),
+        ({"encrypted": True}, "transparent_data_encryption_options", False),
+        ({"cdc_block_writes": False}, "changes are lost silently", True),
+        ({"total_space": 100 << 20}, "fewer than four segments", True),
+        ({"commitlog": "/n1/cdc_raw"}, "name its cdc_raw_directory, /c/cdc_raw", False),
+    ],
+)
 def test_settings_of_nodes(changes: dict[str, Any], why: str, warning: bool) -> None:
     wanted = [Node("n1", "/n1/cdc_raw")]
     assert checks.settings_problems([GOOD], wanted) == []
@@ -196,8 +236,15 @@ def test_settings_of_nodes(changes: dict[str, Any], why: str, warning: bool) -> 
 def told(config: Any, known: list[TableDefinition]) -> list[str]:
     filter_ = TableFilter(*table_lists(config))
     chosen = [each for each in known if each.cdc and filter_.matches(each.keyspace, each.table)]
-    return [each.message for each in checks.table_problems(
-        config, known, [each for each in chosen if not each.has_counters], [each for each in chosen if each.has_counters])]
+    return [
+        each.message
+        for each in checks.table_problems(
+            config,
+            known,
+            [each for each in chosen if not each.has_counters],
+            [each for each in chosen if each.has_counters],
+        )
+    ]
 
 
 def test_tables_that_are_captured_and_not() -> None:
@@ -222,27 +269,46 @@ def test_tables_that_are_captured_and_not() -> None:
     assert "share the topic shop.ks.a_b" in shared
 
 
-@pytest.mark.parametrize(("copies", "nodes", "output", "expected"), [
-    (1, 3, "partition-update", []), (3, 3, "partition-update", []), (1, 4, "partition-update", [keys.DIRECTORIES]),
-    (3, 5, "partition-update", []), (3, 6, "partition-update", [keys.DIRECTORIES]), (3, 3, "debezium", [keys.OUTPUT]),
-    (1, 3, "debezium", []),
-])
+@pytest.mark.parametrize(
+    ("copies", "nodes", "output", "expected"),
+    [
+        (1, 3, "partition-update", []),
+        (3, 3, "partition-update", []),
+        (1, 4, "partition-update", [keys.DIRECTORIES]),
+        (3, 5, "partition-update", []),
+        (3, 6, "partition-update", [keys.DIRECTORIES]),
+        (3, 3, "debezium", [keys.OUTPUT]),
+        (1, 3, "debezium", []),
+    ],
+)
 def test_replicas_nodes_and_directories(copies: int, nodes: int, output: str, expected: list[str]) -> None:
-    found = checks.replica_problems(parsed({keys.OUTPUT: output}), [table("t")], {"ks": Copies({}, copies)},
-                                    Cluster((), nodes, "dc1", nodes))
+    found = checks.replica_problems(
+        parsed({keys.OUTPUT: output}), [table("t")], {"ks": Copies({}, copies)}, Cluster((), nodes, "dc1", nodes)
+    )
     assert described(found) == [(name, True) for name in expected]
 
 
-@pytest.mark.parametrize(("copies", "centre_nodes", "output", "expected"), [
-    # Three directories; the other data centre has nine nodes.
-    ({"dc1": 1, "dc2": 3}, 3, "partition-update", []), ({"dc1": 1, "dc2": 9}, 4, "partition-update", [keys.DIRECTORIES]),
-    ({"dc1": 2, "dc2": 1}, 4, "partition-update", []), ({"dc1": 1, "dc2": 3}, 3, "debezium", []),
-    ({"dc1": 2, "dc2": 1}, 3, "debezium", [keys.OUTPUT]), ({"dc2": 3}, 3, "partition-update", [keys.LOCAL_DC]),
-])
-def test_the_data_centre_that_is_read_counts(copies: dict[str, int], centre_nodes: int, output: str,
-                                             expected: list[str]) -> None:
-    found = checks.replica_problems(parsed({keys.OUTPUT: output}), [table("t")], {"ks": Copies(copies)},
-                                    Cluster((), centre_nodes + 9, "dc1", centre_nodes))
+@pytest.mark.parametrize(
+    ("copies", "centre_nodes", "output", "expected"),
+    [
+        # Three directories; the other data centre has nine nodes.
+        ({"dc1": 1, "dc2": 3}, 3, "partition-update", []),
+        ({"dc1": 1, "dc2": 9}, 4, "partition-update", [keys.DIRECTORIES]),
+        ({"dc1": 2, "dc2": 1}, 4, "partition-update", []),
+        ({"dc1": 1, "dc2": 3}, 3, "debezium", []),
+        ({"dc1": 2, "dc2": 1}, 3, "debezium", [keys.OUTPUT]),
+        ({"dc2": 3}, 3, "partition-update", [keys.LOCAL_DC]),
+    ],
+)
+def test_the_data_centre_that_is_read_counts(
+    copies: dict[str, int], centre_nodes: int, output: str, expected: list[str]
+) -> None:
+    found = checks.replica_problems(
+        parsed({keys.OUTPUT: output}),
+        [table("t")],
+        {"ks": Copies(copies)},
+        Cluster((), centre_nodes + 9, "dc1", centre_nodes),
+    )
     assert described(found) == [(name, True) for name in expected]
     assert all("dc1" in each.message for each in found if each.name != keys.OUTPUT)
 
@@ -251,8 +317,9 @@ def test_a_directory_that_is_full() -> None:
     here, there = Node("n1", "/c/cdc_raw"), Node("n2", "/elsewhere/cdc_raw")
     assert checks.space_problems([GOOD], {here: 3 << 30, there: 1}) == []
     # Where no path is the same, as in containers, the smallest space counts.
-    full, also = checks.space_problems([GOOD, GOOD._replace(cdc_raw="/x", total_space=8 << 20)],
-                                       {here: 4 << 30, there: 8 << 20})
+    full, also = checks.space_problems(
+        [GOOD, GOOD._replace(cdc_raw="/x", total_space=8 << 20)], {here: 4 << 30, there: 8 << 20}
+    )
     assert "/c/cdc_raw (node n1) has 4096 of 4096 MiB" in full.message
     assert "/elsewhere/cdc_raw (node n2) has 8 of 8 MiB" in also.message
     assert full.warning

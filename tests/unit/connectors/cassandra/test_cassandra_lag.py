@@ -1,4 +1,5 @@
 """How far behind: from directories that are visible and saved positions; what is not visible is told as unknown."""
+
 from __future__ import annotations
 
 import os
@@ -69,13 +70,23 @@ async def test_the_whole_is_as_far_behind_as_the_last_node(tmp_path: Path, both:
     if both:
         second.mkdir()
         segment(second, 7, index="200")
-    config = CONFIG.parse({"cassandra.hosts": "h", "topic.prefix": "shop", "tasks.max": "2",
-                           "cdc.raw.directories": f"a={first},b={second}"})
-    tables = [make("ks", name, table_id, [Column("p", CqlType("int"), "partition_key", 0)], cdc=cdc)
-              for name, table_id, cdc in (("t", "1", True), ("off", "2", False))]
-    offsets = [(log_partition("shop", "a"), LogPosition(5, 100).offset()),
-               (log_partition("else", "b"), LogPosition(9).offset()),
-               *((saved.partition("shop", "a", table.table_id), saved.offset(table, 1)) for table in tables)]
+    config = CONFIG.parse(
+        {
+            "cassandra.hosts": "h",
+            "topic.prefix": "shop",
+            "tasks.max": "2",
+            "cdc.raw.directories": f"a={first},b={second}",
+        }
+    )
+    tables = [
+        make("ks", name, table_id, [Column("p", CqlType("int"), "partition_key", 0)], cdc=cdc)
+        for name, table_id, cdc in (("t", "1", True), ("off", "2", False))
+    ]
+    offsets = [
+        (log_partition("shop", "a"), LogPosition(5, 100).offset()),
+        (log_partition("else", "b"), LogPosition(9).offset()),
+        *((saved.partition("shop", "a", table.table_id), saved.offset(table, 1)) for table in tables),
+    ]
     body = await lag(config, offsets)
     assert body["bytes_behind"] == (400 if both else None)
     assert (body["time_behind_s"] is None) is not both

@@ -1,4 +1,5 @@
 """A run of a task where nobody answers CQL: what was saved, and the node's files, are all that there is."""
+
 from __future__ import annotations
 
 import asyncio
@@ -39,8 +40,13 @@ USER, OWN = 1, 3
 
 def table(name: str, number: int, *, cdc: bool = True, kind: int = USER, keyspace: str = "ks") -> TableDefinition:
     own_id = UUID(int=(number << 64) + number, version=kind)
-    return make(keyspace, name, str(own_id), [Column("pk", parse("int"), "partition_key", 0),
-                                              Column("v", parse("text"), "regular")], cdc=cdc)
+    return make(
+        keyspace,
+        name,
+        str(own_id),
+        [Column("pk", parse("int"), "partition_key", 0), Column("v", parse("text"), "regular")],
+        cdc=cdc,
+    )
 
 
 A, PLAIN, LOCAL = table("a", 1), table("plain", 2, cdc=False), table("local", 3, cdc=False, kind=OWN, keyspace="system")
@@ -48,8 +54,12 @@ A, PLAIN, LOCAL = table("a", 1), table("plain", 2, cdc=False), table("local", 3,
 
 def mutation(of: TableDefinition, key: int) -> bytes:
     stamp = Stamp(AT_US + key)
-    update = PartitionUpdate(source=NOBODY, key=(key,), write_time=stamp.write_time,
-                             rows=(Row(liveness=stamp, cells=(Cell("v", None, "x", stamp),)),))
+    update = PartitionUpdate(
+        source=NOBODY,
+        key=(key,),
+        write_time=stamp.write_time,
+        rows=(Row(liveness=stamp, cells=(Cell("v", None, "x", stamp),)),),
+    )
     return write_mutation([write_update(update, of, 7)], 7)
 
 
@@ -63,10 +73,20 @@ class Scene:
             self.offsets.put(saved.partition("p", "local", each.table_id), saved.offset(each, 1))
         self.capture = LogCapture()
         self.metrics = RecordedMetrics(CassandraConnector.metrics)
-        config = CONFIG.parse({
-            "topic.prefix": "p", "cassandra.hosts": f"127.0.0.1:{free_port(None)}", "cdc.raw.directories": str(folder),
-            "cassandra.task.node": "local", "snapshot.mode": "never", "cdc.dir.poll.interval.ms": "10", **options})
-        self.task = CassandraTask(MemoryTaskContext("c", 0, config, self.offsets, self.metrics, logger("c", self.capture)))
+        config = CONFIG.parse(
+            {
+                "topic.prefix": "p",
+                "cassandra.hosts": f"127.0.0.1:{free_port(None)}",
+                "cdc.raw.directories": str(folder),
+                "cassandra.task.node": "local",
+                "snapshot.mode": "never",
+                "cdc.dir.poll.interval.ms": "10",
+                **options,
+            }
+        )
+        self.task = CassandraTask(
+            MemoryTaskContext("c", 0, config, self.offsets, self.metrics, logger("c", self.capture))
+        )
 
     @property
     def place(self) -> LogPosition | None:
@@ -80,7 +100,9 @@ class Scene:
             async for batch in batches:
                 taken.append(batch)
                 self.offsets.deliver(batch)
-                await self.task.committed([pair for pair in self.offsets.items() if pair[0] == log_partition("p", "local")])
+                await self.task.committed(
+                    [pair for pair in self.offsets.items() if pair[0] == log_partition("p", "local")]
+                )
                 if sum(len(each.records) for each in taken) >= keys and (place is None or self.place == place):
                     return taken
         raise AssertionError("it ended")
@@ -150,7 +172,9 @@ async def test_a_position_without_events_is_saved_at_the_heartbeat_and_at_a_segm
     written(tmp_path, *log, completed=True)
     seldom = Scene(tmp_path, A, **{"heartbeat.interval.ms": "3600000", "max.batch.bytes": "4096"})
     batches = await seldom.until(place=LogPosition(SEGMENT, end, finished=True))
-    assert [offset for batch in batches for _, offset in batch.offsets] == [LogPosition(SEGMENT, end, finished=True).offset()]
+    assert [offset for batch in batches for _, offset in batch.offsets] == [
+        LogPosition(SEGMENT, end, finished=True).offset()
+    ]
     assert not list(tmp_path.glob("*.log"))
 
 
@@ -175,8 +199,11 @@ async def test_a_cancelled_run_leaves_nothing_behind(tmp_path: Path, monkeypatch
     for steps in range(14):
         calls.clear()
         running = asyncio.create_task(forever())
-        await eventually_async(lambda steps=steps: len(calls) >= steps,  # type: ignore[misc]
-                               f"{steps} calls have started", every=0)
+        await eventually_async(
+            lambda steps=steps: len(calls) >= steps,  # type: ignore[misc]
+            f"{steps} calls have started",
+            every=0,
+        )
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert running.cancelled()

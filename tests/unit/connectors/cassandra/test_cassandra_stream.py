@@ -1,4 +1,5 @@
 """From stretches to records: places, repetition after a restart, tables and columns that nobody knows, damage."""
+
 from __future__ import annotations
 
 import logging
@@ -28,8 +29,9 @@ AT_US = 1_790_000_000_000_000
 SEGMENT = 1_700_000_000_000
 
 
-def table(name: str, number: int, *, cdc: bool = True,
-          columns: Sequence[tuple[str, str]] = (("v", "text"),)) -> TableDefinition:
+def table(
+    name: str, number: int, *, cdc: bool = True, columns: Sequence[tuple[str, str]] = (("v", "text"),)
+) -> TableDefinition:
     own = [Column(each, parse(kind), "regular") for each, kind in columns]
     key = Column("pk", parse("int"), "partition_key", 0)
     return make("ks", name, str(UUID(int=(number << 64) + number)), [key, *own], cdc=cdc)
@@ -41,13 +43,29 @@ COUNTER = table("c", 4, columns=(("n", "counter"),))
 
 def update(of: TableDefinition, key: int, **values: str) -> bytes:
     stamp = Stamp(AT_US + key)
-    return write_update(PartitionUpdate(source=NOBODY, key=(key,), write_time=stamp.write_time, rows=(Row(
-        liveness=stamp, cells=tuple(Cell(name, None, value, stamp) for name, value in values.items())),)), of, 7)
+    return write_update(
+        PartitionUpdate(
+            source=NOBODY,
+            key=(key,),
+            write_time=stamp.write_time,
+            rows=(Row(liveness=stamp, cells=tuple(Cell(name, None, value, stamp) for name, value in values.items())),),
+        ),
+        of,
+        7,
+    )
 
 
 def removal(of: TableDefinition, key: int) -> bytes:
-    return write_update(PartitionUpdate(source=NOBODY, key=(key,), write_time=AT_US + key, rows=(Row(
-        deletion=Deletion(AT_US + key, AT_US // 1_000_000)),)), of, 7)
+    return write_update(
+        PartitionUpdate(
+            source=NOBODY,
+            key=(key,),
+            write_time=AT_US + key,
+            rows=(Row(deletion=Deletion(AT_US + key, AT_US // 1_000_000)),),
+        ),
+        of,
+        7,
+    )
 
 
 class Known:
@@ -89,8 +107,13 @@ class Bench:
         def make_events(definition: TableDefinition, version: int) -> TableEvents:
             return builder(definition, version, settings)
 
-        self.stream = Stream(Where(partition={"cluster": "p", "node": "n"}, node="n", segment=0, version=0), place, known,
-                             make_events, LOG)
+        self.stream = Stream(
+            Where(partition={"cluster": "p", "node": "n"}, node="n", segment=0, version=0),
+            place,
+            known,
+            make_events,
+            LOG,
+        )
         self.out: list[SourceRecord] = []
         self.bad: list[BadRecord] = []
 
@@ -111,25 +134,39 @@ class Bench:
 
     @property
     def seen(self) -> list[tuple[str, int]]:
-        return [(each.topic, each.key["pk"] if isinstance(each.key, dict) else int.from_bytes(each.key, "big", signed=True))
-                for each in self.out]
+        return [
+            (each.topic, each.key["pk"] if isinstance(each.key, dict) else int.from_bytes(each.key, "big", signed=True))
+            for each in self.out
+        ]
 
 
 def test_records_carry_the_place_behind_them_and_the_last_that_of_the_entry() -> None:
     bench = Bench(Known(A, B, PLAIN))
-    bench.all(stretch(write_mutation([update(A, 1, v="x")], 7), write_mutation([update(A, 2, v="y"), update(B, 2, v="z")], 7),
-                      write_mutation([update(PLAIN, 3, v="q")], 7)))
+    bench.all(
+        stretch(
+            write_mutation([update(A, 1, v="x")], 7),
+            write_mutation([update(A, 2, v="y"), update(B, 2, v="z")], 7),
+            write_mutation([update(PLAIN, 3, v="q")], 7),
+        )
+    )
     assert bench.seen == [("p.ks.a", 1), ("p.ks.a", 2), ("p.ks.b", 2)]
     assert [LogPosition.of(each.source_offset) for each in bench.out] == [
-        LogPosition(SEGMENT, 1100), LogPosition(SEGMENT, 1100, 1), LogPosition(SEGMENT, 2100)]
+        LogPosition(SEGMENT, 1100),
+        LogPosition(SEGMENT, 1100, 1),
+        LogPosition(SEGMENT, 2100),
+    ]
     assert bench.stream.place == LogPosition(SEGMENT, 3100)
     assert (bench.stream.counts.entries, bench.stream.counts.updates, bench.stream.counts.ignored) == (3, 3, 1)
 
 
 @pytest.mark.parametrize("form", ["partition-update", "partition-update-raw", "debezium"])
 def test_every_place_is_one_to_go_on_from(form: str) -> None:
-    log = stretch(*(write_mutation([update(A, key, v="x"), removal(B, key), update(PLAIN, key, v="no")], 7)
-                    for key in range(1, 5)))
+    log = stretch(
+        *(
+            write_mutation([update(A, key, v="x"), removal(B, key), update(PLAIN, key, v="no")], 7)
+            for key in range(1, 5)
+        )
+    )
     whole = Bench(Known(A, B, PLAIN), form=form)
     whole.all(log)
     assert len(whole.out) == (12 if form == "debezium" else 8)  # each deletion with its tombstone
@@ -162,8 +199,11 @@ def test_a_segment_s_end_moves_the_place() -> None:
 def test_an_unknown_table_is_asked_for_then_passed_over() -> None:
     known = Known(A)
     bench = Bench(known)
-    log = stretch(write_mutation([update(A, 1, v="x")], 7), write_mutation([update(B, 2, v="y")], 7),
-                  write_mutation([update(A, 3, v="z")], 7))
+    log = stretch(
+        write_mutation([update(A, 1, v="x")], 7),
+        write_mutation([update(B, 2, v="y")], 7),
+        write_mutation([update(A, 3, v="z")], 7),
+    )
     with pytest.raises(Missing) as asked:
         bench.take(log)
     assert (asked.value.table_id, asked.value.column) == (UUID(B.table_id).bytes, None)
@@ -182,9 +222,13 @@ def test_captured_tables_behind_an_unknown_one_are_still_delivered() -> None:
     gone = table("gone", 9, columns=(("q", "map<int, frozen<list<text>>>"), ("v", "text")))
     bench = Bench(Known(A, B, PLAIN))
     four = [update(A, 1, v="x"), update(gone, 1, v="?"), update(PLAIN, 1, v="-"), update(B, 1, v="y")]
-    bench.all(stretch(write_mutation(four, 7),
-                      write_mutation([update(gone, 2, v="?"), update(PLAIN, 2, v="-")], 7),
-                      write_mutation([update(gone, 3, v="?")], 7)))
+    bench.all(
+        stretch(
+            write_mutation(four, 7),
+            write_mutation([update(gone, 2, v="?"), update(PLAIN, 2, v="-")], 7),
+            write_mutation([update(gone, 3, v="?")], 7),
+        )
+    )
     assert bench.seen == [("p.ks.a", 1), ("p.ks.b", 1)]
     assert not bench.bad
     assert bench.stream.counts.unknown == 3
@@ -224,8 +268,13 @@ def test_a_mutation_that_ends_early_is_bad_and_the_next_one_is_read(cut: int) ->
 
 def test_counters_are_passed_over_and_counted() -> None:
     stamp = Stamp(AT_US)
-    counted = write_update(PartitionUpdate(source=NOBODY, key=(1,), write_time=AT_US, rows=(Row(cells=(
-        Cell("v", None, b"\x00" * 8, stamp),)),)), table("c", 4, columns=(("v", "blob"),)), 7)
+    counted = write_update(
+        PartitionUpdate(
+            source=NOBODY, key=(1,), write_time=AT_US, rows=(Row(cells=(Cell("v", None, b"\x00" * 8, stamp),)),)
+        ),
+        table("c", 4, columns=(("v", "blob"),)),
+        7,
+    )
     bench = Bench(Known(A, COUNTER))
     bench.all(stretch(write_mutation([counted], 7), write_mutation([update(A, 2, v="y")], 7)))
     assert (bench.seen, bench.stream.counts.counters) == ([("p.ks.a", 2)], 1)
@@ -235,7 +284,9 @@ def test_a_table_without_cdc_is_passed_over_only_by_a_definition_that_is_newer_t
     known = Known(A, PLAIN)
     bench = Bench(known)
     bench.stream.sure = False
-    log = stretch(write_mutation([update(A, 1, v="x")], 7), write_mutation([update(A, 2, v="x"), update(PLAIN, 2, v="y")], 7))
+    log = stretch(
+        write_mutation([update(A, 1, v="x")], 7), write_mutation([update(A, 2, v="x"), update(PLAIN, 2, v="y")], 7)
+    )
     with pytest.raises(Missing) as asked:
         bench.take(log)
     assert (asked.value.doubt, asked.value.table_id) == (True, UUID(PLAIN.table_id).bytes)
@@ -262,8 +313,15 @@ def test_a_table_counts_up_to_its_last_segment() -> None:
     bench = Bench(known)
     for number in range(4):
         both = write_mutation([update(A, 10 + number, v="z"), update(B, 10 + number, v="z")], 7)
-        bench.all(stretch(write_mutation([update(A, number, v="x")], 7), both, write_mutation([update(B, number, v="y")], 7),
-                          segment=SEGMENT + number, finished=True))
+        bench.all(
+            stretch(
+                write_mutation([update(A, number, v="x")], 7),
+                both,
+                write_mutation([update(B, number, v="y")], 7),
+                segment=SEGMENT + number,
+                finished=True,
+            )
+        )
     assert [key for topic, key in bench.seen if topic == "p.ks.a"] == [0, 10, 1, 11]
     assert [key for topic, key in bench.seen if topic == "p.ks.b"] == [10, 0, 11, 1, 12, 2, 13, 3]
     assert bench.stream.counts.ignored == 4

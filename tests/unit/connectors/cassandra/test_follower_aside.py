@@ -1,4 +1,5 @@
 """Segments that were read: deleted, or kept."""
+
 from __future__ import annotations
 
 import errno
@@ -58,7 +59,9 @@ def test_a_segment_that_comes_back_is_deleted_again(folder: Path) -> None:
     upto = LogPosition(4, 5)
     remover.remove(upto)
     add(folder, 3)
-    assert remover.remove(upto) == Removed()  # the server has it under another name, and may be about to write the index
+    assert (
+        remover.remove(upto) == Removed()
+    )  # the server has it under another name, and may be about to write the index
     add(folder, 3, "100\nCOMPLETED")
     assert remover.remove(upto) == Removed(1, 0, 1)
     assert names(folder) == ["4.log", "4_cdc.idx"]
@@ -82,8 +85,9 @@ def test_an_index_file_that_is_left_over_goes(folder: Path) -> None:
     assert names(folder) == []
 
 
-def test_a_failed_deletion_is_told_once_and_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch,
-                                                        caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_deletion_is_told_once_and_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     add(folder, 1, "5\nCOMPLETED")
     add(folder, 2, "5\nCOMPLETED")
     real, broken = Path.unlink, [True]
@@ -119,8 +123,10 @@ def test_a_kept_segment_outlives_the_deleted_one(folder: Path) -> None:
     assert kept.read_bytes() == b"damaged"
     assert names(kept.parent) == ["7.log", "7.problem", "7_cdc.idx"]
     lines = kept.with_suffix(".problem").read_text().splitlines()
-    assert [line.partition(" ")[2] for line in lines] == ["CommitLog-7-7.log, offset 4: bad",
-                                                          "CommitLog-7-7.log, offset 6: bad too"]
+    assert [line.partition(" ")[2] for line in lines] == [
+        "CommitLog-7-7.log, offset 4: bad",
+        "CommitLog-7-7.log, offset 6: bad too",
+    ]
     assert keeper.count() == 1
 
 

@@ -1,4 +1,5 @@
 """What a listing of a node's directory and its index files mean."""
+
 from __future__ import annotations
 
 import os
@@ -39,16 +40,32 @@ def test_a_listing_is_in_the_order_of_the_numbers(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     files = scan(tmp_path, "n")
     assert [(each.id, each.version, each.present, each.indexed) for each in files.values()] == [
-        (9, 7, True, True), (10, 7, True, False), (11, 7, False, True), (100, 9, True, False), (1795302597155, 7, True, False)]
+        (9, 7, True, True),
+        (10, 7, True, False),
+        (11, 7, False, True),
+        (100, 9, True, False),
+        (1795302597155, 7, True, False),
+    ]
     assert files[9].log.exists()
     assert files[9].idx.exists()
     assert files[9].inode == files[9].log.stat().st_ino
     assert files[100].log.name == "CommitLog-9-100.log"
 
 
-@pytest.mark.parametrize(("content", "offset", "completed"), [
-    ("", 0, False), ("1", 1, False), ("33554406", 33554406, False), ("120\n", 120, False), ("120\nCOMPL", 0, False),
-    ("120\nCOMPLETED", 120, True), ("120\nCOMPLETED\n", 120, True), ("\0\0\0", 0, False), ("-5", 0, False)])
+@pytest.mark.parametrize(
+    ("content", "offset", "completed"),
+    [
+        ("", 0, False),
+        ("1", 1, False),
+        ("33554406", 33554406, False),
+        ("120\n", 120, False),
+        ("120\nCOMPL", 0, False),
+        ("120\nCOMPLETED", 120, True),
+        ("120\nCOMPLETED\n", 120, True),
+        ("\0\0\0", 0, False),
+        ("-5", 0, False),
+    ],
+)
 def test_an_index_file_can_be_half_written(tmp_path: Path, content: str, offset: int, completed: bool) -> None:
     path = tmp_path / "i"
     path.write_text(content)
@@ -124,7 +141,12 @@ def test_usage_of_the_directory(tmp_path: Path) -> None:
     assert usage(tmp_path, "n", LogPosition(1, 300), 9_500) == (4000 + texts, 3, 600 + 1000 + 400, 9_500)
     assert usage(tmp_path, "n", LogPosition(1, 850, 0, True), 10_000) == (4000 + texts, 2, 1400, 20_000)
     assert usage(tmp_path, "n", LogPosition(3, 150), 0) == (4000 + texts, 1, 250, 30_000)
-    assert usage(tmp_path, "n", LogPosition(3, 500), 29_000) == (4000 + texts, 1, 0, 0)  # read by markers, beyond the index
+    assert usage(tmp_path, "n", LogPosition(3, 500), 29_000) == (
+        4000 + texts,
+        1,
+        0,
+        0,
+    )  # read by markers, beyond the index
 
 
 def test_before_and_behind() -> None:
@@ -141,9 +163,14 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
         scan(tmp_path / "gone", "n1")
 
 
-@pytest.mark.parametrize(("rights", "delete", "message"), [
-    (os.R_OK | os.X_OK, True, r"can't delete segments.*commit\.log\.delete=false"), (os.R_OK | os.X_OK, False, ""),
-    (os.W_OK, True, "can't be read by user")])
+@pytest.mark.parametrize(
+    ("rights", "delete", "message"),
+    [
+        (os.R_OK | os.X_OK, True, r"can't delete segments.*commit\.log\.delete=false"),
+        (os.R_OK | os.X_OK, False, ""),
+        (os.W_OK, True, "can't be read by user"),
+    ],
+)
 def test_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rights: int, delete: bool, message: str) -> None:
     # Tests may run as root, who may do everything.
     monkeypatch.setattr(os, "access", lambda _path, wanted: not wanted & ~rights)

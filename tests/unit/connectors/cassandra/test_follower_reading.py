@@ -1,4 +1,5 @@
 """The reader of a node's directory against a stand-in for the node's files, each step in the server's order."""
+
 from __future__ import annotations
 
 import random
@@ -357,4 +358,6 @@ async def test_random_lives(world: World, seed: int, mode: str) -> None:
     await read_some(10_000)
     assert got == wanted
     await follower.acknowledged(world.position)
-    assert {path for path in node.raw.glob("*_cdc.idx") if int(path.stem.split("-")[2].partition("_")[0]) < current} == set()
+    assert {
+        path for path in node.raw.glob("*_cdc.idx") if int(path.stem.split("-")[2].partition("_")[0]) < current
+    } == set()

@@ -1,4 +1,5 @@
 """The reader of a node's directory when something is wrong with segments, the directory or those who use it."""
+
 from __future__ import annotations
 
 import asyncio
@@ -42,7 +43,9 @@ async def test_damage_stops_it_after_what_is_good(world: World) -> None:
     assert stretch is not None
     assert texts(stretch) == ["a", "b"]
     for _ in range(2):
-        with pytest.raises(Fatal, match=r"Node n1: CommitLog-7-1\.log.*Everything before it was delivered.*policy=skip"):
+        with pytest.raises(
+            Fatal, match=r"Node n1: CommitLog-7-1\.log.*Everything before it was delivered.*policy=skip"
+        ):
             await follower.read()
     assert (node.raw.parent / "cdc_raw_aside" / node.log(1).name).samefile(node.log(1))
     assert world.numbers.now[metrics.DAMAGED] == 1
@@ -62,8 +65,7 @@ async def test_damage_is_passed_over_on_demand(world: World, caplog: pytest.LogC
     follower = await world.start(policy="skip")
     assert await world.news() == ["a", "b", "d"]
     told = [each for each in world.stretches if each.lost]
-    assert [(each.lost, each.position, each.entries) for each in told] == [
-        ((start + 44, start + 66), start + 66, [])]
+    assert [(each.lost, each.position, each.entries) for each in told] == [((start + 44, start + 66), start + 66, [])]
     assert "CommitLog-7-1.log" in told[0].problem
     assert [each.problem for each in world.stretches if not each.lost] == [""] * (len(world.stretches) - 1)
     assert world.position.finished
@@ -118,7 +120,9 @@ async def test_a_segment_that_somebody_deletes_unread_is_not_passed_silently(wor
     assert texts(first) == ["a1"]
     node.log(2).unlink()
     node.idx(2).unlink()
-    with pytest.raises(Fatal, match=r"CommitLog-7-2\.log was deleted by somebody else before it was read.*cdc_block_writes"):
+    with pytest.raises(
+        Fatal, match=r"CommitLog-7-2\.log was deleted by somebody else before it was read.*cdc_block_writes"
+    ):
         await world.news()
     await world.start(LogPosition(1, first.position, 0, True))
     assert await world.news() == ["a3"]
@@ -213,12 +217,19 @@ async def test_how_far_it_is_behind(world: World) -> None:
     assert world.numbers.now[metrics.DIRECTORY_FILL] == used / (10 * SIZE)
     assert world.numbers.now[metrics.DIRECTORY_AVAILABLE] == 1
     assert world.numbers.now[metrics.SEGMENTS_WAITING] == 1
-    assert follower.behind() == {"bytes": 0, "segments": 1, "oldest_ms": 0, "directory_bytes": used, "segment": 1,
-                                 "position": node.marker[1]}
+    assert follower.behind() == {
+        "bytes": 0,
+        "segments": 1,
+        "oldest_ms": 0,
+        "directory_bytes": used,
+        "segment": 1,
+        "position": node.marker[1],
+    }
 
 
-async def test_the_directory_is_watched_while_nobody_reads(world: World, tmp_path: Path,
-                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_directory_is_watched_while_nobody_reads(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kafka is away: nothing is read or acknowledged, and the directory fills up."""
     monkeypatch.setattr("connectors.cassandra.log.follower.WATCH_S", 0.001)
     node, now = world.node, world.numbers.now
@@ -229,18 +240,23 @@ async def test_the_directory_is_watched_while_nobody_reads(world: World, tmp_pat
     follower = await world.start(LogPosition(1, 5, 0, True))
 
     assert await follower.read() is not None
-    await eventually_async(lambda: not node.log(1).exists() and now[metrics.SEGMENTS_WAITING] == 1,
-                           "the first segment is deleted, the second waits")
+    await eventually_async(
+        lambda: not node.log(1).exists() and now[metrics.SEGMENTS_WAITING] == 1,
+        "the first segment is deleted, the second waits",
+    )
     node.link(1)
     node.sync(1, complete=True)
-    await eventually_async(lambda: now[metrics.SEGMENTS_RELINKED] == 1 and not node.log(1).exists(),
-                           "the segment that came back is deleted")
+    await eventually_async(
+        lambda: now[metrics.SEGMENTS_RELINKED] == 1 and not node.log(1).exists(),
+        "the segment that came back is deleted",
+    )
     node.sync(2, complete=True)
     node.create(3)
     node.write(3, "a3")
     node.sync(3)
-    await eventually_async(lambda: now[metrics.SEGMENTS_WAITING] == 2 and now[metrics.LAG_BYTES] == node.marker[3],
-                           "two segments wait")
+    await eventually_async(
+        lambda: now[metrics.SEGMENTS_WAITING] == 2 and now[metrics.LAG_BYTES] == node.marker[3], "two segments wait"
+    )
     assert now[metrics.LAG_SECONDS] >= 0
     world.node.raw.rename(tmp_path / "moved")
     await eventually_async(lambda: now[metrics.DIRECTORY_AVAILABLE] == 0, "the directory is missing")
@@ -248,13 +264,17 @@ async def test_the_directory_is_watched_while_nobody_reads(world: World, tmp_pat
     await eventually_async(lambda: now[metrics.DIRECTORY_AVAILABLE] == 1, "the directory is back")
 
 
-@pytest.mark.parametrize(("first", "second", "warned"), [(True, True, True), (True, False, True), (False, True, True),
-                                                         (False, False, False)])
-async def test_two_readers_of_a_directory_are_warned_of(world: World, caplog: pytest.LogCaptureFixture, first: bool,
-                                                        second: bool, warned: bool) -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "warned"), [(True, True, True), (True, False, True), (False, True, True), (False, False, False)]
+)
+async def test_two_readers_of_a_directory_are_warned_of(
+    world: World, caplog: pytest.LogCaptureFixture, first: bool, second: bool, warned: bool
+) -> None:
     world.node.create(1)
     await (await world.start(delete=first)).read()
-    other = LogFollower(LogSettings(node="n1", directory=world.node.raw, poll_ms=0, delete=second), None, world.numbers, LOG)
+    other = LogFollower(
+        LogSettings(node="n1", directory=world.node.raw, poll_ms=0, delete=second), None, world.numbers, LOG
+    )
     await other.read()
     assert ("another connector or task on this machine reads" in caplog.text) is warned
     await other.close()

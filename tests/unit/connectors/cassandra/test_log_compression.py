@@ -60,7 +60,7 @@ def test_damaged_bytes_never_give_another_length_or_another_error(name: str) -> 
     packed = compress(name, data)
     noticed = 0
     for at in range(len(packed)):
-        damaged = packed[:at] + bytes([packed[at] ^ 0x55]) + packed[at + 1:]
+        damaged = packed[:at] + bytes([packed[at] ^ 0x55]) + packed[at + 1 :]
         for one in (damaged, packed[:at]):
             if not used.plausible(one[:HEAD], len(one), len(data)):
                 noticed += 1

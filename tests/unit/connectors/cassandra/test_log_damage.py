@@ -1,4 +1,5 @@
 """Cuts and damage at every place of a segment: an exact prefix, a loud problem, and a way past it."""
+
 from __future__ import annotations
 
 import random
@@ -38,7 +39,7 @@ def _read(path: Path, log_id: int, start: int = 0) -> Read:
     for _ in range(100):
         stretch = opened.read(None, complete=True, max_bytes=1 << 20)
         assert stretch is not None
-        result.entries.extend((stretch.data[each.start:each.end], each.position) for each in stretch.entries)
+        result.entries.extend((stretch.data[each.start : each.end], each.position) for each in stretch.entries)
         assert stretch.position == opened.position
         if stretch.finished:
             opened.close()
@@ -71,7 +72,7 @@ def test_a_cut_at_every_byte(tmp_path: Path, compression: str) -> None:
         found = _read(path, writer.log_id)
         assert found.entries == [each for each, end in zip(_written(writer), whole, strict=True) if end <= cut]
         # A marker begins with zero bytes: a cut behind them looks as one before them.
-        if cut not in ends and any(writer.data[max(end for end in ends | {0} if end <= cut):cut]):
+        if cut not in ends and any(writer.data[max(end for end in ends | {0} if end <= cut) : cut]):
             assert found.problems
             assert found.before == len(found.entries)
             assert found.problems[0].startswith(f"{writer.name}, offset ")
@@ -91,9 +92,11 @@ def test_every_damaged_byte_of_a_plain_segment(tmp_path: Path) -> None:
             continue
         # Loud, after a prefix.
         assert found.problems
-        assert found.entries[:found.before] == written[:found.before]
+        assert found.entries[: found.before] == written[: found.before]
         hit = next((each for each in writer.entries if each.start <= at < each.position), None)
-        in_section = [each for each in writer.entries if hit and each.section == hit.section and each.position >= hit.position]
+        in_section = [
+            each for each in writer.entries if hit and each.section == hit.section and each.position >= hit.position
+        ]
         missing = [each for each in writer.entries if (each.mutation, each.position) not in found.entries]
         before = written.index(hit[:2]) if hit else sum(each[1] <= at for each in written)
         assert found.before == before or (end_of_section and found.before > before)
@@ -118,13 +121,13 @@ def test_every_damaged_byte_of_a_compressed_segment(tmp_path: Path, compression:
         number = sum(end <= at for _, end in writer.sections)
         first = [(each.mutation, each.position) for each in writer.entries if each.section < number]
         behind = [each.mutation for each in writer.entries if each.section > number]
-        assert found.entries[:len(first)] == first
+        assert found.entries[: len(first)] == first
         delivered = [each[0] for each in found.entries]
         assert delivered == [each for each in mutations if each in delivered]
         # Bits that a decompressor ignores are the only damage that does no harm.
         assert found.problems or delivered == mutations
         if at < last and found.problems and found.lost[-1][1] < len(writer.data):
-            assert behind == delivered[len(delivered) - len(behind):]
+            assert behind == delivered[len(delivered) - len(behind) :]
         positions = [each[1] for each in found.entries]
         assert positions == sorted(set(positions))
 
@@ -136,7 +139,7 @@ def test_after_a_restart_behind_damage_it_is_not_told_of_again(tmp_path: Path, c
         path = writer.save(tmp_path, flipped(writer.data, at))
         found = _read(path, writer.log_id)
         # Behind the last damage, and each entry after it.
-        for start in [each[1] for each in found.lost[-1:]] + [each[1] for each in found.entries[found.before:]]:
+        for start in [each[1] for each in found.lost[-1:]] + [each[1] for each in found.entries[found.before :]]:
             if not found.lost or start < found.lost[-1][1]:
                 continue
             again = _read(path, writer.log_id, start)
@@ -151,7 +154,9 @@ def test_a_damaged_marker_costs_its_section_only(tmp_path: Path, compression: st
     for number, (at, _) in enumerate(writer.sections[:-1]):
         for where in (at + 4, at + 7):
             found = _read(writer.save(tmp_path, flipped(writer.data, where)), writer.log_id)
-            assert [each[0] for each in found.entries] == [each.mutation for each in writer.entries if each.section != number]
+            assert [each[0] for each in found.entries] == [
+                each.mutation for each in writer.entries if each.section != number
+            ]
             assert len(found.lost) == len(found.problems) == 1
             assert "sync marker's checksum" in found.problems[0]
 
@@ -160,7 +165,7 @@ def test_a_damaged_marker_costs_its_section_only(tmp_path: Path, compression: st
 def test_a_marker_that_became_zero_is_not_taken_for_the_end(tmp_path: Path, compression: str) -> None:
     writer = segment(_mutations(), compression=compression)
     at, _ = writer.sections[1]
-    found = _read(writer.save(tmp_path, writer.data[:at] + bytes(8) + writer.data[at + 8:]), writer.log_id)
+    found = _read(writer.save(tmp_path, writer.data[:at] + bytes(8) + writer.data[at + 8 :]), writer.log_id)
     assert [each[0] for each in found.entries] == [each.mutation for each in writer.entries if each.section != 1]
     assert "the sync marker is zero, but" in found.problems[0]
 
@@ -169,10 +174,13 @@ def test_entries_that_became_zero_are_not_taken_for_the_end_of_their_section(tmp
     writer = segment(_mutations())
     hit = writer.entries[4]
     for end in (hit.position, writer.sections[hit.section][1]):
-        data = writer.data[:hit.start] + bytes(end - hit.start) + writer.data[end:]
+        data = writer.data[: hit.start] + bytes(end - hit.start) + writer.data[end:]
         found = _read(writer.save(tmp_path, data), writer.log_id)
-        assert found.entries == [(each.mutation, each.position) for each in writer.entries
-                                 if each.section != hit.section or each.position <= hit.start]
+        assert found.entries == [
+            (each.mutation, each.position)
+            for each in writer.entries
+            if each.section != hit.section or each.position <= hit.start
+        ]
         assert "bytes are zero where an entry should be" in found.problems[0]
 
 
@@ -184,8 +192,10 @@ def test_two_damaged_entries_are_lost_one_by_one(tmp_path: Path) -> None:
     found = _read(writer.save(tmp_path, data), writer.log_id)
     assert found.lost == [(writer.entries[index].start, writer.entries[index].position) for index in (1, 2, 5)]
     assert found.entries == [each for index, each in enumerate(_written(writer)) if index not in {1, 2, 5}]
-    assert found.problems[0] == (f"{writer.name}, offset {writer.entries[1].start}: the checksum of an entry of "
-                                 f"{len(writer.entries[1].mutation)} bytes is wrong")
+    assert found.problems[0] == (
+        f"{writer.name}, offset {writer.entries[1].start}: the checksum of an entry of "
+        f"{len(writer.entries[1].mutation)} bytes is wrong"
+    )
 
 
 def test_damage_of_a_segment_that_is_still_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +210,7 @@ def test_damage_of_a_segment_that_is_still_written(tmp_path: Path, monkeypatch: 
     while True:
         stretch = opened.read(None, complete=False, max_bytes=1 << 20)
         if stretch is not None:
-            found += [(stretch.data[each.start:each.end], each.position) for each in stretch.entries]
+            found += [(stretch.data[each.start : each.end], each.position) for each in stretch.entries]
             if stretch.problem:
                 break
     assert found == [each for each in _written(writer) if first < each[1] <= at]
@@ -210,10 +220,12 @@ def test_damage_of_a_segment_that_is_still_written(tmp_path: Path, monkeypatch: 
     stretch = opened.read(None, complete=False, max_bytes=1 << 20)
     assert stretch is not None
     assert stretch.lost == (at, after)
-    assert [(stretch.data[each.start:each.end], each.position) for each in stretch.entries] == _written(writer)[3:]
+    assert [(stretch.data[each.start : each.end], each.position) for each in stretch.entries] == _written(writer)[3:]
 
 
-def test_damage_up_to_the_end_of_a_segment_that_was_still_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_up_to_the_end_of_a_segment_that_was_still_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "GRACE_S", 0.0)
     writer = segment(_mutations())
     at, _ = writer.sections[-1]

@@ -25,9 +25,21 @@ def test_names() -> None:
     assert parse_name(index_name(8, ID)) == (8, ID, True)
 
 
-@pytest.mark.parametrize("name", ["CommitLog-7.log", "CommitLog-7-12.log.tmp", "CommitLog-7-12_cdc.idx2", "xCommitLog-7-12.log",
-                                  "", "CommitLog-7-12.idx", "CommitLog-7--12.log", "commitlog-7-12.log", "CommitLog-7-12.log\n",
-                                  "CommitLog-7-\u0661.log"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CommitLog-7.log",
+        "CommitLog-7-12.log.tmp",
+        "CommitLog-7-12_cdc.idx2",
+        "xCommitLog-7-12.log",
+        "",
+        "CommitLog-7-12.idx",
+        "CommitLog-7--12.log",
+        "commitlog-7-12.log",
+        "CommitLog-7-12.log\n",
+        "CommitLog-7-\u0661.log",
+    ],
+)
 def test_other_names(name: str) -> None:
     assert parse_name(name) is None
 

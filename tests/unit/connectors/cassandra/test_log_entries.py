@@ -37,7 +37,7 @@ def test_an_entry_is_written_as_it_is_read() -> None:
 def test_all_entries_with_their_places() -> None:
     at, code, out = _frame(b"xyz" + DATA, 3, 1000)
     assert (at, code) == (3 + len(DATA), framing.WHOLE)
-    assert [(b"xyz" + DATA)[each.start:each.end] for each in out] == MUTATIONS
+    assert [(b"xyz" + DATA)[each.start : each.end] for each in out] == MUTATIONS
     assert [each.position for each in out] == [each.end + 4 + 1000 for each in out]
     assert out[-1].position == len(DATA) + 1003
 
@@ -64,7 +64,7 @@ def test_every_damaged_byte_is_noticed(mask: int) -> None:
     begin = 0
     for index, each in enumerate(MUTATIONS[:4]):
         for at in range(begin, begin + len(each) + 12):
-            where, code, out = _frame(data[:at] + bytes([data[at] ^ mask]) + data[at + 1:])
+            where, code, out = _frame(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
             assert (where, len(out)) == (begin, index)
             assert code == (framing.SIZE if at - begin < 8 else framing.BODY)
         begin += len(each) + 12

@@ -32,11 +32,12 @@ def _written(writer: SegmentWriter) -> Entries:
 
 
 def _of(stretch: Stretch) -> Entries:
-    return [(stretch.data[each.start:each.end], each.position) for each in stretch.entries]
+    return [(stretch.data[each.start : each.end], each.position) for each in stretch.entries]
 
 
-def _stretches(opened: Segment, limit: int | None = None, *, complete: bool = True,
-               max_bytes: int = 1 << 20) -> Iterator[Stretch]:
+def _stretches(
+    opened: Segment, limit: int | None = None, *, complete: bool = True, max_bytes: int = 1 << 20
+) -> Iterator[Stretch]:
     while (stretch := opened.read(limit, complete=complete, max_bytes=max_bytes)) is not None:
         yield stretch
         if stretch.problem:
@@ -122,7 +123,7 @@ def test_only_what_is_synced_is_read(tmp_path: Path, compression: str) -> None:
         expected = [each for each in _written(writer) if each[1] <= limit]
         assert _all(opened, limit, complete=False) == expected
         # Later more is.
-        assert _all(opened, writer.end, complete=False) == _written(writer)[len(expected):]
+        assert _all(opened, writer.end, complete=False) == _written(writer)[len(expected) :]
         assert not any(each.entries for each in _stretches(opened))
 
 
@@ -151,7 +152,7 @@ def test_a_plain_segment_that_is_being_written(tmp_path: Path) -> None:
     for cut in range(1, writer.head_size):
         path.write_bytes(whole[:cut])
         assert read() == []
-    seen[:writer.head_size] = whole[:writer.head_size]
+    seen[: writer.head_size] = whole[: writer.head_size]
     path.write_bytes(bytes(len(whole)))
     assert read() == []
     handle = path.open("r+b", buffering=0)
@@ -165,7 +166,7 @@ def test_a_plain_segment_that_is_being_written(tmp_path: Path) -> None:
             handle.write(whole[start:end])
             assert read() == []
         handle.seek(at + 4)
-        handle.write(whole[at + 4:at + 8])
+        handle.write(whole[at + 4 : at + 8])
         assert read() == expected
         assert opened.position == after
     handle.close()
@@ -196,16 +197,18 @@ def test_markers_are_read_as_soon_as_they_are_there_though_the_index_is_behind(t
 def test_a_marker_whose_checksum_was_not_written_when_the_node_went_down(tmp_path: Path) -> None:
     writer = segment(_mutations())
     at, _ = writer.sections[-1]
-    data = writer.data[:at + 4] + bytes(4) + writer.data[at + 8:] + bytes(100)
+    data = writer.data[: at + 4] + bytes(4) + writer.data[at + 8 :] + bytes(100)
     opened = Segment(writer.save(tmp_path, data), writer.log_id)
     assert _all(opened, complete=False) == _written(writer)[:-2]
     assert _all(opened) == _written(writer)[-2:]
 
 
-def test_what_looks_damaged_but_is_not_synced_may_still_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_looks_damaged_but_is_not_synced_may_still_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = segment(_mutations())
     at, _ = writer.sections[3]
-    zeroed = writer.data[:at + 40] + bytes(20) + writer.data[at + 60:]
+    zeroed = writer.data[: at + 40] + bytes(20) + writer.data[at + 60 :]
     path = writer.save(tmp_path, zeroed)
     monkeypatch.setattr(reading, "GRACE_S", 1e9)
     opened = Segment(path, writer.log_id)
@@ -227,9 +230,11 @@ def test_what_looks_damaged_but_is_not_synced_may_still_be_written(tmp_path: Pat
 
 
 def test_refusals_name_the_segment(tmp_path: Path) -> None:
-    for writer, text in ((SegmentWriter(version=6), "version 6"),
-                         (SegmentWriter(parameters={"encCipher": "AES"}), "transparent_data_encryption_options"),
-                         (SegmentWriter(parameters={"compressionClass": "a.b.OwnCompressor"}), "OwnCompressor")):
+    for writer, text in (
+        (SegmentWriter(version=6), "version 6"),
+        (SegmentWriter(parameters={"encCipher": "AES"}), "transparent_data_encryption_options"),
+        (SegmentWriter(parameters={"compressionClass": "a.b.OwnCompressor"}), "OwnCompressor"),
+    ):
         with pytest.raises(Fatal, match=rf"{writer.name}.*{text}"):
             Segment(writer.save(tmp_path), writer.log_id).read(None, complete=False, max_bytes=1)
 
@@ -241,7 +246,10 @@ def test_a_complete_segment_without_a_head(tmp_path: Path) -> None:
         opened = Segment(path, 5)
         assert opened.read(None, complete=False, max_bytes=1) is None
         [stretch] = _stretches(opened)
-        assert stretch.problem == f"CommitLog-7-5.log, offset 0: the segment's head is missing (the file has {len(data)} bytes)"
+        assert (
+            stretch.problem
+            == f"CommitLog-7-5.log, offset 0: the segment's head is missing (the file has {len(data)} bytes)"
+        )
         assert opened.skip() == (0, len(data))
         [stretch] = _stretches(opened)
         assert (stretch.finished, stretch.problem) == (True, "")

@@ -1,4 +1,5 @@
 """Random tables and partition updates of them, for hypothesis; and updates from bytes that are put together by hand."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,16 @@ from hypothesis import strategies as st
 
 from connectors.cql.mutations.definition import Column, TableDefinition, make
 from connectors.cql.types import CqlType, frozen
-from connectors.formats.partition_update import Bound, Cell, Deletion, PartitionUpdate, RangeDeletion, Row, Source, Stamp
+from connectors.formats.partition_update import (
+    Bound,
+    Cell,
+    Deletion,
+    PartitionUpdate,
+    RangeDeletion,
+    Row,
+    Source,
+    Stamp,
+)
 from tests.unit.connectors.cql.strategies import NATIVE, TYPES, natives, values
 
 if TYPE_CHECKING:
@@ -16,19 +26,44 @@ if TYPE_CHECKING:
 SOURCE = Source(connector="cassandra", cluster="c", keyspace="ks", table="t")
 TABLE_ID = "6a1f2be0-c6f5-11f0-9d3e-3b7c2f5a9e01"
 #: Quoted, a column can have any name; generated code must neither break at one nor run it.
-ODD_NAMES = ("V ä", 'a"b', "a'b", "a\\", "a\nb", "{x}", "{", "%s", "$0", "a`b", "values", "c0", "k1", "v0", "#", "\0", "'''",
-             '"""', "😀", "\u2028", "'] or exit() #", "_x00")
+ODD_NAMES = (
+    "V ä",
+    'a"b',
+    "a'b",
+    "a\\",
+    "a\nb",
+    "{x}",
+    "{",
+    "%s",
+    "$0",
+    "a`b",
+    "values",
+    "c0",
+    "k1",
+    "v0",
+    "#",
+    "\0",
+    "'''",
+    '"""',
+    "😀",
+    "\u2028",
+    "'] or exit() #",
+    "_x00",
+)
 COLUMN_NAMES = st.sampled_from(ODD_NAMES) | st.text(min_size=1, max_size=6)
 KEYS = natives(tuple(name for name in NATIVE if name != "duration"))
 VERSIONS = st.sampled_from((7, 8, 9))
 #: µs; the third is of a row that was written long before 2015, the last are the ends.
 WRITE_TIMES = st.sampled_from((1_790_000_000_000_000, 1_790_000_000_000_001, 1_000_000, -5, 0)) | st.integers(
-    -(1 << 63) + 1, (1 << 63) - 1)
+    -(1 << 63) + 1, (1 << 63) - 1
+)
 
 
 def local_times(version: int) -> st.SearchStrategy[int]:
     """Seconds that a version can hold."""
-    return st.sampled_from((1_790_000_000, 1_442_880_000)) | st.integers(0, (1 << 31) - 2 if version == 7 else (1 << 32) - 2)
+    return st.sampled_from((1_790_000_000, 1_442_880_000)) | st.integers(
+        0, (1 << 31) - 2 if version == 7 else (1 << 32) - 2
+    )
 
 
 def stamps(version: int) -> st.SearchStrategy[Stamp]:
@@ -46,8 +81,10 @@ def tables(draw: st.DrawFn, *, simple: bool = False) -> TableDefinition:
     kinds = TYPES.map(frozen) if simple else TYPES
     names = iter(draw(st.lists(COLUMN_NAMES, min_size=9, max_size=9, unique=True)))
     columns = [Column(next(names), draw(KEYS), "partition_key", index) for index in range(draw(st.integers(1, 2)))]
-    columns += [Column(next(names), draw(KEYS), "clustering", index, draw(st.booleans()))
-                for index in range(draw(st.integers(0, 2)))]
+    columns += [
+        Column(next(names), draw(KEYS), "clustering", index, draw(st.booleans()))
+        for index in range(draw(st.integers(0, 2)))
+    ]
     columns += [Column(next(names), draw(kinds), "static") for _ in range(draw(st.integers(0, 1)))]
     columns += [Column(next(names), draw(kinds), "regular") for _ in range(draw(st.integers(0, 4)))]
     return make("ks", "t", TABLE_ID, columns)
@@ -61,8 +98,15 @@ def updates(draw: st.DrawFn, table: TableDefinition, version: int) -> PartitionU
     static = draw(st.none() | rows_of(table.static, st.just(()), version, static=True)) if table.static else None
     ranges = tuple(draw(st.lists(ranges_of(table, version), max_size=2))) if table.clustering else ()
     deletion = draw(st.none() | deletions(version))
-    made = PartitionUpdate(source=SOURCE, key=draw(st.tuples(*(values(each.type) for each in table.key))), write_time=0,
-                           deletion=deletion, static=static, rows=rows, ranges=ranges)
+    made = PartitionUpdate(
+        source=SOURCE,
+        key=draw(st.tuples(*(values(each.type) for each in table.key))),
+        write_time=0,
+        deletion=deletion,
+        static=static,
+        rows=rows,
+        ranges=ranges,
+    )
     return with_time(made)
 
 
@@ -73,8 +117,15 @@ def with_time(update: PartitionUpdate) -> PartitionUpdate:
     for row in (*update.rows, *((update.static,) if update.static else ())):
         times += [each.write_time for each in (row.liveness, row.deletion) if each is not None]
         times += [each.stamp.write_time for each in row.cells] + [each.write_time for _, each in row.complex_deletions]
-    return PartitionUpdate(source=update.source, key=update.key, write_time=max(times, default=0), deletion=update.deletion,
-                           static=update.static, rows=update.rows, ranges=update.ranges)
+    return PartitionUpdate(
+        source=update.source,
+        key=update.key,
+        write_time=max(times, default=0),
+        deletion=update.deletion,
+        static=update.static,
+        rows=update.rows,
+        ranges=update.ranges,
+    )
 
 
 @st.composite
@@ -88,8 +139,14 @@ def ranges_of(draw: st.DrawFn, table: TableDefinition, version: int) -> RangeDel
 
 
 @st.composite
-def rows_of(draw: st.DrawFn, columns: tuple[Column, ...], clustering: st.SearchStrategy[tuple[Any, ...]], version: int, *,
-            static: bool = False) -> Row:
+def rows_of(
+    draw: st.DrawFn,
+    columns: tuple[Column, ...],
+    clustering: st.SearchStrategy[tuple[Any, ...]],
+    version: int,
+    *,
+    static: bool = False,
+) -> Row:
     cells: list[Cell] = []
     complex_deletions: list[tuple[str, Deletion]] = []
     liveness = None if static else draw(st.none() | stamps(version))
@@ -100,8 +157,13 @@ def rows_of(draw: st.DrawFn, columns: tuple[Column, ...], clustering: st.SearchS
             cells += draw(cells_of(column, stamping))
         if column.type.is_multicell and draw(st.booleans()):
             complex_deletions.append((column.name, draw(deletions(version))))
-    return Row(draw(clustering), liveness, None if static else draw(st.none() | deletions(version)), tuple(cells),
-               tuple(complex_deletions))
+    return Row(
+        draw(clustering),
+        liveness,
+        None if static else draw(st.none() | deletions(version)),
+        tuple(cells),
+        tuple(complex_deletions),
+    )
 
 
 @st.composite
@@ -111,8 +173,10 @@ def cells_of(draw: st.DrawFn, column: Column, stamping: st.SearchStrategy[Stamp]
         return [cell(column.name, None, draw(st.none() | values(kind)), draw(stamping))]
     if kind.name == "udt":
         fields = draw(st.lists(st.sampled_from(range(len(kind.field_names))), unique=True, max_size=3))
-        return [cell(column.name, kind.field_names[index], draw(st.none() | values(kind.arguments[index])), draw(stamping))
-                for index in fields]
+        return [
+            cell(column.name, kind.field_names[index], draw(st.none() | values(kind.arguments[index])), draw(stamping))
+            for index in fields
+        ]
     path = values(CqlType("timeuuid") if kind.name == "list" else kind.arguments[0])
     value = st.none() | (st.just(True) if kind.name == "set" else values(kind.arguments[-1]))
     return [cell(column.name, draw(path), draw(value), draw(stamping)) for _ in range(draw(st.integers(0, 3)))]
@@ -129,8 +193,12 @@ def unpacked(plain: PlainUpdate) -> PartitionUpdate:
     static, regular = None, []
     for is_static, clustering, inserted, written, ttl, expires, names, found in rows:
         stamp = Stamp(written, ttl, expires)
-        row = Row(clustering, stamp if inserted else None, None,
-                  tuple(cell(name, None, value, stamp) for name, value in zip(names, found, strict=True)))
+        row = Row(
+            clustering,
+            stamp if inserted else None,
+            None,
+            tuple(cell(name, None, value, stamp) for name, value in zip(names, found, strict=True)),
+        )
         if is_static:
             static = row
         else:

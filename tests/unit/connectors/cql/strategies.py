@@ -1,4 +1,5 @@
 """Random CQL types and values of them, for hypothesis."""
+
 import math
 from typing import Any
 from uuid import UUID
@@ -9,8 +10,27 @@ from connectors.cql.types import CqlType, frozen
 from connectors.cql.values import decimal_text, duration_text
 
 #: Native types that every server has.
-NATIVE = ("ascii", "bigint", "blob", "boolean", "date", "decimal", "double", "duration", "float", "inet", "int", "smallint",
-          "text", "time", "timestamp", "timeuuid", "tinyint", "uuid", "varint")
+NATIVE = (
+    "ascii",
+    "bigint",
+    "blob",
+    "boolean",
+    "date",
+    "decimal",
+    "double",
+    "duration",
+    "float",
+    "inet",
+    "int",
+    "smallint",
+    "text",
+    "time",
+    "timestamp",
+    "timeuuid",
+    "tinyint",
+    "uuid",
+    "varint",
+)
 _KEYS = tuple(name for name in NATIVE if name != "duration")
 _NAMES = st.text("abcdefgXYZ_\"' é.", min_size=1, max_size=8)
 
@@ -31,7 +51,9 @@ def _containers(inner: st.SearchStrategy[CqlType]) -> st.SearchStrategy[CqlType]
         st.tuples(natives(_KEYS), inner).map(lambda pair: CqlType("map", pair)),
         st.lists(inner, min_size=1, max_size=4).map(lambda members: frozen(CqlType("tuple", tuple(members)))),
         st.tuples(inner, st.integers(1, 4)).map(lambda pair: frozen(CqlType("vector", (pair[0],), dimension=pair[1]))),
-        st.builds(_udt, _NAMES, st.lists(_NAMES, min_size=1, max_size=4, unique=True), st.lists(inner, min_size=1, max_size=4)),
+        st.builds(
+            _udt, _NAMES, st.lists(_NAMES, min_size=1, max_size=4, unique=True), st.lists(inner, min_size=1, max_size=4)
+        ),
     ).flatmap(lambda kind: st.sampled_from((kind, frozen(kind))))
 
 
@@ -53,18 +75,32 @@ def _duration(parts: tuple[int, int, int, bool]) -> str:
 
 
 _SCALARS: dict[str, st.SearchStrategy[Any]] = {
-    "ascii": st.text(st.characters(max_codepoint=127)), "text": st.text(), "blob": st.binary(), "boolean": st.booleans(),
-    "tinyint": _signed(8), "smallint": _signed(16), "int": _signed(32), "bigint": _signed(64), "timestamp": _signed(64),
-    "time": st.integers(0, 86_399_999_999_999), "date": st.integers(-(1 << 31), (1 << 31) - 1),
-    "float": st.floats(width=32, allow_nan=False), "double": st.floats(allow_nan=False), "uuid": st.uuids().map(str),
+    "ascii": st.text(st.characters(max_codepoint=127)),
+    "text": st.text(),
+    "blob": st.binary(),
+    "boolean": st.booleans(),
+    "tinyint": _signed(8),
+    "smallint": _signed(16),
+    "int": _signed(32),
+    "bigint": _signed(64),
+    "timestamp": _signed(64),
+    "time": st.integers(0, 86_399_999_999_999),
+    "date": st.integers(-(1 << 31), (1 << 31) - 1),
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "uuid": st.uuids().map(str),
     "timeuuid": st.binary(min_size=16, max_size=16).map(lambda data: str(UUID(bytes=data, version=1))),
     "varint": st.integers(-(1 << 300), 1 << 300).map(str),
     "decimal": st.tuples(st.integers(-(1 << 100), 1 << 100), st.integers(-2000, 2000)).map(_decimal),
-    "inet": st.one_of(st.ip_addresses(v=4).map(str),
-                      st.integers(0, (1 << 128) - 1).filter(lambda number: number >> 32 != 0xFFFF).map(
-                          lambda number: ":".join(f"{number >> shift & 0xFFFF:x}" for shift in range(112, -1, -16)))),
-    "duration": st.tuples(st.integers(0, 1 << 31 - 1), st.integers(0, 1 << 31 - 1), st.integers(0, (1 << 63) - 1),
-                          st.booleans()).map(_duration),
+    "inet": st.one_of(
+        st.ip_addresses(v=4).map(str),
+        st.integers(0, (1 << 128) - 1)
+        .filter(lambda number: number >> 32 != 0xFFFF)
+        .map(lambda number: ":".join(f"{number >> shift & 0xFFFF:x}" for shift in range(112, -1, -16))),
+    ),
+    "duration": st.tuples(
+        st.integers(0, 1 << 31 - 1), st.integers(0, 1 << 31 - 1), st.integers(0, (1 << 63) - 1), st.booleans()
+    ).map(_duration),
 }
 
 
@@ -80,13 +116,17 @@ def values(kind: CqlType) -> st.SearchStrategy[Any]:
         entry = st.fixed_dictionaries({"key": values(kind.arguments[0]), "value": values(kind.arguments[1])})
         return st.lists(entry, max_size=4)
     names = kind.field_names or tuple(f"field_{index}" for index in range(len(kind.arguments)))
-    return st.fixed_dictionaries({name: st.none() | values(member) for name, member in zip(names, kind.arguments, strict=True)})
+    return st.fixed_dictionaries(
+        {name: st.none() | values(member) for name, member in zip(names, kind.arguments, strict=True)}
+    )
 
 
 def same(left: Any, right: Any) -> bool:
     """Equality that tells -0.0 from 0.0 and knows NaN."""
     if isinstance(left, float) and isinstance(right, float):
-        return (math.isnan(left) and math.isnan(right)) or (left == right and math.copysign(1, left) == math.copysign(1, right))
+        return (math.isnan(left) and math.isnan(right)) or (
+            left == right and math.copysign(1, left) == math.copysign(1, right)
+        )
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(same(one, other) for one, other in zip(left, right, strict=True))
     if isinstance(left, dict) and isinstance(right, dict):
@@ -96,4 +136,3 @@ def same(left: Any, right: Any) -> bool:
 
 def typed_values() -> st.SearchStrategy[tuple[CqlType, Any]]:
     return TYPES.flatmap(lambda kind: st.tuples(st.just(kind), values(kind)))
-

@@ -1,4 +1,5 @@
 """What the driver raises becomes what the runtime knows, and the message says which node and which query."""
+
 import pytest
 from cassandra import (
     AuthenticationFailed,
@@ -22,39 +23,58 @@ QUORUM = ConsistencyLevel.QUORUM
 OVERLOADED = OverloadedErrorMessage(code=0x1001, message="too many requests", info=None)
 
 
-@pytest.mark.parametrize(("error", "kind", "text"), [
-    (OperationTimedOut(last_host="10.0.0.1:9042"), Retriable, "10.0.0.1:9042 did not answer in time"),
-    (OperationTimedOut(), Retriable, "n1:9042 did not answer"),
-    (ReadTimeout("late", consistency=QUORUM, required_responses=2, received_responses=1), Retriable, "QUORUM"),
-    (ReadFailure("bad", consistency=QUORUM, failures=1), Retriable, "consistency level"),
-    (Unavailable("few", consistency=QUORUM, required_replicas=2, alive_replicas=1), Retriable, "alive_replicas"),
-    (OVERLOADED, Retriable, "too many requests"),
-    (ServerError(code=0, message="boom", info=None), Retriable, "boom"),
-    (ConnectionShutdown("gone"), Retriable, "gone"),
-    (ConnectionBusy("full"), Retriable, "full"),
-    (ConnectionException("reset"), Retriable, "reset"),
-    (ConnectionRefusedError(111, "refused"), Retriable, "refused"),
-    (NoHostAvailable("none", {"10.0.0.1:9042": ConnectionRefusedError(111, "refused")}), NodesAway, "10.0.0.1:9042: Conn"),
-    (NoHostAvailable("none", {}), NodesAway, "n1:9042"),
-    (NoHostAvailable("none", {"h": OVERLOADED}), Retriable, "too many requests"),
-    (NoHostAvailable("none", {"h": OSError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed")}), ConfigInvalid, "trust store"),
-    (NoHostAvailable("none", {"h": AuthenticationFailed("Provided username u and/or password are incorrect")}), ConfigInvalid,
-     "user and the password"),
-    (NoHostAvailable("none", {"h": AuthenticationFailed("Unable to perform authentication: Cannot achieve consistency")}),
-     Retriable, "could not check the credentials"),
-    (AuthenticationFailed("wrong"), ConfigInvalid, "user and the password"),
-    (UnresolvableContactPoints({}), NodesAway, "no name of the contact points n1:9042 can be resolved"),
-    (InvalidRequest("Undefined column name x in table k.t"), SchemaChanged, "column name x"),
-    # Scylla's words for the same.
-    (InvalidRequest("Unrecognized name x"), SchemaChanged, "name x"),
-    (InvalidRequest("unconfigured table t"), SchemaChanged, "table t"),
-    (InvalidRequest("Keyspace k does not exist"), SchemaChanged, "Keyspace k"),
-    (InvalidRequest("Cannot execute this query as it might involve data filtering"), Fatal, "filtering"),
-    (Unauthorized("no SELECT permission"), Fatal, "grant SELECT"),
-    (SyntaxException(code=0x2000, message="line 1:0 no viable", info=None), Fatal, "no viable"),
-    (ProtocolException(code=10, message="bad paging state", info=None), Fatal, "bad paging state"),
-    (KeyError("x"), Fatal, "KeyError"),
-])
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (OperationTimedOut(last_host="10.0.0.1:9042"), Retriable, "10.0.0.1:9042 did not answer in time"),
+        (OperationTimedOut(), Retriable, "n1:9042 did not answer"),
+        (ReadTimeout("late", consistency=QUORUM, required_responses=2, received_responses=1), Retriable, "QUORUM"),
+        (ReadFailure("bad", consistency=QUORUM, failures=1), Retriable, "consistency level"),
+        (Unavailable("few", consistency=QUORUM, required_replicas=2, alive_replicas=1), Retriable, "alive_replicas"),
+        (OVERLOADED, Retriable, "too many requests"),
+        (ServerError(code=0, message="boom", info=None), Retriable, "boom"),
+        (ConnectionShutdown("gone"), Retriable, "gone"),
+        (ConnectionBusy("full"), Retriable, "full"),
+        (ConnectionException("reset"), Retriable, "reset"),
+        (ConnectionRefusedError(111, "refused"), Retriable, "refused"),
+        (
+            NoHostAvailable("none", {"10.0.0.1:9042": ConnectionRefusedError(111, "refused")}),
+            NodesAway,
+            "10.0.0.1:9042: Conn",
+        ),
+        (NoHostAvailable("none", {}), NodesAway, "n1:9042"),
+        (NoHostAvailable("none", {"h": OVERLOADED}), Retriable, "too many requests"),
+        (
+            NoHostAvailable("none", {"h": OSError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed")}),
+            ConfigInvalid,
+            "trust store",
+        ),
+        (
+            NoHostAvailable("none", {"h": AuthenticationFailed("Provided username u and/or password are incorrect")}),
+            ConfigInvalid,
+            "user and the password",
+        ),
+        (
+            NoHostAvailable(
+                "none", {"h": AuthenticationFailed("Unable to perform authentication: Cannot achieve consistency")}
+            ),
+            Retriable,
+            "could not check the credentials",
+        ),
+        (AuthenticationFailed("wrong"), ConfigInvalid, "user and the password"),
+        (UnresolvableContactPoints({}), NodesAway, "no name of the contact points n1:9042 can be resolved"),
+        (InvalidRequest("Undefined column name x in table k.t"), SchemaChanged, "column name x"),
+        # Scylla's words for the same.
+        (InvalidRequest("Unrecognized name x"), SchemaChanged, "name x"),
+        (InvalidRequest("unconfigured table t"), SchemaChanged, "table t"),
+        (InvalidRequest("Keyspace k does not exist"), SchemaChanged, "Keyspace k"),
+        (InvalidRequest("Cannot execute this query as it might involve data filtering"), Fatal, "filtering"),
+        (Unauthorized("no SELECT permission"), Fatal, "grant SELECT"),
+        (SyntaxException(code=0x2000, message="line 1:0 no viable", info=None), Fatal, "no viable"),
+        (ProtocolException(code=10, message="bad paging state", info=None), Fatal, "bad paging state"),
+        (KeyError("x"), Fatal, "KeyError"),
+    ],
+)
 def test_translation(error: Exception, kind: type[MillraceError], text: str) -> None:
     found = translate(error, "SELECT 1 FROM k.t", ["n1:9042"])
     assert type(found) is kind

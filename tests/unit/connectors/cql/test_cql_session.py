@@ -1,4 +1,5 @@
 """Sharing of sessions, preparing, and answers that come from another thread; the driver is replaced by a stand-in."""
+
 import asyncio
 import threading
 from collections.abc import Callable
@@ -111,8 +112,9 @@ async def test_a_failed_connect_fails_all_that_wait_and_is_tried_again(connectio
     assert not module._SESSIONS[asyncio.get_running_loop()]
 
 
-async def test_a_session_without_nodes_is_not_shared_for_ever(connections: list[FakeConnection],
-                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_without_nodes_is_not_shared_for_ever(
+    connections: list[FakeConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = await CqlSession.acquire(SETTINGS)
     connections[0].refuse = NodesAway("none is up")
     with pytest.raises(Retriable):
@@ -193,7 +195,9 @@ async def test_statements_are_bounded(connections: list[FakeConnection], monkeyp
     await session.release()
 
 
-async def test_a_cancelled_page_counts_as_done_and_a_late_answer_does_no_harm(connections: list[FakeConnection]) -> None:
+async def test_a_cancelled_page_counts_as_done_and_a_late_answer_does_no_harm(
+    connections: list[FakeConnection],
+) -> None:
     session = await CqlSession.acquire(SETTINGS)
     await session.page("q", (), fetch_size=1)
     held: list[Callable[[], None]] = []

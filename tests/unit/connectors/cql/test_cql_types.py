@@ -2,6 +2,7 @@
 
 hypothesis: for random types (nested, quoted names, frozen or not) the text of a type is parsed to an equal type.
 """
+
 import pytest
 from hypothesis import given
 
@@ -22,33 +23,41 @@ from tests.unit.connectors.cql.strategies import TYPES
 
 INT, TEXT = CqlType("int"), CqlType("text")
 ADDR = CqlType("udt", (TEXT, INT), keyspace="k", udt_name="addr", field_names=("street", "zip"))
-RESOLVE = udt_resolver("k", {
-    "addr": (["street", "zip"], ["text", "int"]),
-    'Odd "Name': (["Home.Addr"], ["frozen<addr>"]),
-    "deep": (["a", "l"], ["frozen<addr>", 'frozen<list<frozen<"Odd ""Name">>>']),
-    "loop": (["x"], ["frozen<loop>"]),
-    "broken": (["x"], ["frozen<gone>"]),
-})
+RESOLVE = udt_resolver(
+    "k",
+    {
+        "addr": (["street", "zip"], ["text", "int"]),
+        'Odd "Name': (["Home.Addr"], ["frozen<addr>"]),
+        "deep": (["a", "l"], ["frozen<addr>", 'frozen<list<frozen<"Odd ""Name">>>']),
+        "loop": (["x"], ["frozen<loop>"]),
+        "broken": (["x"], ["frozen<gone>"]),
+    },
+)
 
 
-@pytest.mark.parametrize(("text", "kind"), [
-    ("int", INT),
-    ("  TEXT ", TEXT),
-    ("varchar", CqlType("varchar")),
-    ("list<int>", CqlType("list", (INT,))),
-    ("map<text, frozen<set<int>>>", CqlType("map", (TEXT, CqlType("set", (INT,), frozen=True)))),
-    ("frozen<map<text,list<int>>>", CqlType("map", (TEXT, CqlType("list", (INT,), frozen=True)), frozen=True)),
-    ("tuple<int, text>", CqlType("tuple", (INT, TEXT), frozen=True)),
-    ("frozen<tuple<int, text>>", CqlType("tuple", (INT, TEXT), frozen=True)),
-    ("vector<float, 3>", CqlType("vector", (CqlType("float"),), frozen=True, dimension=3)),
-    ("addr", ADDR),
-    ("k.addr", ADDR),
-    ("frozen<addr>", frozen(ADDR)),
-    ("list<frozen<addr>>", CqlType("list", (frozen(ADDR),))),
-    ("'org.apache.cassandra.db.marshal.DynamicCompositeType(s=>UTF8Type)'",
-     CqlType("custom", class_name="org.apache.cassandra.db.marshal.DynamicCompositeType(s=>UTF8Type)")),
-    ("frozen<int>", INT),
-])
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("int", INT),
+        ("  TEXT ", TEXT),
+        ("varchar", CqlType("varchar")),
+        ("list<int>", CqlType("list", (INT,))),
+        ("map<text, frozen<set<int>>>", CqlType("map", (TEXT, CqlType("set", (INT,), frozen=True)))),
+        ("frozen<map<text,list<int>>>", CqlType("map", (TEXT, CqlType("list", (INT,), frozen=True)), frozen=True)),
+        ("tuple<int, text>", CqlType("tuple", (INT, TEXT), frozen=True)),
+        ("frozen<tuple<int, text>>", CqlType("tuple", (INT, TEXT), frozen=True)),
+        ("vector<float, 3>", CqlType("vector", (CqlType("float"),), frozen=True, dimension=3)),
+        ("addr", ADDR),
+        ("k.addr", ADDR),
+        ("frozen<addr>", frozen(ADDR)),
+        ("list<frozen<addr>>", CqlType("list", (frozen(ADDR),))),
+        (
+            "'org.apache.cassandra.db.marshal.DynamicCompositeType(s=>UTF8Type)'",
+            CqlType("custom", class_name="org.apache.cassandra.db.marshal.DynamicCompositeType(s=>UTF8Type)"),
+        ),
+        ("frozen<int>", INT),
+    ],
+)
 def test_parses(text: str, kind: CqlType) -> None:
     assert parse(text, RESOLVE, keyspace="k") == kind
 
@@ -66,9 +75,28 @@ def test_quoted_udt_and_frozen_inward() -> None:
     assert to_text(CqlType("list", (odd,))) == 'list<frozen<"Odd ""Name">>'
 
 
-@pytest.mark.parametrize("text", ["", "list<>", "list<int", "map<int>", "list<int,int>", "gone", "int>", "vector<float>",
-                                  "vector<float, 0>", "frozen<>", "tuple<>", "other.addr",
-                                  "lis t<int>", "int;", "broken", "loop", "set<int> x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "list<>",
+        "list<int",
+        "map<int>",
+        "list<int,int>",
+        "gone",
+        "int>",
+        "vector<float>",
+        "vector<float, 0>",
+        "frozen<>",
+        "tuple<>",
+        "other.addr",
+        "lis t<int>",
+        "int;",
+        "broken",
+        "loop",
+        "set<int> x",
+    ],
+)
 def test_refuses(text: str) -> None:
     with pytest.raises(UnknownType) as caught:
         parse(text, RESOLVE, keyspace="k")
@@ -92,15 +120,26 @@ def _all(kind: CqlType) -> list[CqlType]:
     return [kind, *(part for member in kind.arguments for part in _all(member))]
 
 
-@pytest.mark.parametrize(("name", "text"), [("a_1", "a_1"), ("A", '"A"'), ("a b", '"a b"'), ('x"y', '"x""y"'),
-                                            ("table", '"table"'),
-                                            ("1a", '"1a"'), ("cdc$time", '"cdc$time"')])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a_1", "a_1"),
+        ("A", '"A"'),
+        ("a b", '"a b"'),
+        ('x"y', '"x""y"'),
+        ("table", '"table"'),
+        ("1a", '"1a"'),
+        ("cdc$time", '"cdc$time"'),
+    ],
+)
 def test_quote(name: str, text: str) -> None:
     assert quote(name) == text
 
 
 def test_same_on_the_wire() -> None:
-    grown = CqlType("udt", (*ADDR.arguments, INT), keyspace="k", udt_name="addr", field_names=("street", "zip", "floor"))
+    grown = CqlType(
+        "udt", (*ADDR.arguments, INT), keyspace="k", udt_name="addr", field_names=("street", "zip", "floor")
+    )
     assert same_on_the_wire(CqlType("list", (ADDR,), frozen=True), CqlType("list", (grown,)))
     assert has_newer_fields(CqlType("list", (ADDR,)), CqlType("list", (grown,)))
     assert not has_newer_fields(CqlType("list", (grown,)), CqlType("list", (ADDR,)))

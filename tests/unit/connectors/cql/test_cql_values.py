@@ -4,6 +4,7 @@ hypothesis: over random nested types and values of them, decoding what was encod
 driver's own encoder where it can encode the value, and rows cut by C and by Python are equal; decoders of broken bytes raise
 nothing but ValueError and struct.error, and rows with them give BadCell.
 """
+
 import random
 import struct
 from decimal import Decimal
@@ -76,7 +77,9 @@ def test_garbage_is_a_bad_cell_or_a_value(kind: CqlType, data: bytes) -> None:
     except (ValueError, struct.error):
         expected = BadCell
     for use_c in {HAVE_C, False}:
-        (found, after), = RowDecoder(["a", "b"], [kind, CqlType("int")], use_c=use_c).decode(body([data, b"\0\0\0\7"]))
+        ((found, after),) = RowDecoder(["a", "b"], [kind, CqlType("int")], use_c=use_c).decode(
+            body([data, b"\0\0\0\7"])
+        )
         assert after == 7
         if use_c and kind.name in WIDTHS and len(data) > WIDTHS[kind.name]:
             # C takes the bytes it needs and leaves the rest; servers never store such a cell.
@@ -89,11 +92,21 @@ def test_garbage_is_a_bad_cell_or_a_value(kind: CqlType, data: bytes) -> None:
 
 
 _DRIVER = {
-    "ascii": cqltypes.AsciiType, "text": cqltypes.UTF8Type, "blob": cqltypes.BytesType, "boolean": cqltypes.BooleanType,
-    "tinyint": cqltypes.ByteType, "smallint": cqltypes.ShortType, "int": cqltypes.Int32Type, "bigint": cqltypes.LongType,
-    "double": cqltypes.DoubleType, "float": cqltypes.FloatType, "varint": cqltypes.IntegerType,
-    "inet": cqltypes.InetAddressType, "date": cqltypes.SimpleDateType,
-    "time": cqltypes.TimeType, "decimal": cqltypes.DecimalType,
+    "ascii": cqltypes.AsciiType,
+    "text": cqltypes.UTF8Type,
+    "blob": cqltypes.BytesType,
+    "boolean": cqltypes.BooleanType,
+    "tinyint": cqltypes.ByteType,
+    "smallint": cqltypes.ShortType,
+    "int": cqltypes.Int32Type,
+    "bigint": cqltypes.LongType,
+    "double": cqltypes.DoubleType,
+    "float": cqltypes.FloatType,
+    "varint": cqltypes.IntegerType,
+    "inet": cqltypes.InetAddressType,
+    "date": cqltypes.SimpleDateType,
+    "time": cqltypes.TimeType,
+    "decimal": cqltypes.DecimalType,
 }
 _TO_DRIVER: dict[str, Any] = {"varint": int, "date": Date, "time": Time, "decimal": Decimal}
 
@@ -101,7 +114,9 @@ _TO_DRIVER: dict[str, Any] = {"varint": int, "date": Date, "time": Time, "decima
 def driver_type(kind: CqlType) -> Any:
     if kind.name in _DRIVER:
         return _DRIVER[kind.name]
-    base = {"list": cqltypes.ListType, "set": cqltypes.SetType, "map": cqltypes.MapType, "tuple": cqltypes.TupleType}[kind.name]
+    base = {"list": cqltypes.ListType, "set": cqltypes.SetType, "map": cqltypes.MapType, "tuple": cqltypes.TupleType}[
+        kind.name
+    ]
     return base.apply_parameters([driver_type(member) for member in kind.arguments])
 
 
@@ -120,10 +135,14 @@ def driver_value(kind: CqlType, value: Any) -> Any:
 
 def _known_to_driver(names: tuple[str, ...]) -> st.SearchStrategy[CqlType]:
     natives = st.sampled_from(names).map(CqlType)
-    return st.recursive(natives, lambda inner: st.one_of(
-        inner.map(lambda member: CqlType("list", (member,))),
-        st.lists(inner, min_size=1, max_size=3).map(lambda members: frozen(CqlType("tuple", tuple(members)))),
-    ), max_leaves=4)
+    return st.recursive(
+        natives,
+        lambda inner: st.one_of(
+            inner.map(lambda member: CqlType("list", (member,))),
+            st.lists(inner, min_size=1, max_size=3).map(lambda members: frozen(CqlType("tuple", tuple(members)))),
+        ),
+        max_leaves=4,
+    )
 
 
 @given(_known_to_driver(tuple(_DRIVER)).flatmap(lambda kind: st.tuples(st.just(kind), values(kind))))
@@ -139,29 +158,55 @@ def test_unsigned_vint(number: int) -> None:
     assert len(data) == min(9, max(1, (number.bit_length() + 6) // 7))
 
 
-@given(st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1))
+@given(
+    st.integers(-(1 << 31), (1 << 31) - 1),
+    st.integers(-(1 << 31), (1 << 31) - 1),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+)
 def test_duration_bytes_are_the_drivers(months: int, days: int, nanos: int) -> None:
     data = signed_vint(months) + signed_vint(days) + signed_vint(nanos)
     assert data == cqltypes.DurationType.serialize(Duration(months, days, nanos), 4)
     assert read_vint(data, 0)[0] == months
 
 
-@pytest.mark.parametrize(("parts", "text"), [
-    ((14, 25, ((5 * 60 + 6) * 60 + 7) * 10**9 + 8_009_010), "1y2mo25d5h6m7s8ms9us10ns"),
-    ((0, 0, 0), ""), ((-1, 0, 0), "-1mo"), ((0, -8, -1), "-8d1ns"), ((12, 0, 0), "1y"),
-    ((0, 30, 3_600_000_000_000 * 50), "30d50h"),
-    ((-(1 << 31), 0, -(1 << 63)), "-178956970y8mo2562047h47m16s854ms775us808ns"),
-])
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ((14, 25, ((5 * 60 + 6) * 60 + 7) * 10**9 + 8_009_010), "1y2mo25d5h6m7s8ms9us10ns"),
+        ((0, 0, 0), ""),
+        ((-1, 0, 0), "-1mo"),
+        ((0, -8, -1), "-8d1ns"),
+        ((12, 0, 0), "1y"),
+        ((0, 30, 3_600_000_000_000 * 50), "30d50h"),
+        ((-(1 << 31), 0, -(1 << 63)), "-178956970y8mo2562047h47m16s854ms775us808ns"),
+    ],
+)
 def test_duration_text(parts: tuple[int, int, int], text: str) -> None:
     assert duration_text(*parts) == text
 
 
-@pytest.mark.parametrize(("unscaled", "scale", "text"), [
-    # Expected texts are those of Java's BigDecimal.toString.
-    (12300, 4, "1.2300"), (0, 0, "0"), (0, 2, "0.00"), (0, -2, "0E+2"), (0, 7, "0E-7"), (0, 6, "0.000000"), (1, -3, "1E+3"),
-    (123, -1, "1.23E+3"), (-123, -10, "-1.23E+12"), (123, 9, "1.23E-7"), (123, 8, "0.00000123"), (-5, 1, "-0.5"),
-    (5, 2147483647, "5E-2147483647"), (5, -2147483648, "5E+2147483648"), (-100, 2, "-1.00"), (10**30, 0, "1" + "0" * 30),
-])
+@pytest.mark.parametrize(
+    ("unscaled", "scale", "text"),
+    [
+        # Expected texts are those of Java's BigDecimal.toString.
+        (12300, 4, "1.2300"),
+        (0, 0, "0"),
+        (0, 2, "0.00"),
+        (0, -2, "0E+2"),
+        (0, 7, "0E-7"),
+        (0, 6, "0.000000"),
+        (1, -3, "1E+3"),
+        (123, -1, "1.23E+3"),
+        (-123, -10, "-1.23E+12"),
+        (123, 9, "1.23E-7"),
+        (123, 8, "0.00000123"),
+        (-5, 1, "-0.5"),
+        (5, 2147483647, "5E-2147483647"),
+        (5, -2147483648, "5E+2147483648"),
+        (-100, 2, "-1.00"),
+        (10**30, 0, "1" + "0" * 30),
+    ],
+)
 def test_decimal_text(unscaled: int, scale: int, text: str) -> None:
     assert decimal_text(unscaled, scale) == text
     kind = CqlType("decimal")
@@ -172,7 +217,7 @@ def test_decimal_text(unscaled: int, scale: int, text: str) -> None:
 
 
 def test_long_numbers_and_texts() -> None:
-    kind, number = CqlType("varint"), -(7 ** 20_000)
+    kind, number = CqlType("varint"), -(7**20_000)
     text = decoder(kind)(number.to_bytes(8000, "big", signed=True))
     assert text == str(Decimal(number))
     assert int.from_bytes(encoder(kind)(text), "big", signed=True) == number
@@ -181,29 +226,66 @@ def test_long_numbers_and_texts() -> None:
     assert rows == [(long,)]
 
 
-@pytest.mark.parametrize(("data", "text"), [
-    (bytes([127, 0, 0, 1]), "127.0.0.1"), (bytes(15) + b"\1", "0:0:0:0:0:0:0:1"), (bytes(16), "0:0:0:0:0:0:0:0"),
-    (bytes.fromhex("20010db8000000000000ff0000428329"), "2001:db8:0:0:0:ff00:42:8329"),
-    (bytes(10) + b"\xff\xff\x01\x02\x03\x04", "1.2.3.4"),
-])
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (bytes([127, 0, 0, 1]), "127.0.0.1"),
+        (bytes(15) + b"\1", "0:0:0:0:0:0:0:1"),
+        (bytes(16), "0:0:0:0:0:0:0:0"),
+        (bytes.fromhex("20010db8000000000000ff0000428329"), "2001:db8:0:0:0:ff00:42:8329"),
+        (bytes(10) + b"\xff\xff\x01\x02\x03\x04", "1.2.3.4"),
+    ],
+)
 def test_inet_as_java_prints_it(data: bytes, text: str) -> None:
     assert decoder(CqlType("inet"))(data) == text
 
 
-@pytest.mark.parametrize(("data", "days"), [(b"\x80\0\0\0", 0), (b"\0\0\0\0", -(1 << 31)), (b"\xff\xff\xff\xff", (1 << 31) - 1),
-                                            ((0x80000000 - 141428).to_bytes(4, "big"), -141428)])  # 1582-10-14
+@pytest.mark.parametrize(
+    ("data", "days"),
+    [
+        (b"\x80\0\0\0", 0),
+        (b"\0\0\0\0", -(1 << 31)),
+        (b"\xff\xff\xff\xff", (1 << 31) - 1),
+        ((0x80000000 - 141428).to_bytes(4, "big"), -141428),
+    ],
+)  # 1582-10-14
 def test_dates(data: bytes, days: int) -> None:
     assert decoder(CqlType("date"))(data) == days
     assert encoder(CqlType("date"))(days) == data
 
 
-@pytest.mark.parametrize(("text", "value"), [
-    ("int", None), ("bigint", None), ("boolean", None), ("uuid", None), ("timeuuid", None), ("decimal", None), ("varint", None),
-    ("inet", None), ("duration", None), ("date", None), ("time", None), ("timestamp", None), ("float", None), ("double", None),
-    ("smallint", None), ("tinyint", None), ("counter", None), ("empty", None), ("text", ""), ("ascii", ""), ("blob", b""),
-    ("list<int>", []), ("set<int>", []), ("map<int,int>", []), ("tuple<int,text>", {"field_0": None, "field_1": None}),
-    ("vector<float, 2>", None), ("vector<text, 2>", None),
-])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("int", None),
+        ("bigint", None),
+        ("boolean", None),
+        ("uuid", None),
+        ("timeuuid", None),
+        ("decimal", None),
+        ("varint", None),
+        ("inet", None),
+        ("duration", None),
+        ("date", None),
+        ("time", None),
+        ("timestamp", None),
+        ("float", None),
+        ("double", None),
+        ("smallint", None),
+        ("tinyint", None),
+        ("counter", None),
+        ("empty", None),
+        ("text", ""),
+        ("ascii", ""),
+        ("blob", b""),
+        ("list<int>", []),
+        ("set<int>", []),
+        ("map<int,int>", []),
+        ("tuple<int,text>", {"field_0": None, "field_1": None}),
+        ("vector<float, 2>", None),
+        ("vector<text, 2>", None),
+    ],
+)
 def test_zero_bytes(text: str, value: Any) -> None:
     kind = parse(text)
     for use_c in {HAVE_C, False}:
@@ -218,7 +300,9 @@ def test_nulls_inside_and_fields_that_came_later() -> None:
     grown = encoder(new)({"a": "x", "b": 1, "c": 2})
     assert decoder(old)(grown) == {"a": "x", "b": 1}
     assert decoder(parse("list<int>"))(struct.pack(">i", 2) + NULL + cell(b"\0\0\0\1")) == [None, 1]
-    assert decoder(parse("map<int,int>"))(struct.pack(">i", 1) + cell(b"\0\0\0\1") + NULL) == [{"key": 1, "value": None}]
+    assert decoder(parse("map<int,int>"))(struct.pack(">i", 1) + cell(b"\0\0\0\1") + NULL) == [
+        {"key": 1, "value": None}
+    ]
     assert decoder(parse("tuple<int,int>"))(NULL) == {"field_0": None, "field_1": None}
 
 
@@ -239,10 +323,17 @@ def test_timed_list_is_sorted_by_time_then_signed_bytes() -> None:
         return struct.pack(">IHHQ", low, middle, high, tail)
 
     # The newest low half belongs to the oldest time; of equal times negative bytes come first, and 0x7f after 0x01.
-    ordered = [named(0x0FFFFFFFF, 1), named(0x100000000, 0x80 << 56), named(0x100000000, 1), named(0x100000000, 0x7F << 56),
-               named(0xFFFFFFFFFFFFFFF, 0)]
+    ordered = [
+        named(0x0FFFFFFFF, 1),
+        named(0x100000000, 0x80 << 56),
+        named(0x100000000, 1),
+        named(0x100000000, 0x7F << 56),
+        named(0xFFFFFFFFFFFFFFF, 0),
+    ]
     shuffled = random.Random(4).sample(list(enumerate(ordered)), len(ordered))
-    data = struct.pack(">i", len(ordered)) + b"".join(cell(name) + cell(struct.pack(">i", index)) for index, name in shuffled)
+    data = struct.pack(">i", len(ordered)) + b"".join(
+        cell(name) + cell(struct.pack(">i", index)) for index, name in shuffled
+    )
     assert decoder(timed_list(CqlType("int")))(data) == [(name, index) for index, name in enumerate(ordered)]
     assert sorted(ordered, key=timeuuid_order) == ordered
     assert decoder(raw_timeuuids())(struct.pack(">i", 1) + cell(ordered[0])) == [ordered[0]]
@@ -290,7 +381,7 @@ def test_partition_keys(parts: list[bytes]) -> None:
 def test_partition_key_framing() -> None:
     kinds = [CqlType("int"), CqlType("text")]
     assert encode_partition_key(kinds[:1], [7]) == b"\0\0\0\7"
-    assert encode_partition_key(kinds, [7, "ab"]) == b"\0\4\0\0\0\7\0" b"\0\2ab\0"
+    assert encode_partition_key(kinds, [7, "ab"]) == b"\0\4\0\0\0\7\0\0\2ab\0"
     with pytest.raises(NotEncodable):
         join_partition_key([b"x" * 65536, b""])
     for broken in (b"\0\4\0\0", b"\0\1a\0\0\1b\0x"):

@@ -1,4 +1,5 @@
 """Any partition update of any table: written, read back, skipped, read by generated code, cut and damaged."""
+
 from __future__ import annotations
 
 import contextlib
@@ -17,7 +18,9 @@ from connectors.formats.partition_update import PartitionUpdate, Row, Stamp
 from tests.unit.connectors.cql.mutation_world import SOURCE, VERSIONS, cells_of, tables, unpacked, updates, with_time
 from tests.unit.connectors.cql.strategies import values
 
-_LIMITS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+_LIMITS = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 @given(st.data(), VERSIONS)
@@ -43,7 +46,9 @@ def test_what_is_written_is_read(data: st.DataObject, version: int) -> None:
 
 
 def _times(update: PartitionUpdate) -> list[int]:
-    times = [each.deletion.write_time for each in update.ranges] + ([update.deletion.write_time] if update.deletion else [])
+    times = [each.deletion.write_time for each in update.ranges] + (
+        [update.deletion.write_time] if update.deletion else []
+    )
     for row in (*update.rows, *((update.static,) if update.static else ())):
         times += [each.write_time for each in (row.liveness, row.deletion) if each is not None]
         times += [each.stamp.write_time for each in row.cells] + [each.write_time for _, each in row.complex_deletions]
@@ -87,12 +92,18 @@ def simple_updates(draw: st.DrawFn, table: TableDefinition) -> PartitionUpdate:
     """An INSERT or UPDATE of some rows, perhaps with TTL, perhaps of a static column too."""
     stamp = draw(st.sampled_from((Stamp(1_790_000_000_000_000), Stamp(1_790_000_000_000_000, 60, 1_790_000_060))))
     inserted = draw(st.booleans())
-    clustering = st.tuples(*(values(each.type).filter(lambda value: value not in ("", b"")) for each in table.clustering))
+    clustering = st.tuples(
+        *(values(each.type).filter(lambda value: value not in ("", b"")) for each in table.clustering)
+    )
     rows = []
     for _ in range(draw(st.integers(1, 3))):
         chosen = [column for column in table.regular if draw(st.booleans())]
-        cells = [cell for column in chosen for cell in draw(cells_of(column, st.just(stamp))) if cell.value is not None
-                 or inserted or stamp.ttl is None]
+        cells = [
+            cell
+            for column in chosen
+            for cell in draw(cells_of(column, st.just(stamp)))
+            if cell.value is not None or inserted or stamp.ttl is None
+        ]
         if cells or inserted:
             rows.append(Row(draw(clustering), stamp if inserted else None, None, tuple(cells)))
     static = None
@@ -102,8 +113,13 @@ def simple_updates(draw: st.DrawFn, table: TableDefinition) -> PartitionUpdate:
         static = Row((), None, None, tuple(cells)) if cells else None
     if static is None and not rows:
         rows.append(Row(draw(clustering), stamp))
-    update = PartitionUpdate(source=SOURCE, key=draw(st.tuples(*(values(each.type) for each in table.key))), write_time=0,
-                             static=static, rows=tuple(rows))
+    update = PartitionUpdate(
+        source=SOURCE,
+        key=draw(st.tuples(*(values(each.type) for each in table.key))),
+        write_time=0,
+        static=static,
+        rows=tuple(rows),
+    )
     # Tombstones of rows that live on are made before they expire: then not all times of an update are the same.
     if stamp.ttl is not None and static is not None and any(cell.value is None for row in rows for cell in row.cells):
         update = PartitionUpdate(source=SOURCE, key=update.key, write_time=0, rows=update.rows)

@@ -1,4 +1,5 @@
 """Updates whose definition changed, lacks something, or can't be served at all; and rows of many columns."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,9 @@ PAIR = CqlType("udt", (INT, TEXT), keyspace="ks", udt_name="pair", field_names=(
 LONGER = CqlType("udt", (INT, TEXT, INT), keyspace="ks", udt_name="pair", field_names=("x", "y", "z"))
 
 
-def table(*columns: Column, dropped: tuple[DroppedColumn, ...] = (), clustering: CqlType | None = None) -> TableDefinition:
+def table(
+    *columns: Column, dropped: tuple[DroppedColumn, ...] = (), clustering: CqlType | None = None
+) -> TableDefinition:
     keys = [Column("pk", INT, "partition_key", 0)]
     keys += [Column("ck", clustering, "clustering", 0)] if clustering else []
     return make("ks", "t", TABLE_ID, [*keys, *columns], dropped=dropped)
@@ -58,13 +61,21 @@ def test_an_unknown_column_is_named() -> None:
 
 
 NESTED: dict[str, Callable[[CqlType], CqlType]] = {
-    "itself": lambda udt: udt, "list": lambda udt: CqlType("list", (udt,)), "map": lambda udt: CqlType("map", (INT, udt)),
-    "tuple": lambda udt: CqlType("tuple", (INT, udt)), "vector": lambda udt: CqlType("vector", (udt,), dimension=1),
-    "udt": lambda udt: CqlType("udt", (udt, INT), keyspace="ks", udt_name="outer", field_names=("inner", "n"))}
+    "itself": lambda udt: udt,
+    "list": lambda udt: CqlType("list", (udt,)),
+    "map": lambda udt: CqlType("map", (INT, udt)),
+    "tuple": lambda udt: CqlType("tuple", (INT, udt)),
+    "vector": lambda udt: CqlType("vector", (udt,), dimension=1),
+    "udt": lambda udt: CqlType("udt", (udt, INT), keyspace="ks", udt_name="outer", field_names=("inner", "n")),
+}
 VALUES: dict[str, Callable[[Any], Any]] = {
-    "itself": lambda inner: inner, "list": lambda inner: [None, inner], "map": lambda inner: [{"key": 1, "value": inner}],
-    "tuple": lambda inner: {"field_0": None, "field_1": inner}, "vector": lambda inner: [inner],
-    "udt": lambda inner: {"inner": inner, "n": 1}}
+    "itself": lambda inner: inner,
+    "list": lambda inner: [None, inner],
+    "map": lambda inner: [{"key": 1, "value": inner}],
+    "tuple": lambda inner: {"field_0": None, "field_1": inner},
+    "vector": lambda inner: [inner],
+    "udt": lambda inner: {"inner": inner, "n": 1},
+}
 
 
 @pytest.mark.parametrize("shape", NESTED)
@@ -84,7 +95,9 @@ def test_values_with_newer_fields_are_found_at_any_depth(shape: str) -> None:
 
 
 def test_newer_fields_of_multicell_columns_and_keys() -> None:
-    known, newer = (table(regular("u", kind), regular("m", CqlType("map", (frozen(kind), INT)))) for kind in (PAIR, LONGER))
+    known, newer = (
+        table(regular("u", kind), regular("m", CqlType("map", (frozen(kind), INT)))) for kind in (PAIR, LONGER)
+    )
     for cell in (Cell("u", "z", 1, Stamp(US)), Cell("m", {"x": 1, "y": "", "z": 2}, 1, Stamp(US))):
         data = write_update(update(cell), newer, 7)
         with pytest.raises(UnknownColumn) as caught:
@@ -106,7 +119,9 @@ def test_cells_of_dropped_columns_are_hidden() -> None:
         return Cell("a", None, 1, stamp), Cell("gone", None, "x", stamp), Cell("l", path, 1, stamp)
 
     def row(definition: TableDefinition, stamp: Stamp) -> Row:
-        data = write_update(update(*cells(stamp), complex_deletions=(("l", Deletion(stamp.write_time, 5)),)), written, 7)
+        data = write_update(
+            update(*cells(stamp), complex_deletions=(("l", Deletion(stamp.write_time, 5)),)), written, 7
+        )
         found, end = read_update(data, 0, definition, 7, SOURCE)
         assert end == len(data) == skip_update(data, 0, definition, 7)
         return found.rows[0]
@@ -153,8 +168,10 @@ def test_rows_that_lack_some_of_many_columns(count: int) -> None:
     wide = table(*(regular(name, INT) for name in names), clustering=INT)
     # All; the first, the last, none, about half, all but one.
     chosen = [names, names[:1], names[-1:], [], names[::2], names[1::2], names[1:], names[:-1]]
-    rows = tuple(Row((index,), Stamp(US), None, tuple(Cell(name, None, index, Stamp(US)) for name in present))
-                 for index, present in enumerate(chosen))
+    rows = tuple(
+        Row((index,), Stamp(US), None, tuple(Cell(name, None, index, Stamp(US)) for name in present))
+        for index, present in enumerate(chosen)
+    )
     written = PartitionUpdate(source=SOURCE, key=(1,), write_time=US, rows=rows)
     data = write_update(written, wide, 7)
     assert read_update(data, 0, wide, 7, SOURCE) == (written, len(data))
@@ -166,8 +183,10 @@ def test_rows_that_lack_some_of_many_columns(count: int) -> None:
 
 def test_equal_rows_share_their_names() -> None:
     many = table(*(regular(name, INT) for name in "abc"), clustering=INT)
-    rows = tuple(Row((index,), Stamp(US), None, tuple(Cell(name, None, 1, Stamp(US)) for name in names))
-                 for index, names in enumerate(("abc", "ac", "ac", "abc")))
+    rows = tuple(
+        Row((index,), Stamp(US), None, tuple(Cell(name, None, 1, Stamp(US)) for name in names))
+        for index, names in enumerate(("abc", "ac", "ac", "abc"))
+    )
     data = write_update(PartitionUpdate(source=SOURCE, key=(1,), write_time=US, rows=rows), many, 7)
     decoder = Decoder(many, 7)
     assert decoder.plain(data, 0) is None  # the first few of a kind are not worth code of their own
@@ -180,17 +199,24 @@ def test_equal_rows_share_their_names() -> None:
     assert {id(each) for each in names} == {id(names[0]), id(names[1])}
 
 
-@pytest.mark.parametrize(("there", "instead", "what"), [
-    ("02060001", "02030001", "unknown kind 3"),
-    ("02060001", "02060002", "a bound of 2 clustering values where the table has 1"),
-    ("02060001", "02010001", "begins inside of another"),
-    ("02010001", "02060001", "ends that has not begun"),
-    ("02060001", "01060001", "has no end"),
-])
+@pytest.mark.parametrize(
+    ("there", "instead", "what"),
+    [
+        ("02060001", "02030001", "unknown kind 3"),
+        ("02060001", "02060002", "a bound of 2 clustering values where the table has 1"),
+        ("02060001", "02010001", "begins inside of another"),
+        ("02010001", "02060001", "ends that has not begun"),
+        ("02060001", "01060001", "has no end"),
+    ],
+)
 def test_bounds_that_do_not_pair_are_damage(there: str, instead: str, what: str) -> None:
     definition = table(clustering=INT)
-    deleted = PartitionUpdate(source=SOURCE, key=(1,), write_time=US, ranges=(
-        RangeDeletion(Bound((1,)), Bound((2,)), Deletion(US, 1_790_000_000)),))
+    deleted = PartitionUpdate(
+        source=SOURCE,
+        key=(1,),
+        write_time=US,
+        ranges=(RangeDeletion(Bound((1,)), Bound((2,)), Deletion(US, 1_790_000_000)),),
+    )
     data = write_update(deleted, definition, 7)
     assert read_update(data, 0, definition, 7, SOURCE) == (deleted, len(data))
     assert data.count(bytes.fromhex(there)) == 1
@@ -201,7 +227,7 @@ def test_bounds_that_do_not_pair_are_damage(there: str, instead: str, what: str)
 def test_cells_with_the_time_of_a_row_that_has_none_are_damage() -> None:
     definition = table(regular("a", INT))
     data = write_update(update(Cell("a", None, 7, Stamp(US))), definition, 7)
-    own = bytes.fromhex("20" "0000" "00000007")  # flags of the row; flags and time of the cell; its value
+    own = bytes.fromhex("20000000000007")  # flags of the row; flags and time of the cell; its value
     assert data.count(own) == 1
     for flags in ("08", "10"):
         with pytest.raises(Damaged, match="the time of a row that has none"):
@@ -216,14 +242,24 @@ def test_equal_definitions_have_equal_hashes() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", "x"])
-@pytest.mark.parametrize("stamps", [
-    (Stamp(US), Stamp(US + 5)), (Stamp(US + 5), Stamp(US)), (Stamp(US, 60, 5000), Stamp(US, 61, 5000)),
-    (Stamp(US, 60, 5000), Stamp(US, 60, 5001)), (Stamp(US, 60, 5000), Stamp(US + 5, 60, 5000)),
-    (Stamp(US), Stamp(US, 60, 5000))])
+@pytest.mark.parametrize(
+    "stamps",
+    [
+        (Stamp(US), Stamp(US + 5)),
+        (Stamp(US + 5), Stamp(US)),
+        (Stamp(US, 60, 5000), Stamp(US, 61, 5000)),
+        (Stamp(US, 60, 5000), Stamp(US, 60, 5001)),
+        (Stamp(US, 60, 5000), Stamp(US + 5, 60, 5000)),
+        (Stamp(US), Stamp(US, 60, 5000)),
+    ],
+)
 def test_rows_whose_cells_differ_in_time_are_not_simple(value: str | None, stamps: tuple[Stamp, Stamp]) -> None:
     definition = table(regular("a", TEXT), regular("b", TEXT))
     first, second = stamps
-    cells = Cell("a", None, "x", first), Cell("b", None, value, second if value is not None else Stamp(second.write_time))
+    cells = (
+        Cell("a", None, "x", first),
+        Cell("b", None, value, second if value is not None else Stamp(second.write_time)),
+    )
     written = update(*cells)
     data = write_update(written, definition, 7)
     assert read_update(data, 0, definition, 7, SOURCE)[0] == written

@@ -1,4 +1,5 @@
 """Mutations that real servers wrote, byte for byte: 5.0.9 in versions 7 and 8 of the log, 6.0-alpha2 in version 9."""
+
 from __future__ import annotations
 
 import json
@@ -44,20 +45,53 @@ EXPECTED: list[list[PartitionUpdate]] = [
     [update(Row(HERE, AT, None, (Cell("n", None, 5, AT), Cell("v", None, "hello", AT))))],
     [update(Row((2, ""), expiring(600), None, (Cell("n", None, None, AT), Cell("v", None, "", expiring(600)))))],
     [update(Row(HERE, None, None, (Cell("v", None, "u", expiring(60)),)))],
-    [update(Row(HERE, None, None, (Cell("v", None, None, Stamp(-7)),)), write_time=-7,
-            static=Row(cells=(Cell("st", None, "s", Stamp(-7)),)))],
-    [update(Row(HERE, AT, None, (
-        Cell("l", PATH, "a", AT), Cell("m", "k", 3, AT), Cell("s", 1, True, AT), Cell("s", 2, True, AT),
-        Cell("u", "a", 1, AT), Cell("u", "z", "z", AT)), tuple(overwritten(name) for name in "lmsu")))],
+    [
+        update(
+            Row(HERE, None, None, (Cell("v", None, None, Stamp(-7)),)),
+            write_time=-7,
+            static=Row(cells=(Cell("st", None, "s", Stamp(-7)),)),
+        )
+    ],
+    [
+        update(
+            Row(
+                HERE,
+                AT,
+                None,
+                (
+                    Cell("l", PATH, "a", AT),
+                    Cell("m", "k", 3, AT),
+                    Cell("s", 1, True, AT),
+                    Cell("s", 2, True, AT),
+                    Cell("u", "a", 1, AT),
+                    Cell("u", "z", "z", AT),
+                ),
+                tuple(overwritten(name) for name in "lmsu"),
+            )
+        )
+    ],
     [update(Row(HERE, None, None, (Cell("m", "k", None, AT), Cell("s", 1, None, AT), Cell("u", "z", "q", AT))))],
     [update(Row(HERE, None, Deletion(US, CLOCK)))],
     [update(deletion=Deletion(US, CLOCK))],
-    [update(key=9, write_time=140, ranges=(
-        ranged(Bound((1,)), Bound((3,), inclusive=False), 120), ranged(Bound((3,)), Bound((4,)), 130),
-        ranged(Bound((4,), inclusive=False), Bound(), 140)))],
-    [update(Row((1, "b"), None, None, (Cell("n", None, 1, Stamp(5)),)), Row((1, "a"), None, None, (
-        Cell("v", None, "a", Stamp(5)),)), write_time=5),
-     update(Row((), Stamp(5), None, (Cell("v", None, "other", Stamp(5)),)), write_time=5)],
+    [
+        update(
+            key=9,
+            write_time=140,
+            ranges=(
+                ranged(Bound((1,)), Bound((3,), inclusive=False), 120),
+                ranged(Bound((3,)), Bound((4,)), 130),
+                ranged(Bound((4,), inclusive=False), Bound(), 140),
+            ),
+        )
+    ],
+    [
+        update(
+            Row((1, "b"), None, None, (Cell("n", None, 1, Stamp(5)),)),
+            Row((1, "a"), None, None, (Cell("v", None, "a", Stamp(5)),)),
+            write_time=5,
+        ),
+        update(Row((), Stamp(5), None, (Cell("v", None, "other", Stamp(5)),)), write_time=5),
+    ],
 ]
 #: Places of those that generated code reads; an empty clustering value is left to the plain one.
 PLAIN = {0, 2, 3, 9}
@@ -69,7 +103,10 @@ def definition(version: str, name: str) -> TableDefinition:
 
 
 def recorded(version: str, index: int) -> list[tuple[TableDefinition, bytes]]:
-    return [(definition(version, name), bytes.fromhex(data)) for name, _, data in RECORDED[version]["cases"][index]["updates"]]
+    return [
+        (definition(version, name), bytes.fromhex(data))
+        for name, _, data in RECORDED[version]["cases"][index]["updates"]
+    ]
 
 
 def clock_of(version: str) -> int:
@@ -82,6 +119,7 @@ def clock_of(version: str) -> int:
 
 def settled(found: PartitionUpdate, clock: int) -> PartitionUpdate:
     """With times by the server's clock and time uuids as ``EXPECTED`` has them."""
+
     def deletion(each: Deletion) -> Deletion:
         assert abs(each.local_deletion_time - clock) < 60
         return each._replace(local_deletion_time=CLOCK)
@@ -94,15 +132,27 @@ def settled(found: PartitionUpdate, clock: int) -> PartitionUpdate:
         return each._replace(expires=CLOCK + each.ttl)
 
     def row(each: Row) -> Row:
-        cells = tuple(cell._replace(stamp=stamp(cell.stamp), path=PATH if cell.column == "l" else cell.path)
-                      for cell in each.cells)
-        return Row(each.clustering, each.liveness and stamp(each.liveness), each.deletion and deletion(each.deletion), cells,
-                   tuple((name, gone._replace(local_deletion_time=CLOCK)) for name, gone in each.complex_deletions))
+        cells = tuple(
+            cell._replace(stamp=stamp(cell.stamp), path=PATH if cell.column == "l" else cell.path)
+            for cell in each.cells
+        )
+        return Row(
+            each.clustering,
+            each.liveness and stamp(each.liveness),
+            each.deletion and deletion(each.deletion),
+            cells,
+            tuple((name, gone._replace(local_deletion_time=CLOCK)) for name, gone in each.complex_deletions),
+        )
 
     return PartitionUpdate(
-        source=found.source, key=found.key, write_time=found.write_time, deletion=found.deletion and deletion(found.deletion),
-        static=None if found.static is None else row(found.static), rows=tuple(map(row, found.rows)),
-        ranges=tuple(each._replace(deletion=deletion(each.deletion)) for each in found.ranges))
+        source=found.source,
+        key=found.key,
+        write_time=found.write_time,
+        deletion=found.deletion and deletion(found.deletion),
+        static=None if found.static is None else row(found.static),
+        rows=tuple(map(row, found.rows)),
+        ranges=tuple(each._replace(deletion=deletion(each.deletion)) for each in found.ranges),
+    )
 
 
 def test_all_versions_are_recorded() -> None:

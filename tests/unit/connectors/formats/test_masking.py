@@ -22,7 +22,9 @@ def mask_of(raw: dict[str, str], schema: Schema = sc.OPTIONAL_STRING, **more: An
     return found
 
 
-def ours(kind: str, schema: Schema = sc.OPTIONAL_STRING, *, target: dict[str, Any] | None = None, **options: str) -> Mask:
+def ours(
+    kind: str, schema: Schema = sc.OPTIONAL_STRING, *, target: dict[str, Any] | None = None, **options: str
+) -> Mask:
     raw = {"mask.rules": "r", "mask.r.columns": NAME, "mask.r.type": kind}
     raw.update({f"mask.r.{name.replace('_', '.')}": value for name, value in options.items()})
     return mask_of(raw, schema, **(target or {}))
@@ -33,18 +35,21 @@ def apply(mask: Mask, value: Any) -> Any:
     return mask.convert(value)
 
 
-@pytest.mark.parametrize(("option", "value", "masked"), [
-    # Values that Debezium's own code gives; the long ones are beyond 65535 bytes, where its serialized form changes.
-    ("hash.SHA-256.with.salt.salt", "hello", "af5843a0f0e728ab0332c8888b6e1190bfb79e584f0d40538de8f10df6ef29c6"),
-    ("hash.SHA-256.with.salt.salt", "h\0é€😀", "04a19d890816804a04a278a2bcb17527087c56714c055a591e2b132e11c3fbeb"),
-    ("hash.SHA-256.with.salt.s", "x" * 70000, "2f3f5d5633c7ded8d2a39011168147eb7e8973c4b1da618a4c009ed6b74ef63f"),
-    ("hash.SHA-256.with.salt.s", "é" * 32768, "9f803f7ac8e08cf16ad212bb06049ee4f5aecec89ec21a18638b7db4bec226fd"),
-    ("hash.MD5.with.salt.salt", "world", "030f632140d9c9591b0d8c21098024b8"),
-    ("hash.v2.SHA-256.with.salt.salt", "world", "e84ac3142870113ddc6710c06f76421befc8e8ca6de64e98d2993ed8d41f4085"),
-    ("hash.v2.MD5.with.salt.salt", "hello", "06decc8b095724f80103712c235586be"),
-    ("with.5.chars", "1", "*****"),
-    ("with.0.chars", "1", ""),
-])
+@pytest.mark.parametrize(
+    ("option", "value", "masked"),
+    [
+        # Values that Debezium's own code gives; the long ones are beyond 65535 bytes, where its serialized form changes.
+        ("hash.SHA-256.with.salt.salt", "hello", "af5843a0f0e728ab0332c8888b6e1190bfb79e584f0d40538de8f10df6ef29c6"),
+        ("hash.SHA-256.with.salt.salt", "h\0é€😀", "04a19d890816804a04a278a2bcb17527087c56714c055a591e2b132e11c3fbeb"),
+        ("hash.SHA-256.with.salt.s", "x" * 70000, "2f3f5d5633c7ded8d2a39011168147eb7e8973c4b1da618a4c009ed6b74ef63f"),
+        ("hash.SHA-256.with.salt.s", "é" * 32768, "9f803f7ac8e08cf16ad212bb06049ee4f5aecec89ec21a18638b7db4bec226fd"),
+        ("hash.MD5.with.salt.salt", "world", "030f632140d9c9591b0d8c21098024b8"),
+        ("hash.v2.SHA-256.with.salt.salt", "world", "e84ac3142870113ddc6710c06f76421befc8e8ca6de64e98d2993ed8d41f4085"),
+        ("hash.v2.MD5.with.salt.salt", "hello", "06decc8b095724f80103712c235586be"),
+        ("with.5.chars", "1", "*****"),
+        ("with.0.chars", "1", ""),
+    ],
+)
 def test_debezium_masks(option: str, value: str, masked: str) -> None:
     found = mask_of({f"column.mask.{option}": NAME})
     assert apply(found, value) == masked
@@ -66,8 +71,10 @@ def test_debezium_hash_is_cut_to_the_column() -> None:
 
 
 def test_debezium_leaves_other_types_alone_but_says_masked() -> None:
-    for found in (mask_of({"column.mask.with.3.chars": NAME}, sc.INT32),
-                  mask_of({"column.mask.hash.MD5.with.salt.s": NAME}, sc.STRING, text=False)):
+    for found in (
+        mask_of({"column.mask.with.3.chars": NAME}, sc.INT32),
+        mask_of({"column.mask.hash.MD5.with.salt.s": NAME}, sc.STRING, text=False),
+    ):
         assert found.convert is None
         assert not found.encoded
         assert found.schema.parameters == (("masked", "true"),)
@@ -86,15 +93,22 @@ def test_debezium_truncation() -> None:
 
 
 def test_names_match_whole_in_any_case_and_the_first_rule_counts() -> None:
-    masks = parse_rules({
-        "column.mask.with.1.chars": r"shop\.customers\.(mail|phone),shop\.x{1\,2}\.a",
-        "column.truncate.to.2.chars": r".*\.mail",
-        "mask.rules": "b,a", "mask.a.columns": r".*\.card", "mask.a.type": "default",
-        "mask.b.columns": r".*\.card,.*\.pin", "mask.b.type": "md5"})
+    masks = parse_rules(
+        {
+            "column.mask.with.1.chars": r"shop\.customers\.(mail|phone),shop\.x{1\,2}\.a",
+            "column.truncate.to.2.chars": r".*\.mail",
+            "mask.rules": "b,a",
+            "mask.a.columns": r".*\.card",
+            "mask.a.type": "default",
+            "mask.b.columns": r".*\.card,.*\.pin",
+            "mask.b.type": "md5",
+        }
+    )
 
     def rule(name: str) -> str | None:
         found = masks.for_column(Target(name, sc.STRING))
         return None if found is None else found.rule
+
     assert rule("shop.customers.mail") == "truncate"
     assert rule("SHOP.Customers.Phone") == "chars"
     assert rule("shop.customers.phones") is None
@@ -104,15 +118,24 @@ def test_names_match_whole_in_any_case_and_the_first_rule_counts() -> None:
     assert not parse_rules({"other": "1"})
 
 
-@pytest.mark.parametrize(("schema", "value"), [
-    (sc.INT64, 0), (sc.FLOAT64, 0.0), (sc.BOOLEAN, False), (sc.STRING, ""), (sc.BYTES, b""), (sc.decimal(2), Decimal("0.00")),
-    (sc.date(), 0), (Schema(Type.INT32, name="io.debezium.time.Year", version=1), 1970),
-    (Schema(Type.STRING, name="io.debezium.time.ZonedTimestamp", version=1), "1970-01-01T00:00:00Z"),
-    (Schema(Type.STRING, name="io.debezium.data.Json", version=1), "{}"),
-    (Schema(Type.BYTES, name="io.debezium.data.Bits", version=1, parameters=(("length", "9"),)), b"\0\0"),
-    (sc.array(sc.STRING), []),
-    (sc.struct("s", {"a": sc.INT32, "b": sc.OPTIONAL_INT32}), {"a": 0, "b": None}),
-])
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (sc.INT64, 0),
+        (sc.FLOAT64, 0.0),
+        (sc.BOOLEAN, False),
+        (sc.STRING, ""),
+        (sc.BYTES, b""),
+        (sc.decimal(2), Decimal("0.00")),
+        (sc.date(), 0),
+        (Schema(Type.INT32, name="io.debezium.time.Year", version=1), 1970),
+        (Schema(Type.STRING, name="io.debezium.time.ZonedTimestamp", version=1), "1970-01-01T00:00:00Z"),
+        (Schema(Type.STRING, name="io.debezium.data.Json", version=1), "{}"),
+        (Schema(Type.BYTES, name="io.debezium.data.Bits", version=1, parameters=(("length", "9"),)), b"\0\0"),
+        (sc.array(sc.STRING), []),
+        (sc.struct("s", {"a": sc.INT32, "b": sc.OPTIONAL_INT32}), {"a": 0, "b": None}),
+    ],
+)
 def test_default_by_type(schema: Schema, value: Any) -> None:
     found = ours("default", schema)
     assert apply(found, "secret") == value
@@ -123,8 +146,10 @@ def test_default_by_type(schema: Schema, value: Any) -> None:
 
 
 def test_default_of_a_point_is_a_point() -> None:
-    point = sc.struct("io.debezium.data.geometry.Point", {"x": sc.FLOAT64, "y": sc.FLOAT64, "wkb": sc.OPTIONAL_BYTES,
-                                                         "srid": sc.OPTIONAL_INT32})
+    point = sc.struct(
+        "io.debezium.data.geometry.Point",
+        {"x": sc.FLOAT64, "y": sc.FLOAT64, "wkb": sc.OPTIONAL_BYTES, "srid": sc.OPTIONAL_INT32},
+    )
     assert default_of(point) == {"x": 0.0, "y": 0.0, "wkb": b"\x01\x01\0\0\0" + bytes(16), "srid": None}
 
 
@@ -143,20 +168,23 @@ def test_replace_takes_the_type_of_the_column() -> None:
             ours("replace", schema, replacement=text)
 
 
-@pytest.mark.parametrize(("kind", "options", "value", "masked"), [
-    ("md5", {}, "hello", "5d41402abc4b2a76b9719d911017c592"),
-    ("md5", {"salt_secret": "salt"}, "hello", "06decc8b095724f80103712c235586be"),
-    ("md5", {}, 42, "a1d0c6e83f027327d8461063f4ac58a6"),
-    ("md5", {}, b"hello", "5d41402abc4b2a76b9719d911017c592"),
-    ("md5", {}, True, "b326b5062b2f0e69046810717534cb09"),
-    ("hash", {"algorithm": "SHA-512/256"}, "", "c672b8d1ef56ed28ab87c3622c5114069bdd3ad7b8f9737498d0c01ecef0967a"),
-    ("murmur", {}, "hello", "029bbd41b3a7d8cb191dae486a901e5b"),
-    ("murmur32", {}, "hello", "47fa8b24"),
-    ("chars", {"length": "4"}, "hello", "****"),
-    ("truncate", {"length": "2"}, "hello", "he"),
-    ("regex", {"regex": r"(?<head>\d{4})\d+", "replacement": "${head}…"}, "a 12345678 b 99999", "a 1234… b 9999…"),
-    ("regex", {"regex": "[0-9]"}, "a1b2", "ab"),
-])
+@pytest.mark.parametrize(
+    ("kind", "options", "value", "masked"),
+    [
+        ("md5", {}, "hello", "5d41402abc4b2a76b9719d911017c592"),
+        ("md5", {"salt_secret": "salt"}, "hello", "06decc8b095724f80103712c235586be"),
+        ("md5", {}, 42, "a1d0c6e83f027327d8461063f4ac58a6"),
+        ("md5", {}, b"hello", "5d41402abc4b2a76b9719d911017c592"),
+        ("md5", {}, True, "b326b5062b2f0e69046810717534cb09"),
+        ("hash", {"algorithm": "SHA-512/256"}, "", "c672b8d1ef56ed28ab87c3622c5114069bdd3ad7b8f9737498d0c01ecef0967a"),
+        ("murmur", {}, "hello", "029bbd41b3a7d8cb191dae486a901e5b"),
+        ("murmur32", {}, "hello", "47fa8b24"),
+        ("chars", {"length": "4"}, "hello", "****"),
+        ("truncate", {"length": "2"}, "hello", "he"),
+        ("regex", {"regex": r"(?<head>\d{4})\d+", "replacement": "${head}…"}, "a 12345678 b 99999", "a 1234… b 9999…"),
+        ("regex", {"regex": "[0-9]"}, "a1b2", "ab"),
+    ],
+)
 def test_masks_that_make_text(kind: str, options: dict[str, Any], value: Any, masked: str) -> None:
     schema = {int: sc.INT64, bytes: sc.OPTIONAL_BYTES, bool: sc.BOOLEAN}.get(type(value), sc.STRING)
     found = ours(kind, schema, **options)
@@ -212,16 +240,30 @@ def test_nulls() -> None:
 
 
 def test_the_default_of_a_masked_column_is_not_shown() -> None:
-    schema = Schema(Type.STRING, optional=True, default="someone@example.org", name="io.debezium.data.Enum", version=1,
-                    parameters=(("allowed", "a,b"),))
+    schema = Schema(
+        Type.STRING,
+        optional=True,
+        default="someone@example.org",
+        name="io.debezium.data.Enum",
+        version=1,
+        parameters=(("allowed", "a,b"),),
+    )
     for kind in ("default", "md5"):
         assert ours(kind, schema).schema.default is None
     assert ours("md5", schema).schema.name is None
 
 
-@pytest.mark.parametrize(("kind", "options"), [
-    ("default", {}), ("replace", {"replacement": "x"}), ("chars", {"length": "1"}), ("truncate", {"length": "1"}),
-    ("regex", {"regex": "a"}), ("md5", {"salt_field": "id"})])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("default", {}),
+        ("replace", {"replacement": "x"}),
+        ("chars", {"length": "1"}),
+        ("truncate", {"length": "1"}),
+        ("regex", {"regex": "a"}),
+        ("md5", {"salt_field": "id"}),
+    ],
+)
 def test_masks_that_would_merge_rows_refuse_key_columns(kind: str, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigInvalid, match="message key"):
         ours(kind, target={"in_key": True}, **options)
@@ -231,21 +273,24 @@ def test_hashes_mask_keys_too() -> None:
     assert ours("md5", target={"in_key": True}).in_key
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"type": "md5"}, "mask r: .*needs columns"),
-    ({"columns": "a"}, "mask r: .*needs type"),
-    ({"columns": "a", "type": "rot13"}, "there is no type 'rot13'; types are chars, default"),
-    ({"columns": "a", "type": "no.such:thing"}, "type=no.such:thing can't be loaded: No module named 'no'"),
-    ({"columns": "(", "type": "md5"}, "mask.r.columns: Invalid regex"),
-    ({"columns": " , ", "type": "md5"}, "name the columns"),
-    ({"columns": "a", "type": "hash", "algorithm": "CRC"}, "unknown hash algorithm 'CRC'"),
-    ({"columns": "a", "type": "regex", "regex": "("}, "Invalid regex"),
-    ({"columns": "a", "type": "regex", "regex": "a", "replacement": "$1"}, "No group 1"),
-    ({"columns": "a", "type": "regex"}, "type=regex needs regex"),
-    ({"columns": "a", "type": "replace"}, "type=replace needs replacement"),
-    ({"columns": "a", "type": "chars", "length": "-1"}, "length='-1' is no number"),
-    ({"columns": "a", "type": "md5", "nulls": "no"}, "nulls='no'; it is keep or mask"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"type": "md5"}, "mask r: .*needs columns"),
+        ({"columns": "a"}, "mask r: .*needs type"),
+        ({"columns": "a", "type": "rot13"}, "there is no type 'rot13'; types are chars, default"),
+        ({"columns": "a", "type": "no.such:thing"}, "type=no.such:thing can't be loaded: No module named 'no'"),
+        ({"columns": "(", "type": "md5"}, "mask.r.columns: Invalid regex"),
+        ({"columns": " , ", "type": "md5"}, "name the columns"),
+        ({"columns": "a", "type": "hash", "algorithm": "CRC"}, "unknown hash algorithm 'CRC'"),
+        ({"columns": "a", "type": "regex", "regex": "("}, "Invalid regex"),
+        ({"columns": "a", "type": "regex", "regex": "a", "replacement": "$1"}, "No group 1"),
+        ({"columns": "a", "type": "regex"}, "type=regex needs regex"),
+        ({"columns": "a", "type": "replace"}, "type=replace needs replacement"),
+        ({"columns": "a", "type": "chars", "length": "-1"}, "length='-1' is no number"),
+        ({"columns": "a", "type": "md5", "nulls": "no"}, "nulls='no'; it is keep or mask"),
+    ],
+)
 def test_wrong_rules_are_refused_before_any_column(options: dict[str, str], message: str) -> None:
     raw = {"mask.rules": "r", **{f"mask.r.{name}": value for name, value in options.items()}}
     with pytest.raises(ConfigInvalid, match=message):
@@ -254,11 +299,23 @@ def test_wrong_rules_are_refused_before_any_column(options: dict[str, str], mess
 
 
 def test_problems_names_options_that_nothing_reads() -> None:
-    found = problems({"mask.rules": "a", "mask.a.columns": "x", "mask.a.type": "md5", "mask.a.salt": "oops",
-                      "mask.b.type": "md5", "column.mask.hash.CRC.with.salt.Pepper": "x",
-                      "column.mask.with.9999999.chars": "x"})
-    assert {problem.name for problem in found} == {"mask.a.salt", "mask.b.type", "column.mask.hash.CRC.with.salt.Pepper",
-                                                   "column.mask.with.9999999.chars"}
+    found = problems(
+        {
+            "mask.rules": "a",
+            "mask.a.columns": "x",
+            "mask.a.type": "md5",
+            "mask.a.salt": "oops",
+            "mask.b.type": "md5",
+            "column.mask.hash.CRC.with.salt.Pepper": "x",
+            "column.mask.with.9999999.chars": "x",
+        }
+    )
+    assert {problem.name for problem in found} == {
+        "mask.a.salt",
+        "mask.b.type",
+        "column.mask.hash.CRC.with.salt.Pepper",
+        "column.mask.with.9999999.chars",
+    }
     assert not any("Pepper" in problem.message for problem in found)
 
 

@@ -1,4 +1,5 @@
 """The order number of a change, from a binlog position or a ``source`` block."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -18,7 +19,11 @@ def test_the_layout_is_the_one_of_dbus() -> None:
     assert binlog_number("a.b.000103", 12_345_678, 5) == 103000012345683
 
 
-@given(st.integers(1, LAST_FILE - 1), st.integers(4, 1 << 38), st.lists(st.tuples(SIZES, st.integers(1, 1 << 20)), min_size=1))
+@given(
+    st.integers(1, LAST_FILE - 1),
+    st.integers(4, 1 << 38),
+    st.lists(st.tuples(SIZES, st.integers(1, 1 << 20)), min_size=1),
+)
 def test_numbers_of_a_later_event_are_larger(file: int, pos: int, events: list[tuple[int, int]]) -> None:
     """Also where an event has more rows than bytes; a snapshot's row is below what begins at the place of its read view."""
     name, last = f"bin.{file:06d}", 0
@@ -38,10 +43,19 @@ def test_every_number_fits_64_bits_and_can_be_read_back(file: int, pos: int) -> 
     assert divmod(number, 10**12) == (file, pos)
 
 
-@pytest.mark.parametrize(("file", "pos", "row", "complaint"), [
-    (f"bin.{LAST_FILE + 1}", 4, 0, "number up to 9223371"), ("bin.x", 4, 0, "as in mysql-bin.000103"), ("", 4, 0, "must end"),
-    ("000103", 4, 0, "with a point"), ("bin.²", 4, 0, "number"), ("bin.000001", 10**12, 0, "from 0 to"),
-    ("bin.000001", 10**12 - 1, 1, "row 1"), ("bin.000001", -1, 0, "position must be")])
+@pytest.mark.parametrize(
+    ("file", "pos", "row", "complaint"),
+    [
+        (f"bin.{LAST_FILE + 1}", 4, 0, "number up to 9223371"),
+        ("bin.x", 4, 0, "as in mysql-bin.000103"),
+        ("", 4, 0, "must end"),
+        ("000103", 4, 0, "with a point"),
+        ("bin.²", 4, 0, "number"),
+        ("bin.000001", 10**12, 0, "from 0 to"),
+        ("bin.000001", 10**12 - 1, 1, "row 1"),
+        ("bin.000001", -1, 0, "position must be"),
+    ],
+)
 def test_a_number_that_cannot_be_is_an_error(file: str, pos: int, row: int, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         binlog_number(file, pos, row)

@@ -3,6 +3,7 @@
 Hypothesis covers: any partition update (every kind of column, stamps that all cells share or not, deletions of every kind) is
 what is read back, through Avro and JSON; and the merge gives the same table in any order.
 """
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -46,14 +47,30 @@ class Column(NamedTuple):
 UDT = CqlType("udt", (parse("text"), parse("blob")), keyspace="k", udt_name="odd", field_names=("a", "b c"))
 FROZEN = CqlType("udt", UDT.arguments, frozen=True, keyspace="k", udt_name="odd", field_names=UDT.field_names)
 COLUMNS = [
-    Column("pk", parse("text"), "partition_key", 0), Column("x", parse("int"), "clustering", 0),
-    Column("y", parse("int"), "clustering", 1, reversed=True), Column("st", parse("bigint"), "static"),
-    Column("sl", parse("list<text>"), "static"), Column("v", parse("text"), "regular"),
-    Column("Größe", parse("double"), "regular"), Column("_x61", parse("blob"), "regular"), Column("f", FROZEN, "regular"),
+    Column("pk", parse("text"), "partition_key", 0),
+    Column("x", parse("int"), "clustering", 0),
+    Column("y", parse("int"), "clustering", 1, reversed=True),
+    Column("st", parse("bigint"), "static"),
+    Column("sl", parse("list<text>"), "static"),
+    Column("v", parse("text"), "regular"),
+    Column("Größe", parse("double"), "regular"),
+    Column("_x61", parse("blob"), "regular"),
+    Column("f", FROZEN, "regular"),
     Column("lf", CqlType("list", (FROZEN,)), "regular"),
-    Column("m", parse("map<text, bigint>"), "regular"), Column("s", parse("set<int>"), "regular"), Column("u", UDT, "regular")]
-SOURCE = Source(connector="cassandra", cluster="c-1", keyspace="ks", table="T t", table_id="5f1f", schema_version="9",
-                position={"node": "n1", "offset": 5}, read_time=7)
+    Column("m", parse("map<text, bigint>"), "regular"),
+    Column("s", parse("set<int>"), "regular"),
+    Column("u", UDT, "regular"),
+]
+SOURCE = Source(
+    connector="cassandra",
+    cluster="c-1",
+    keyspace="ks",
+    table="T t",
+    table_id="5f1f",
+    schema_version="9",
+    position={"node": "n1", "offset": 5},
+    read_time=7,
+)
 LAYOUT = Layout(source=SOURCE, columns=COLUMNS, position={"node": OPTIONAL_STRING, "offset": OPTIONAL_INT64})
 ENCODE = encoder(LAYOUT)
 AVRO = AvroSettings()
@@ -62,7 +79,9 @@ AVRO_ENCODE = compile_avro(LAYOUT.schema, AVRO, b"")
 READER = avro_reader(AVRO_TEXT, AVRO)
 
 _times = st.integers(1_000_000, 1_000_004)
-_stamps = st.builds(lambda time, ttl: Stamp(time, ttl, None if ttl is None else 1 + ttl), _times, st.none() | st.integers(1, 3))
+_stamps = st.builds(
+    lambda time, ttl: Stamp(time, ttl, None if ttl is None else 1 + ttl), _times, st.none() | st.integers(1, 3)
+)
 _deletions = st.builds(Deletion, _times, st.integers(0, 3))
 _texts = st.text("aé\u2028", max_size=2)
 _frozen = st.fixed_dictionaries({"a": st.none() | _texts, "b c": st.none() | st.binary(max_size=2)})
@@ -72,16 +91,25 @@ _uuids = st.integers(0, 3).map(lambda number: timeuuid.text(timeuuid.make(1_000_
 def _cells(column: str, paths: st.SearchStrategy[Any], values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Cell]]:
     def made(path: Any, value: Any, stamp: Stamp) -> Cell:
         return Cell(column, path, value, Stamp(stamp.write_time) if value is None else stamp)
-    return st.lists(st.builds(made, paths, st.none() | values, _stamps), max_size=2, unique_by=lambda cell: repr(cell.path))
+
+    return st.lists(
+        st.builds(made, paths, st.none() | values, _stamps), max_size=2, unique_by=lambda cell: repr(cell.path)
+    )
 
 
 def _udt_cells() -> st.SearchStrategy[list[Cell]]:
     return st.tuples(_cells("u", st.just("a"), _texts), _cells("u", st.just("b c"), st.binary(max_size=2))).map(
-        lambda both: both[0] + both[1])
+        lambda both: both[0] + both[1]
+    )
 
 
-def _rows(parts: list[st.SearchStrategy[list[Cell]]], multicell: list[str], clustering: st.SearchStrategy[Any], *,
-          static: bool = False) -> st.SearchStrategy[Row]:
+def _rows(
+    parts: list[st.SearchStrategy[list[Cell]]],
+    multicell: list[str],
+    clustering: st.SearchStrategy[Any],
+    *,
+    static: bool = False,
+) -> st.SearchStrategy[Row]:
     cells = st.tuples(*parts).map(lambda lists: tuple(cell for each in lists for cell in each))
     complex_ = st.lists(st.tuples(st.sampled_from(multicell), _deletions), max_size=2).map(tuple)
     if static:
@@ -91,16 +119,34 @@ def _rows(parts: list[st.SearchStrategy[list[Cell]]], multicell: list[str], clus
 
 _none = st.none()
 _clustering = st.tuples(st.integers(0, 2), st.integers(0, 2))
-_regular = _rows([_cells("Größe", _none, st.floats(allow_nan=False)), _cells("_x61", _none, st.binary(max_size=2)),
-                  _cells("f", _none, _frozen), _cells("lf", _uuids, _frozen), _cells("m", _texts, st.integers(-1, 1)),
-                  _cells("s", st.integers(0, 2), st.just(value=True)), _udt_cells(), _cells("v", _none, _texts)],
-                 ["lf", "m", "s", "u"], _clustering)
-_static = _rows([_cells("sl", _uuids, _texts), _cells("st", _none, st.integers(0, 3))], ["sl"], st.just(()), static=True)
+_regular = _rows(
+    [
+        _cells("Größe", _none, st.floats(allow_nan=False)),
+        _cells("_x61", _none, st.binary(max_size=2)),
+        _cells("f", _none, _frozen),
+        _cells("lf", _uuids, _frozen),
+        _cells("m", _texts, st.integers(-1, 1)),
+        _cells("s", st.integers(0, 2), st.just(value=True)),
+        _udt_cells(),
+        _cells("v", _none, _texts),
+    ],
+    ["lf", "m", "s", "u"],
+    _clustering,
+)
+_static = _rows(
+    [_cells("sl", _uuids, _texts), _cells("st", _none, st.integers(0, 3))], ["sl"], st.just(()), static=True
+)
 _bounds = st.builds(Bound, st.lists(st.integers(0, 2), max_size=2).map(tuple), st.booleans())
 updates = st.builds(
-    PartitionUpdate, source=st.just(SOURCE), key=st.tuples(_texts), write_time=_times, deletion=st.none() | _deletions,
-    static=st.none() | _static, rows=st.lists(_regular, max_size=3).map(tuple),
-    ranges=st.lists(st.builds(RangeDeletion, _bounds, _bounds, _deletions), max_size=2).map(tuple))
+    PartitionUpdate,
+    source=st.just(SOURCE),
+    key=st.tuples(_texts),
+    write_time=_times,
+    deletion=st.none() | _deletions,
+    static=st.none() | _static,
+    rows=st.lists(_regular, max_size=3).map(tuple),
+    ranges=st.lists(st.builds(RangeDeletion, _bounds, _bounds, _deletions), max_size=2).map(tuple),
+)
 
 
 def through(way: str, value: Any) -> PartitionUpdate:
@@ -119,8 +165,10 @@ def test_what_is_written_is_read(update: PartitionUpdate, way: str) -> None:
     def plain(each: PartitionUpdate) -> Any:
         def row(one: Row | None) -> Any:
             return one and one._replace(cells=tuple(sorted(one.cells, key=repr)))
+
         rows = [row(one) for one in each.rows]
         return each.source, each.key, each.write_time, each.deletion, row(each.static), rows, each.ranges
+
     assert plain(read) == plain(update)
 
 
@@ -147,7 +195,11 @@ def test_names_in_the_schema() -> None:
         assert column_name(field_name(name)) == name
     assert LAYOUT.schema.name == "c_1.ks.T_t.t_5f1f.v_9.PartitionUpdate"
     parameters = dict(LAYOUT.schema.parameters)
-    assert (parameters["table_id"], parameters["schema_version"], parameters["form"]) == ("5f1f", "9", "partition-update")
+    assert (parameters["table_id"], parameters["schema_version"], parameters["form"]) == (
+        "5f1f",
+        "9",
+        "partition-update",
+    )
     rows = LAYOUT.schema.field("rows")
     assert rows is not None
     assert rows.schema.value_schema is not None
@@ -167,11 +219,18 @@ def test_other_messages_are_refused() -> None:
 # The merge, rule by rule
 
 
-def table(*rows: Row, ranges: tuple[RangeDeletion, ...] = (), deletion: Deletion | None = None, static: Row | None = None,
-          now: int = 0) -> Any:
+def table(
+    *rows: Row,
+    ranges: tuple[RangeDeletion, ...] = (),
+    deletion: Deletion | None = None,
+    static: Row | None = None,
+    now: int = 0,
+) -> Any:
     results = []
     several = [PartitionUpdate(source=SOURCE, key=("k",), write_time=1, rows=(row,)) for row in rows]
-    several.append(PartitionUpdate(source=SOURCE, key=("k",), write_time=1, ranges=ranges, deletion=deletion, static=static))
+    several.append(
+        PartitionUpdate(source=SOURCE, key=("k",), write_time=1, ranges=ranges, deletion=deletion, static=static)
+    )
     for order in (several, several[::-1]):
         made = Table(COLUMNS).apply_all(order).contents(now_s=now).get("('k',)")
         shown = [{name: value for name, value in row.items() if value is not None} for row in made[1]] if made else []
@@ -188,9 +247,18 @@ ROW = {"x": 1, "y": 2}
 LIVE = Row((1, 2), Stamp(1))
 
 
-@pytest.mark.parametrize(("first", "second", "value"), [
-    (v("b", 5), v("a", 6), "a"), (v("b", 5), v("a", 5), "b"), (v("b", 5), v(None, 5), None), (v(None, 4), v("a", 5), "a"),
-    (v("a", 5, 10, 20), v("b", 5), "a"), (v("a", 5, 10, 21), v("b", 5, 10, 20), "a"), (v("a", 5, 10, 3), v("b", 4), None)])
+@pytest.mark.parametrize(
+    ("first", "second", "value"),
+    [
+        (v("b", 5), v("a", 6), "a"),
+        (v("b", 5), v("a", 5), "b"),
+        (v("b", 5), v(None, 5), None),
+        (v(None, 4), v("a", 5), "a"),
+        (v("a", 5, 10, 20), v("b", 5), "a"),
+        (v("a", 5, 10, 21), v("b", 5, 10, 20), "a"),
+        (v("a", 5, 10, 3), v("b", 4), None),
+    ],
+)
 def test_which_cell_wins(first: Row, second: Row, value: str | None) -> None:
     assert table(first, second, LIVE, now=3) == ({}, [ROW | ({"v": value} if value else {})])
 
@@ -215,8 +283,13 @@ def test_deletions_hide_what_is_not_younger() -> None:
 
 
 def test_complex_deletions_hide_elements_of_their_column() -> None:
-    row = Row((1, 2), None, None, (Cell("m", "old", 1, Stamp(4)), Cell("m", "new", 2, Stamp(5)), Cell("s", 1, True, Stamp(1))),
-              (("m", Deletion(4, 0)),))
+    row = Row(
+        (1, 2),
+        None,
+        None,
+        (Cell("m", "old", 1, Stamp(4)), Cell("m", "new", 2, Stamp(5)), Cell("s", 1, True, Stamp(1))),
+        (("m", Deletion(4, 0)),),
+    )
     assert table(row) == ({}, [ROW | {"m": {"'new'": 2}, "s": [1]}])
 
 
@@ -226,10 +299,18 @@ def test_static_cells_are_hidden_by_the_partition_alone() -> None:
     assert table(static=static, deletion=Deletion(5, 0)) is None
 
 
-@pytest.mark.parametrize(("start", "end", "inside"), [
-    (Bound((1,)), Bound((1,)), True), (Bound((1,), inclusive=False), Bound(), False), (Bound((1, 3)), Bound((1, 1)), True),
-    (Bound((1, 2), inclusive=False), Bound((1,)), False), (Bound((0,), inclusive=False), Bound((1, 2)), True),
-    (Bound((1, 1)), Bound((1, 3)), False), (Bound(), Bound((1, 2), inclusive=False), False)])
+@pytest.mark.parametrize(
+    ("start", "end", "inside"),
+    [
+        (Bound((1,)), Bound((1,)), True),
+        (Bound((1,), inclusive=False), Bound(), False),
+        (Bound((1, 3)), Bound((1, 1)), True),
+        (Bound((1, 2), inclusive=False), Bound((1,)), False),
+        (Bound((0,), inclusive=False), Bound((1, 2)), True),
+        (Bound((1, 1)), Bound((1, 3)), False),
+        (Bound(), Bound((1, 2), inclusive=False), False),
+    ],
+)
 def test_ranges_are_in_clustering_order(start: Bound, end: Bound, *, inside: bool) -> None:
     assert (table(LIVE, ranges=(RangeDeletion(start, end, Deletion(9, 0)),)) is None) == inside
 

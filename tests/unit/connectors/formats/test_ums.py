@@ -1,4 +1,5 @@
 """UMS messages: namespaces, keys, signals, times, and CQL values as texts."""
+
 from __future__ import annotations
 
 import datetime as dt
@@ -40,13 +41,18 @@ def test_signals() -> None:
     data = JsonConverter({"schemas.enable": "false"}).encoder("t", ums.MESSAGE)(value)
     assert json.loads(data or b"") == {
         "protocol": {"type": "data_increment_heartbeat", "version": "1.3", "part": None},
-        "schema": {"namespace": NAMESPACE.text, "fields": [{"name": "ums_ts_", "type": "datetime", "nullable": False}],
-                   "batchId": 0},
-        "payload": [{"tuple": ["1970-01-01 00:00:01.000001"]}]}
+        "schema": {
+            "namespace": NAMESPACE.text,
+            "fields": [{"name": "ums_ts_", "type": "datetime", "nullable": False}],
+            "batchId": 0,
+        },
+        "payload": [{"tuple": ["1970-01-01 00:00:01.000001"]}],
+    }
     assert ums.signal(ums.BATCH_TERMINATION, "n", 0, batch=7, part="1/2") == {
         "protocol": {"type": "data_batch_termination", "version": "1.3", "part": "1/2"},
         "schema": {"namespace": "n", "fields": [ums.SYSTEM_FIELDS[1]], "batchId": 7},
-        "payload": [{"tuple": ["1970-01-01 00:00:00.000000"]}]}
+        "payload": [{"tuple": ["1970-01-01 00:00:00.000000"]}],
+    }
     assert ums.termination("n", 0)["protocol"]["type"] == "data_increment_termination"
     assert ums.termination("n", 0, batch=True)["protocol"]["type"] == "data_batch_termination"
 
@@ -67,24 +73,45 @@ def test_datetimes(moment: dt.datetime) -> None:
     assert ums.datetime_text(micros) == moment.isoformat(" ", "microseconds")
 
 
-@pytest.mark.parametrize(("days", "text"), [(-719_529, "-0001-12-31"), (-719_528, "0000-01-01"), (2_932_897, "10000-01-01"),
-                                            (-(1 << 31), "-5877641-06-23"), ((1 << 31) - 1, "5881580-07-11")])
+@pytest.mark.parametrize(
+    ("days", "text"),
+    [
+        (-719_529, "-0001-12-31"),
+        (-719_528, "0000-01-01"),
+        (2_932_897, "10000-01-01"),
+        (-(1 << 31), "-5877641-06-23"),
+        ((1 << 31) - 1, "5881580-07-11"),
+    ],
+)
 def test_dates_beyond_four_digits(days: int, text: str) -> None:
     assert ums.date_text(days) == text
 
 
-@pytest.mark.parametrize(("kind", "type_", "value", "text"), [
-    ("int", "int", -5, "-5"), ("bigint", "long", 1 << 62, str(1 << 62)), ("boolean", "boolean", True, "true"),
-    ("varint", "decimal", "123", "123"), ("decimal", "decimal", "1E+3", "1E+3"), ("blob", "binary", b"\x00", "AA=="),
-    ("date", "date", 0, "1970-01-01"), ("timestamp", "datetime", -1, "1969-12-31 23:59:59.999000"),
-    ("time", "string", 3_723_000_000_007, "01:02:03.000000007"),
-    ("float", "float", struct.unpack("<f", b"\xcd\xcc\xcc=")[0], "0.1"),
-    ("double", "double", 0.1, "0.1"), ("double", "double", -math.inf, "-Infinity"), ("text", "string", "x", "x"),
-    ("uuid", "string", "a", "a"), ("list<date>", "string", [0], '["1970-01-01"]'), ("set<text>", "string", ["a"], '["a"]'),
-    ("map<int, blob>", "string", [{"key": 1, "value": b"\x00"}], '[{"key":1,"value":"AA=="}]'),
-    ("tuple<int, double>", "string", {"field_0": 1, "field_1": math.nan}, '{"field_0":1,"field_1":"NaN"}'),
-    ("vector<float, 2>", "string", [struct.unpack("<f", b"\xcd\xcc\xcc=")[0], 1.0], "[0.1,1.0]"),
-    ("list<frozen<list<timestamp>>>", "string", [[0], None], '[["1970-01-01 00:00:00.000000"],null]')])
+@pytest.mark.parametrize(
+    ("kind", "type_", "value", "text"),
+    [
+        ("int", "int", -5, "-5"),
+        ("bigint", "long", 1 << 62, str(1 << 62)),
+        ("boolean", "boolean", True, "true"),
+        ("varint", "decimal", "123", "123"),
+        ("decimal", "decimal", "1E+3", "1E+3"),
+        ("blob", "binary", b"\x00", "AA=="),
+        ("date", "date", 0, "1970-01-01"),
+        ("timestamp", "datetime", -1, "1969-12-31 23:59:59.999000"),
+        ("time", "string", 3_723_000_000_007, "01:02:03.000000007"),
+        ("float", "float", struct.unpack("<f", b"\xcd\xcc\xcc=")[0], "0.1"),
+        ("double", "double", 0.1, "0.1"),
+        ("double", "double", -math.inf, "-Infinity"),
+        ("text", "string", "x", "x"),
+        ("uuid", "string", "a", "a"),
+        ("list<date>", "string", [0], '["1970-01-01"]'),
+        ("set<text>", "string", ["a"], '["a"]'),
+        ("map<int, blob>", "string", [{"key": 1, "value": b"\x00"}], '[{"key":1,"value":"AA=="}]'),
+        ("tuple<int, double>", "string", {"field_0": 1, "field_1": math.nan}, '{"field_0":1,"field_1":"NaN"}'),
+        ("vector<float, 2>", "string", [struct.unpack("<f", b"\xcd\xcc\xcc=")[0], 1.0], "[0.1,1.0]"),
+        ("list<frozen<list<timestamp>>>", "string", [[0], None], '[["1970-01-01 00:00:00.000000"],null]'),
+    ],
+)
 def test_cql_values(kind: str, type_: str, value: Any, text: str) -> None:
     made = parse(kind)
     assert ums_type(made) == type_

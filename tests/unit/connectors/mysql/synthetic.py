@@ -1,4 +1,5 @@
 """A binlog from an encoder of its own, and a stream with all that it needs, for tests of the stream."""
+
 from __future__ import annotations
 
 import struct
@@ -52,8 +53,9 @@ class Log:
         return begin
 
     def gtid(self, number: int) -> int:
-        return self.event(types.GTID, b"\x01" + bytes.fromhex(UUID.replace("-", "")) + struct.pack("<Q", number) + b"\x02"
-                          + bytes(16))
+        return self.event(
+            types.GTID, b"\x01" + bytes.fromhex(UUID.replace("-", "")) + struct.pack("<Q", number) + b"\x02" + bytes(16)
+        )
 
     def anonymous(self) -> int:
         return self.event(types.ANONYMOUS_GTID, b"\x01" + bytes(24) + b"\x02" + bytes(16))
@@ -132,10 +134,24 @@ def payload(*inner: tuple[int, bytes], compressed: bool = False) -> bytes:
     data = b"".join(struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body), 0, 0) + body for kind, body in inner)
     if compressed:
         small = bytes(cramjam.zstd.compress(data))
-        return (b"\x02\x01\0" + b"\x03\x04\xfd" + len(data).to_bytes(3, "little")
-                + b"\x01\x03\xfc" + len(small).to_bytes(2, "little") + b"\0" + small)
-    return (b"\x02\x03\xfc\xff\0" + b"\x03\x04\xfd" + len(data).to_bytes(3, "little")
-            + b"\x01\x03\xfc" + len(data).to_bytes(2, "little") + b"\0" + data)
+        return (
+            b"\x02\x01\0"
+            b"\x03\x04\xfd"
+            + len(data).to_bytes(3, "little")
+            + b"\x01\x03\xfc"
+            + len(small).to_bytes(2, "little")
+            + b"\0"
+            + small
+        )
+    return (
+        b"\x02\x03\xfc\xff\0"
+        b"\x03\x04\xfd"
+        + len(data).to_bytes(3, "little")
+        + b"\x01\x03\xfc"
+        + len(data).to_bytes(2, "little")
+        + b"\0"
+        + data
+    )
 
 
 @dataclass
@@ -157,23 +173,44 @@ class Reader:
         return self.stream.out
 
 
-def reader(saved: Position | None = None, *, flavor: str = "mysql", same_server: bool = True, server: int = 1,
-           transactions: bool = False, ums: bool = False, tables: str = "", databases: str = "", keep_going: bool = False,
-           wants: Callable[[str], bool] | None = None, max_rows: int = 1, apart: bool = False) -> Reader:
+def reader(
+    saved: Position | None = None,
+    *,
+    flavor: str = "mysql",
+    same_server: bool = True,
+    server: int = 1,
+    transactions: bool = False,
+    ums: bool = False,
+    tables: str = "",
+    databases: str = "",
+    keep_going: bool = False,
+    wants: Callable[[str], bool] | None = None,
+    max_rows: int = 1,
+    apart: bool = False,
+) -> Reader:
     offset = saved if saved is not None else {"file": FILE, "pos": 4}
     begun = start.start_of("p", Shard(), [(PARTITION, offset)])
     assert begun.place is not None
-    settings = EventSettings(topics=TopicSettings(prefix="p"), connector="mariadb" if flavor == "mariadb" else "mysql",
-                             output_format="ums" if ums else "debezium", ums=UmsSettings(max_rows=max_rows), tables=tables,
-                             databases=databases)
+    settings = EventSettings(
+        topics=TopicSettings(prefix="p"),
+        connector="mariadb" if flavor == "mariadb" else "mysql",
+        output_format="ums" if ums else "debezium",
+        ums=UmsSettings(max_rows=max_rows),
+        tables=tables,
+        databases=databases,
+    )
     capture = LogCapture()
     log = logger("stream", capture)
     counted = Transactions(settings, PARTITION) if transactions else None
     if counted is not None:
         counted.load(offset)
     held = events.holder(settings)
-    cursor = Cursor(begun, begun.place, server,
-                    gtid.parse(flavor, begun.place.gtids) if begun.place.gtids or flavor == "mariadb" else None)
+    cursor = Cursor(
+        begun,
+        begun.place,
+        server,
+        gtid.parse(flavor, begun.place.gtids) if begun.place.gtids or flavor == "mariadb" else None,
+    )
     statements: list[Statement] = []
 
     async def nothing_known(names: Sequence[TableName]) -> dict[TableName, Any]:
@@ -186,12 +223,35 @@ def reader(saved: Position | None = None, *, flavor: str = "mysql", same_server:
 
     counters = Counters()
     stream = Stream(
-        cursor=cursor, begun=begun, place=begun.place, same_server=same_server, partition=PARTITION, counters=counters, log=log,
-        tables=Tables(table_filter=TableFilter(settings), special={}, settings=settings, options=ValueOptions(
-            charset_errors="strict"), shard=Shard(), partition=PARTITION, versions=VersionBook("p", "", ()),
-            transactions=counted, held=held, headers=(), log=log, definitions=nothing_known),
-        on_rows=lambda *_: None, on_statement=note, transactions=counted, wants_gtid=wants, keep_going=keep_going, held=held,
-        apart=apart)
+        cursor=cursor,
+        begun=begun,
+        place=begun.place,
+        same_server=same_server,
+        partition=PARTITION,
+        counters=counters,
+        log=log,
+        tables=Tables(
+            table_filter=TableFilter(settings),
+            special={},
+            settings=settings,
+            options=ValueOptions(charset_errors="strict"),
+            shard=Shard(),
+            partition=PARTITION,
+            versions=VersionBook("p", "", ()),
+            transactions=counted,
+            held=held,
+            headers=(),
+            log=log,
+            definitions=nothing_known,
+        ),
+        on_rows=lambda *_: None,
+        on_statement=note,
+        transactions=counted,
+        wants_gtid=wants,
+        keep_going=keep_going,
+        held=held,
+        apart=apart,
+    )
     return Reader(stream, cursor, capture, counters, held, statements)
 
 

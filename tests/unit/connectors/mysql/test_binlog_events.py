@@ -1,4 +1,5 @@
 """Binlog events from the documented wire format: an encoder of its own here, the parsers there."""
+
 from __future__ import annotations
 
 import struct
@@ -40,16 +41,20 @@ def test_headers() -> None:
 def description(*, algorithm: int = 1, version: int = 4, table_map: int = 8) -> bytes:
     lengths = bytearray([0] * 42)
     lengths[types.TABLE_MAP - 1] = table_map
-    return event(types.FORMAT_DESCRIPTION, struct.pack("<H50sIB", version, b"8.4.6", 0, 19) + bytes(lengths)
-                 + bytes([algorithm]))
+    return event(
+        types.FORMAT_DESCRIPTION, struct.pack("<H50sIB", version, b"8.4.6", 0, 19) + bytes(lengths) + bytes([algorithm])
+    )
 
 
 def test_format_descriptions() -> None:
     found = parse.format_description(description())
     assert (found.server, found.checksum, found.lengths[18]) == ("8.4.6", True, 8)
     assert not parse.format_description(description(algorithm=0)).checksum
-    for bad, why in ((description(version=3), "older"), (description(table_map=6), "another size"),
-                     (description(algorithm=2), "unknown kind 2")):
+    for bad, why in (
+        (description(version=3), "older"),
+        (description(table_map=6), "another size"),
+        (description(algorithm=2), "unknown kind 2"),
+    ):
         with pytest.raises(Fatal, match=why):
             parse.format_description(bad)
 
@@ -95,7 +100,9 @@ def test_texts_of_queries_are_tolerant() -> None:
     assert parse.query(query(b"x '\xe4'", charset(8))).statement == "x 'ä'"
     assert parse.query(query("x 'я'".encode("cp1251"), charset(51))).statement == "x 'я'"
     assert parse.query(query(b"x '\xe4'", charset(45))).statement == "x '\N{REPLACEMENT CHARACTER}'"
-    assert parse.query(query("x '€'".encode(), charset(2304))).statement == "x '€'"  # an id that the driver doesn't know
+    assert (
+        parse.query(query("x '€'".encode(), charset(2304))).statement == "x '€'"
+    )  # an id that the driver doesn't know
     assert parse.query(query(b"x", charset(63), schema=b"")) == Query(12, "", "x", None, 0, 3, None)
     with pytest.raises(Fatal, match="QUERY event"):
         parse.query(query(b"x")[:25])
@@ -110,11 +117,14 @@ def test_mysql_gtids_of_every_age() -> None:
     assert parse.gtid(event(types.GTID, head)) == Gtid(f"{A}:23")
     assert parse.gtid(event(types.GTID, head + clock)) == Gtid(f"{A}:23")
     assert parse.gtid(event(types.GTID, head + clock + one + b"\xfc\x00\x10" + struct.pack("<I", 80400))) == Gtid(
-        f"{A}:23", immediate_us=now, original_us=now, length=4096)
-    assert parse.gtid(event(types.GTID, head + clock + both + b"\x50" + struct.pack("<II", 80400 | 1 << 31, 80000))) == Gtid(
-        f"{A}:23", immediate_us=now, original_us=now - 5, length=80)
+        f"{A}:23", immediate_us=now, original_us=now, length=4096
+    )
+    assert parse.gtid(
+        event(types.GTID, head + clock + both + b"\x50" + struct.pack("<II", 80400 | 1 << 31, 80000))
+    ) == Gtid(f"{A}:23", immediate_us=now, original_us=now - 5, length=80)
     assert parse.gtid(event(types.ANONYMOUS_GTID, head + clock + one + b"\x50")) == Gtid(
-        "", immediate_us=now, original_us=now, length=80)
+        "", immediate_us=now, original_us=now, length=80
+    )
     with pytest.raises(Fatal, match="GTID event"):
         parse.gtid(event(types.GTID, head[:20]))
 
@@ -146,8 +156,12 @@ def test_tagged_gtids_of_the_future_are_refused() -> None:
 def test_integers_of_variable_length() -> None:
     for value in (0, 127, 128, (1 << 14) - 1, 1 << 14, (1 << 56) - 1, 1 << 56, (1 << 64) - 1):
         assert parse.varlen(b"x" + varlen(value) + b"y", 1) == (value, 1 + len(varlen(value)))
-    for value, raw in ((250, b"\xfa"), (251, b"\xfc\xfb\0"), (1 << 16, b"\xfd\0\0\1"),
-                       (1 << 40, b"\xfe" + (1 << 40).to_bytes(8, "little"))):
+    for value, raw in (
+        (250, b"\xfa"),
+        (251, b"\xfc\xfb\0"),
+        (1 << 16, b"\xfd\0\0\1"),
+        (1 << 40, b"\xfe" + (1 << 40).to_bytes(8, "little")),
+    ):
         assert parse.lenenc(b"x" + raw + b"y", 1) == (value, 1 + len(raw))
     for bad in (b"\xfb", b"\xff", b"\xfc\0", b""):
         with pytest.raises(IndexError):
@@ -178,7 +192,10 @@ def test_mariadb_gtids(raw: bytes, expected: Gtid) -> None:
 
 def test_lists_texts_and_incidents() -> None:
     entries = struct.pack("<IIQ", 0, 1, 100) + struct.pack("<IIQ", 2, 9, 1 << 40)
-    assert parse.gtid_list(event(types.GTID_LIST, struct.pack("<I", 2 | 1 << 29) + entries)) == [(0, 1, 100), (2, 9, 1 << 40)]
+    assert parse.gtid_list(event(types.GTID_LIST, struct.pack("<I", 2 | 1 << 29) + entries)) == [
+        (0, 1, 100),
+        (2, 9, 1 << 40),
+    ]
     with pytest.raises(Fatal, match="GTID_LIST event"):
         parse.gtid_list(event(types.GTID_LIST, struct.pack("<I", 3) + entries))
     assert parse.rows_query(event(types.ROWS_QUERY, b"\x05" + "ä = 1".encode())) == "ä = 1"
@@ -232,7 +249,9 @@ def compressed(data: bytes, width: int) -> bytes:
     (169, types.WRITE_ROWS, b"", False), (170, types.UPDATE_ROWS, b"", True), (171, types.DELETE_ROWS, b"\0\1", False),
 ])  # fmt: skip
 @pytest.mark.parametrize(("data", "width"), [(b"abc" * 30, 1), (b"x" * 70_000, 3), (b"", 1), (b"abc", 4)])
-def test_compressed_rows_of_mariadb(kind: int, plain: int, extra: bytes | None, update: bool, data: bytes, width: int) -> None:
+def test_compressed_rows_of_mariadb(
+    kind: int, plain: int, extra: bytes | None, update: bool, data: bytes, width: int
+) -> None:
     found = parse.uncompressed(rows(kind, 9, compressed(data, width), extra=extra, update=update))
     assert found == rows(plain, 9, data, extra=extra, update=update)
 
@@ -245,9 +264,14 @@ def test_compressed_queries_of_mariadb() -> None:
 
 def test_damaged_compressed_events_are_refused() -> None:
     good = compressed(b"x" * 500, 2)
-    for bad, why in ((good[:-3], "in place of 500"), (b"\x92" + good[1:], "unknown way"), (b"\x85" + good[1:], "unknown way"),
-                     (good[:3] + b"zz" + good[5:], "can't be uncompressed"), (b"", "unknown way"),
-                     (b"\x82\x00\x10" + good[3:], "in place of 16")):
+    for bad, why in (
+        (good[:-3], "in place of 500"),
+        (b"\x92" + good[1:], "unknown way"),
+        (b"\x85" + good[1:], "unknown way"),
+        (good[:3] + b"zz" + good[5:], "can't be uncompressed"),
+        (b"", "unknown way"),
+        (b"\x82\x00\x10" + good[3:], "in place of 16"),
+    ):
         with pytest.raises(Fatal, match=why):
             parse.uncompressed(rows(types.WRITE_ROWS_COMPRESSED_V1, 3, bad))
     with pytest.raises(Fatal, match="no compressed event"):

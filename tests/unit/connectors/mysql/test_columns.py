@@ -1,4 +1,5 @@
 """Which columns become fields, and how."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ def test_columns_that_no_event_needs_are_not_decoded() -> None:
 def test_key_columns_come_from_the_option_where_it_names_the_table() -> None:
     def keys(option: str) -> tuple[str, ...]:
         return key_columns(CUSTOMERS, settings(key_columns=option))
+
     assert keys("world.customers:email,id") == ("email", "id")
     assert keys(r"other.t:x; (.*)\.customers : name , NAME ;world.customers:id") == ("name", "id")
     assert keys("other.customers:name") == ("id",)
@@ -94,10 +96,21 @@ def test_masks_of_plain_columns_are_the_decoders() -> None:
 
 def test_what_debezium_takes_as_text() -> None:
     kinds = table(
-        "kinds", number("i"), Column(name="b", type=codes.BLOB, meta=2, collation=63), Column(name="j", type=codes.JSON),
-        text("v", 9), Column(name="e", type=codes.ENUM, meta=1, members=("a",), collation=45, declared="enum('a')"))
+        "kinds",
+        number("i"),
+        Column(name="b", type=codes.BLOB, meta=2, collation=63),
+        Column(name="j", type=codes.JSON),
+        text("v", 9),
+        Column(name="e", type=codes.ENUM, meta=1, members=("a",), collation=45, declared="enum('a')"),
+    )
     found = layout(kinds, settings({"column.mask.with.3.chars": ".*"}), OPTIONS)
-    assert [plan is not None and plan.transform is not None for plan in found.plans] == [False, False, False, True, True]
+    assert [plan is not None and plan.transform is not None for plan in found.plans] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
     found = layout(kinds, settings({"column.truncate.to.9.chars": ".*"}), OPTIONS)
     assert found.values[3].schema.parameter("truncateLength") is None
 
@@ -121,5 +134,7 @@ def test_two_columns_may_not_become_one_field() -> None:
     odd = table("odd", number("a-b"), number("a.b"))
     with pytest.raises(ConfigInvalid, match=r"a-b, a\.b"):
         layout(odd, settings(field_names="avro"), OPTIONS)
-    assert [field.name for field in layout(odd, settings(field_names="avro", not_columns=".*a-b"), OPTIONS).values] == ["a_b"]
+    assert [field.name for field in layout(odd, settings(field_names="avro", not_columns=".*a-b"), OPTIONS).values] == [
+        "a_b"
+    ]
     assert not layout(odd, settings(field_names="avro_unicode"), OPTIONS).as_decoded

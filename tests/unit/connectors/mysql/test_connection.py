@@ -1,4 +1,5 @@
 """Addresses, versions, what a server says about itself, and the driver's errors in our words."""
+
 from __future__ import annotations
 
 import asyncio
@@ -48,7 +49,13 @@ def test_versions(text: str, version: tuple[int, int, int]) -> None:
 def test_what_servers_say_about_themselves() -> None:
     mysql = info_of([("version", "8.4.6"), ("server_id", "11"), ("server_uuid", "u-1"), ("gtid_mode", "ON"), ("log_bin", "ON"),
                      ("binlog_row_metadata", None)], address="a:1")  # fmt: skip
-    assert (mysql.flavor, mysql.version, mysql.server_id, mysql.uuid, mysql.address) == ("mysql", (8, 4, 6), 11, "u-1", "a:1")
+    assert (mysql.flavor, mysql.version, mysql.server_id, mysql.uuid, mysql.address) == (
+        "mysql",
+        (8, 4, 6),
+        11,
+        "u-1",
+        "a:1",
+    )
     assert mysql.has_gtids
     assert mysql.is_on("log_bin")
     assert not mysql.is_on("log_bin_compress")
@@ -101,7 +108,9 @@ async def test_a_cancellation_as_the_socket_opens_is_not_forgotten(monkeypatch: 
         return opened
 
     monkeypatch.setattr(driver, "_open_connection", cancelled_then)
-    settings = ConnectionSettings(host="127.0.0.1", port=server.sockets[0].getsockname()[1], user="u", connect_timeout_s=60)
+    settings = ConnectionSettings(
+        host="127.0.0.1", port=server.sockets[0].getsockname()[1], user="u", connect_timeout_s=60
+    )
     connecting = asyncio.create_task(connect(settings))
     ended, _ = await asyncio.wait({connecting}, timeout=20)
     forgotten = not ended

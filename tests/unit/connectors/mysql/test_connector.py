@@ -1,4 +1,5 @@
 """The connector's answers that need no server: shards, offsets, requests for full pulls, progress, metrics."""
+
 from __future__ import annotations
 
 import logging
@@ -23,7 +24,9 @@ UUID = "24da1671-9d2e-11ee-8c90-0242ac120002"
 
 
 def parsed(**changes: str) -> Any:
-    return MySqlConnector.config_def.parse({**LEAST, **{name.replace("__", "."): value for name, value in changes.items()}})
+    return MySqlConnector.config_def.parse(
+        {**LEAST, **{name.replace("__", "."): value for name, value in changes.items()}}
+    )
 
 
 class Context:
@@ -66,52 +69,83 @@ def test_the_class() -> None:
     assert MySqlConnector.exactly_once_support(parsed())
     assert MySqlConnector.can_define_transaction_boundaries(parsed())
     assert not MySqlConnector.can_define_transaction_boundaries(parsed(tasks__max="2"))
-    assert MySqlConnector.can_define_transaction_boundaries(parsed(tasks__max="2", provide__transaction__metadata="true"))
+    assert MySqlConnector.can_define_transaction_boundaries(
+        parsed(tasks__max="2", provide__transaction__metadata="true")
+    )
     assert "io.debezium.connector.mariadb.MariaDbConnector" in MySqlConnector.aliases
 
 
-@pytest.mark.parametrize(("partition", "offset"), [
-    ({"server": "p"}, {"transaction_id": None, "ts_sec": 1700000000, "file": "mysql-bin.000003", "pos": 4711, "row": 1,
-                       "server_id": 1, "event": 2, "gtids": f"{UUID}:1-5"}),
-    ({"server": "p"}, {"file": "bin.000001", "pos": "154", "gtids": "0-1-5,1-2-7"}), ({"server": "p"}, None),
-    ({"server": "p", "shard": "1/2"}, {"file": "bin.000001", "pos": 4, "shard_layout": 2}),
-    ({"server": "p", "snapshot": "initial"}, {"state": "running"}),
-    ({"server": "p", "shard": "0/2", "lag": "task"}, {"tables": ""}),
-])
+@pytest.mark.parametrize(
+    ("partition", "offset"),
+    [
+        (
+            {"server": "p"},
+            {
+                "transaction_id": None,
+                "ts_sec": 1700000000,
+                "file": "mysql-bin.000003",
+                "pos": 4711,
+                "row": 1,
+                "server_id": 1,
+                "event": 2,
+                "gtids": f"{UUID}:1-5",
+            },
+        ),
+        ({"server": "p"}, {"file": "bin.000001", "pos": "154", "gtids": "0-1-5,1-2-7"}),
+        ({"server": "p"}, None),
+        ({"server": "p", "shard": "1/2"}, {"file": "bin.000001", "pos": 4, "shard_layout": 2}),
+        ({"server": "p", "snapshot": "initial"}, {"state": "running"}),
+        ({"server": "p", "shard": "0/2", "lag": "task"}, {"tables": ""}),
+    ],
+)
 async def test_offsets_that_can_be_resumed_from(partition: dict[str, Any], offset: dict[str, Any] | None) -> None:
     assert await MySqlConnector.alter_offsets(parsed(), [(partition, offset)])
 
 
-@pytest.mark.parametrize(("partition", "offset", "word"), [
-    ({"server": "q"}, {"file": "bin.000001", "pos": 4}, "topic.prefix"), ({}, None, "topic.prefix"),
-    ({"server": "p"}, {"pos": 4}, "file"), ({"server": "p"}, {"file": "bin", "pos": 4}, "name of a binlog file"),
-    ({"server": "p"}, {"file": "bin.000001", "pos": -1}, "negative"),
-    ({"server": "p"}, {"file": "bin.000001", "pos": "x"}, "pos"),
-    ({"server": "p"}, {"file": "bin.000001", "pos": 4, "gtids": "nonsense"}, "gtids"),
-    ({"server": "p", "shard": "2/2"}, {"file": "bin.000001", "pos": 4}, "no shard"),
-    ({"server": "p"}, {"file": "bin.000001", "pos": 4, "shard_layout": "one"}, "whole number"),
-])
+@pytest.mark.parametrize(
+    ("partition", "offset", "word"),
+    [
+        ({"server": "q"}, {"file": "bin.000001", "pos": 4}, "topic.prefix"),
+        ({}, None, "topic.prefix"),
+        ({"server": "p"}, {"pos": 4}, "file"),
+        ({"server": "p"}, {"file": "bin", "pos": 4}, "name of a binlog file"),
+        ({"server": "p"}, {"file": "bin.000001", "pos": -1}, "negative"),
+        ({"server": "p"}, {"file": "bin.000001", "pos": "x"}, "pos"),
+        ({"server": "p"}, {"file": "bin.000001", "pos": 4, "gtids": "nonsense"}, "gtids"),
+        ({"server": "p", "shard": "2/2"}, {"file": "bin.000001", "pos": 4}, "no shard"),
+        ({"server": "p"}, {"file": "bin.000001", "pos": 4, "shard_layout": "one"}, "whole number"),
+    ],
+)
 async def test_offsets_that_can_not(partition: dict[str, Any], offset: dict[str, Any] | None, word: str) -> None:
     with pytest.raises(ConfigInvalid, match=word):
         await MySqlConnector.alter_offsets(parsed(), [(partition, offset)])
 
 
 def test_requests_for_full_pulls() -> None:
-    found = MySqlConnector.check_snapshot(parsed(), {"tables": [" a.b ", "c.*"], "conditions": {"a.b": " x > ';' "},
-                                                     "priority": 3})
+    found = MySqlConnector.check_snapshot(
+        parsed(), {"tables": [" a.b ", "c.*"], "conditions": {"a.b": " x > ';' "}, "priority": 3}
+    )
     assert found == {"tables": ["a.b", "c.*"], "conditions": {"a.b": "x > ';'"}, "priority": 3}
     assert MySqlConnector.check_snapshot(parsed(), {"tables": ["a.b"], "surrogate_key": "id"})["surrogate_key"] == "id"
 
 
-@pytest.mark.parametrize(("request_", "word"), [
-    ({}, "tables"), ({"tables": []}, "tables"), ({"tables": "a.b"}, "tables"), ({"tables": ["("]}, "Invalid regex"),
-    ({"tables": ["a"], "conditions": ["x"]}, "conditions"), ({"tables": ["a"], "conditions": {"a": "x; DROP TABLE a"}},
-                                                             "one SQL"),
-    ({"tables": ["a"], "conditions": {"a": "x) OR (1"}}, "one SQL"),
-    ({"tables": ["a"], "conditions": {"a": "x -- y"}}, "one SQL"),
-    ({"tables": ["a"], "conditions": {"a": "(x"}}, "one SQL"), ({"tables": ["a"], "priority": "high"}, "priority"),
-    ({"tables": ["a"], "table": "b"}, "has no table"), ({"tables": ["a"], "surrogate_key": 3}, "surrogate_key"),
-])
+@pytest.mark.parametrize(
+    ("request_", "word"),
+    [
+        ({}, "tables"),
+        ({"tables": []}, "tables"),
+        ({"tables": "a.b"}, "tables"),
+        ({"tables": ["("]}, "Invalid regex"),
+        ({"tables": ["a"], "conditions": ["x"]}, "conditions"),
+        ({"tables": ["a"], "conditions": {"a": "x; DROP TABLE a"}}, "one SQL"),
+        ({"tables": ["a"], "conditions": {"a": "x) OR (1"}}, "one SQL"),
+        ({"tables": ["a"], "conditions": {"a": "x -- y"}}, "one SQL"),
+        ({"tables": ["a"], "conditions": {"a": "(x"}}, "one SQL"),
+        ({"tables": ["a"], "priority": "high"}, "priority"),
+        ({"tables": ["a"], "table": "b"}, "has no table"),
+        ({"tables": ["a"], "surrogate_key": 3}, "surrogate_key"),
+    ],
+)
 def test_requests_that_are_refused(request_: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigInvalid, match=word):
         MySqlConnector.check_snapshot(parsed(), request_)
@@ -124,21 +158,37 @@ def saved(name: str, shard: str | None, state: Any, *tables: notes.TableNote, **
 
 
 def table(rows: int, total: int | None, stage: Any = "running", name: str = "b") -> notes.TableNote:
-    return notes.TableNote(database="a", table=name, stage=stage, rows=rows, total=total, started_ms=1_000,
-                           finished_ms=3_000 if stage == "done" else 0, percent=100.0 if stage == "done" else 50.0)
+    return notes.TableNote(
+        database="a",
+        table=name,
+        stage=stage,
+        rows=rows,
+        total=total,
+        started_ms=1_000,
+        finished_ms=3_000 if stage == "done" else 0,
+        percent=100.0 if stage == "done" else 50.0,
+    )
 
 
 def test_progress_of_several_tasks_is_one() -> None:
     instruction = {"id": "r", "tables": ["a.*"], "priority": 2, "state": "running", "origin": "rest", "created_ms": 50}
-    found = MySqlConnector.snapshots(parsed(), [instruction], [
-        saved("r", "0/2", "running", table(10, 100), table(0, None, "elsewhere", "k")),
-        saved("r", "1/2", "completed", table(30, 30, "done"), table(4, 4, "done", "k")),
-        ({"server": "other", "snapshot": "r"}, {"state": "running"}), ({"server": "p"}, {"file": "b.000001", "pos": 4})])
+    found = MySqlConnector.snapshots(
+        parsed(),
+        [instruction],
+        [
+            saved("r", "0/2", "running", table(10, 100), table(0, None, "elsewhere", "k")),
+            saved("r", "1/2", "completed", table(30, 30, "done"), table(4, 4, "done", "k")),
+            ({"server": "other", "snapshot": "r"}, {"state": "running"}),
+            ({"server": "p"}, {"file": "b.000001", "pos": 4}),
+        ],
+    )
     assert len(found) == 1
     shown = found[0]
     assert (shown["id"], shown["state"], shown["origin"], shown["priority"]) == ("r", "running", "rest", 2)
     assert [(each["table"], each["state"], each["rows_total"], each["rows_done"]) for each in shown["tables"]] == [
-        ("a.b", "running", 130, 40), ("a.k", "completed", 4, 4)]
+        ("a.b", "running", 130, 40),
+        ("a.k", "completed", 4, 4),
+    ]
     assert (shown["rows_total"], shown["rows_done"]) == (134, 44)
     assert shown["tables"][1]["rows_per_s"] == 2.0
 
@@ -146,8 +196,9 @@ def test_progress_of_several_tasks_is_one() -> None:
 def test_states_of_full_pulls() -> None:
     def state(wish: str | None, *parts: str) -> str:
         asked = [] if wish is None else [{"id": "r", "tables": ["a"], "state": wish, "origin": "rest", "created_ms": 1}]
-        found = MySqlConnector.snapshots(parsed(), asked, [saved("r", f"{index}/{len(parts)}", part)
-                                                           for index, part in enumerate(parts)])
+        found = MySqlConnector.snapshots(
+            parsed(), asked, [saved("r", f"{index}/{len(parts)}", part) for index, part in enumerate(parts)]
+        )
         return str(found[0]["state"])
 
     assert state("running") == "waiting"
@@ -162,23 +213,39 @@ def test_states_of_full_pulls() -> None:
 def test_what_the_connector_and_signals_began_is_shown_too() -> None:
     request = {"id": "s-1", "tables": ["a.b"], "conditions": {"a.b": "x"}, "origin": "signal", "created_ms": 70}
     found = MySqlConnector.snapshots(
-        parsed(), [{"id": "initial", "state": "paused", "origin": "initial", "created_ms": 60},
-                   {"id": "gone", "state": "paused", "origin": "signal", "created_ms": 60}],
-        [saved("initial", None, "running", table(1, 2)),
-         saved("s-1", None, "running", request=msgspec.json.encode(request).decode()),
-         ({"server": "p", "snapshot": "odd"}, {"state": "completed", "progress": "nonsense"})])
+        parsed(),
+        [
+            {"id": "initial", "state": "paused", "origin": "initial", "created_ms": 60},
+            {"id": "gone", "state": "paused", "origin": "signal", "created_ms": 60},
+        ],
+        [
+            saved("initial", None, "running", table(1, 2)),
+            saved("s-1", None, "running", request=msgspec.json.encode(request).decode()),
+            ({"server": "p", "snapshot": "odd"}, {"state": "completed", "progress": "nonsense"}),
+        ],
+    )
     assert {each["id"]: (each["origin"], each["state"]) for each in found} == {
-        "initial": ("initial", "paused"), "s-1": ("signal", "running"), "odd": ("signal", "completed")}
+        "initial": ("initial", "paused"),
+        "s-1": ("signal", "running"),
+        "odd": ("signal", "completed"),
+    }
     signalled = next(each for each in found if each["id"] == "s-1")
     assert (signalled["tables_wanted"], signalled["conditions"], signalled["created_ms"]) == (["a.b"], {"a.b": "x"}, 70)
 
 
 def test_the_place_of_all_tasks_is_the_earliest_of_the_newest_division() -> None:
     def place(shard: str | None, pos: int, layout: int) -> tuple[Any, Any]:
-        return ({"server": "p", **({} if shard is None else {"shard": shard})},
-                {"file": "b.000002", "pos": pos, start.LAYOUT: layout, start.SOURCE_SERVER: 5})
+        return (
+            {"server": "p", **({} if shard is None else {"shard": shard})},
+            {"file": "b.000002", "pos": pos, start.LAYOUT: layout, start.SOURCE_SERVER: 5},
+        )
 
-    offsets = [place(None, 4, 1), place("0/2", 700, 2), place("1/2", 500, 2), ({"server": "q"}, {"file": "b.000001", "pos": 4})]
+    offsets = [
+        place(None, 4, 1),
+        place("0/2", 700, 2),
+        place("1/2", 500, 2),
+        ({"server": "q"}, {"file": "b.000001", "pos": 4}),
+    ]
     found = lag.saved_place("p", offsets)
     assert found is not None
     assert (found[0].pos, found[1]) == (500, 5)
@@ -230,8 +297,15 @@ def test_metrics() -> None:
     taken, counters, behind = Taken(), Counters(), Behind()
 
     def report(pulls: list[dict[str, Any]]) -> None:
-        metrics.report(taken, counters=counters, cursor=At(), client=Client(), latency={"mysql_heartbeat_age_seconds": 1.5},
-                       pulls=pulls, behind=behind)
+        metrics.report(
+            taken,
+            counters=counters,
+            cursor=At(),
+            client=Client(),
+            latency={"mysql_heartbeat_age_seconds": 1.5},
+            pulls=pulls,
+            behind=behind,
+        )
 
     report([])
     assert taken.values[metrics.SINCE_LAST_MS, ""] == -1
@@ -239,14 +313,33 @@ def test_metrics() -> None:
     report([])
     assert taken.values[metrics.BEHIND_MS, ""] >= 60_000
     counters.creates = 40
-    report([{"id": "i", "state": "done", "started_ms": 1, "tables": [{"table": "a.b", "state": "done", "rows_done": 7,
-                                                                      "rows_total": 7}]},
-            {"id": "j", "state": "paused", "started_ms": 2, "tables": [
-                {"table": "a.c", "state": "running", "rows_done": 3, "rows_total": None}, {"table": "a.d", "state": "done"}]}])
+    report(
+        [
+            {
+                "id": "i",
+                "state": "done",
+                "started_ms": 1,
+                "tables": [{"table": "a.b", "state": "done", "rows_done": 7, "rows_total": 7}],
+            },
+            {
+                "id": "j",
+                "state": "paused",
+                "started_ms": 2,
+                "tables": [
+                    {"table": "a.c", "state": "running", "rows_done": 3, "rows_total": None},
+                    {"table": "a.d", "state": "done"},
+                ],
+            },
+        ]
+    )
     assert taken.values[metrics.CREATES, ""] == 40
     assert (taken.values["mysql_lag_seconds", ""], taken.values["mysql_snapshot_running", ""]) == (0, 0)
     assert taken.values[metrics.BEHIND_MS, ""] == 0
-    assert (taken.values[metrics.FILE, ""], taken.values[metrics.POSITION, ""], taken.values[metrics.GTIDS, ""]) == (42, 99, 1)
+    assert (taken.values[metrics.FILE, ""], taken.values[metrics.POSITION, ""], taken.values[metrics.GTIDS, ""]) == (
+        42,
+        99,
+        1,
+    )
     shown = {name.removeprefix("debezium_metrics_"): value for (name, _), value in taken.in_snapshots.items()}
     assert (shown["TotalTableCount"], shown["RemainingTableCount"]) == (2, 1)
     assert (shown["SnapshotPaused"], shown["SnapshotRunning"]) == (1, 0)

@@ -71,13 +71,17 @@ def test_bitmaps_of_every_width(count: int) -> None:
     bits = sum(1 << number for number in range(count) if wanted[f"c{number}"] is None)
     size = (count + 7) // 8
     bits |= ~((1 << count) - 1) & ((1 << 8 * size) - 1)
-    data = bits.to_bytes(size, "little") + b"".join(pack("<h", number) for number in wanted.values() if number is not None)
+    data = bits.to_bytes(size, "little") + b"".join(
+        pack("<h", number) for number in wanted.values() if number is not None
+    )
     full = b"\0" * size + b"".join(pack("<h", number) for number in range(count))
     assert decode(made, data + full + data) == [wanted, {f"c{number}": number for number in range(count)}, wanted]
 
 
 def test_columns_that_the_image_lacks_and_that_are_left_out() -> None:
-    made = table(ID, TEXT, Column(name="n", type=codes.LONGLONG), Column(name="b", type=codes.BLOB, meta=2, collation=63))
+    made = table(
+        ID, TEXT, Column(name="n", type=codes.LONGLONG), Column(name="b", type=codes.BLOB, meta=2, collation=63)
+    )
     # The image has t, n and b; n is stepped over.
     data = b"\xf8" + b"\x02ab" + pack("<q", 7) + b"\x01\x00\xff" + b"\xfb" + b"\x01c" + pack("<q", 8)
     data = data.replace(b"\xfb\x01c", b"\xfc\x01c")
@@ -89,7 +93,9 @@ def test_columns_that_the_image_lacks_and_that_are_left_out() -> None:
 def test_updates_with_different_images() -> None:
     made = table(ID, TEXT)
     data = b"\xfe" + pack("<i", 5) + b"\xfe\x01x" + b"\xfe" + pack("<i", 6) + b"\xff"
-    found = compile_rows(made, plans(made), OPTIONS, kind="update", present=b"\x01", present_after=b"\x02")(data, 0, len(data))
+    found = compile_rows(made, plans(made), OPTIONS, kind="update", present=b"\x01", present_after=b"\x02")(
+        data, 0, len(data)
+    )
     assert found == [{"id": 5}, {"t": "x"}, {"id": 6}, {"t": None}]
     assert count_rows(made, OPTIONS, kind="update", present=b"\x01", present_after=b"\x02")(data, 0, len(data)) == 2
 
@@ -107,7 +113,10 @@ def test_masks_see_values_and_nulls_as_their_plan_says() -> None:
         )
     ]
     # A zero date is null without a null bit, and must not reach a mask that takes no nulls.
-    assert decode(made, data, chosen=chosen) == [{"id": -1, "t": "<a>", "d": None}, {"id": -2, "t": "<None>", "d": None}]
+    assert decode(made, data, chosen=chosen) == [
+        {"id": -1, "t": "<a>", "d": None},
+        {"id": -2, "t": "<None>", "d": None},
+    ]
 
 
 KEYED = table(ID, TEXT, key=("id",))
@@ -144,14 +153,18 @@ def test_owner_columns_behind_others_and_of_every_size() -> None:
         key = Column(name="k", type=code, nullable=False, unsigned=unsigned)
         made = table(TEXT, key, Column(name="z", type=codes.DOUBLE), key=("k",))
         number = (-5 if not unsigned else 200) % (1 << 8 * size)
-        data = b"\xf8\x01q" + number.to_bytes(size, "little") + pack("<d", 1.5) + b"\xfd" + number.to_bytes(size, "little")
+        data = (
+            b"\xf8\x01q" + number.to_bytes(size, "little") + pack("<d", 1.5) + b"\xfd" + number.to_bytes(size, "little")
+        )
         options = ValueOptions(bigint_unsigned_mode="precise")
         signed = -5 if not unsigned else 200
         shard = (signed & (1 << 64) - 1) // BLOCK % 3
         for index in range(3):
             found = decode(made, data, owner=(index, 3), options=options)
             assert found == (
-                [{"t": "q", "k": signed, "z": 1.5}, {"t": None, "k": signed, "z": None}] if index == shard else [None, None]
+                [{"t": "q", "k": signed, "z": 1.5}, {"t": None, "k": signed, "z": None}]
+                if index == shard
+                else [None, None]
             )
 
 
@@ -166,7 +179,9 @@ def test_a_table_that_is_not_divided_belongs_to_one_shard() -> None:
 def test_a_bad_row_does_not_take_the_others_with_it() -> None:
     made = table(ID, TEXT, Column(name="e", type=codes.ENUM, meta=1, members=("a",)))
     rows = [b"\xf8" + pack("<i", number) + b"\x01t" + bytes([member]) for number, member in enumerate((1, 2, 0, 9))]
-    with pytest.raises(BadRow, match=r"row 1 of a rows event of shop.orders: column e can't be decoded.*1 more") as caught:
+    with pytest.raises(
+        BadRow, match=r"row 1 of a rows event of shop.orders: column e can't be decoded.*1 more"
+    ) as caught:
         decode(made, b"".join(rows))
     error = caught.value
     assert error.rows == [{"id": 0, "t": "t", "e": "a"}, None, {"id": 2, "t": "t", "e": ""}, None]

@@ -1,4 +1,5 @@
 """Include and exclude lists."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -41,14 +42,17 @@ def test_without_lists_all_tables_but_the_servers_own_are_captured() -> None:
     assert not captured("mysql.user", tables=r"mysql\.user")
 
 
-@pytest.mark.parametrize(("lists", "expected"), [
-    ({"databases": "shop"}, ["shop.orders", "shop.audit"]),
-    ({"not_databases": "shop"}, ["other.orders"]),
-    ({"tables": r".*\.orders"}, ["shop.orders", "other.orders"]),
-    ({"not_tables": r".*\.orders"}, ["shop.audit"]),
-    ({"databases": "shop", "tables": r".*\.orders"}, ["shop.orders"]),
-    ({"databases": "shop", "not_databases": "shop", "not_tables": "shop.audit"}, ["shop.orders"]),
-])
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ({"databases": "shop"}, ["shop.orders", "shop.audit"]),
+        ({"not_databases": "shop"}, ["other.orders"]),
+        ({"tables": r".*\.orders"}, ["shop.orders", "other.orders"]),
+        ({"not_tables": r".*\.orders"}, ["shop.audit"]),
+        ({"databases": "shop", "tables": r".*\.orders"}, ["shop.orders"]),
+        ({"databases": "shop", "not_databases": "shop", "not_tables": "shop.audit"}, ["shop.orders"]),
+    ],
+)
 def test_lists_go_together(lists: dict[str, str], expected: list[str]) -> None:
     assert [name for name in ("shop.orders", "shop.audit", "other.orders") if captured(name, **lists)] == expected
 
@@ -68,7 +72,8 @@ def test_answers_are_kept_for_a_bounded_number_of_tables(monkeypatch: pytest.Mon
     chosen = TableFilter(settings(tables=r"d\.t1.*"))
     for _ in range(2):
         assert [chosen.matches(TableName("d", f"t{number}")) for number in range(25)] == [
-            str(number).startswith("1") for number in range(25)]
+            str(number).startswith("1") for number in range(25)
+        ]
     assert len(chosen._known) <= 10
 
 

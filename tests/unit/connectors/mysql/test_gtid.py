@@ -1,4 +1,5 @@
 """GTID sets of both flavors: text, order, inclusion, and MySQL's form on the wire against the library's."""
+
 from __future__ import annotations
 
 import pytest
@@ -30,7 +31,9 @@ def test_text_of_mysql_sets(text: str, canonical: str) -> None:
     assert bool(found) == bool(canonical)
 
 
-@pytest.mark.parametrize("text", ["x", A, f"{A}:", f"{A}:5-1", f"{A}:0", f"{A}:1-2-3", f"{A}:-1", f"{A}:9tag:1", "0-1-2"])
+@pytest.mark.parametrize(
+    "text", ["x", A, f"{A}:", f"{A}:5-1", f"{A}:0", f"{A}:1-2-3", f"{A}:-1", f"{A}:9tag:1", "0-1-2"]
+)
 def test_what_is_no_mysql_set_says_so(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="no GTID set of MySQL"):
         gtid.parse("mysql", text)

@@ -184,7 +184,15 @@ def test_paths() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [diff(0, "$.x", 1), diff(2, "$.x"), diff(0, "$.a[5]", 1), diff(1, "$.a.b", 1), diff(2, "$"), b"\x07\0", b"\x00\x05$"],
+    [
+        diff(0, "$.x", 1),
+        diff(2, "$.x"),
+        diff(0, "$.a[5]", 1),
+        diff(1, "$.a.b", 1),
+        diff(2, "$"),
+        b"\x07\0",
+        b"\x00\x05$",
+    ],
 )
 def test_changes_that_do_not_fit(change: bytes) -> None:
     with pytest.raises(ValueError, match=r"JSON|path"):

@@ -1,4 +1,5 @@
 """The list of tables that a task knows: which table needs a snapshot of its own, over restarts and other numbers of tasks."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -56,22 +57,25 @@ def test_a_table_taken_off_the_list_and_put_back_is_new() -> None:
     assert book(saved_by(shorter)).discover([A, B], all_read=False) == [B]
 
 
-@pytest.mark.parametrize(("text", "new", "complete"), [
-    ("CREATE TABLE b (id INT)", (), (B,)),
-    ("CREATE TABLE IF NOT EXISTS b (id INT)", (), (B,)),
-    ("CREATE TABLE IF NOT EXISTS a (id INT)", (), ()),
-    ("CREATE OR REPLACE TABLE a (id INT)", (), (A,)),
-    ("CREATE TABLE other.b (id INT)", (), ()),
-    ("CREATE TEMPORARY TABLE b (id INT)", (), ()),
-    ("RENAME TABLE other.x TO b", (B,), ()),
-    ("ALTER TABLE other.x RENAME TO d.b", (B,), ()),
-    ("RENAME TABLE a TO b", (B,), ()),
-    ("RENAME TABLE a TO other.x", (), ()),
-    # An online change of structure swaps a table that is known: nothing is read again.
-    ("RENAME TABLE a TO other.a_old, other.a_new TO a", (), ()),
-    ("ALTER TABLE a ADD COLUMN x INT", (), ()),
-    ("TRUNCATE TABLE a", (), ()),
-])
+@pytest.mark.parametrize(
+    ("text", "new", "complete"),
+    [
+        ("CREATE TABLE b (id INT)", (), (B,)),
+        ("CREATE TABLE IF NOT EXISTS b (id INT)", (), (B,)),
+        ("CREATE TABLE IF NOT EXISTS a (id INT)", (), ()),
+        ("CREATE OR REPLACE TABLE a (id INT)", (), (A,)),
+        ("CREATE TABLE other.b (id INT)", (), ()),
+        ("CREATE TEMPORARY TABLE b (id INT)", (), ()),
+        ("RENAME TABLE other.x TO b", (B,), ()),
+        ("ALTER TABLE other.x RENAME TO d.b", (B,), ()),
+        ("RENAME TABLE a TO b", (B,), ()),
+        ("RENAME TABLE a TO other.x", (), ()),
+        # An online change of structure swaps a table that is known: nothing is read again.
+        ("RENAME TABLE a TO other.a_old, other.a_new TO a", (), ()),
+        ("ALTER TABLE a ADD COLUMN x INT", (), ()),
+        ("TRUNCATE TABLE a", (), ()),
+    ],
+)
 def test_what_a_statement_means(text: str, new: tuple[T, ...], complete: tuple[T, ...]) -> None:
     assert started(A).statement(classify(text, "d")) == (new, complete)
 
@@ -93,8 +97,10 @@ def test_other_tasks_take_what_all_former_ones_knew() -> None:
     first, second = (KnownTables("p", Shard(index, 2), 1, [], captured) for index in (0, 1))
     first.discover([A, B], all_read=True)
     second.discover([A], all_read=True)
-    unfinished = ({"server": "p", "shard": "1/2", "snapshot": "new-d.a"},
-                  {"state": "running", "request": '{"id": "new-d.a", "tables": ["d\\\\.a"], "origin": "new"}'})
+    unfinished = (
+        {"server": "p", "shard": "1/2", "snapshot": "new-d.a"},
+        {"state": "running", "request": '{"id": "new-d.a", "tables": ["d\\\\.a"], "origin": "new"}'},
+    )
     saved = [*saved_by(first), *saved_by(second)]
     one = book(saved, layout=2)
     assert one.inherited
@@ -112,13 +118,20 @@ def test_ids_are_not_used_twice() -> None:
     assert snapshot_id(A, ["new-d.a", "new-d.a~2"]) == "new-d.a~3"
 
 
-STATEMENTS = ["CREATE TABLE {0} (i INT)", "CREATE TABLE IF NOT EXISTS {0} (i INT)", "DROP TABLE {0}", "RENAME TABLE {0} TO {1}",
-              "RENAME TABLE other.x TO {0}", "RENAME TABLE {0} TO other.x"]
+STATEMENTS = [
+    "CREATE TABLE {0} (i INT)",
+    "CREATE TABLE IF NOT EXISTS {0} (i INT)",
+    "DROP TABLE {0}",
+    "RENAME TABLE {0} TO {1}",
+    "RENAME TABLE other.x TO {0}",
+    "RENAME TABLE {0} TO other.x",
+]
 
 
 @given(st.lists(st.tuples(st.sampled_from(STATEMENTS), st.permutations("abc")), max_size=12), st.integers(0, 12))
 def test_a_restart_anywhere_decides_the_same(steps: list[tuple[str, list[str]]], cut: int) -> None:
     """What is saved after any statement leads to the same decisions about the rest."""
+
     def run(restart: bool) -> list[Effect]:
         known, found = started(A), list[Effect]()
         saved = saved_by(known)

@@ -1,4 +1,5 @@
 """Heartbeats and their stages, where a late one is, and the body of the lag."""
+
 from __future__ import annotations
 
 import json
@@ -91,8 +92,14 @@ def test_every_stage_has_its_time() -> None:
     latency.acknowledged(lambda mark: bool(mark[1] <= 100))
     clock.after(10)
     numbers = latency.numbers()
-    assert numbers == {WRITE_SECONDS: 1, READ_SECONDS: 2, PROCESS_SECONDS: 3, DELIVER_SECONDS: 5, TOTAL_SECONDS: 11,
-                       AGE_SECONDS: 21}
+    assert numbers == {
+        WRITE_SECONDS: 1,
+        READ_SECONDS: 2,
+        PROCESS_SECONDS: 3,
+        DELIVER_SECONDS: 5,
+        TOTAL_SECONDS: 11,
+        AGE_SECONDS: 21,
+    }
     assert numbers.keys() <= METRICS.keys()
     assert latency.where_last_seen() == ""
 
@@ -103,7 +110,13 @@ def test_a_task_that_only_reads_them_has_the_later_stages() -> None:
     latency.read(clock.now - 3 * S)
     latency.yielded()
     latency.acknowledged(lambda _: True)
-    assert latency.numbers() == {READ_SECONDS: 3, PROCESS_SECONDS: 0, DELIVER_SECONDS: 0, TOTAL_SECONDS: 3, AGE_SECONDS: 3}
+    assert latency.numbers() == {
+        READ_SECONDS: 3,
+        PROCESS_SECONDS: 0,
+        DELIVER_SECONDS: 0,
+        TOTAL_SECONDS: 3,
+        AGE_SECONDS: 3,
+    }
 
 
 def test_where_a_late_one_is() -> None:
@@ -114,7 +127,10 @@ def test_where_a_late_one_is() -> None:
     latency.problem = "access denied"
     assert latency.where_last_seen() == ""
     clock.after(61)
-    assert "2023-11-14 22:13:20.000 UTC is 61.0 s old: the source has not taken it (access denied)" in latency.where_last_seen()
+    assert (
+        "2023-11-14 22:13:20.000 UTC is 61.0 s old: the source has not taken it (access denied)"
+        in latency.where_last_seen()
+    )
     latency.problem = ""
     latency.stored(sent)
     assert "the binlog reader has not met it yet" in latency.where_last_seen()
@@ -203,9 +219,13 @@ def test_what_is_saved_becomes_the_body() -> None:
     latency.acknowledged(lambda _: True)
     saved = json.loads(json.dumps(latency.saved()))
     assert heartbeat_body(saved, clock.after(2)) == {
-        "last_sent_ts": 1_700_000_000_000, "last_read_ts": 1_700_000_000_000, "last_acknowledged_ts": 1_700_000_000_000,
-        "age_s": 2.5, "stages": {"write_s": 0.5, "read_s": 0.0, "process_s": 0.0, "deliver_s": 0.0, "total_s": 0.5},
-        "last_seen": None}
+        "last_sent_ts": 1_700_000_000_000,
+        "last_read_ts": 1_700_000_000_000,
+        "last_acknowledged_ts": 1_700_000_000_000,
+        "age_s": 2.5,
+        "stages": {"write_s": 0.5, "read_s": 0.0, "process_s": 0.0, "deliver_s": 0.0, "total_s": 0.5},
+        "last_seen": None,
+    }
 
 
 def test_tables_share_what_is_behind() -> None:
@@ -215,8 +235,10 @@ def test_tables_share_what_is_behind() -> None:
     other.saw("a.x", 100, 1000, 7)  # its part of the same binlog
     other.passed(3000)
     rows = table_rows([one.saved(), other.saved()], 4.5, 8000)
-    assert rows == [{"table": "a.x", "time_behind_s": 4.5, "events_behind": 800, "last_event_ts": 7},
-                    {"table": "a.y", "time_behind_s": 4.5, "events_behind": 200, "last_event_ts": 9}]
+    assert rows == [
+        {"table": "a.x", "time_behind_s": 4.5, "events_behind": 800, "last_event_ts": 7},
+        {"table": "a.y", "time_behind_s": 4.5, "events_behind": 200, "last_event_ts": 9},
+    ]
     assert table_rows([one.saved()], None, None)[0]["events_behind"] is None
     assert table_rows([TableLags().saved()], 0.0, 0) == []
 
@@ -237,22 +259,38 @@ def test_tables_are_bounded_and_shares_follow_the_present() -> None:
 
 
 def test_the_body() -> None:
-    body = lag_body(time_behind_s=3.00049, bytes_behind=10, tables=[{"table": "t"}], heartbeat=None, position={"file": "a"},
-                    source_position=None)
+    body = lag_body(
+        time_behind_s=3.00049,
+        bytes_behind=10,
+        tables=[{"table": "t"}],
+        heartbeat=None,
+        position={"file": "a"},
+        source_position=None,
+    )
     assert list(body) == ["time_behind_s", "bytes_behind", "tables", "heartbeat", "position", "source_position"]
     assert body["time_behind_s"] == 3.0
-    assert lag_body(time_behind_s=7.0, bytes_behind=0, tables=[], heartbeat=None, position=None,
-                    source_position=None)["time_behind_s"] == 0.0
+    assert (
+        lag_body(time_behind_s=7.0, bytes_behind=0, tables=[], heartbeat=None, position=None, source_position=None)[
+            "time_behind_s"
+        ]
+        == 0.0
+    )
 
 
-@pytest.mark.parametrize(("error", "texts"), [
-    (pymysql.err.ProgrammingError(1146, "Table doesn't exist"), ["Table doesn't exist", "CREATE TABLE", "GRANT SELECT"]),
-    (pymysql.err.OperationalError(1142, "INSERT denied"), ["INSERT denied", "GRANT SELECT, INSERT, UPDATE"]),
-    (pymysql.err.OperationalError(1290, "read-only"), ["read-only", "the primary"]),
-    (pymysql.err.OperationalError(2013, "Lost"), ["Lost"]),
-    (ConnectionResetError("gone"), ["the connection to the source broke", "gone"]),
-    (Retriable("no server answers"), ["no server answers"]),
-])
+@pytest.mark.parametrize(
+    ("error", "texts"),
+    [
+        (
+            pymysql.err.ProgrammingError(1146, "Table doesn't exist"),
+            ["Table doesn't exist", "CREATE TABLE", "GRANT SELECT"],
+        ),
+        (pymysql.err.OperationalError(1142, "INSERT denied"), ["INSERT denied", "GRANT SELECT, INSERT, UPDATE"]),
+        (pymysql.err.OperationalError(1290, "read-only"), ["read-only", "the primary"]),
+        (pymysql.err.OperationalError(2013, "Lost"), ["Lost"]),
+        (ConnectionResetError("gone"), ["the connection to the source broke", "gone"]),
+        (Retriable("no server answers"), ["no server answers"]),
+    ],
+)
 def test_reasons(error: Exception, texts: list[str]) -> None:
     text = explain(error, HeartbeatSettings(table="m.h", user="u"))
     assert all(part in text for part in texts), text

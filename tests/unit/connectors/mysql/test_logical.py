@@ -1,4 +1,5 @@
 """``logical.tables``: which logical table and numbers a name has, what is refused, and what both event forms make of it."""
+
 from __future__ import annotations
 
 import re
@@ -63,46 +64,72 @@ def test_groups_are_the_numbers(database: int, table: int) -> None:
     assert found == Logical(ORDERS, database, table, mapped=True)
 
 
-@pytest.mark.parametrize(("option", "name", "expected"), [
-    (OPTION, T("SHOP_3", "Orders_017"), Logical(ORDERS, 3, 17, mapped=True)),
-    (OPTION, T("shop_3", "orders_17_old"), Logical(T("shop_3", "orders_17_old"))),
-    (OPTION, T("a", "b"), Logical(T("a", "b"))),
-    ("", T("a", "b"), Logical(T("a", "b"))),
-    (r"shop_(\d+)\.orders:shop.orders", T("shop_9", "orders"), Logical(ORDERS, 9, 0, mapped=True)),
-    (r"shop\.orders_(\d+):shop.orders", T("shop", "orders_9"), Logical(ORDERS, 0, 9, mapped=True)),
-    (r"shop(?:_(\d+))?\.orders:shop.orders", T("shop", "orders"), Logical(ORDERS, 0, 0, mapped=True)),
-    (r"a\.x:l.x; b_(\d+)\.y:l.y;", T("b_2", "y"), Logical(T("l", "y"), 2, 0, mapped=True)),
-    (r"(?:eu|us)\.x:l.x", T("us", "x"), Logical(T("l", "x"), mapped=True)),
-    (r"eu\.x:l.x:1.0;us\.x:l.x:2.5", T("us", "x"), Logical(T("l", "x"), 2, 5, mapped=True)),
-    (r"(?:eu|us)\.x:l.x:4.2", T("eu", "x"), Logical(T("l", "x"), 4, 2, mapped=True)),
-    # A dot in a database's name does not move the border between the two parts.
-    (r"a\.b(\d)\.c(\d):l.x", T("a.b1", "c2"), Logical(T("l", "x"), 1, 2, mapped=True)),
-])
+@pytest.mark.parametrize(
+    ("option", "name", "expected"),
+    [
+        (OPTION, T("SHOP_3", "Orders_017"), Logical(ORDERS, 3, 17, mapped=True)),
+        (OPTION, T("shop_3", "orders_17_old"), Logical(T("shop_3", "orders_17_old"))),
+        (OPTION, T("a", "b"), Logical(T("a", "b"))),
+        ("", T("a", "b"), Logical(T("a", "b"))),
+        (r"shop_(\d+)\.orders:shop.orders", T("shop_9", "orders"), Logical(ORDERS, 9, 0, mapped=True)),
+        (r"shop\.orders_(\d+):shop.orders", T("shop", "orders_9"), Logical(ORDERS, 0, 9, mapped=True)),
+        (r"shop(?:_(\d+))?\.orders:shop.orders", T("shop", "orders"), Logical(ORDERS, 0, 0, mapped=True)),
+        (r"a\.x:l.x; b_(\d+)\.y:l.y;", T("b_2", "y"), Logical(T("l", "y"), 2, 0, mapped=True)),
+        (r"(?:eu|us)\.x:l.x", T("us", "x"), Logical(T("l", "x"), mapped=True)),
+        (r"eu\.x:l.x:1.0;us\.x:l.x:2.5", T("us", "x"), Logical(T("l", "x"), 2, 5, mapped=True)),
+        (r"(?:eu|us)\.x:l.x:4.2", T("eu", "x"), Logical(T("l", "x"), 4, 2, mapped=True)),
+        # A dot in a database's name does not move the border between the two parts.
+        (r"a\.b(\d)\.c(\d):l.x", T("a.b1", "c2"), Logical(T("l", "x"), 1, 2, mapped=True)),
+    ],
+)
 def test_what_a_name_stands_for(option: str, name: T, expected: Logical) -> None:
     assert LogicalTables(option).of(name) == expected
     assert LogicalTables(option).concerns(name) == expected.mapped
     assert not LogicalTables("l:o.g").concerns(name)
 
 
-@pytest.mark.parametrize(("option", "message"), [
-    ("orders", "not of the form"), (":shop.orders", "not of the form"), ("a.b:shop", "not of the form"),
-    ("a.b:shop.", "not of the form"), ("a.b:x.y.z", "not of the form"), (r"a_(\d+\.b:x.y", "Invalid regex"),
-    (r"(a)(b)\.(c):x.y", "3 groups"), (r"a_(\d)\.b:x.y:1.2", "fixed numbers"), ("a:x.y:1." + "9" * 19, "at most 18 digits"),
-])
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("orders", "not of the form"),
+        (":shop.orders", "not of the form"),
+        ("a.b:shop", "not of the form"),
+        ("a.b:shop.", "not of the form"),
+        ("a.b:x.y.z", "not of the form"),
+        (r"a_(\d+\.b:x.y", "Invalid regex"),
+        (r"(a)(b)\.(c):x.y", "3 groups"),
+        (r"a_(\d)\.b:x.y:1.2", "fixed numbers"),
+        ("a:x.y:1." + "9" * 19, "at most 18 digits"),
+    ],
+)
 def test_an_option_that_cannot_be_used_is_refused_with_what_is_wrong(option: str, message: str) -> None:
     with pytest.raises(ConfigInvalid, match=re.escape(message)):
         LogicalTables(option)
     with pytest.raises(ConfigInvalid, match=rf"logical\.tables.*{re.escape(message)}"):
-        CONFIG.parse({"connector.class": "mysql", "topic.prefix": "p", "database.hostname": "h", "database.user": "u",
-                      "logical.tables": option})
+        CONFIG.parse(
+            {
+                "connector.class": "mysql",
+                "topic.prefix": "p",
+                "database.hostname": "h",
+                "database.user": "u",
+                "logical.tables": option,
+            }
+        )
 
 
-@pytest.mark.parametrize(("option", "name", "message"), [
-    (r"shop_(\w+)\.orders:shop.orders", T("shop_eu", "orders"), "'eu', which is not a number"),
-    (r"shop_(\d+)\.orders:shop.orders", T("shop_" + "1" * 19, "orders"), "at most 18 digits"),
-    (r"shop_(\d+)_(\d+)\.orders:shop.orders", T("shop_1_2", "orders"), "two groups in the database's part of shop_1_2.orders"),
-    (r"shop_\d\.orders:a.b;shop_1\..*:c.d", T("shop_1", "orders"), r"is matched by shop_\d\.orders and by shop_1"),
-])
+@pytest.mark.parametrize(
+    ("option", "name", "message"),
+    [
+        (r"shop_(\w+)\.orders:shop.orders", T("shop_eu", "orders"), "'eu', which is not a number"),
+        (r"shop_(\d+)\.orders:shop.orders", T("shop_" + "1" * 19, "orders"), "at most 18 digits"),
+        (
+            r"shop_(\d+)_(\d+)\.orders:shop.orders",
+            T("shop_1_2", "orders"),
+            "two groups in the database's part of shop_1_2.orders",
+        ),
+        (r"shop_\d\.orders:a.b;shop_1\..*:c.d", T("shop_1", "orders"), r"is matched by shop_\d\.orders and by shop_1"),
+    ],
+)
 def test_a_name_that_has_no_clear_numbers_is_refused(option: str, name: T, message: str) -> None:
     with pytest.raises(ConfigInvalid, match=re.escape(message)):
         LogicalTables(option).of(name)
@@ -155,9 +182,13 @@ def test_columns_that_differ_are_named_with_their_tables() -> None:
     short = orders(T("shop_5", "orders_1"), making.number("id"))
     stranger = orders(T("other", "orders"), making.text("id", 3))
     found = compare_columns([whole, changed, short, stranger], logical)
-    assert [("note of shop.orders is varchar(10) in shop_3.orders_17 and varchar(20) in shop_4.orders_1" in each)
-            for each in found.types] == [True]
-    assert ["shop_5.orders_1 has no column note, which shop_3.orders_17 has" in each for each in found.missing] == [True]
+    assert [
+        ("note of shop.orders is varchar(10) in shop_3.orders_17 and varchar(20) in shop_4.orders_1" in each)
+        for each in found.types
+    ] == [True]
+    assert ["shop_5.orders_1 has no column note, which shop_3.orders_17 has" in each for each in found.missing] == [
+        True
+    ]
     assert compare_columns([whole, stranger], logical) == ([], [])
 
 
@@ -175,22 +206,38 @@ def test_debezium_events_of_partitions_share_a_topic_and_say_their_numbers() -> 
             document = making.written(record.value_schema, record.value)
             fields = next(each for each in document["schema"]["fields"] if each["field"] == "source")["fields"]
             assert [(each["field"], each["type"]) for each in fields[-4:]] == [
-                ("logical_db", "string"), ("logical_table", "string"), ("database_partition", "int64"),
-                ("table_partition", "int64")]
+                ("logical_db", "string"),
+                ("logical_table", "string"),
+                ("database_partition", "int64"),
+                ("table_partition", "int64"),
+            ]
             source = document["payload"]["source"]
-            assert {name: source[name] for name in ("db", "table", "logical_db", "logical_table", "database_partition",
-                                                    "table_partition")} == {
-                "db": "shop_3", "table": "orders_17", "logical_db": "shop", "logical_table": "orders", "database_partition": 3,
-                "table_partition": 17}
+            assert {
+                name: source[name]
+                for name in ("db", "table", "logical_db", "logical_table", "database_partition", "table_partition")
+            } == {
+                "db": "shop_3",
+                "table": "orders_17",
+                "logical_db": "shop",
+                "logical_table": "orders",
+                "database_partition": 3,
+                "table_partition": 17,
+            }
 
 
 def test_a_table_that_is_not_mapped_has_debeziums_own_events() -> None:
     table = orders(T("world", "orders"))
     mapped, plain = (events_of("debezium", table, making.settings(logical=option)) for option in (OPTION, ""))
     assert [(record.topic, record.key, record.key_schema, record.value, record.value_schema) for record in mapped] == [
-        (record.topic, record.key, record.key_schema, record.value, record.value_schema) for record in plain]
+        (record.topic, record.key, record.key_schema, record.value, record.value_schema) for record in plain
+    ]
     assert plain[0].key == {"id": 1}
-    assert not plain[0].value["source"].keys() & {"logical_db", "logical_table", "database_partition", "table_partition"}
+    assert not plain[0].value["source"].keys() & {
+        "logical_db",
+        "logical_table",
+        "database_partition",
+        "table_partition",
+    }
 
 
 def test_keys_without_a_field_for_the_table() -> None:
@@ -202,24 +249,31 @@ def test_keys_without_a_field_for_the_table() -> None:
 
 def test_a_truncation_says_its_numbers() -> None:
     out: list[SourceRecord] = []
-    making.made(orders(), making.settings(logical=OPTION, skipped=frozenset())).truncate(making.SOURCE, making.BASE, out)
+    making.made(orders(), making.settings(logical=OPTION, skipped=frozenset())).truncate(
+        making.SOURCE, making.BASE, out
+    )
     assert (out[0].topic, out[0].value["source"]["table_partition"]) == ("server.shop.orders", 17)
 
 
-@pytest.mark.parametrize(("per", "topic"), [
-    ("table", "server.shop.orders"), ("schema", "server.shop"), ("all", "server.ums")])
+@pytest.mark.parametrize(
+    ("per", "topic"), [("table", "server.shop.orders"), ("schema", "server.shop"), ("all", "server.ums")]
+)
 def test_ums_messages_with_and_without_rows_have_one_namespace(per: str, topic: str) -> None:
     given_ = making.settings(logical=OPTION, output_format="ums", ums={"topic_per": per})
     found = events_of("ums", orders(), given_)
     signals = UmsSignals(given_, making.PARTITION, Shard())
-    beats = [signals.heartbeat(PART, 3, 1, making.BASE), signals.ended(PART, 3, 1, making.BASE),
-             signals.read(PART, 3, 1, making.BASE, 0)]
+    beats = [
+        signals.heartbeat(PART, 3, 1, making.BASE),
+        signals.ended(PART, 3, 1, making.BASE),
+        signals.read(PART, 3, 1, making.BASE, 0),
+    ]
     namespace = "mariadb.server.shop.orders.3.3.17"
     assert {record.topic for record in [*found, *beats]} == {topic}
     assert {record.value["schema"]["namespace"] for record in [*found, *beats]} == {namespace}
     assert {record.key for record in found} == {f"{ums.INCREMENT}.{namespace}", f"{ums.INITIAL}.{namespace}"}
-    assert [record.partition for record in beats] == [SameAs(f"{kind}.{namespace}")
-                                                      for kind in (ums.INCREMENT, ums.INCREMENT, ums.INITIAL)]
+    assert [record.partition for record in beats] == [
+        SameAs(f"{kind}.{namespace}") for kind in (ums.INCREMENT, ums.INCREMENT, ums.INITIAL)
+    ]
 
 
 def test_verify_finds_the_physical_table_of_a_namespace() -> None:
@@ -243,9 +297,20 @@ def known_tables(option: str) -> tuple[Tables, LogCapture]:
         return {}
 
     log, settings = LogCapture(), making.settings(logical=option)
-    return Tables(table_filter=TableFilter(settings), special={}, settings=settings, options=ValueOptions(), shard=Shard(),
-                  partition=making.PARTITION, versions=VersionBook("p", "", ()), transactions=None, held=None, headers=(),
-                  log=logger("tables", log), definitions=none), log
+    return Tables(
+        table_filter=TableFilter(settings),
+        special={},
+        settings=settings,
+        options=ValueOptions(),
+        shard=Shard(),
+        partition=making.PARTITION,
+        versions=VersionBook("p", "", ()),
+        transactions=None,
+        held=None,
+        headers=(),
+        log=logger("tables", log),
+        definitions=none,
+    ), log
 
 
 def test_a_stream_stops_at_two_tables_with_the_same_numbers_until_one_is_dropped() -> None:
@@ -272,7 +337,9 @@ def test_an_alter_that_arrives_shard_by_shard_gives_each_shard_its_own_schema() 
         builder.changes("c", [{"id": 1, "note": "a", "amount": 2}], making.SOURCE, 0, making.BASE, making.AFTER, out)
     afters = [record.value_schema.field("after") for record in out if record.value_schema is not None]
     assert [[field.name for field in after.schema.fields] for after in afters if after is not None] == [
-        ["id", "note", "amount"], ["id", "note"]]
+        ["id", "note", "amount"],
+        ["id", "note"],
+    ]
     assert {record.topic for record in out} == {"server.shop.orders"}
     assert log.text() == ""
     # Another key is worth a warning, once the second structure is met.
@@ -285,10 +352,18 @@ def test_rest_shows_what_the_tables_stand_for() -> None:
     met = Structure(1, "b.000001", 4, "", "")
     for name in (PART, T("other", "x")):
         book.version(orders(name), met)
-    config = CONFIG.parse({"connector.class": "mysql", "topic.prefix": "p", "database.hostname": "h", "database.user": "u",
-                           "logical.tables": OPTION})
+    config = CONFIG.parse(
+        {
+            "connector.class": "mysql",
+            "topic.prefix": "p",
+            "database.hostname": "h",
+            "database.user": "u",
+            "logical.tables": OPTION,
+        }
+    )
     shown = {each["table"]: each for each in MySqlConnector.tables(config, book.take()[1])}
-    assert {name: shown["shop_3.orders_17"][name] for name in ("version", "logical_db", "logical_table", "database_partition",
-                                                               "table_partition")} == {
-        "version": 1, "logical_db": "shop", "logical_table": "orders", "database_partition": 3, "table_partition": 17}
+    assert {
+        name: shown["shop_3.orders_17"][name]
+        for name in ("version", "logical_db", "logical_table", "database_partition", "table_partition")
+    } == {"version": 1, "logical_db": "shop", "logical_table": "orders", "database_partition": 3, "table_partition": 17}
     assert "logical_db" not in shown["other.x"]

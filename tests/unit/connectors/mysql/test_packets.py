@@ -1,4 +1,5 @@
 """Packets to events: cut at every place, joined, damaged; errors of the server in plain words."""
+
 from __future__ import annotations
 
 import os
@@ -57,7 +58,7 @@ def feed(framer: Framer, data: bytes, step: int) -> list[bytes]:
     while at < len(data):
         room = framer.room()
         count = min(len(room), step, len(data) - at)
-        room[:count] = data[at: at + count]
+        room[:count] = data[at : at + count]
         framer.filled(count)
         at += count
         del room
@@ -162,16 +163,24 @@ def test_dump_commands() -> None:
     executed = MySqlGtids.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5")
     data = executed.encoded()
     assert dump_gtid_command(executed, 77) == b"".join(
-        (b"\x1e\x04\0\x4d\0\0\0", bytes(4), b"\x04", bytes(7), struct.pack("<I", len(data)), data))
+        (b"\x1e\x04\0\x4d\0\0\0", bytes(4), b"\x04", bytes(7), struct.pack("<I", len(data)), data)
+    )
 
 
 # Compressed transactions of MySQL.
 
 
-def payload_event(inner: bytes, compression: int, *, uncompressed: int | None = None, body: bytes | None = None) -> bytes:
+def payload_event(
+    inner: bytes, compression: int, *, uncompressed: int | None = None, body: bytes | None = None
+) -> bytes:
     def number(value: int) -> bytes:
-        return bytes([value]) if value < 251 else b"\xfc" + struct.pack("<H", value) if value < 1 << 16 else (
-            b"\xfd" + struct.pack("<I", value)[:3] if value < 1 << 24 else b"\xfe" + struct.pack("<Q", value))
+        return (
+            bytes([value])
+            if value < 251
+            else b"\xfc" + struct.pack("<H", value)
+            if value < 1 << 16
+            else (b"\xfd" + struct.pack("<I", value)[:3] if value < 1 << 24 else b"\xfe" + struct.pack("<Q", value))
+        )
 
     def field(kind: int, value: int) -> bytes:
         return number(kind) + number(len(number(value))) + number(value)
@@ -183,8 +192,11 @@ def payload_event(inner: bytes, compression: int, *, uncompressed: int | None = 
     return event(types.TRANSACTION_PAYLOAD, head + body, checksum=False)
 
 
-INNER = [event(types.TABLE_MAP, b"map", checksum=False), *(event(types.WRITE_ROWS, os.urandom(20 * number), checksum=False)
-                                                           for number in range(40)), event(types.XID, bytes(8), checksum=False)]
+INNER = [
+    event(types.TABLE_MAP, b"map", checksum=False),
+    *(event(types.WRITE_ROWS, os.urandom(20 * number), checksum=False) for number in range(40)),
+    event(types.XID, bytes(8), checksum=False),
+]
 
 
 @pytest.mark.parametrize("compression", [0, 255])

@@ -1,4 +1,5 @@
 """Places as offsets and numbers."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,11 +17,20 @@ A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def test_the_offset_of_debezium_is_understood_and_written_alike() -> None:
-    offset = {"transaction_id": None, "ts_sec": 1700000000, "file": "mysql-bin.000003", "pos": 1234, "gtids": f"{A}:1-5",
-              "row": 1, "server_id": 223344, "event": 2}
+    offset = {
+        "transaction_id": None,
+        "ts_sec": 1700000000,
+        "file": "mysql-bin.000003",
+        "pos": 1234,
+        "gtids": f"{A}:1-5",
+        "row": 1,
+        "server_id": 223344,
+        "event": 2,
+    }
     place = positions.from_offset(offset)
-    assert place == Place(file="mysql-bin.000003", pos=1234, gtids=f"{A}:1-5", event=2, row=1, server_id=223344,
-                          ts_sec=1700000000)
+    assert place == Place(
+        file="mysql-bin.000003", pos=1234, gtids=f"{A}:1-5", event=2, row=1, server_id=223344, ts_sec=1700000000
+    )
     assert positions.to_offset(place) == offset
 
 
@@ -30,7 +40,12 @@ def test_members_of_other_parts_are_ignored_and_numbers_may_be_texts() -> None:
         "snapshot": True,
         "transaction_data_collection_order_a.b": 5, "incremental_snapshot_collections": "[]", "row": None})  # fmt: skip
     assert place == Place(file="b.000001", pos=77, gtids=f"{A}:1-5,{A}:7")
-    assert positions.to_offset(place) == {"transaction_id": None, "file": "b.000001", "pos": 77, "gtids": f"{A}:1-5,{A}:7"}
+    assert positions.to_offset(place) == {
+        "transaction_id": None,
+        "file": "b.000001",
+        "pos": 77,
+        "gtids": f"{A}:1-5,{A}:7",
+    }
     assert positions.from_offset({"file": "b.000001", "pos": 0}).pos == 4
 
 
@@ -43,9 +58,18 @@ def test_what_is_no_place_says_which_member(offset: dict[str, Any]) -> None:
         positions.from_offset(offset)
 
 
-@given(st.builds(Place, file=st.integers(1, 10**7).map("bin.{:06d}".format), pos=st.integers(4, 1 << 40),
-                 gtids=st.sampled_from(["", "0-1-5", f"{A}:1-5"]), event=st.integers(0, 1 << 40), row=st.integers(0, 1 << 30),
-                 server_id=st.integers(0, (1 << 32) - 1), ts_sec=st.integers(0, 1 << 33)))
+@given(
+    st.builds(
+        Place,
+        file=st.integers(1, 10**7).map("bin.{:06d}".format),
+        pos=st.integers(4, 1 << 40),
+        gtids=st.sampled_from(["", "0-1-5", f"{A}:1-5"]),
+        event=st.integers(0, 1 << 40),
+        row=st.integers(0, 1 << 30),
+        server_id=st.integers(0, (1 << 32) - 1),
+        ts_sec=st.integers(0, 1 << 33),
+    )
+)
 def test_every_place_survives_its_offset(place: Place) -> None:
     assert positions.from_offset(positions.to_offset(place)) == place
 
@@ -57,12 +81,15 @@ def test_numbers_of_files() -> None:
     assert positions.spot("b.000002", 5) == 2 * 10**12 + 5
 
 
-@pytest.mark.parametrize(("low", "near", "whole"), [
-    (500, 400, 500),
-    (100, (1 << 32) - 50, (1 << 32) + 100),
-    (100, (1 << 32) + 50, (1 << 32) + 100),
-    (10, (1 << 32) + 50, (2 << 32) + 10),
-])
+@pytest.mark.parametrize(
+    ("low", "near", "whole"),
+    [
+        (500, 400, 500),
+        (100, (1 << 32) - 50, (1 << 32) + 100),
+        (100, (1 << 32) + 50, (1 << 32) + 100),
+        (10, (1 << 32) + 50, (2 << 32) + 10),
+    ],
+)
 def test_positions_beyond_four_gigabytes(low: int, near: int, whole: int) -> None:
     assert positions.widened(low, near) == whole
 

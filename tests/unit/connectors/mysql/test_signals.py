@@ -1,4 +1,5 @@
 """Orders to a running connector: what is one, and what follows from it."""
+
 from __future__ import annotations
 
 import json
@@ -17,8 +18,10 @@ def signal(kind: str, data: Any = None, name: str = "s1", at: str = "b.000001:47
 
 
 def execute(**data: Any) -> Signal:
-    return signal("execute-snapshot", {"data-collections": ["a.b"],
-                                       **{key.replace("_", "-"): value for key, value in data.items()}})
+    return signal(
+        "execute-snapshot",
+        {"data-collections": ["a.b"], **{key.replace("_", "-"): value for key, value in data.items()}},
+    )
 
 
 def test_rows() -> None:
@@ -28,11 +31,17 @@ def test_rows() -> None:
     assert parse_row({"id": "x-open", "type": "snapshot-window-open", "data": "{}"}, "here") is None
 
 
-@pytest.mark.parametrize(("row", "word"), [
-    ({"id": "x", "type": "log"}, "2 columns"), (None, "0 columns"), ({"id": 1, "type": "log", "data": ""}, "texts"),
-    ({"id": "x", "type": None, "data": ""}, "texts"), ({"id": "x", "type": "log", "data": "{"}, "no JSON"),
-    ({"id": "x", "type": "log", "data": "[1]"}, "JSON object"),
-])
+@pytest.mark.parametrize(
+    ("row", "word"),
+    [
+        ({"id": "x", "type": "log"}, "2 columns"),
+        (None, "0 columns"),
+        ({"id": 1, "type": "log", "data": ""}, "texts"),
+        ({"id": "x", "type": None, "data": ""}, "texts"),
+        ({"id": "x", "type": "log", "data": "{"}, "no JSON"),
+        ({"id": "x", "type": "log", "data": "[1]"}, "JSON object"),
+    ],
+)
 def test_rows_that_are_no_signals(row: dict[str, Any] | None, word: str) -> None:
     with pytest.raises(Skippable, match=word):
         parse_row(row, "here")
@@ -52,13 +61,25 @@ def test_messages() -> None:
 
 
 def test_a_full_pull() -> None:
-    order = execute(type="INCREMENTAL", surrogate_key=" id ", additional_conditions=[
-        {"data-collection": "a.b", "filter": "WHERE x > 3"}, {"data-collection": "a.c", "filter": " "}])
+    order = execute(
+        type="INCREMENTAL",
+        surrogate_key=" id ",
+        additional_conditions=[
+            {"data-collection": "a.b", "filter": "WHERE x > 3"},
+            {"data-collection": "a.c", "filter": " "},
+        ],
+    )
     outcome = apply(order, [], 17)
     assert outcome.changed
     request = outcome.requests[0]
-    assert (request.tables, request.conditions, request.surrogate_key, request.origin, request.created_ms, request.state) == (
-        ["a.b"], {"a.b": "x > 3"}, "id", "signal", 17, "running")
+    assert (
+        request.tables,
+        request.conditions,
+        request.surrogate_key,
+        request.origin,
+        request.created_ms,
+        request.state,
+    ) == (["a.b"], {"a.b": "x > 3"}, "id", "signal", 17, "running")
     again = apply(order, outcome.requests, 18)
     assert (again.changed, again.requests) == (False, outcome.requests)  # met once more after a restart
     later = apply(order._replace(at="b.000002:4"), outcome.requests, 18)
@@ -100,23 +121,35 @@ def test_old_and_blocking_forms() -> None:
     assert "blocking" in outcome.message
 
 
-@pytest.mark.parametrize(("order", "word"), [
-    (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "25:00"}), "neither a time of day"),
-    (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "1960-01-01T00:00:00"}), "is past"),
-    (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "02:30", "time_zone": "Nowhere"}), "no time zone"),
-    (signal("execute-snapshot", {"data-collections": ["a.b"], "time_zone": "UTC"}), "must be a text"),
-    (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": 7}), "must be a text"),
-    (signal("execute-snapshot"), "data-collections"), (signal("execute-snapshot", {"data-collections": "a.b"}),
-                                                       "list of texts"),
-    (signal("execute-snapshot", {"data-collections": ["("]}), "Invalid regex"), (execute(type="sideways"), "INCREMENTAL"),
-    (execute(additional_conditions=[{"filter": "x"}]), "additional-conditions"),
-    (execute(additional_condition="x -- y"), "one SQL condition"), (signal("log"), "message"),
-    (signal("dance"), "unknown type"), (signal("set-binlog-position"), "either"),
-    (signal("set-binlog-position", {"binlog_filename": "b.000001", "binlog_position": 4, "gtid_set": "0-1-2"}), "either"),
-    (signal("set-binlog-position", {"binlog_filename": "b", "binlog_position": 4}), "name of a binlog file"),
-    (signal("set-binlog-position", {"binlog_filename": "b.000001"}), "number from 0"),
-    (signal("set-binlog-position", {"gtid_set": "nonsense"}), "no GTID set"),
-])
+@pytest.mark.parametrize(
+    ("order", "word"),
+    [
+        (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "25:00"}), "neither a time of day"),
+        (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "1960-01-01T00:00:00"}), "is past"),
+        (
+            signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "02:30", "time_zone": "Nowhere"}),
+            "no time zone",
+        ),
+        (signal("execute-snapshot", {"data-collections": ["a.b"], "time_zone": "UTC"}), "must be a text"),
+        (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": 7}), "must be a text"),
+        (signal("execute-snapshot"), "data-collections"),
+        (signal("execute-snapshot", {"data-collections": "a.b"}), "list of texts"),
+        (signal("execute-snapshot", {"data-collections": ["("]}), "Invalid regex"),
+        (execute(type="sideways"), "INCREMENTAL"),
+        (execute(additional_conditions=[{"filter": "x"}]), "additional-conditions"),
+        (execute(additional_condition="x -- y"), "one SQL condition"),
+        (signal("log"), "message"),
+        (signal("dance"), "unknown type"),
+        (signal("set-binlog-position"), "either"),
+        (
+            signal("set-binlog-position", {"binlog_filename": "b.000001", "binlog_position": 4, "gtid_set": "0-1-2"}),
+            "either",
+        ),
+        (signal("set-binlog-position", {"binlog_filename": "b", "binlog_position": 4}), "name of a binlog file"),
+        (signal("set-binlog-position", {"binlog_filename": "b.000001"}), "number from 0"),
+        (signal("set-binlog-position", {"gtid_set": "nonsense"}), "no GTID set"),
+    ],
+)
 def test_orders_that_cannot_be_carried_out(order: Signal, word: str) -> None:
     with pytest.raises(Skippable, match=word):
         apply(order, [], 0)
@@ -136,7 +169,10 @@ def test_pause_resume_stop() -> None:
     assert not apply(signal("resume-snapshot"), stopped.requests, 0).changed
     part = apply(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.b", "a.c"), 0)
     assert (part.requests[0].state, part.requests[0].tables) == ("running", ["a.c"])
-    assert apply(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.b"), 0).requests[0].state == "cancelled"
+    assert (
+        apply(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.b"), 0).requests[0].state
+        == "cancelled"
+    )
 
 
 def test_a_table_is_taken_out_of_an_expression() -> None:

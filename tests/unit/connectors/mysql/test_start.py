@@ -1,4 +1,5 @@
 """Where tasks begin when the number of tasks changes: nothing is left out, and nothing comes twice."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -20,8 +21,13 @@ def key(partition: dict[str, Any]) -> str:
 
 
 def save(saved: Saved, shard: Shard, place: Place, begun: start.Start, rows: int = 0) -> None:
-    offset = {**positions.to_offset(place), start.LAYOUT: begun.layout, start.DONE: start.done_text(begun.done), "event": rows,
-              start.ORIGIN: begun.origin or "new:b.000001:4:0:0"}
+    offset = {
+        **positions.to_offset(place),
+        start.LAYOUT: begun.layout,
+        start.DONE: start.done_text(begun.done),
+        "event": rows,
+        start.ORIGIN: begun.origin or "new:b.000001:4:0:0",
+    }
     partition = start.partition(PREFIX, shard)
     saved[key(partition)] = (partition, offset)
 
@@ -68,7 +74,9 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), max_size=12)
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), STEPS), max_size=6))
-def test_each_row_comes_once_whatever_the_number_of_tasks_becomes(phases: list[tuple[int, list[tuple[int, int]]]]) -> None:
+def test_each_row_comes_once_whatever_the_number_of_tasks_becomes(
+    phases: list[tuple[int, list[tuple[int, int]]]],
+) -> None:
     """Rows 0..59 are in transactions of five. In each phase other tasks go on, each for as long as the phase gives it."""
     total, size = 60, 5
     saved: Saved = {}

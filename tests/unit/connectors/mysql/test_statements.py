@@ -1,4 +1,5 @@
 """Heads of statements as they stand in binlogs."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,5 @@
 """The stream over events made by an encoder of its own: frames of transactions, places, resuming, and what must be refused."""
+
 from __future__ import annotations
 
 import re
@@ -45,9 +46,9 @@ async def every_resume_is_exact(log: Log, flavor: str, **more: Any) -> None:
     for number, record in enumerate(records):
         again = reader(record.source_offset, flavor=flavor, **more)
         found = await again.feed(log.since(record.source_offset["pos"]))
-        assert keys(found) == wanted[number + 1:], record.source_offset
+        assert keys(found) == wanted[number + 1 :], record.source_offset
         assert again.cursor.place().pos == log.pos
-        assert [each.source_offset for each in found] == [each.source_offset for each in records[number + 1:]]
+        assert [each.source_offset for each in found] == [each.source_offset for each in records[number + 1 :]]
 
 
 async def test_transactions_of_mysql_can_be_gone_on_with_after_any_row() -> None:
@@ -63,8 +64,18 @@ async def test_transactions_of_mysql_can_be_gone_on_with_after_any_row() -> None
     rows = log.events[3][0]
     source = first.value["source"]
     assert (source["gtid"], source["file"], source["pos"], source["row"]) == (f"{UUID}:5", FILE, rows, 0)
-    assert first.source_offset.items() >= {"pos": 1000, "event": 3, "row": 1, "gtids": f"{UUID}:1-4", "tx_gtid": f"{UUID}:5",
-                                           "tx_rows": 0, "source_server": 1}.items()
+    assert (
+        first.source_offset.items()
+        >= {
+            "pos": 1000,
+            "event": 3,
+            "row": 1,
+            "gtids": f"{UUID}:1-4",
+            "tx_gtid": f"{UUID}:5",
+            "tx_rows": 0,
+            "source_server": 1,
+        }.items()
+    )
     # After an event's last row: nothing of the next one.
     assert records[2].source_offset.items() >= {"event": 4, "row": 0, "tx_rows": 3}.items()
     assert last.source_offset["gtids"] == f"{UUID}:1-6"
@@ -104,7 +115,14 @@ async def test_an_offset_of_debezium_counts_from_begin_where_the_server_sends_th
     begin = log.events[1][0]
     # BEGIN, TABLE_MAP and one row; then also the whole first event, the second map, and one row of that.
     for events_done, row, wanted in ((2, 1, [2, 3, 4, 5]), (4, 1, [5]), (3, 0, [4, 5])):
-        saved = {"transaction_id": None, "file": FILE, "pos": begin, "gtids": f"{UUID}:1-4", "event": events_done, "row": row}
+        saved = {
+            "transaction_id": None,
+            "file": FILE,
+            "pos": begin,
+            "gtids": f"{UUID}:1-4",
+            "event": events_done,
+            "row": row,
+        }
         assert keys(await reader(saved).feed(log.since(1000))) == wanted
         assert keys(await reader(saved).feed(log.since(begin))) == wanted
 
@@ -120,8 +138,9 @@ async def test_on_another_server_the_rows_of_the_transaction_count() -> None:
     new.server = 2
     new.transaction(6, [6, 7], domain=0)
     everything = [100, 101, 102, 1, 2, 3, 4, 5, 6, 7]
-    for number, record in enumerate(await reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb").feed(
-            old.since(1000))):
+    for number, record in enumerate(
+        await reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb").feed(old.since(1000))
+    ):
         moved = reader(record.source_offset, flavor="mariadb", same_server=False, server=2)
         wanted = [each for each in everything if each not in range(1, number + 2)]
         records = await moved.feed(new.since(50_000))
@@ -130,9 +149,14 @@ async def test_on_another_server_the_rows_of_the_transaction_count() -> None:
         # The task is stopped there after a transaction of the other domain, and begins again on that server.
         between = next(each for each in new.events if each[0] > 50_000 and each[1][4] == types.MARIADB_GTID)[0]
         stopped = reader(record.source_offset, flavor="mariadb", same_server=False, server=2)
-        await stopped.feed([raw for raw in new.since(50_000) if raw in {each for at, each in new.events if at < between}])
+        await stopped.feed(
+            [raw for raw in new.since(50_000) if raw in {each for at, each in new.events if at < between}]
+        )
         saved = stopped.cursor.now()
-        assert saved.items() >= {"pos": between, "gtids": "0-1-4,3-2-70", "tx_gtid": "0-1-5", "tx_rows": number + 1}.items()
+        assert (
+            saved.items()
+            >= {"pos": between, "gtids": "0-1-4,3-2-70", "tx_gtid": "0-1-5", "tx_rows": number + 1}.items()
+        )
         again = reader(saved, flavor="mariadb", server=2)
         assert keys(await again.feed(new.since(between))) == [each for each in wanted if each not in {100, 101}]
 
@@ -158,8 +182,10 @@ async def test_what_is_rolled_back_is_not_sent() -> None:
     log.transaction(7, [4], domain=0)
     found = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb", transactions=True)
     records = await found.feed(log.since(1000))
-    shown = [record.key.get("id") if "transaction" not in record.topic else f"{record.value['status']} {record.value['id']}"
-             for record in records]
+    shown = [
+        record.key.get("id") if "transaction" not in record.topic else f"{record.value['status']} {record.value['id']}"
+        for record in records
+    ]
     assert shown == ["BEGIN 0-1-5", 1, "END 0-1-5", "BEGIN 0-1-7", 4, "END 0-1-7"]
     assert (found.counters.rolled_back, found.cursor.now()["gtids"]) == (1, "0-1-7")
 
@@ -269,7 +295,10 @@ async def test_a_transaction_without_an_end_counts_as_rolled_back(crossing: bool
     found = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb")
     assert keys(await found.feed(raws)) == [1, 3]
     assert "has no end" in found.log.text()
-    assert found.cursor.now().items() >= {"file": "b.000008" if crossing else FILE, "pos": log.pos, "gtids": "0-1-6"}.items()
+    assert (
+        found.cursor.now().items()
+        >= {"file": "b.000008" if crossing else FILE, "pos": log.pos, "gtids": "0-1-6"}.items()
+    )
 
 
 async def test_rollback_to_a_savepoint_is_refused_if_rows_may_be_wrong() -> None:
@@ -329,26 +358,38 @@ async def test_statements_of_structure_are_transactions_of_their_own(flavor: str
     found = reader({"file": FILE, "pos": 1000, "gtids": gtids}, flavor=flavor)
     raws = log.since(1000)
     ddl = next(number for number, raw in enumerate(raws) if b"ALTER" in raw)
-    await found.feed(raws[:ddl + 1])
+    await found.feed(raws[: ddl + 1])
     assert [(each.kind, each.tables) for each in found.statements] == [("alter", (TableName("shop", "t"),))]
     assert (found.cursor.open, found.cursor.now().get("event")) == (False, None)
     assert found.cursor.now()["gtids"] == {"mysql": f"{UUID}:1-6", "mariadb": "0-1-6"}[flavor]
-    assert keys(await found.feed(raws[ddl + 1:])) == [1, 2]
+    assert keys(await found.feed(raws[ddl + 1 :])) == [1, 2]
 
 
 async def test_the_rows_of_a_payload_have_one_count() -> None:
     log = Log()
     log.gtid(5)
-    begin = log.event(types.TRANSACTION_PAYLOAD, payload(
-        (types.QUERY, query("BEGIN", "")), (types.TABLE_MAP, table_map("t", 90)),
-        (types.WRITE_ROWS, rows_body([(1, 1, b""), (2, 2, b"")], 90)), (types.TABLE_MAP, table_map("t", 90)),
-        (types.WRITE_ROWS, rows_body([(3, 3, b""), (4, 4, b"")], 90)), (types.XID, bytes(8))))
+    begin = log.event(
+        types.TRANSACTION_PAYLOAD,
+        payload(
+            (types.QUERY, query("BEGIN", "")),
+            (types.TABLE_MAP, table_map("t", 90)),
+            (types.WRITE_ROWS, rows_body([(1, 1, b""), (2, 2, b"")], 90)),
+            (types.TABLE_MAP, table_map("t", 90)),
+            (types.WRITE_ROWS, rows_body([(3, 3, b""), (4, 4, b"")], 90)),
+            (types.XID, bytes(8)),
+        ),
+    )
     log.transaction(6, [5], [6, 7])
     records = await reader().feed(log.since(1000))
     assert [(each.value["source"]["pos"], each.value["source"]["row"]) for each in records[:4]] == [
-        (begin, row) for row in range(4)]
+        (begin, row) for row in range(4)
+    ]
     assert [(each.source_offset["event"], each.source_offset["row"]) for each in records[:4]] == [
-        (1, 1), (1, 2), (1, 3), (1, 4)]
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (1, 4),
+    ]
     await every_resume_is_exact(log, "mysql")
 
 
@@ -362,7 +403,9 @@ async def test_files_follow_one_another() -> None:
     found = reader()
     records = await found.feed(raws)
     assert [(each.value["source"]["file"], each.source_offset["file"]) for each in records] == [
-        (FILE, FILE), ("b.000008", "b.000008")]
+        (FILE, FILE),
+        ("b.000008", "b.000008"),
+    ]
     assert found.cursor.now().items() >= {"file": "b.000008", "pos": following.pos}.items()
 
 
@@ -447,7 +490,7 @@ async def test_a_place_inside_a_transaction_is_gone_on_with() -> None:
     records = await reader({"file": FILE, "pos": inside}).feed(log.since(inside))
     for number, record in enumerate(records):
         assert record.source_offset["pos"] == inside
-        assert keys(await reader(record.source_offset).feed(log.since(inside))) == [1, 2, 3][number + 1:]
+        assert keys(await reader(record.source_offset).feed(log.since(inside))) == [1, 2, 3][number + 1 :]
 
 
 @pytest.mark.parametrize(("text", "schema", "refused"), [
@@ -490,8 +533,11 @@ async def test_bad_rows_are_reported_with_their_offset_and_the_others_go_on() ->
     assert (bad.topic, bad.source_partition, found.counters.bad) == ("p.shop.t", PARTITION, 1)
     assert bad.source_offset is not None
     # From its offset on, as from that of the row behind it, it is not told again; from the one before it is.
-    for offset, rows, told in ((records[0].source_offset, [3, 4], 1), (bad.source_offset, [3, 4], 0),
-                               (records[1].source_offset, [4], 0)):
+    for offset, rows, told in (
+        (records[0].source_offset, [3, 4], 1),
+        (bad.source_offset, [3, 4], 0),
+        (records[1].source_offset, [4], 0),
+    ):
         again = reader(offset)
         assert keys(await again.feed(log.since(1000))) == rows
         assert len(again.stream.bad) == told
@@ -557,7 +603,7 @@ async def test_held_rows_of_a_rollback_are_forgotten_and_those_before_are_not(ap
     assert found.held.rows == 0
     # Messages made in the middle have rows of both transactions: they can't be called back.
     rollback = next(raw for raw in log.since(1000) if b"ROLLBACK" in raw)
-    before = log.since(1000)[:log.since(1000).index(rollback)]
+    before = log.since(1000)[: log.since(1000).index(rollback)]
     found = reader(flavor="mariadb", ums=True, max_rows=100, apart=apart)
     await found.feed(before)  # makes messages
     if apart:

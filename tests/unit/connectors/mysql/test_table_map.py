@@ -148,7 +148,9 @@ def test_a_cut_event_is_fatal(cut: int) -> None:
 
 
 BARE = table_map.parse(body(COLUMNS[:2], 0b10))
-FULL = table_map.parse(body(COLUMNS[:2], 0b10, extra(1, b"\x80"), extra(2, b"\x2d"), names("id", "v"), extra(8, b"\x00")))
+FULL = table_map.parse(
+    body(COLUMNS[:2], 0b10, extra(1, b"\x80"), extra(2, b"\x2d"), names("id", "v"), extra(8, b"\x00"))
+)
 KNOWN = Table(
     name=TableName("d", "t"),
     completed=True,
@@ -162,7 +164,9 @@ KNOWN = Table(
             declared="bigint(20) unsigned",
             extra="auto_increment",
         ),
-        Column(name="v", type=codes.VARCHAR, meta=400, collation=45, declared="varchar(100)", default="'x'", comment="text"),
+        Column(
+            name="v", type=codes.VARCHAR, meta=400, collation=45, declared="varchar(100)", default="'x'", comment="text"
+        ),
     ),
 )
 
@@ -176,7 +180,12 @@ def test_completed_from_the_catalog() -> None:
     table = table_map.complete(FULL, KNOWN)
     assert (table.columns, table.key) == (KNOWN.columns, ("id",))
     table = table_map.complete(FULL, None)
-    assert (table.key, table.completed, table.columns[1].declared, table.columns[1].collation) == (("id",), False, "", 45)
+    assert (table.key, table.completed, table.columns[1].declared, table.columns[1].collation) == (
+        ("id",),
+        False,
+        "",
+        45,
+    )
 
 
 def altered(place: int, **changes: object) -> Table:
@@ -200,7 +209,9 @@ def test_without_names_all_has_to_agree(known: Table | None) -> None:
         table_map.complete(BARE, known)
 
 
-@pytest.mark.parametrize("known", [altered(0, name="other"), altered(0, unsigned=False), altered(1, type=codes.BLOB, meta=2)])
+@pytest.mark.parametrize(
+    "known", [altered(0, name="other"), altered(0, unsigned=False), altered(1, type=codes.BLOB, meta=2)]
+)
 def test_with_names_they_have_to_agree(known: Table) -> None:
     with pytest.raises(table_map.Mismatch):
         table_map.complete(FULL, known)

@@ -53,10 +53,19 @@ TABLE = Table(
 def test_values_of_every_length() -> None:
     chosen = plans(TABLE)
     chosen[2] = None
-    assert select_list(TABLE, chosen) == ["`id`", "`a``b`", "CAST(`l` AS BINARY)", "`f` + 0e0", "UNIX_TIMESTAMP(`ts`)", "`dt`"]
+    assert select_list(TABLE, chosen) == [
+        "`id`",
+        "`a``b`",
+        "CAST(`l` AS BINARY)",
+        "`f` + 0e0",
+        "UNIX_TIMESTAMP(`ts`)",
+        "`dt`",
+    ]
     decode = compile_text(TABLE, chosen, OPTIONS)
     for size in (0, 1, 250, 251, 65535, 65536, 70000):
-        data = packet(b"-5", b"y" * size, b"\xe9\x80", b"1.100000023841858", b"1714979289.120", b"2024-05-06 07:08:09", b"more")
+        data = packet(
+            b"-5", b"y" * size, b"\xe9\x80", b"1.100000023841858", b"1714979289.120", b"2024-05-06 07:08:09", b"more"
+        )
         assert decode(data) == {
             "id": -5,
             "a`b": "y" * size,

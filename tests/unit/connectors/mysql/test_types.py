@@ -73,7 +73,11 @@ SCHEMAS: list[tuple[Column, dict[str, Any], tuple[Any, ...]]] = [
     (column(codes.TIME2), {"time_mode": "nanoseconds"}, ("int64", T + "NanoTime", 1)),
     (column(codes.DATETIME2, meta=3), {}, ("int64", T + "Timestamp", 1)),
     (column(codes.DATETIME2, meta=4), {}, ("int64", T + "MicroTimestamp", 1)),
-    (column(codes.DATETIME2, meta=6), {"time_mode": "connect"}, ("int64", "org.apache.kafka.connect.data.Timestamp", 1)),
+    (
+        column(codes.DATETIME2, meta=6),
+        {"time_mode": "connect"},
+        ("int64", "org.apache.kafka.connect.data.Timestamp", 1),
+    ),
     (column(codes.DATETIME2), {"time_mode": "microseconds"}, ("int64", T + "MicroTimestamp", 1)),
     (column(codes.DATETIME2), {"time_mode": "nanoseconds"}, ("int64", T + "NanoTimestamp", 1)),
     (column(codes.DATETIME2), {"time_mode": "isostring"}, ("string", T + "IsoTimestamp", 1)),
@@ -182,7 +186,11 @@ MARIADB, MYSQL = ValueOptions(), ValueOptions(flavor="mysql")
         (column(codes.DATETIME2, nullable=False, default="current_timestamp()"), MARIADB, 0),
         (column(codes.DATETIME2, nullable=False, default="CURRENT_TIMESTAMP", extra="DEFAULT_GENERATED"), MYSQL, 0),
         (column(codes.TIMESTAMP2, default="current_timestamp()", extra="on update current_timestamp()"), MARIADB, None),
-        (column(codes.TIMESTAMP2, meta=6, nullable=False, default="current_timestamp(6)"), MARIADB, "1970-01-01T00:00:00Z"),
+        (
+            column(codes.TIMESTAMP2, meta=6, nullable=False, default="current_timestamp(6)"),
+            MARIADB,
+            "1970-01-01T00:00:00Z",
+        ),
         (column(codes.TIMESTAMP2, nullable=False, default="'0000-00-00 00:00:00'"), MARIADB, "1970-01-01T00:00:00Z"),
         (column(codes.TIME2, default="'-838:59:59'"), MARIADB, -3020399000000),
         (column(codes.YEAR, default="'70'"), MARIADB, 1970),
@@ -199,7 +207,10 @@ def test_defaults(made: Column, options: ValueOptions, wanted: Any) -> None:
 def test_what_stands_for_a_missing_value() -> None:
     assert missing_value(column(codes.DATE), MARIADB) is None
     assert missing_value(column(codes.DATE, nullable=False, default="'2024-02-29'"), MARIADB) == 19782
-    assert missing_value(column(codes.DATETIME2, nullable=False), ValueOptions(time_mode="isostring")) == "1970-01-01T00:00:00Z"
+    assert (
+        missing_value(column(codes.DATETIME2, nullable=False), ValueOptions(time_mode="isostring"))
+        == "1970-01-01T00:00:00Z"
+    )
 
 
 def catalog(declared_type: str, data_type: str, **others: Any) -> Column:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "name")
 
 
-def run(fill: Callable[[Comparison], None], folder: Path, *, columns: Sequence[str] = COLUMNS,
-        examples: int = 5) -> TableReport:
+def run(
+    fill: Callable[[Comparison], None], folder: Path, *, columns: Sequence[str] = COLUMNS, examples: int = 5
+) -> TableReport:
     with Comparison({"a.t": columns, "a.u": columns}, examples=examples, folder=str(folder)) as comparison:
         fill(comparison)
         steps = list(comparison.compare())
@@ -42,6 +43,7 @@ def test_equal_sides_in_any_order(tmp_path: Path) -> None:
             comparison.topic_row("a.t", key(number), {"name": f"{number}", "id": number})
         for number in numbers:
             comparison.source("a.t", key(number), row(number, f"{number}"))
+
     report = run(fill, tmp_path)
     assert report.equal
     assert report.total.source_rows == report.total.topic_rows == len(numbers)
@@ -58,6 +60,7 @@ def test_missing_extra_and_different(tmp_path: Path) -> None:
         comparison.topic_row("a.t", key(7), row(7, "y"))
         for number in (1, 3, 7, 9):
             comparison.source("a.t", key(number), row(number))
+
     report = run(fill, tmp_path)
     assert (report.missing, report.extra, report.different, report.unsettled) == (2, 2, 1, 0)
     assert sorted(report.examples["missing"]) == ['{"id":3}', '{"id":9}']
@@ -73,6 +76,7 @@ def test_examples_are_limited_and_counts_are_not(tmp_path: Path) -> None:
     def fill(comparison: Comparison) -> None:
         for number in range(100):
             comparison.source("a.t", key(number), row(number))
+
     report = run(fill, tmp_path, examples=3)
     assert report.missing == 100
     assert len(report.examples["missing"]) == 3
@@ -83,6 +87,7 @@ def test_rows_of_a_key_that_is_the_whole_row(tmp_path: Path) -> None:
         comparison.topic_row("a.t", key(1), key(1))
         comparison.source("a.t", key(1), key(1))
         comparison.source("a.t", key(2), key(2))
+
     report = run(fill, tmp_path, columns=["id"])
     assert (report.missing, report.extra, report.different) == (1, 0, 0)
 
@@ -92,6 +97,7 @@ def test_ranges_grow_wider_instead_of_more(tmp_path: Path) -> None:
         for number in range(0, 1 << 40, 1 << 32):
             comparison.topic_row("a.t", key(number), row(number))
             comparison.source("a.t", key(number), row(number, "x" if number else "z"))
+
     report = run(fill, tmp_path)
     assert len(report.ranges) <= 64
     assert sum(sums.source_rows for sums in report.ranges.values()) == 256
@@ -108,6 +114,7 @@ def test_rows_of_an_older_structure_are_compared_on_common_columns(tmp_path: Pat
         comparison.topic_row("a.t", key(3), {"id": 3, "gone": 6, "name": name})
         for number in (1, 2, 3):
             comparison.source("a.t", key(number), row(number, name))
+
     report = run(fill, tmp_path)
     # Row 2 has all of today's columns and one more: it is compared on today's.
     assert (report.missing, report.extra, report.different, report.older_structure) == (0, 0, 1, 1)
@@ -124,6 +131,7 @@ def test_rows_changed_later_are_not_held_against_a_compacted_topic(tmp_path: Pat
         comparison.topic_row("a.t", key(3), row(3))
         comparison.topic_later("a.t", key(3))  # its deletion may have been compacted away
         comparison.topic_later("a.t", key(4))  # inserted later
+
     report = run(fill, tmp_path)
     assert (report.missing, report.extra, report.different, report.unsettled) == (0, 0, 0, 2)
     assert report.equal
@@ -140,6 +148,7 @@ def test_tables_without_key_are_compared_as_sets_with_repetitions(tmp_path: Path
         comparison.topic_gone("a.t", None, row(3))
         for number in (1, 1, 4):
             comparison.source("a.t", None, row(number))
+
     report = run(fill, tmp_path)
     assert (report.missing, report.extra) == (1, 1)
     assert report.examples == {"extra": ['{"id":2,"name":"x"}'], "missing": ['{"id":4,"name":"x"}']}
@@ -151,6 +160,7 @@ def test_older_rows_without_key_are_counted_and_not_called_missing(tmp_path: Pat
         comparison.topic_row("a.t", None, {"id": 1})
         comparison.source("a.t", None, row(1))
         comparison.source("a.t", None, row(2))
+
     report = run(fill, tmp_path)
     assert (report.missing, report.unsettled) == (1, 1)
     assert "1 rows have an older structure" in report.note

@@ -18,8 +18,15 @@ def read(topic: str, key: Any, value: Any, *, place: Place | None = PLACE) -> li
     return list(Reader(TABLES, {"plain": "shop.t", "plain.loose": "shop.loose"}, place).changes(topic, key, value))
 
 
-def event(op: str, before: Any, after: Any, *, table: str = "t", file: str = "bin.000002", pos: int = 400) -> dict[str, Any]:
-    return {"op": op, "before": before, "after": after, "source": {"db": "shop", "table": table, "file": file, "pos": pos}}
+def event(
+    op: str, before: Any, after: Any, *, table: str = "t", file: str = "bin.000002", pos: int = 400
+) -> dict[str, Any]:
+    return {
+        "op": op,
+        "before": before,
+        "after": after,
+        "source": {"db": "shop", "table": table, "file": file, "pos": pos},
+    }
 
 
 def test_events() -> None:
@@ -36,13 +43,23 @@ def test_events_of_a_table_without_key() -> None:
     for key in (None, {"any": 1}):
         assert read("t", key, event("c", None, ROW, table="loose")) == [Change("set", "shop.loose", None, ROW)]
         assert read("t", key, event("u", OLD, ROW, table="loose")) == [
-            Change("gone", "shop.loose", None, OLD), Change("set", "shop.loose", None, ROW)]
+            Change("gone", "shop.loose", None, OLD),
+            Change("set", "shop.loose", None, ROW),
+        ]
         assert read("t", key, event("d", OLD, None, table="loose")) == [Change("gone", "shop.loose", None, OLD)]
 
 
-@pytest.mark.parametrize(("file", "pos", "op", "later"), [
-    ("bin.000002", 499, "c", False), ("bin.000002", 500, "c", True), ("bin.000002", 500, "r", False),
-    ("bin.000002", 501, "r", True), ("bin.000001", 9999, "u", False), ("bin.000010", 4, "d", True)])
+@pytest.mark.parametrize(
+    ("file", "pos", "op", "later"),
+    [
+        ("bin.000002", 499, "c", False),
+        ("bin.000002", 500, "c", True),
+        ("bin.000002", 500, "r", False),
+        ("bin.000002", 501, "r", True),
+        ("bin.000001", 9999, "u", False),
+        ("bin.000010", 4, "d", True),
+    ],
+)
 def test_what_comes_after_the_place_of_comparison(file: str, pos: int, op: str, later: bool) -> None:
     found = read("t", {"id": 1}, event(op, OLD, ROW, file=file, pos=pos))
     assert [change.kind == "later" for change in found] == [later]
@@ -67,8 +84,12 @@ FIELDS = [*ums.SYSTEM_FIELDS, ums.field("id", "int"), ums.field("name", "string"
 
 
 def message(kind: str, *rows: tuple[int, str, str, str | None], table: str = "t") -> dict[str, Any]:
-    return ums.message(kind, f"mysql.s.shop.{table}.3.0.0", FIELDS,
-                       [[str(number), "2026-01-01 00:00:00.000000", op, "u", key, name] for number, op, key, name in rows])
+    return ums.message(
+        kind,
+        f"mysql.s.shop.{table}.3.0.0",
+        FIELDS,
+        [[str(number), "2026-01-01 00:00:00.000000", op, "u", key, name] for number, op, key, name in rows],
+    )
 
 
 def number(pos: int, n: int) -> int:
@@ -76,24 +97,45 @@ def number(pos: int, n: int) -> int:
 
 
 def test_ums_messages() -> None:
-    found = read("t", "k", message(ums.INCREMENT, (number(400, 2), "i", "1", "x"), (number(410, 1), "b", "1", "x"),
-                                   (number(410, 2), "u", "1", None), (number(420, 2), "d", "1", None),
-                                   (number(499, 0), "i", "2", "y"), (number(540, 0), "i", "3", "z")))
+    found = read(
+        "t",
+        "k",
+        message(
+            ums.INCREMENT,
+            (number(400, 2), "i", "1", "x"),
+            (number(410, 1), "b", "1", "x"),
+            (number(410, 2), "u", "1", None),
+            (number(420, 2), "d", "1", None),
+            (number(499, 0), "i", "2", "y"),
+            (number(540, 0), "i", "3", "z"),
+        ),
+    )
     key = {"id": "1"}
     assert found == [
-        Change("set", "shop.t", key, {"id": "1", "name": "x"}), Change("gone", "shop.t", key, None),
-        Change("set", "shop.t", key, {"id": "1", "name": None}), Change("gone", "shop.t", key, None),
-        Change("set", "shop.t", {"id": "2"}, {"id": "2", "name": "y"}), Change("later", "shop.t", {"id": "3"}, None)]
-    assert [change.kind for change in read("t", "k", message(ums.INITIAL, (number(500, 0), "i", "1", "x"),
-                                                             (number(501, 0), "i", "2", "x")))] == ["set", "later"]
+        Change("set", "shop.t", key, {"id": "1", "name": "x"}),
+        Change("gone", "shop.t", key, None),
+        Change("set", "shop.t", key, {"id": "1", "name": None}),
+        Change("gone", "shop.t", key, None),
+        Change("set", "shop.t", {"id": "2"}, {"id": "2", "name": "y"}),
+        Change("later", "shop.t", {"id": "3"}, None),
+    ]
+    assert [
+        change.kind
+        for change in read(
+            "t", "k", message(ums.INITIAL, (number(500, 0), "i", "1", "x"), (number(501, 0), "i", "2", "x"))
+        )
+    ] == ["set", "later"]
     assert read("t", "k", ums.heartbeat("mysql.s.shop.t.3.0.0", 1)) == []
     assert read("t", "k", message(ums.INCREMENT, (1, "i", "1", "x"), table="other")) == []
     assert read("t", "k", message(ums.INCREMENT, (1, "d", "1", "x"), table="loose")) == [
-        Change("gone", "shop.loose", None, {"id": "1", "name": "x"})]
+        Change("gone", "shop.loose", None, {"id": "1", "name": "x"})
+    ]
 
 
-@pytest.mark.parametrize(("file", "pos", "expected"), [
-    ("bin.000002", 500, True), ("bin.000002", 499, False), ("bin.000003", 4, True), ("bin.000001", 10**6, False)])
+@pytest.mark.parametrize(
+    ("file", "pos", "expected"),
+    [("bin.000002", 500, True), ("bin.000002", 499, False), ("bin.000003", 4, True), ("bin.000001", 10**6, False)],
+)
 def test_reached(file: str, pos: int, expected: bool) -> None:
     offset = {"file": file, "pos": pos}
     progress = ({"server": "s", "snapshot": "initial"}, {"state": "running"})

@@ -1,4 +1,5 @@
 """Versions of tables: numbers, what changed, restarts, several tasks."""
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -37,18 +38,27 @@ def test_each_structure_gets_the_next_number_and_a_record() -> None:
     assert offsets == ()
     assert book.take() == ([], ())
     assert [written(record.value_schema, record.value)["payload"]["version"] for record in records] == [1, 2, 3]
-    assert all(record.topic == "p.table-versions" and record.source_partition == {"server": "p", "table": "world.t"}
-               and written(record.key_schema, record.key)["payload"] == {"table": "world.t"} for record in records)
+    assert all(
+        record.topic == "p.table-versions"
+        and record.source_partition == {"server": "p", "table": "world.t"}
+        and written(record.key_schema, record.key)["payload"] == {"table": "world.t"}
+        for record in records
+    )
     assert records[0].value["changes"] == []
     assert records[0].value["columns"] == [
         {"name": "id", "type": "INT", "nullable": False, "key": True},
         {"name": "a", "type": "VARCHAR(10)", "nullable": True, "key": False},
-        {"name": "b", "type": "VARCHAR(5)", "nullable": True, "key": False}]
+        {"name": "b", "type": "VARCHAR(5)", "nullable": True, "key": False},
+    ]
     assert records[1].value["changes"] == [
         {"column": "n", "change": "added", "before": None, "after": "INT"},
-        {"column": "b", "change": "changed", "before": "VARCHAR(5)", "after": "VARCHAR(20)"}]
+        {"column": "b", "change": "changed", "before": "VARCHAR(5)", "after": "VARCHAR(20)"},
+    ]
     assert [(change["column"], change["change"]) for change in records[2].value["changes"]] == [
-        ("a", "dropped"), ("id", "changed"), ("n", "moved")]
+        ("a", "dropped"),
+        ("id", "changed"),
+        ("n", "moved"),
+    ]
 
 
 def test_a_record_says_when_and_why() -> None:
@@ -56,8 +66,13 @@ def test_a_record_says_when_and_why() -> None:
     book.version(ONE, at(4, "ALTER TABLE t ..."))
     record = book.take()[0][0]
     assert {name: record.value[name] for name in ("table", "ts_ms", "file", "pos", "gtid", "statement")} == {
-        "table": "world.t", "ts_ms": 1_700_000_000_004, "file": "b.000001", "pos": 4, "gtid": "0-1-7",
-        "statement": "ALTER TABLE t ..."}
+        "table": "world.t",
+        "ts_ms": 1_700_000_000_004,
+        "file": "b.000001",
+        "pos": 4,
+        "gtid": "0-1-7",
+        "statement": "ALTER TABLE t ...",
+    }
 
 
 def test_numbers_last_over_restarts_and_old_structures_keep_theirs() -> None:
@@ -86,12 +101,19 @@ def test_what_the_catalog_says_is_not_noted() -> None:
 
 
 def test_the_catalogs_additions_are_no_change() -> None:
-    declared = msgspec.structs.replace(ONE, completed=True, columns=tuple(
-        msgspec.structs.replace(column, declared="", default="5", comment="c", extra="x") for column in ONE.columns))
+    declared = msgspec.structs.replace(
+        ONE,
+        completed=True,
+        columns=tuple(
+            msgspec.structs.replace(column, declared="", default="5", comment="c", extra="x") for column in ONE.columns
+        ),
+    )
     assert fingerprint(declared) == fingerprint(ONE)
     other = Column(name="b", type=codes.VARCHAR, meta=20, collation=8)
     assert fingerprint(msgspec.structs.replace(ONE, columns=(*ONE.columns[:2], other))) != fingerprint(ONE)
-    first, second = (table("e", Column(name="e", type=codes.ENUM, meta=1, members=members)) for members in (("a",), ("a", "b")))
+    first, second = (
+        table("e", Column(name="e", type=codes.ENUM, meta=1, members=members)) for members in (("a",), ("a", "b"))
+    )
     assert fingerprint(first) != fingerprint(second)
 
 
@@ -117,10 +139,11 @@ def test_the_book_is_bounded() -> None:
         last = msgspec.structs.replace(ONE, columns=(ONE.columns[0], text("a", size)))
         assert book.version(last, at(size)) == size
     saved = book.take()[1][-1:]
-    shown, = versions.tables("p", saved)
+    (shown,) = versions.tables("p", saved)
     assert (shown["table"], shown["version"], len(shown["versions"])) == ("world.t", 40, 20)
     assert shown["versions"][0]["changes"] == [
-        {"column": "a", "change": "changed", "before": "VARCHAR(39)", "after": "VARCHAR(40)"}]
+        {"column": "a", "change": "changed", "before": "VARCHAR(39)", "after": "VARCHAR(40)"}
+    ]
     assert VersionBook("p", "", saved).version(last, at(99)) == 40
 
 
@@ -137,4 +160,6 @@ def test_moves_are_told_of_as_few_columns_as_can_be() -> None:
     book = VersionBook("p", "topic", [])
     book.version(wide, at(1))
     book.version(turned, at(2))
-    assert book.take()[0][1].value["changes"] == [{"column": "f", "change": "moved", "before": "place 6", "after": "place 1"}]
+    assert book.take()[0][1].value["changes"] == [
+        {"column": "f", "change": "moved", "before": "place 6", "after": "place 1"}
+    ]

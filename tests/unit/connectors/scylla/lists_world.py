@@ -1,4 +1,5 @@
 """A cluster that answers the connector's questions about tables and lists of streams from dictionaries."""
+
 from __future__ import annotations
 
 import struct
@@ -43,8 +44,9 @@ class Lists:
 
     def add_vnodes(self, start: int, count: int, shards: int = 2) -> None:
         """A generation of vnode tables."""
-        self.vnodes[start] = [(1000 * index, [stream(1000 * index - shard, index) for shard in range(shards)])
-                              for index in range(count)]
+        self.vnodes[start] = [
+            (1000 * index, [stream(1000 * index - shard, index) for shard in range(shards)]) for index in range(count)
+        ]
 
     def add_tablets(self, table: TableId, start: int, count: int) -> None:
         """A generation of a tablet table."""
@@ -75,14 +77,23 @@ class Lists:
                 return []
             return [{"id": f"id of {table}", "extensions": [{"key": "cdc", "value": self.tables[table]}]}]
         if "system_schema.columns" in text:
-            return [{"column_name": "pk", "kind": "partition_key", "position": 0, "clustering_order": "none", "type": "int",
-                     "added": 5}]
+            return [
+                {
+                    "column_name": "pk",
+                    "kind": "partition_key",
+                    "position": 0,
+                    "clustering_order": "none",
+                    "type": "int",
+                    "added": 5,
+                }
+            ]
         if "system_schema." in text:
             return []
         raise SchemaChanged(f"unconfigured table: {text}")
 
-    async def page(self, text: str, parameters: Sequence[Any], *, fetch_size: int, state: bytes | None = None,
-                   **_: Any) -> Page:
+    async def page(
+        self, text: str, parameters: Sequence[Any], *, fetch_size: int, state: bytes | None = None, **_: Any
+    ) -> Page:
         """A page of a list of streams."""
         self.asked.append(text)
         if "system.cdc_streams" in text:

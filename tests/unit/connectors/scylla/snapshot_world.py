@@ -1,4 +1,5 @@
 """A table, its log, a reader and a sink in memory, to prove the merge of snapshot and stream. Time: ms, grows."""
+
 from __future__ import annotations
 
 import pickle
@@ -8,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from connectors.cql.types import CqlType
 from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import GENERATION
-from connectors.scylla.snapshot import first_position, from_offset, partition_of, positions_of, subtract, to_offset, unwrapped
+from connectors.scylla.snapshot import (
+    first_position,
+    from_offset,
+    partition_of,
+    positions_of,
+    subtract,
+    to_offset,
+    unwrapped,
+)
 from connectors.scylla.snapshot_group import GroupSnapshot
 from connectors.scylla.snapshot_rows import RowPlan
 from connectors.scylla.windows import ticks_of
@@ -23,9 +32,20 @@ if TYPE_CHECKING:
 TABLE = TableId("ks", "t")
 INT = CqlType("int")
 SET = CqlType("set", (INT,))
-VERSION = TableVersion(TABLE, (
-    Column("pk", INT, "partition_key", 0), Column("ck", INT, "clustering", 0), Column("st", INT, "static"),
-    Column("a", INT, "regular"), Column("b", INT, "regular"), Column("m", SET, "regular")), CdcOptions(), "v1", table_id="id")
+VERSION = TableVersion(
+    TABLE,
+    (
+        Column("pk", INT, "partition_key", 0),
+        Column("ck", INT, "clustering", 0),
+        Column("st", INT, "static"),
+        Column("a", INT, "regular"),
+        Column("b", INT, "regular"),
+        Column("m", SET, "regular"),
+    ),
+    CdcOptions(),
+    "v1",
+    table_id="id",
+)
 PLAN = RowPlan(VERSION)
 #: Places in ``VERSION.columns`` of the single-cell columns.
 SINGLE = {"st": 2, "a": 3, "b": 4}
@@ -77,8 +97,12 @@ class Change:
 
     def log_row(self) -> tuple[Any, ...]:
         ticks = self.us * 10 + 0x01B21DD213814000
-        time = (ticks & 0xFFFFFFFF).to_bytes(4) + ((ticks >> 32) & 0xFFFF).to_bytes(2) \
-            + (0x1000 | ticks >> 48).to_bytes(2) + bytes(8)
+        time = (
+            (ticks & 0xFFFFFFFF).to_bytes(4)
+            + ((ticks >> 32) & 0xFFFF).to_bytes(2)
+            + (0x1000 | ticks >> 48).to_bytes(2)
+            + bytes(8)
+        )
         assert ticks_of(time) == self.us * 10
         operation = {"update": 1, "insert": 2, "row delete": 3, "partition delete": 4, "range delete": 5}[self.kind]
         cells: list[Any] = [self.pk, self.ck]
@@ -120,17 +144,27 @@ class Base:
     def row(self, key: Key) -> tuple[bool, dict[str, tuple[int, int]], list[int] | None]:
         """Whether it has a row marker, its single cells with their write times, its set."""
         deleted = self._deleted(key)
-        cells = {name: (us, value) for name in SINGLE if (found := self.cells.get((key, name)))
-                 for us, value in [found] if value is not None and us > deleted}
+        cells = {
+            name: (us, value)
+            for name in SINGLE
+            if (found := self.cells.get((key, name)))
+            for us, value in [found]
+            if value is not None and us > deleted
+        }
         cleared = max(deleted, self.cleared.get(key, 0))
-        elements = sorted(element for (of, element), (us, there) in self.elements.items()
-                          if of == key and there and (us > deleted if us == self.cleared.get(key) else us > cleared))
+        elements = sorted(
+            element
+            for (of, element), (us, there) in self.elements.items()
+            if of == key and there and (us > deleted if us == self.cleared.get(key) else us > cleared)
+        )
         return self.markers.get(key, 0) > deleted, cells, elements or None
 
     def keys(self) -> set[Key]:
         return {key for key, _ in self.cells} | {key for key, _ in self.elements} | set(self.markers)
 
-    def page(self, after: int, upto: int, state: bytes | None, limit: int) -> tuple[list[tuple[Any, ...]], bytes | None]:
+    def page(
+        self, after: int, upto: int, state: bytes | None, limit: int
+    ) -> tuple[list[tuple[Any, ...]], bytes | None]:
         """As the query of ``RowPlan`` gives it. The state names the last row of the page before."""
         rows: list[tuple[Any, ...]] = []
         keys = self.keys()
@@ -143,8 +177,20 @@ class Base:
                 if marker or cells or elements:
                     found = True
                     a, b = cells.get("a", (None, None)), cells.get("b", (None, None))
-                    rows.append((token(pk), pk, ck, static and static[1], a[1], b[1], elements,
-                                 static and static[0], a[0], b[0]))
+                    rows.append(
+                        (
+                            token(pk),
+                            pk,
+                            ck,
+                            static and static[1],
+                            a[1],
+                            b[1],
+                            elements,
+                            static and static[0],
+                            a[0],
+                            b[0],
+                        )
+                    )
             if static and not found:
                 rows.append((token(pk), pk, None, static[1], None, None, None, static[0], None, None))
         if state is not None:
@@ -200,8 +246,15 @@ class Builder:
     def __init__(self) -> None:
         self.rows: list[tuple[Key, dict[str, Any], int]] = []
 
-    def snapshot_row(self, partition: Position, offset: Position, cells: Sequence[Any], write_time_us: int,
-                     out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def snapshot_row(
+        self,
+        partition: Position,
+        offset: Position,
+        cells: Sequence[Any],
+        write_time_us: int,
+        out: list[SourceRecord],
+        bad: list[BadRecord],
+    ) -> None:
         from connectors.api import SourceRecord
 
         del bad
@@ -286,8 +339,14 @@ class World:
         self.tasks = []
         ends = self._cuts[self.generation]
         for number, upto in enumerate(ends):
-            group = StreamGroup(TABLE, Generation(self.starts[self.generation]), str(number), False, (bytes(16),),
-                                (ends[number - 1], upto))
+            group = StreamGroup(
+                TABLE,
+                Generation(self.starts[self.generation]),
+                str(number),
+                False,
+                (bytes(16),),
+                (ends[number - 1], upto),
+            )
             whole = unwrapped(group.token_range or (0, 0))
             saved = positions_of(TABLE, "id", self.offsets.items())
             position = first_position(group, whole, "id", saved)
@@ -320,7 +379,9 @@ class World:
 
     def commit(self) -> None:
         """A transaction ends."""
-        self.committed = pickle.dumps((self.sink, self.offsets, self.at, self.generation, self.halves))  # a quick deep copy
+        self.committed = pickle.dumps(
+            (self.sink, self.offsets, self.at, self.generation, self.halves)
+        )  # a quick deep copy
         self.kept.append((self.offsets.copy(), dict(self.at), self.generation, dict(self.halves)))
 
     def crash(self, back: int | None = None) -> None:
@@ -328,7 +389,7 @@ class World:
         if back is None:
             self.sink, self.offsets, self.at, self.generation, self.halves = pickle.loads(self.committed)  # noqa: S301
         else:
-            del self.kept[len(self.kept) - back % min(len(self.kept), 8):]
+            del self.kept[len(self.kept) - back % min(len(self.kept), 8) :]
             offsets, at, generation, halves = self.kept[-1]
             self.offsets, self.at, self.generation, self.halves = offsets.copy(), dict(at), generation, dict(halves)
         self.start()
@@ -349,8 +410,13 @@ class World:
 
     def _deliver(self, task: Task, partitions: Sequence[int]) -> None:
         start, end = task.window or (0, 0)
-        mine = [change for _, change in self.log if start * 1000 <= change.us < end * 1000 and change.pk % 2 in partitions
-                and any(part.after < token(change.pk) <= part.upto for part in task.snapshot.position.whole)]
+        mine = [
+            change
+            for _, change in self.log
+            if start * 1000 <= change.us < end * 1000
+            and change.pk % 2 in partitions
+            and any(part.after < token(change.pk) <= part.upto for part in task.snapshot.position.whole)
+        ]
         mine.sort(key=lambda change: change.us)
         PLAN.trace([change.log_row() for change in mine], task.snapshot.traces)
         for change in mine:
@@ -416,8 +482,13 @@ class World:
         """Everything comes to its end."""
         for _ in range(3000):
             self.tick(50)
-            if not self.coming and self._end is None and all(
-                    task.snapshot.finished and task.at_ms * 1000 > max(self._used, default=0) for task in self.tasks):
+            if (
+                not self.coming
+                and self._end is None
+                and all(
+                    task.snapshot.finished and task.at_ms * 1000 > max(self._used, default=0) for task in self.tasks
+                )
+            ):
                 return
             for task in list(self.tasks):
                 if task not in self.tasks:
@@ -444,8 +515,10 @@ class World:
         return result
 
     def folded(self) -> dict[Key, dict[str, Any]]:
-        rows = {key: {name: value for name, value in row.items() if value is not None and value != set()}
-                for key, row in self.sink.rows.items()}
+        rows = {
+            key: {name: value for name, value in row.items() if value is not None and value != set()}
+            for key, row in self.sink.rows.items()
+        }
         return {key: row for key, row in rows.items() if row}
 
     def bare(self) -> set[Key]:

@@ -1,4 +1,5 @@
 """The options: names as users write them, values that follow, complaints. Hypothesis: names of tables in any quoting."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -21,31 +22,64 @@ def parsed(**changes: str) -> Any:
     return CONFIG.parse({**LEAST, **{name.replace("__", "."): value for name, value in changes.items()}})
 
 
-@pytest.mark.parametrize(("text", "found"), [
-    ("10.0.0.1:9042", ("10.0.0.1", 9042)), ("scylla-1.example:19042", ("scylla-1.example", 19042)), ("node", ("node", 9042)),
-    ("[::1]:9043", ("::1", 9043)), ("[fd00::2]", ("fd00::2", 9042)), (" a:1 ", ("a", 1)),
-])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("10.0.0.1:9042", ("10.0.0.1", 9042)),
+        ("scylla-1.example:19042", ("scylla-1.example", 19042)),
+        ("node", ("node", 9042)),
+        ("[::1]:9043", ("::1", 9043)),
+        ("[fd00::2]", ("fd00::2", 9042)),
+        (" a:1 ", ("a", 1)),
+    ],
+)
 def test_contact_points(text: str, found: tuple[str, int]) -> None:
     assert contact_point(text) == found
 
 
-@pytest.mark.parametrize(("text", "word"), [
-    ("::1:9042", "in brackets"), ("[::1:9042", r"\[address\]:port"), ("[nonsense]:1", "not an IPv6 address"),
-    ("a:", "not a port"),
-    ("a:0", "not a port"), ("a:65536", "not a port"), ("a:b", "not a port"), (":9042", "name or address of a host"),
-    ("a b:1", "name or address"), ("10.0.0.256:1", "not an IPv4 address"), ("[::1]9042", "not of the form"),
-])
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("::1:9042", "in brackets"),
+        ("[::1:9042", r"\[address\]:port"),
+        ("[nonsense]:1", "not an IPv6 address"),
+        ("a:", "not a port"),
+        ("a:0", "not a port"),
+        ("a:65536", "not a port"),
+        ("a:b", "not a port"),
+        (":9042", "name or address of a host"),
+        ("a b:1", "name or address"),
+        ("10.0.0.256:1", "not an IPv4 address"),
+        ("[::1]9042", "not of the form"),
+    ],
+)
 def test_what_is_no_contact_point_is_refused(text: str, word: str) -> None:
     with pytest.raises(ConfigInvalid, match=word):
         contact_point(text)
 
 
-@pytest.mark.parametrize(("text", "found"), [
-    ("ks.t", TableId("ks", "t")), ("Ks.T1", TableId("ks", "t1")), ('"Ks"."T"', TableId("Ks", "T")),
-    ('ks."1t"', TableId("ks", "1t")),
-    (' ks . "T" ', TableId("ks", "T")), ("ks._t", None), ("kst", None), ("a.b.c", None), ('"a.b"', None), ("ks.", None),
-    (".t", None), ('"a".b"', None), ("ks.t-1", None), ('ks."t-1"', None), ("ks.1t", None), ("ks.t t", None), ('ks.""', None),
-])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ks.t", TableId("ks", "t")),
+        ("Ks.T1", TableId("ks", "t1")),
+        ('"Ks"."T"', TableId("Ks", "T")),
+        ('ks."1t"', TableId("ks", "1t")),
+        (' ks . "T" ', TableId("ks", "T")),
+        ("ks._t", None),
+        ("kst", None),
+        ("a.b.c", None),
+        ('"a.b"', None),
+        ("ks.", None),
+        (".t", None),
+        ('"a".b"', None),
+        ("ks.t-1", None),
+        ('ks."t-1"', None),
+        ("ks.1t", None),
+        ("ks.t t", None),
+        ('ks.""', None),
+    ],
+)
 def test_tables(text: str, found: TableId | None) -> None:
     if found is not None:
         assert table_name(text) == found
@@ -64,15 +98,47 @@ def test_quoted_names_keep_their_case(keyspace: str, table: str) -> None:
 
 
 def test_how_to_connect() -> None:
-    found = session_settings(parsed(scylla__user="u", scylla__password="p", scylla__local__dc="dc1",
-                                    scylla__connect__timeout__ms="1500", scylla__consistency__level="one"))
-    assert (found.user, found.local_dc, found.connect_timeout_s, found.request_timeout_s, found.consistency, found.tls) == (
-        "u", "dc1", 1.5, 12.0, "ONE", None)
-    assert found == session_settings(CONFIG.parse({**LEAST, "scylla.user": "u", "scylla.password": "p",
-                                                   "scylla.local.dc": "dc1", "scylla.connect.timeout.ms": "1500",
-                                                   "scylla.consistency.level": "One", "tombstones.on.delete": "false"}))
-    tls = session_settings(CONFIG.parse({**LEAST, "scylla.ssl.enabled": "true", "scylla.ssl.truststore.path": "/t.p12",
-                                         "scylla.ssl.keystore.path": "/k.p12", "scylla.ssl.cipherSuites": "A, B"})).tls
+    found = session_settings(
+        parsed(
+            scylla__user="u",
+            scylla__password="p",
+            scylla__local__dc="dc1",
+            scylla__connect__timeout__ms="1500",
+            scylla__consistency__level="one",
+        )
+    )
+    assert (
+        found.user,
+        found.local_dc,
+        found.connect_timeout_s,
+        found.request_timeout_s,
+        found.consistency,
+        found.tls,
+    ) == ("u", "dc1", 1.5, 12.0, "ONE", None)
+    assert found == session_settings(
+        CONFIG.parse(
+            {
+                **LEAST,
+                "scylla.user": "u",
+                "scylla.password": "p",
+                "scylla.local.dc": "dc1",
+                "scylla.connect.timeout.ms": "1500",
+                "scylla.consistency.level": "One",
+                "tombstones.on.delete": "false",
+            }
+        )
+    )
+    tls = session_settings(
+        CONFIG.parse(
+            {
+                **LEAST,
+                "scylla.ssl.enabled": "true",
+                "scylla.ssl.truststore.path": "/t.p12",
+                "scylla.ssl.keystore.path": "/k.p12",
+                "scylla.ssl.cipherSuites": "A, B",
+            }
+        )
+    ).tls
     assert tls is not None
     assert (tls.truststore, tls.keystore, tls.ciphers, tls.check_hostname) == ("/t.p12", "/k.p12", ("A", "B"), False)
 
@@ -83,19 +149,31 @@ def test_lists_have_no_repetitions_and_keep_their_order() -> None:
     assert session_settings(config).contact_points == (("b", 1), ("a", 1))
 
 
-@pytest.mark.parametrize(("name", "value", "word"), [
-    ("scylla.cluster.ip.addresses", "", "at least one host:port"), ("scylla.cluster.ip.addresses", "::1:1", "in brackets"),
-    ("scylla.table.names", "ks", "keyspace.table"), ("scylla.table.names", "ks.t_scylla_cdc_log", "is a log table"),
-    ("scylla.table.names", "ks.1t", 'must stand in double quotes: "1t"'), ("cdc.output.format", "v3", "LEGACY, ADVANCED"),
-    ("output.format", "avro", "PARTITION-UPDATE"), ("cdc.include.before", "all", "ONLY-UPDATED"),
-    ("cdc.include.primary-key.placement", "kafka-key,nowhere", "'nowhere' is not one of"),
-    ("cdc.include.primary-key.placement", "", "at least one of"), ("scylla.consistency.level", "SOME", "LOCAL_QUORUM"),
-    ("worker.max.retries", "0", "-1 for no limit"), ("worker.jitter.percentage", "0", "at least 1"),
-    ("scylla.query.time.window.size", "0", "at least 1"), ("topic.prefix", "a b", "name of a topic"),
-    ("topic.prefix", "", "non-empty"),
-    ("scylla.compat", "everything", "is not one of"), ("skipped.operations", "x", "is not one of"),
-    ("scylla.streams.per.query", "101", "no more than 100"), ("scylla.password", "x", ""),
-])
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("scylla.cluster.ip.addresses", "", "at least one host:port"),
+        ("scylla.cluster.ip.addresses", "::1:1", "in brackets"),
+        ("scylla.table.names", "ks", "keyspace.table"),
+        ("scylla.table.names", "ks.t_scylla_cdc_log", "is a log table"),
+        ("scylla.table.names", "ks.1t", 'must stand in double quotes: "1t"'),
+        ("cdc.output.format", "v3", "LEGACY, ADVANCED"),
+        ("output.format", "avro", "PARTITION-UPDATE"),
+        ("cdc.include.before", "all", "ONLY-UPDATED"),
+        ("cdc.include.primary-key.placement", "kafka-key,nowhere", "'nowhere' is not one of"),
+        ("cdc.include.primary-key.placement", "", "at least one of"),
+        ("scylla.consistency.level", "SOME", "LOCAL_QUORUM"),
+        ("worker.max.retries", "0", "-1 for no limit"),
+        ("worker.jitter.percentage", "0", "at least 1"),
+        ("scylla.query.time.window.size", "0", "at least 1"),
+        ("topic.prefix", "a b", "name of a topic"),
+        ("topic.prefix", "", "non-empty"),
+        ("scylla.compat", "everything", "is not one of"),
+        ("skipped.operations", "x", "is not one of"),
+        ("scylla.streams.per.query", "101", "no more than 100"),
+        ("scylla.password", "x", ""),
+    ],
+)
 def test_values_that_are_refused(name: str, value: str, word: str) -> None:
     errors = [error for each in CONFIG.values({**LEAST, name: value}).values() for error in each.errors]
     if word:
@@ -114,7 +192,11 @@ def test_what_is_missing_is_named() -> None:
 def test_defaults_of_events_are_the_java_connectors() -> None:
     found = settings(parsed())
     assert (found.output_format, found.include_before, found.include_after, found.payload_key_name) == (
-        "legacy", "none", "none", "key")
+        "legacy",
+        "none",
+        "none",
+        "key",
+    )
     assert found.key_placement == {"kafka-key", "payload-after", "payload-before"}
     assert (found.preimages, found.tombstones, found.deletes_mode, found.compat) == (False, True, "rows", frozenset())
 
@@ -128,16 +210,30 @@ def test_values_are_taken_without_regard_to_case() -> None:
 
 
 def test_windows_are_fixed_only_when_set() -> None:
-    free, fixed = read_settings(parsed()), read_settings(parsed(scylla__query__time__window__size="30000",
-                                                              scylla__confidence__window__size="0"))
+    free, fixed = (
+        read_settings(parsed()),
+        read_settings(parsed(scylla__query__time__window__size="30000", scylla__confidence__window__size="0")),
+    )
     assert (free.window_ms, free.confidence_ms) == (None, None)
     assert (fixed.window_ms, fixed.confidence_ms) == (30_000, 0)
 
 
 def test_reading_in_plain_values() -> None:
-    found = read_settings(parsed(scylla__consistency__level="local_quorum", worker__max__retries="-1",
-                                 worker__jitter__percentage="50", snapshot__mode="initial", skipped__operations="c,t"))
-    assert (found.consistency, found.max_tries, found.retry_jitter, found.snapshot) == ("LOCAL_QUORUM", None, 0.5, "initial")
+    found = read_settings(
+        parsed(
+            scylla__consistency__level="local_quorum",
+            worker__max__retries="-1",
+            worker__jitter__percentage="50",
+            snapshot__mode="initial",
+            skipped__operations="c,t",
+        )
+    )
+    assert (found.consistency, found.max_tries, found.retry_jitter, found.snapshot) == (
+        "LOCAL_QUORUM",
+        None,
+        0.5,
+        "initial",
+    )
     assert found.skipped == settings(parsed(skipped__operations="C, t")).skipped_operations == {"c"}
     assert settings(parsed(scylla__legacy__columns="ALL")).legacy_columns == "all"
     assert found.fetch_size == 5_000
@@ -149,22 +245,30 @@ def test_old_name_of_the_prefix() -> None:
     assert settings(CONFIG.parse({**raw, "scylla.name": "old"})).topic_prefix == "old"
 
 
-@pytest.mark.parametrize(("changes", "names"), [
-    ({}, []),
-    ({"scylla.user": "u"}, ["scylla.password"]),
-    ({"scylla.password": "s3cret"}, ["scylla.user"]),
-    ({"cdc.include.before": "full"}, ["cdc.include.before"]),
-    ({"cdc.include.before": "full", "cdc.include.after": "full", "cdc.output.format": "advanced"}, []),
-    ({"cdc.include.primary-key.placement": "payload-key"}, ["cdc.include.primary-key.placement"]),
-    ({"cdc.include.primary-key.placement": "payload-before,kafka-key,payload-after"}, []),
-    ({"experimental.preimages.enabled": "true"}, []),
-    ({"experimental.preimages.enabled": "true", "cdc.output.format": "advanced"}, ["experimental.preimages.enabled"]),
-    ({"cdc.include.before": "full", "output.format": "ums"}, []),
-    ({"scylla.window.min.ms": "5000", "scylla.window.max.ms": "4000"}, ["scylla.window.min.ms"]),
-    ({"scylla.confidence.window.min.ms": "5000", "scylla.confidence.window.max.ms": "4000"},
-     ["scylla.confidence.window.min.ms"]),
-    ({"scylla.ssl.enabled": "true", "scylla.ssl.openssl.privateKey": "/k"}, ["scylla.ssl.certificate.path"]),
-])
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({}, []),
+        ({"scylla.user": "u"}, ["scylla.password"]),
+        ({"scylla.password": "s3cret"}, ["scylla.user"]),
+        ({"cdc.include.before": "full"}, ["cdc.include.before"]),
+        ({"cdc.include.before": "full", "cdc.include.after": "full", "cdc.output.format": "advanced"}, []),
+        ({"cdc.include.primary-key.placement": "payload-key"}, ["cdc.include.primary-key.placement"]),
+        ({"cdc.include.primary-key.placement": "payload-before,kafka-key,payload-after"}, []),
+        ({"experimental.preimages.enabled": "true"}, []),
+        (
+            {"experimental.preimages.enabled": "true", "cdc.output.format": "advanced"},
+            ["experimental.preimages.enabled"],
+        ),
+        ({"cdc.include.before": "full", "output.format": "ums"}, []),
+        ({"scylla.window.min.ms": "5000", "scylla.window.max.ms": "4000"}, ["scylla.window.min.ms"]),
+        (
+            {"scylla.confidence.window.min.ms": "5000", "scylla.confidence.window.max.ms": "4000"},
+            ["scylla.confidence.window.min.ms"],
+        ),
+        ({"scylla.ssl.enabled": "true", "scylla.ssl.openssl.privateKey": "/k"}, ["scylla.ssl.certificate.path"]),
+    ],
+)
 def test_options_against_each_other(changes: dict[str, str], names: list[str]) -> None:
     found = problems(CONFIG.parse({**LEAST, **changes}))
     assert [problem.name for problem in found] == names

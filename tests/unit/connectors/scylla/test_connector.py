@@ -3,6 +3,7 @@
 Hypothesis: tables of both kinds, each with generations of its own that come at any time, tasks that get on at any pace,
 connectors that are started anew: every generation is read to its end, in order, and no table waits for another.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -39,7 +40,9 @@ class World:
         self.offsets = SavedOffsets()
         self.log = LogCapture()
         self.now_ms = NOW
-        self.config = CONFIG.parse({"topic.prefix": "p", keys.HOSTS: "h:1", keys.TABLES: ",".join(map(str, tables)), **options})
+        self.config = CONFIG.parse(
+            {"topic.prefix": "p", keys.HOSTS: "h:1", keys.TABLES: ",".join(map(str, tables)), **options}
+        )
         for table in tables:
             self.lists.add_table(table, tablets=table.keyspace == "tb")
 
@@ -47,6 +50,7 @@ class World:
             if self.lists.away:
                 raise Retriable("no node answers")
             return self.lists
+
         monkeypatch.setattr(CqlSession, "acquire", acquire)
         monkeypatch.setattr(module, "_now_ms", lambda: self.now_ms)
         self.restart()
@@ -263,8 +267,10 @@ async def test_changed_offsets_are_checked(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_java_names_and_promises(monkeypatch: pytest.MonkeyPatch) -> None:
     config = World(monkeypatch, VNODE).config
-    assert set(ScyllaConnector.aliases) == {"com.scylladb.cdc.debezium.connector.ScyllaConnector",
-                                            "connectors.scylla.ScyllaConnector"}
+    assert set(ScyllaConnector.aliases) == {
+        "com.scylladb.cdc.debezium.connector.ScyllaConnector",
+        "connectors.scylla.ScyllaConnector",
+    }
     assert ScyllaConnector.task_class.aliases == ("com.scylladb.cdc.debezium.connector.ScyllaConnectorTask",)
     assert ScyllaConnector.exactly_once_support(config)
     assert not ScyllaConnector.can_define_transaction_boundaries(config)
@@ -279,8 +285,10 @@ def test_every_generation_is_read_in_order(data: st.DataObject) -> None:
 
 async def _story(patch: pytest.MonkeyPatch, data: st.DataObject) -> None:
     world = World(patch, VNODE, OTHER, TABLET)
-    coming = {"vnodes": sorted(data.draw(st.sets(st.integers(1, 99), min_size=1, max_size=4))),
-              "tablets": sorted(data.draw(st.sets(st.integers(1, 99), min_size=1, max_size=4)))}
+    coming = {
+        "vnodes": sorted(data.draw(st.sets(st.integers(1, 99), min_size=1, max_size=4))),
+        "tablets": sorted(data.draw(st.sets(st.integers(1, 99), min_size=1, max_size=4))),
+    }
     of = {VNODE: coming["vnodes"], OTHER: coming["vnodes"], TABLET: coming["tablets"]}
     listed = dict.fromkeys(coming, 0)
     reached: dict[tuple[TableId, int, str], int] = {}
@@ -329,8 +337,9 @@ async def _story(patch: pytest.MonkeyPatch, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["true", "false"])
-async def test_tables_that_come_later_are_marked_where_they_shall_have_no_snapshot(monkeypatch: pytest.MonkeyPatch,
-                                                                                   wanted: str) -> None:
+async def test_tables_that_come_later_are_marked_where_they_shall_have_no_snapshot(
+    monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
     world = World(monkeypatch, VNODE, OTHER, **{"snapshot.mode": "initial", "snapshot.new.tables": wanted})
     world.lists.add_vnodes(NOW - 10_000, 4)
     hidden = world.lists.tables.pop(OTHER)

@@ -1,4 +1,5 @@
 """What the cluster says against a configuration, and which option it is said of."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -17,21 +18,36 @@ TABLE = TableId("ks", "t")
 
 
 def configured(**more: str) -> Any:
-    return CONFIG.parse({"topic.prefix": "p", keys.HOSTS: "h:1", keys.TABLES: "ks.t", **{
-        name.replace("__", "."): value for name, value in more.items()}})
+    return CONFIG.parse(
+        {
+            "topic.prefix": "p",
+            keys.HOSTS: "h:1",
+            keys.TABLES: "ks.t",
+            **{name.replace("__", "."): value for name, value in more.items()},
+        }
+    )
 
 
-@pytest.mark.parametrize(("error", "more", "name"), [
-    (Retriable("no node could answer"), {}, keys.HOSTS),
-    (Fatal("not understood"), {}, keys.HOSTS),
-    (ConfigInvalid("the cluster refuses the credentials: no"), {"scylla__user": "u", "scylla__password": "p"}, keys.PASSWORD),
-    (ConfigInvalid("the cluster refuses the credentials: none given"), {}, keys.USER),
-    (ConfigInvalid("the trust store /x can't be read"), {"scylla__ssl__enabled": "true"}, keys.SSL),
-])
-async def test_who_is_to_blame_for_no_session(monkeypatch: pytest.MonkeyPatch, error: Exception, more: dict[str, str],
-                                             name: str) -> None:
+@pytest.mark.parametrize(
+    ("error", "more", "name"),
+    [
+        (Retriable("no node could answer"), {}, keys.HOSTS),
+        (Fatal("not understood"), {}, keys.HOSTS),
+        (
+            ConfigInvalid("the cluster refuses the credentials: no"),
+            {"scylla__user": "u", "scylla__password": "p"},
+            keys.PASSWORD,
+        ),
+        (ConfigInvalid("the cluster refuses the credentials: none given"), {}, keys.USER),
+        (ConfigInvalid("the trust store /x can't be read"), {"scylla__ssl__enabled": "true"}, keys.SSL),
+    ],
+)
+async def test_who_is_to_blame_for_no_session(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, more: dict[str, str], name: str
+) -> None:
     async def acquire(_: Any) -> Any:
         raise error
+
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     (found,) = await checks.check_cluster(configured(**more))
     assert found.name == name
@@ -51,6 +67,7 @@ async def test_the_right_to_read_the_log(monkeypatch: pytest.MonkeyPatch) -> Non
 
     async def acquire(_: Any) -> Any:
         return lists
+
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     monkeypatch.setattr(lists, "query", refused)
     (found,) = await checks.check_cluster(configured())
@@ -69,17 +86,23 @@ async def test_a_cluster_without_lists_of_streams(monkeypatch: pytest.MonkeyPatc
 
     async def answered(text: str, parameters: Any = (), **more: Any) -> Any:
         return [{"cdc$stream_id": b""}] if "LIMIT 1" in text else await query(text, parameters, **more)
+
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     monkeypatch.setattr(lists, "query", answered)
     (found,) = await checks.check_cluster(configured())
     assert "lists no streams for ks.t" in found.message
 
 
-@pytest.mark.parametrize(("options", "before", "after", "names"), [
-    (CdcOptions(), "none", "none", []), (CdcOptions(), "full", "full", [keys.BEFORE, keys.AFTER]),
-    (CdcOptions(preimage="true"), "full", "none", []), (CdcOptions(preimage="full"), "only-updated", "none", []),
-    (CdcOptions(postimage=True), "full", "only-updated", [keys.BEFORE]),
-])
+@pytest.mark.parametrize(
+    ("options", "before", "after", "names"),
+    [
+        (CdcOptions(), "none", "none", []),
+        (CdcOptions(), "full", "full", [keys.BEFORE, keys.AFTER]),
+        (CdcOptions(preimage="true"), "full", "none", []),
+        (CdcOptions(preimage="full"), "only-updated", "none", []),
+        (CdcOptions(postimage=True), "full", "only-updated", [keys.BEFORE]),
+    ],
+)
 def test_images_that_are_wanted_must_be_on(options: CdcOptions, before: str, after: str, names: list[str]) -> None:
     config = configured(cdc__output__format="advanced", cdc__include__before=before, cdc__include__after=after)
     assert [each.name for each in checks.images(config, TABLE, options)] == names
@@ -101,6 +124,7 @@ async def test_tables_that_come_later_are_accepted_with_a_warning(monkeypatch: p
 
     async def acquire(_: Any) -> Any:
         return lists
+
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     monkeypatch.setattr(lists, "query", answered)
     found = await checks.check_cluster(configured(**{keys.TABLES: "ks.t,ks.off,ks.later,elsewhere.t"}))
@@ -126,6 +150,7 @@ async def test_a_table_without_streams_is_accepted_with_a_warning(monkeypatch: p
 
     async def acquire(_: Any) -> Any:
         return lists
+
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     monkeypatch.setattr(lists, "query", answered)
     (found,) = await checks.check_cluster(configured())

@@ -1,4 +1,5 @@
 """Lists of streams that the tasks of a process share."""
+
 from __future__ import annotations
 
 import asyncio
@@ -43,8 +44,10 @@ async def test_tasks_of_a_process_read_the_streams_once() -> None:
 async def test_the_end_of_the_generation_and_the_table_are_each_tasks_own() -> None:
     lists = cluster()
     (first,) = {each.generation for each in await discovery.shared_groups(lists, ("x",), TABLE, Generation(100), "v2")}
-    (second,) = {(each.table, each.generation) for each in await discovery.shared_groups(
-        lists, ("x",), OTHER, Generation(100, 900), "v2")}
+    (second,) = {
+        (each.table, each.generation)
+        for each in await discovery.shared_groups(lists, ("x",), OTHER, Generation(100, 900), "v2")
+    }
     assert first == Generation(100)
     assert second == (OTHER, Generation(100, 900))
     assert reads(lists) == 1
@@ -76,9 +79,13 @@ async def test_a_reader_that_fails_or_is_stopped_leaves_the_others_to_themselves
     assert len(await discovery.shared_groups(lists, ("z",), TABLE, Generation(100), "v2")) == 64
 
 
-@pytest.mark.parametrize(("value", "found"), [
-    (1_795_219_200_000, 1_795_219_200_000), ("8195b080-e53e-11f1-8000-0a0b0c0d0e0f", 1_795_219_205_000),
-])
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (1_795_219_200_000, 1_795_219_200_000),
+        ("8195b080-e53e-11f1-8000-0a0b0c0d0e0f", 1_795_219_205_000),
+    ],
+)
 def test_times_of_generations_may_be_timestamps_or_timeuuids(value: Any, found: int) -> None:
     assert abs(discovery.millis(value) - found) < 60_000_000
     assert discovery.millis(value) % 1_000 == 0

@@ -1,4 +1,5 @@
 """Which generation is read. Hypothesis: runs over any generations with stops anywhere read each of them once, in order."""
+
 from __future__ import annotations
 
 from itertools import pairwise
@@ -13,7 +14,9 @@ TABLE = TableId("ks", "t")
 
 
 def groups_of(generation: Generation, names: int = 3) -> list[StreamGroup]:
-    return [StreamGroup(TABLE, generation, str(index), False, (bytes([index]) * 16,), None, index) for index in range(names)]
+    return [
+        StreamGroup(TABLE, generation, str(index), False, (bytes([index]) * 16,), None, index) for index in range(names)
+    ]
 
 
 def test_each_generation_ends_where_the_next_begins() -> None:
@@ -70,13 +73,27 @@ def test_finished_needs_an_end_and_every_group() -> None:
 
 def test_java_positions_of_tablets_count() -> None:
     closed = Generation(0, 100)
-    groups = [StreamGroup(TABLE, closed, f"0x{index:032x}", True, (index.to_bytes(16, "big"),), None, index,
-                          java_numbers=((1 << 22) + index,)) for index in range(3)]
+    groups = [
+        StreamGroup(
+            TABLE,
+            closed,
+            f"0x{index:032x}",
+            True,
+            (index.to_bytes(16, "big"),),
+            None,
+            index,
+            java_numbers=((1 << 22) + index,),
+        )
+        for index in range(3)
+    ]
     assert not finished(closed, groups, {"0": 99})
     assert finished(closed, groups, {"0": 100})
     assert finished(closed, groups, {"0": 5, **{str((1 << 22) + index): 100 for index in range(3)}})
     assert group_starts(groups, {"0": 5, groups[1].name: 7, str((1 << 22) + 2): 6}) == {
-        groups[0].name: 5, groups[1].name: 7, groups[2].name: 6}
+        groups[0].name: 5,
+        groups[1].name: 7,
+        groups[2].name: 6,
+    }
     assert group_starts(groups, {}) == dict.fromkeys([group.name for group in groups])
 
 

@@ -1,4 +1,5 @@
 """Streams to groups and groups to tasks. Hypothesis: any tables, sizes and numbers of tasks; any sets of numbers as ranges."""
+
 from __future__ import annotations
 
 import random
@@ -46,7 +47,10 @@ def cluster(vnodes: int, shards: int) -> Vnodes:
 
 
 def plain(count: int, table: TableId = TABLE) -> list[StreamGroup]:
-    return [StreamGroup(table, GENERATION, str(index), False, (stream(index, index),), None, index) for index in range(count)]
+    return [
+        StreamGroup(table, GENERATION, str(index), False, (stream(index, index),), None, index)
+        for index in range(count)
+    ]
 
 
 def test_vnode_index_is_22_bits_above_the_version() -> None:
@@ -76,7 +80,10 @@ def test_without_ranges_groups_go_by_index_and_have_no_tokens() -> None:
     vnodes: Vnodes = {}
     add_streams(vnodes, None, [stream(9, 2), stream(1, 10), stream(5, 2, 3)])
     groups = vnode_groups(TABLE, GENERATION, vnodes)
-    assert [(group.name, len(group.streams), group.token_range) for group in groups] == [("2", 2, None), ("10", 1, None)]
+    assert [(group.name, len(group.streams), group.token_range) for group in groups] == [
+        ("2", 2, None),
+        ("10", 1, None),
+    ]
 
 
 def test_tablets_have_a_group_each_with_their_tokens() -> None:
@@ -140,7 +147,8 @@ def test_a_new_generation_of_one_table_leaves_the_others_where_they_are() -> Non
     later = [StreamGroup(group.table, newer, group.name, False, group.streams, None, group.index) for group in second]
     before, after = assign(first + second, 3), assign(first + later, 3)
     assert [[group for group in share if group.table.table == "a"] for share in before] == [
-        [group for group in share if group.table.table == "a"] for share in after]
+        [group for group in share if group.table.table == "a"] for share in after
+    ]
 
 
 @given(st.sets(st.integers(0, 3000)))

@@ -1,4 +1,5 @@
 """Positions as they are saved, and those of the Java connector. Hypothesis: every position survives JSON and back."""
+
 from __future__ import annotations
 
 import json
@@ -41,13 +42,23 @@ START_MS = 1_707_314_400_000
 
 def java_bounds(start_ms: int, end_ms: int) -> dict[str, str]:
     """Bounds of a window by another way than the code's: from the fields of ``uuid.UUID``."""
+
     def text(ticks: int, low: int) -> str:
-        fields = (ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 | 0x1000, low >> 56, low >> 48 & 0xFF,
-                  low & 0xFFFFFFFFFFFF)
+        fields = (
+            ticks & 0xFFFFFFFF,
+            ticks >> 32 & 0xFFFF,
+            ticks >> 48 | 0x1000,
+            low >> 56,
+            low >> 48 & 0xFF,
+            low & 0xFFFFFFFFFFFF,
+        )
         return str(uuid.UUID(fields=fields))
+
     epoch = 0x01B21DD213814000
-    return {"window_start": text(start_ms * 10_000 + epoch, 0x8080808080808080),
-            "window_end": text(end_ms * 10_000 - 1 + epoch, 0x7F7F7F7F7F7F7F7F)}
+    return {
+        "window_start": text(start_ms * 10_000 + epoch, 0x8080808080808080),
+        "window_end": text(end_ms * 10_000 - 1 + epoch, 0x7F7F7F7F7F7F7F7F),
+    }
 
 
 def test_windows_are_written_as_the_java_library_does() -> None:
@@ -57,16 +68,27 @@ def test_windows_are_written_as_the_java_library_does() -> None:
 
 
 def test_partition_has_the_java_connectors_members() -> None:
-    assert source_partition(VNODE) == {"keyspace_name": "ks", "table_name": "t", "vnode_id": "17",
-                                       "generation_start": "1795219200000"}
+    assert source_partition(VNODE) == {
+        "keyspace_name": "ks",
+        "table_name": "t",
+        "vnode_id": "17",
+        "generation_start": "1795219200000",
+    }
     assert parse_partition(source_partition(VNODE)) == (TABLE, 1_795_219_200_000, "17")
     assert positions.partition(VNODE) == source_partition(VNODE)
 
 
-@given(st.integers(0, 1 << 42), st.integers(0, 1 << 32), st.integers(0, 15), st.sampled_from([None, *STREAMS]),
-       st.integers(-1, 1 << 20))
+@given(
+    st.integers(0, 1 << 42),
+    st.integers(0, 1 << 32),
+    st.integers(0, 15),
+    st.sampled_from([None, *STREAMS]),
+    st.integers(-1, 1 << 20),
+)
 def test_positions_survive_being_saved(start: int, width: int, done: int, stream: bytes | None, seq: int) -> None:
-    position = ReadPosition(start, start + width, done, stream, None if stream is None else TIME, -1 if stream is None else seq)
+    position = ReadPosition(
+        start, start + width, done, stream, None if stream is None else TIME, -1 if stream is None else seq
+    )
     offset = json.loads(json.dumps(source_offset(position)))
     assert parse_offset(offset, STREAMS) == position
 
@@ -79,8 +101,11 @@ def test_a_records_offset_is_the_shared_one_with_time_and_number() -> None:
 
 def test_a_java_position_in_a_window_has_the_streams_before_it_done() -> None:
     # In the order of signed bytes 0x80 and 0xff come before 0x01 and 0x7f.
-    offset = {**java_bounds(START_MS, START_MS + 30_000), "change_id_stream_id": "0x" + STREAMS[0].hex(),
-              "change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f"}
+    offset = {
+        **java_bounds(START_MS, START_MS + 30_000),
+        "change_id_stream_id": "0x" + STREAMS[0].hex(),
+        "change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f",
+    }
     found = saved_position(VNODE, saved((source_partition(VNODE), offset)))
     assert found == ReadPosition(START_MS, START_MS + 30_000, 0b1100, STREAMS[0], TIME, -1)
     assert sorted(STREAMS, key=signed_order) == [STREAMS[2], STREAMS[3], STREAMS[0], STREAMS[1]]
@@ -93,7 +118,9 @@ def test_a_java_position_between_windows() -> None:
 
 def test_a_window_with_all_streams_done_is_over() -> None:
     offset = source_offset(ReadPosition(START_MS, START_MS + 1_000, 0b1111))
-    assert saved_position(VNODE, saved((source_partition(VNODE), offset))) == ReadPosition(START_MS + 1_000, START_MS + 1_000)
+    assert saved_position(VNODE, saved((source_partition(VNODE), offset))) == ReadPosition(
+        START_MS + 1_000, START_MS + 1_000
+    )
 
 
 def saved(*items: tuple[dict[str, Any], dict[str, Any]]) -> SavedOffsets:
@@ -109,23 +136,31 @@ def java_tablets(vnode: str) -> dict[str, str]:
 
 def test_old_java_position_of_a_tablet_table_is_split_among_its_streams() -> None:
     groups = tablet_groups(TABLE, GENERATION, STREAMS)
-    offset = {**java_bounds(START_MS, START_MS + 30_000), "change_id_stream_id": "0x" + STREAMS[0].hex(),
-              "change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f"}
+    offset = {
+        **java_bounds(START_MS, START_MS + 30_000),
+        "change_id_stream_id": "0x" + STREAMS[0].hex(),
+        "change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f",
+    }
     offsets = saved((java_tablets("0"), offset))
     found = {group.streams[0]: saved_position(group, offsets) for group in groups}
     over = ReadPosition(START_MS + 30_000, START_MS + 30_000)
-    assert found == {STREAMS[2]: over, STREAMS[3]: over,
-                     STREAMS[0]: ReadPosition(START_MS, START_MS + 30_000, 0, STREAMS[0], TIME, -1),
-                     STREAMS[1]: ReadPosition(START_MS, START_MS + 30_000)}
+    assert found == {
+        STREAMS[2]: over,
+        STREAMS[3]: over,
+        STREAMS[0]: ReadPosition(START_MS, START_MS + 30_000, 0, STREAMS[0], TIME, -1),
+        STREAMS[1]: ReadPosition(START_MS, START_MS + 30_000),
+    }
 
 
 def test_new_java_positions_of_a_tablet_table_go_by_number_and_ours_go_first() -> None:
     groups = tablet_groups(TABLE, GENERATION, STREAMS)
     by_stream = {group.streams[0]: group for group in groups}
     assert by_stream[STREAMS[2]].java_numbers == (4_194_304,)
-    offsets = saved((java_tablets("0"), java_bounds(START_MS, START_MS + 1_000)),
-                    (java_tablets("4194304"), java_bounds(START_MS + 60_000, START_MS + 90_000)),
-                    (source_partition(by_stream[STREAMS[3]]), java_bounds(START_MS + 70_000, START_MS + 90_000)))
+    offsets = saved(
+        (java_tablets("0"), java_bounds(START_MS, START_MS + 1_000)),
+        (java_tablets("4194304"), java_bounds(START_MS + 60_000, START_MS + 90_000)),
+        (source_partition(by_stream[STREAMS[3]]), java_bounds(START_MS + 70_000, START_MS + 90_000)),
+    )
     assert saved_position(by_stream[STREAMS[2]], offsets) == ReadPosition(START_MS + 60_000, START_MS + 90_000)
     assert saved_position(by_stream[STREAMS[3]], offsets) == ReadPosition(START_MS + 70_000, START_MS + 90_000)
     assert saved_position(by_stream[STREAMS[0]], offsets) == ReadPosition(START_MS, START_MS + 1_000)
@@ -134,8 +169,12 @@ def test_new_java_positions_of_a_tablet_table_go_by_number_and_ours_go_first() -
 def test_tablets_that_are_read_together_begin_where_the_last_of_them_stands() -> None:
     (group,) = tablet_groups(TABLE, GENERATION, STREAMS, most=1)
     numbers = dict(zip(group.streams, group.java_numbers, strict=True))
-    offsets = saved(*((java_tablets(str(number)), java_bounds(START_MS + 1_000 * place, START_MS + 1_000 * place + 1_500))
-                      for place, number in enumerate(numbers.values())))
+    offsets = saved(
+        *(
+            (java_tablets(str(number)), java_bounds(START_MS + 1_000 * place, START_MS + 1_000 * place + 1_500))
+            for place, number in enumerate(numbers.values())
+        )
+    )
     found = saved_position(group, offsets)
     assert found is not None
     assert (found.window_start_ms, found.window_end_ms) == (START_MS, START_MS + 1_500)
@@ -164,40 +203,58 @@ def test_positions_of_older_generations_are_superseded_for_one_task() -> None:
 
 
 def test_saved_windows_by_table_generation_and_group() -> None:
-    items = [(source_partition(VNODE), source_offset(ReadPosition(100, 200))), ({"snapshot": "x"}, {}),
-             (source_partition(VNODE) | {"vnode_id": "3"}, {"window_start": "nonsense"})]
+    items = [
+        (source_partition(VNODE), source_offset(ReadPosition(100, 200))),
+        ({"snapshot": "x"}, {}),
+        (source_partition(VNODE) | {"vnode_id": "3"}, {"window_start": "nonsense"}),
+    ]
     assert saved_windows(items) == {TABLE: {GENERATION.start_ms: {"17": 100}}}
 
 
-@pytest.mark.parametrize(("change", "word"), [
-    ({"window_start": None}, "must have 'window_start'"),
-    ({"window_end": "x"}, "must be a time uuid"),
-    ({"window_end": "00000000-0000-4000-8000-000000000000"}, "version 1"),
-    ({"window_end": "d3b55580-c5c1-11e0-8080-808080808080"}, "is before"),
-    ({"change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f"}, "needs 'change_id_stream_id'"),
-    ({"change_id_stream_id": "0x12"}, "32 hexadecimal"),
-    ({"change_id_stream_id": "0x" + STREAMS[0].hex()}, "must have 'change_id_time'"),
-    ({"streams_done": "0xg"}, "hexadecimal digits"),
-    ({"streams_done": "10"}, "more streams than"),
-    ({"batch_seq_no": 3}, "needs 'change_id_stream_id'"),
-    ({"position": 3}, "may not have 'position'"),
-    ({"change_id_stream_id": "0x" + "00" * 16, "change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f"}, "not a stream of"),
-    ({"change_id_stream_id": "0x" + STREAMS[0].hex(), "change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f",
-      "batch_seq_no": "1"}, "a number from -1"),
-])
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"window_start": None}, "must have 'window_start'"),
+        ({"window_end": "x"}, "must be a time uuid"),
+        ({"window_end": "00000000-0000-4000-8000-000000000000"}, "version 1"),
+        ({"window_end": "d3b55580-c5c1-11e0-8080-808080808080"}, "is before"),
+        ({"change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f"}, "needs 'change_id_stream_id'"),
+        ({"change_id_stream_id": "0x12"}, "32 hexadecimal"),
+        ({"change_id_stream_id": "0x" + STREAMS[0].hex()}, "must have 'change_id_time'"),
+        ({"streams_done": "0xg"}, "hexadecimal digits"),
+        ({"streams_done": "10"}, "more streams than"),
+        ({"batch_seq_no": 3}, "needs 'change_id_stream_id'"),
+        ({"position": 3}, "may not have 'position'"),
+        (
+            {"change_id_stream_id": "0x" + "00" * 16, "change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f"},
+            "not a stream of",
+        ),
+        (
+            {
+                "change_id_stream_id": "0x" + STREAMS[0].hex(),
+                "change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f",
+                "batch_seq_no": "1",
+            },
+            "a number from -1",
+        ),
+    ],
+)
 def test_what_is_no_offset_is_refused(change: dict[str, Any], word: str) -> None:
     offset = {**WINDOW, **change}
     with pytest.raises(ConfigInvalid, match=word):
         parse_offset({name: value for name, value in offset.items() if value is not None}, STREAMS)
 
 
-@pytest.mark.parametrize(("change", "word"), [
-    ({"keyspace_name": "other"}, "not one of the connector's tables"),
-    ({"vnode_id": "x"}, "must be the number of a vnode"),
-    ({"vnode_id": 3}, "a text"),
-    ({"generation_start": "-1"}, "milliseconds"),
-    ({"file": "x"}, "may not have 'file'"),
-])
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"keyspace_name": "other"}, "not one of the connector's tables"),
+        ({"vnode_id": "x"}, "must be the number of a vnode"),
+        ({"vnode_id": 3}, "a text"),
+        ({"generation_start": "-1"}, "milliseconds"),
+        ({"file": "x"}, "may not have 'file'"),
+    ],
+)
 def test_what_is_no_partition_is_refused(change: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigInvalid, match=word):
         check_altered({**source_partition(VNODE), **change}, WINDOW, [TABLE])

@@ -5,6 +5,7 @@ sizes, random page sizes, window widths and batch sizes, queries that fail, time
 a changed schema, and kills after any batch followed by a restart from the last committed positions (the committed prefix is
 random too).
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -56,8 +57,12 @@ if TYPE_CHECKING:
 TABLE = TableId("ks", "t")
 START = 1_700_000_000_000
 SPAN = 4_000
-VERSION = TableVersion(TABLE, (Column("pk", CqlType("int"), "partition_key", 0), Column("v", CqlType("int"), "regular")),
-                       CdcOptions(), "one")
+VERSION = TableVersion(
+    TABLE,
+    (Column("pk", CqlType("int"), "partition_key", 0), Column("v", CqlType("int"), "regular")),
+    CdcOptions(),
+    "one",
+)
 LOG = logging.LoggerAdapter(logging.getLogger("test"), {})
 
 
@@ -85,8 +90,16 @@ def timeuuid(ms: int, ticks: int, low: int) -> bytes:
     raw = uuid.UUID(bytes=start_of(ms)).int
     base = uuid.UUID(int=raw)
     count = base.time + ticks
-    return uuid.UUID(fields=(count & 0xFFFFFFFF, (count >> 32) & 0xFFFF, 0x1000 | (count >> 48), low >> 56, (low >> 48) & 0xFF,
-                             low & 0xFFFFFFFFFFFF)).bytes
+    return uuid.UUID(
+        fields=(
+            count & 0xFFFFFFFF,
+            (count >> 32) & 0xFFFF,
+            0x1000 | (count >> 48),
+            low >> 56,
+            (low >> 48) & 0xFF,
+            low & 0xFFFFFFFFFFFF,
+        )
+    ).bytes
 
 
 class Log:
@@ -103,8 +116,18 @@ class Log:
         self.queries = 0
         self.pages = 0
 
-    async def page(self, text: str, parameters: Any, *, fetch_size: int, state: bytes | None = None,
-                   consistency: str = "QUORUM", timeout_s: float = 12.0, types: Any = None, token: int | None = None) -> Page:
+    async def page(
+        self,
+        text: str,
+        parameters: Any,
+        *,
+        fetch_size: int,
+        state: bytes | None = None,
+        consistency: str = "QUORUM",
+        timeout_s: float = 12.0,
+        types: Any = None,
+        token: int | None = None,
+    ) -> Page:
         del consistency, timeout_s, types, token
         await pass_turns()
         if self.chance is not None and self.faults and self.chance.random() < 0.2:
@@ -116,8 +139,12 @@ class Log:
         assert ("IN ?" in text) == isinstance(streams, list)
         asked = streams if isinstance(streams, list) else [streams]
         low, high = order_of(lower), order_of(upper)
-        rows = [row for stream in sorted(asked, key=hash_of) for row in self.streams.get(stream, ())
-                if low <= order_of(row[1]) <= high]
+        rows = [
+            row
+            for stream in sorted(asked, key=hash_of)
+            for row in self.streams.get(stream, ())
+            if low <= order_of(row[1]) <= high
+        ]
         start = int(state) if state else 0
         stop = start + fetch_size
         return Page(columns=(), rows=rows[start:stop], state=str(stop).encode() if stop < len(rows) else None)
@@ -160,8 +187,14 @@ class Builder:
         for row in rows:
             if run.skip is not None and (row[1] == run.skip[0] and row[2] <= run.skip[1]):
                 continue
-            out.append(SourceRecord(run.partition, {**run.offset, positions.OFFSET_TIME: positions.uuid_text(row[1]),
-                                                    positions.OFFSET_SEQ: row[2]}, "t", value=row))
+            out.append(
+                SourceRecord(
+                    run.partition,
+                    {**run.offset, positions.OFFSET_TIME: positions.uuid_text(row[1]), positions.OFFSET_SEQ: row[2]},
+                    "t",
+                    value=row,
+                )
+            )
 
 
 class Saved:
@@ -188,9 +221,17 @@ async def no_refresh(_: TableFeed) -> None:
     await pass_turns()
 
 
-def reader_of(log: Any, groups: list[StreamGroup], saved: OffsetReader, options: ReadSettings, *,
-              rules: WindowRules | None = None, builder: Callable[[TableVersion], Any] = Builder, unsaved: bool = False,
-              **more: Any) -> Reader:
+def reader_of(
+    log: Any,
+    groups: list[StreamGroup],
+    saved: OffsetReader,
+    options: ReadSettings,
+    *,
+    rules: WindowRules | None = None,
+    builder: Callable[[TableVersion], Any] = Builder,
+    unsaved: bool = False,
+    **more: Any,
+) -> Reader:
     reader = Reader(log, options, Metrics(), LOG, refresh=no_refresh, rules=rules, **more)
     states = []
     for group in groups:
@@ -214,7 +255,7 @@ async def run_once(reader: Reader, saved: Saved, kept: list[Any], stop_after: in
                     got.append(batch)
     finally:
         await generator.aclose()
-    for batch in got[:len(got) - lose] if lose else got:
+    for batch in got[: len(got) - lose] if lose else got:
         kept.extend(record.value for record in batch.records)
         for _, partition, offset in Session.unit_of(batch).positions:
             assert offset is not None
@@ -228,7 +269,9 @@ def check(rows: list[Any], kept: list[Any]) -> None:
     for row in kept:
         by_stream.setdefault(row[0], []).append(row)
     expected = Log(rows).streams
-    assert {stream: len(each) for stream, each in by_stream.items()} == {stream: len(each) for stream, each in expected.items()}
+    assert {stream: len(each) for stream, each in by_stream.items()} == {
+        stream: len(each) for stream, each in expected.items()
+    }
     assert by_stream == expected
 
 
@@ -236,26 +279,50 @@ def check(rows: list[Any], kept: list[Any]) -> None:
 def logs(draw: st.DrawFn) -> tuple[list[int], list[Any]]:
     sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=6))
     rows = []
-    changes = draw(st.lists(st.tuples(st.integers(0, sum(sizes) - 1), st.integers(0, SPAN - 1), st.integers(0, 2),
-                                      st.integers(0, (1 << 64) - 1), st.integers(1, 9), st.booleans()), max_size=60,
-                            unique_by=lambda change: change[:4]))
+    changes = draw(
+        st.lists(
+            st.tuples(
+                st.integers(0, sum(sizes) - 1),
+                st.integers(0, SPAN - 1),
+                st.integers(0, 2),
+                st.integers(0, (1 << 64) - 1),
+                st.integers(1, 9),
+                st.booleans(),
+            ),
+            max_size=60,
+            unique_by=lambda change: change[:4],
+        )
+    )
     for stream, ms, ticks, low, count, closed in changes:
         time = timeuuid(START + ms, ticks, low)
-        rows += [(bytes([stream]) * 16, time, seq, 1, None, (True if closed and seq == count - 1 else None), seq, 1, None)
-                 for seq in range(count)]
+        rows += [
+            (bytes([stream]) * 16, time, seq, 1, None, (True if closed and seq == count - 1 else None), seq, 1, None)
+            for seq in range(count)
+        ]
     return sizes, rows
 
 
-@settings(max_examples=400, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate],
-          suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=400,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(case=logs(), data=st.data())
 def test_each_change_comes_once_and_in_order(case: tuple[list[int], list[Any]], data: st.DataObject) -> None:
     sizes, rows = case
     groups = groups_of(sizes, START + SPAN)
-    options = ReadSettings(fetch_size=data.draw(st.integers(1, 30)), max_batch=data.draw(st.integers(1, 40)),
-                           max_queue=data.draw(st.integers(40, 200)), max_queries=data.draw(st.integers(1, 5)),
-                           streams_per_query=data.draw(st.integers(1, 7)), heartbeat_ms=data.draw(st.sampled_from([1, 60_000])),
-                           confidence_ms=0, retry_base_ms=0, retry_max_ms=0)
+    options = ReadSettings(
+        fetch_size=data.draw(st.integers(1, 30)),
+        max_batch=data.draw(st.integers(1, 40)),
+        max_queue=data.draw(st.integers(40, 200)),
+        max_queries=data.draw(st.integers(1, 5)),
+        streams_per_query=data.draw(st.integers(1, 7)),
+        heartbeat_ms=data.draw(st.sampled_from([1, 60_000])),
+        confidence_ms=0,
+        retry_base_ms=0,
+        retry_max_ms=0,
+    )
     fixed = data.draw(st.one_of(st.none(), st.integers(100, SPAN * 2)))
     saved = Saved()
     kept: list[Any] = []
@@ -263,12 +330,17 @@ def test_each_change_comes_once_and_in_order(case: tuple[list[int], list[Any]], 
 
     async def scenario() -> None:
         for _ in range(data.draw(st.integers(0, 6))):
-            rules = WindowRules(fixed_ms=fixed, head_ms=50, first_ms=data.draw(st.sampled_from([50, 400, 10_000])),
-                                target_rows=data.draw(st.sampled_from([3, 1000])))
+            rules = WindowRules(
+                fixed_ms=fixed,
+                head_ms=50,
+                first_ms=data.draw(st.sampled_from([50, 400, 10_000])),
+                target_rows=data.draw(st.sampled_from([3, 1000])),
+            )
             log.faults = data.draw(st.integers(0, 6))
             stop = data.draw(st.integers(1, 12))
-            await run_once(reader_of(log, groups, saved, options, rules=rules), saved, kept, stop,
-                           data.draw(st.integers(0, stop)))
+            await run_once(
+                reader_of(log, groups, saved, options, rules=rules), saved, kept, stop, data.draw(st.integers(0, stop))
+            )
         log.faults = 5
         await run_once(reader_of(log, groups, saved, options, rules=WindowRules(fixed, 50, 400)), saved, kept, None)
 
@@ -284,12 +356,21 @@ def test_each_change_comes_once_and_in_order(case: tuple[list[int], list[Any]], 
 async def test_heartbeat_messages_promise_what_was_sent_before_them() -> None:
     """Whatever has an earlier time than a heartbeat came before it; promises grow."""
     random_ = random.Random(4)
-    rows = [(bytes([stream]) * 16, timeuuid(START + ms, 0, 0), 0, 1, None, True, 0, 1, None)
-            for stream in range(6) for ms in sorted(random_.sample(range(SPAN), 20))]
+    rows = [
+        (bytes([stream]) * 16, timeuuid(START + ms, 0, 0), 0, 1, None, True, 0, 1, None)
+        for stream in range(6)
+        for ms in sorted(random_.sample(range(SPAN), 20))
+    ]
     groups = groups_of([2, 2, 2], START + SPAN)
     options = ReadSettings(heartbeat_ms=1, confidence_ms=0, retry_base_ms=0, retry_max_ms=0, streams_per_query=2)
-    reader = reader_of(Log(rows, random_), groups, Saved(), options, rules=WindowRules(100, 50, 400),
-                       signals=UmsSignals(EventSettings(topic_prefix="p", output_format="ums"), {str(TABLE): "1/2"}))
+    reader = reader_of(
+        Log(rows, random_),
+        groups,
+        Saved(),
+        options,
+        rules=WindowRules(100, 50, 400),
+        signals=UmsSignals(EventSettings(topic_prefix="p", output_format="ums"), {str(TABLE): "1/2"}),
+    )
     kept: list[Any] = []
     await run_once(reader, Saved(), kept, None)
     beats = [(number, value) for number, value in enumerate(kept) if isinstance(value, dict)]
@@ -299,8 +380,7 @@ async def test_heartbeat_messages_promise_what_was_sent_before_them() -> None:
         assert (value["protocol"]["type"], value["protocol"]["part"]) == ("data_increment_heartbeat", "1/2")
         (stamp,) = value["payload"][0]["tuple"]
         times.append(datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp() * 1000)
-        assert all(ticks_of(row[1]) >= round(times[-1]) * 10_000
-                   for row in kept[number:] if not isinstance(row, dict))
+        assert all(ticks_of(row[1]) >= round(times[-1]) * 10_000 for row in kept[number:] if not isinstance(row, dict))
     assert times == sorted(set(times))
 
 
@@ -314,8 +394,10 @@ async def test_a_long_empty_history_costs_few_queries() -> None:
 
 async def test_memory_stays_bounded_while_nobody_takes_batches() -> None:
     stream = 100_000
-    rows = [(bytes([index % 40]) * 16, timeuuid(START + index // 40, index % 9, index), 0, 1, None, True, 1, 1, None)
-            for index in range(stream)]
+    rows = [
+        (bytes([index % 40]) * 16, timeuuid(START + index // 40, index % 9, index), 0, 1, None, True, 1, 1, None)
+        for index in range(stream)
+    ]
     groups = groups_of([1] * 40, START + SPAN)
     log = Log(rows)
     options = ReadSettings(fetch_size=500, max_queue=4_000, max_batch=1_000, streams_per_query=4, confidence_ms=0)
@@ -424,6 +506,7 @@ def test_ticks_and_bounds() -> None:
 
 async def test_where_reading_begins_is_saved_before_anything_is_read() -> None:
     """A look-back is counted from the first start on: a log that can't be read yet, and a restart, do not move it."""
+
     class Silent(Log):
         async def page(self, *args: Any, **kwargs: Any) -> Page:
             del args, kwargs
@@ -477,14 +560,22 @@ class PickyBuilder(Builder):
     """Rows of the kind ``bad`` are bad records, reported before the records of their run, as builders do with bad cells."""
 
     def feed(self, run: Run, out: list[SourceRecord], bad: list[Any]) -> None:
-        bad.extend(BadRecord(run.partition, {**run.offset, positions.OFFSET_TIME: positions.uuid_text(row[1]),
-                                             positions.OFFSET_SEQ: row[2]}, Skippable("bad"), repr(row).encode())
-                   for row in run.rows if row[6] == "bad" and not is_delivered(row, run.skip))
+        bad.extend(
+            BadRecord(
+                run.partition,
+                {**run.offset, positions.OFFSET_TIME: positions.uuid_text(row[1]), positions.OFFSET_SEQ: row[2]},
+                Skippable("bad"),
+                repr(row).encode(),
+            )
+            for row in run.rows
+            if row[6] == "bad" and not is_delivered(row, run.skip)
+        )
         super().feed(run._replace(rows=[row for row in run.rows if row[6] != "bad"]), out, bad)
 
 
-async def taken(reader: Reader, saved: SavedOffsets,
-                stop: Callable[[list[Any], list[Any]], bool]) -> tuple[list[Any], list[Any]]:
+async def taken(
+    reader: Reader, saved: SavedOffsets, stop: Callable[[list[Any], list[Any]], bool]
+) -> tuple[list[Any], list[Any]]:
     """Rows and bad ones until ``stop`` says so, their batches delivered as the conformance kit does it."""
     rows: list[Any] = []
     bad: list[Any] = []
@@ -498,8 +589,12 @@ async def taken(reader: Reader, saved: SavedOffsets,
     return rows, bad
 
 
-@settings(max_examples=200, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate],
-          suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=200,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_a_delivered_batch_passes_its_bad_records(data: st.DataObject) -> None:
     """Whatever window, page or batch they come in, and however rarely positions are saved in quiet times."""
@@ -508,15 +603,22 @@ def test_a_delivered_batch_passes_its_bad_records(data: st.DataObject) -> None:
     places = data.draw(st.lists(place, min_size=1, max_size=20, unique_by=lambda place: place[:2]))
     rows = [bad_row(*place) for place in places]
     log, groups = Log(rows), groups_of(sizes, START + SPAN)
-    options = ReadSettings(confidence_ms=0, streams_per_query=data.draw(st.integers(1, 9)), heartbeat_ms=60_000,
-                           fetch_size=data.draw(st.integers(1, 9)), max_batch=data.draw(st.sampled_from([1, 3, 100])))
+    options = ReadSettings(
+        confidence_ms=0,
+        streams_per_query=data.draw(st.integers(1, 9)),
+        heartbeat_ms=60_000,
+        fetch_size=data.draw(st.integers(1, 9)),
+        max_batch=data.draw(st.sampled_from([1, 3, 100])),
+    )
     rules = WindowRules(head_ms=50, first_ms=data.draw(st.sampled_from([50, 400, 10_000])), target_rows=3)
     saved = SavedOffsets()
     got: list[Any] = []
     refused: list[Any] = []
 
     async def scenario() -> None:
-        while len(got) + len(refused) < len(rows):  # each incarnation ends with the batch of a bad record, or with the log
+        while len(got) + len(refused) < len(
+            rows
+        ):  # each incarnation ends with the batch of a bad record, or with the log
             reader = reader_of(log, groups, saved, options, rules=rules, builder=PickyBuilder)
             more, bad = await taken(reader, saved, lambda _, bad: bool(bad))
             assert more or bad
@@ -535,10 +637,12 @@ async def test_a_bad_record_is_passed_although_its_windows_end_is_not_saved() ->
     options = ReadSettings(confidence_ms=0, heartbeat_ms=60_000, max_batch=1)
     # The first window ends before there is anything: its end is saved, and then no other for a minute.
     rules = WindowRules(head_ms=50, first_ms=50)
-    rows, bad = await taken(reader_of(log, [group], saved, options, rules=rules, builder=PickyBuilder), saved,
-                            lambda _, bad: bool(bad))
+    rows, bad = await taken(
+        reader_of(log, [group], saved, options, rules=rules, builder=PickyBuilder), saved, lambda _, bad: bool(bad)
+    )
     assert (len(rows), len(bad)) == (1, 1)
     log.streams[b"\x00" * 16].append(bad_row(0, 900))
-    rows, bad = await taken(reader_of(log, [group], saved, options, rules=rules, builder=PickyBuilder), saved,
-                            lambda rows, _: bool(rows))
+    rows, bad = await taken(
+        reader_of(log, [group], saved, options, rules=rules, builder=PickyBuilder), saved, lambda rows, _: bool(rows)
+    )
     assert ([row[1] for row in rows], bad) == ([timeuuid(START + 900, 0, 1)], [])

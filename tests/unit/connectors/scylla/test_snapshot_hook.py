@@ -1,4 +1,5 @@
 """The snapshot as the reader knows it: holds, pages that fail, definitions that change, rows handed over in parts."""
+
 from __future__ import annotations
 
 import asyncio
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
 
     from connectors.api import Position
 
-VERSION = TableVersion(TABLE, (Column("pk", INT, "partition_key", 0), Column("a", INT, "regular")), CdcOptions(), "v1",
-                       table_id="first")
+VERSION = TableVersion(
+    TABLE, (Column("pk", INT, "partition_key", 0), Column("a", INT, "regular")), CdcOptions(), "v1", table_id="first"
+)
 GROUP = StreamGroup(TABLE, Generation(0), "0", False, (bytes(16),), (0, 1000))
 
 
@@ -62,8 +64,15 @@ def head() -> int:
 class Builder:
     """Makes records of the cells."""
 
-    def snapshot_row(self, partition: Position, offset: Position, cells: Any, write_time_us: int, out: list[SourceRecord],
-                     bad: list[Any]) -> None:
+    def snapshot_row(
+        self,
+        partition: Position,
+        offset: Position,
+        cells: Any,
+        write_time_us: int,
+        out: list[SourceRecord],
+        bad: list[Any],
+    ) -> None:
         del bad
         out.append(SourceRecord(partition, offset, "t", (cells, write_time_us)))
 
@@ -77,7 +86,9 @@ class Session:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def page(self, _: Any, span: tuple[int, int], *, fetch_size: int, state: bytes | None = None, **__: Any) -> Page:
+    async def page(
+        self, _: Any, span: tuple[int, int], *, fetch_size: int, state: bytes | None = None, **__: Any
+    ) -> Page:
         self.asked.append(state)
         await self.gate.wait()
         if self.faults:
@@ -100,12 +111,24 @@ class Bench:
         self.metrics = RecordedMetrics(METRICS)
         self.woken = asyncio.Event()
         self.records: list[SourceRecord] = []
-        settings = {"snapshot": "initial", "snapshot_rows": 4, "retry_base_ms": 1, "retry_max_ms": 1,
-                    "confidence_ms": SETTLE_MS} | settings
-        self.hook = Snapshot(session, ReadSettings(**settings), self.offsets, [GROUP],  # type: ignore[arg-type]
-                             feed_of=lambda _: self.feed, refresh=self.refresh, now_ms=lambda: now() + self.ahead_ms,
-                             task_metrics=Mirror(self.metrics, "scylla", "s", DEBEZIUM),
-                             log=logging.LoggerAdapter(logging.getLogger("test")))
+        settings = {
+            "snapshot": "initial",
+            "snapshot_rows": 4,
+            "retry_base_ms": 1,
+            "retry_max_ms": 1,
+            "confidence_ms": SETTLE_MS,
+        } | settings
+        self.hook = Snapshot(
+            session,  # type: ignore[arg-type]
+            ReadSettings(**settings),  # type: ignore[arg-type]
+            self.offsets,
+            [GROUP],
+            feed_of=lambda _: self.feed,
+            refresh=self.refresh,
+            now_ms=lambda: now() + self.ahead_ms,
+            task_metrics=Mirror(self.metrics, "scylla", "s", DEBEZIUM),
+            log=logging.LoggerAdapter(logging.getLogger("test")),
+        )
 
     async def refresh(self, feed: TableFeed) -> None:
         assert feed is self.feed
@@ -140,6 +163,7 @@ class Bench:
                 self.take(limit)
                 await pass_turns()
             return True
+
         await asyncio.wait_for(turns(), 10)
 
 
@@ -156,6 +180,7 @@ def with_hook(bench: Callable[[], Bench], body: Callable[[Bench], Awaitable[None
         if isinstance(results[0], Exception):
             raise results[0]
         return made
+
     return asyncio.run(main())
 
 
@@ -168,20 +193,28 @@ def test_groups_that_join_look_at_each_saved_position_once(monkeypatch: pytest.M
         looked_at += 1
         return from_offset(offset)
 
-    groups = [StreamGroup(TABLE, Generation(generation), str(number), False, (bytes(16),), (number * 100, number * 100 + 100))
-              for generation in (0, 7) for number in range(50)]
+    groups = [
+        StreamGroup(TABLE, Generation(generation), str(number), False, (bytes(16),), (number * 100, number * 100 + 100))
+        for generation in (0, 7)
+        for number in range(50)
+    ]
     offsets = SavedOffsets()
     for each in groups[:50]:
         tokens = unwrapped(each.token_range or (0, 0))
-        offsets.put(partition_of(each), to_offset(SnapshotPosition(tokens, () if each.name != "7" else tokens, "first")))
+        offsets.put(
+            partition_of(each), to_offset(SnapshotPosition(tokens, () if each.name != "7" else tokens, "first"))
+        )
     monkeypatch.setattr(snapshot, "from_offset", counting)
     bench = Bench(Session(), offsets)
     for each in groups[50:]:
         bench.hook.window_ended(each, head())
     bench.take()
     assert looked_at == 50
-    assert {partition["generation_start"]: offset for partition, offset in offsets.items()
-            if "snapshot" in partition and offset["token_range_left"]}.keys() == {"7"}
+    assert {
+        partition["generation_start"]: offset
+        for partition, offset in offsets.items()
+        if "snapshot" in partition and offset["token_range_left"]
+    }.keys() == {"7"}
     assert sum("snapshot" in partition for partition, _ in offsets.items()) == 50, "the older ones are gone"
 
 
@@ -213,11 +246,19 @@ def test_numbers_go_on_after_restarts_and_stay_after_the_end() -> None:
     async def rest(bench: Bench) -> None:
         bench.take()
         assert bench.number("RowsScanned") == 3
-        assert [bench.number(name) for name in ("SnapshotRunning", "SnapshotCompleted", "RemainingTableCount")] == [1, 0, 1]
+        assert [bench.number(name) for name in ("SnapshotRunning", "SnapshotCompleted", "RemainingTableCount")] == [
+            1,
+            0,
+            1,
+        ]
         await bench.serve()
         bench.take()
         assert len(bench.records) == 7
-        assert [bench.number(name) for name in ("SnapshotRunning", "SnapshotCompleted", "RemainingTableCount")] == [0, 1, 0]
+        assert [bench.number(name) for name in ("SnapshotRunning", "SnapshotCompleted", "RemainingTableCount")] == [
+            0,
+            1,
+            0,
+        ]
 
     async def over(bench: Bench) -> None:
         bench.take()
@@ -239,11 +280,16 @@ def test_a_group_of_which_the_reader_said_nothing_yet_counts_as_it_is_saved() ->
         done = Bench(Session())
         done.offsets.put(partition_of(GROUP), {"token_range": "0:1000", "token_range_left": "", "rows": "5"})
         done.take()
-        assert (done.number("SnapshotRunning"), done.number("SnapshotCompleted"), done.number("RowsScanned")) == (0, 1, 5)
+        assert (done.number("SnapshotRunning"), done.number("SnapshotCompleted"), done.number("RowsScanned")) == (
+            0,
+            1,
+            5,
+        )
         skipped = Bench(Session(), skipped=frozenset("r"))
         skipped.hook.window_ended(GROUP, head())
         skipped.take()
         assert (skipped.number("SnapshotSkipped"), skipped.number("SnapshotCompleted")) == (1, 0)
+
     asyncio.run(main())
 
 
@@ -283,6 +329,7 @@ def test_the_group_is_held_from_before_the_page_is_read_until_it_was_handed_over
         session = Session()
         session.gate.clear()
         return Bench(session)
+
     with_hook(make, body)
 
 
@@ -312,12 +359,14 @@ def test_without_a_saved_position_two_windows_have_to_end_first() -> None:
             bench.hook.holds(GROUP)
             bench.hook.window_ended(GROUP, head())
         assert snapshot.may_begin
+
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("ahead_ms", [0, 3_600_000, -3_600_000])
 def test_the_stream_has_to_pass_the_start_first(ahead_ms: int) -> None:
     """What was written before it, or soon after, may be without a change in the log: cdc was perhaps only just turned on."""
+
     async def main() -> None:
         session = Session()
         bench = Bench(session)
@@ -336,6 +385,7 @@ def test_the_stream_has_to_pass_the_start_first(ahead_ms: int) -> None:
         await bench.until(lambda: bool(session.asked))
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
+
     asyncio.run(main())
 
 
@@ -357,6 +407,7 @@ def test_unknown_ranges_are_refused() -> None:
     async def main() -> None:
         with pytest.raises(Fatal, match=r"snapshot\.mode=never"):
             Bench(Session()).hook.window_ended(StreamGroup(TABLE, Generation(0), "0", False, (bytes(16),)), head())
+
     asyncio.run(main())
 
 
@@ -418,6 +469,7 @@ def test_rows_of_the_dropped_table_that_are_still_being_read_are_thrown_away() -
         session = Session()
         session.gate.clear()
         return Bench(session)
+
     with_hook(make, body)
 
 
@@ -451,10 +503,12 @@ def test_a_table_whose_cdc_was_off_is_read_again_once_it_is_on(*, restart: bool)
 
     with_hook(lambda: Bench(Session(), offsets), turned_off)
     if restart:
+
         def make() -> Bench:
             bench = Bench(Session(), offsets)
             bench.feed.update((off,))
             return bench
+
         with_hook(make, back_on)
 
 
@@ -464,6 +518,7 @@ def test_a_table_that_says_nothing_of_cdc_is_not_taken_for_one_whose_cdc_is_off(
         bench.feed.update((replace(VERSION, options=CdcOptions(enabled=False, stated=False)),))
         bench.take()
         assert left_of(bench) == ""
+
     with_hook(lambda: Bench(Session()), body)
 
 
@@ -489,6 +544,7 @@ def test_without_the_option_a_table_that_is_made_again_is_left_out() -> None:
         bench.feed.update((replace(replaced(), options=CdcOptions(enabled=False)),))
         bench.take()
         assert len(bench.records) == 10
+
     with_hook(lambda: Bench(Session(), snapshot_new_tables=False), body)
 
 

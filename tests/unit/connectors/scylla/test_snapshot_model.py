@@ -3,6 +3,7 @@
 Random writes with clocks that differ and delays, random pages and windows, crashes, new generations; hypothesis gives seeds.
 The world around is a model (``snapshot_world``), the state machine, the rows and the positions are the real ones.
 """
+
 from __future__ import annotations
 
 import random
@@ -28,30 +29,67 @@ SKEW_MS = 300
 LEARNING_MS = CONFIDENCE_MS - SKEW_MS
 
 #: What happens how often. Stories from a seed reach deep states far sooner than hypothesis' own lists, which shrink better.
-WEIGHTS = {"write": 24, "tick": 14, "begin window": 12, "half window": 8, "end window": 12, "begin page": 10, "read page": 12,
-           "ask": 3, "emit": 12, "commit": 4, "crash": 2, "delete and crash": 1, "generation": 1}
+WEIGHTS = {
+    "write": 24,
+    "tick": 14,
+    "begin window": 12,
+    "half window": 8,
+    "end window": 12,
+    "begin page": 10,
+    "read page": 12,
+    "ask": 3,
+    "emit": 12,
+    "commit": 4,
+    "crash": 2,
+    "delete and crash": 1,
+    "generation": 1,
+}
 
 seeds = st.integers(0, 1 << 48)
 
 
 def change(rng: random.Random) -> tuple[Any, ...]:
-    kind = rng.choice(["insert", "insert", "update", "update", "update", "update", "static",
-                       "row delete", "partition delete", "range delete"])
+    kind = rng.choice(
+        [
+            "insert",
+            "insert",
+            "update",
+            "update",
+            "update",
+            "update",
+            "static",
+            "row delete",
+            "partition delete",
+            "range delete",
+        ]
+    )
 
     def cell() -> int | None:
         return rng.choice([None, 0, 1, 2, 3])
 
     def elements() -> frozenset[int]:
         return frozenset(rng.sample(range(4), rng.choice([0, 0, 1, 2])))
+
     removed = elements()
-    return (kind, rng.randrange(6), rng.randrange(3), rng.randrange(4),
-            {name: cell() for name in ("a", "b") if rng.random() < 0.5}, elements() - removed, removed, rng.random() < 0.2,
-            rng.randint(-SKEW_MS, SKEW_MS), rng.choice([0, 0, 30, SKEW_MS]), cell())
+    return (
+        kind,
+        rng.randrange(6),
+        rng.randrange(3),
+        rng.randrange(4),
+        {name: cell() for name in ("a", "b") if rng.random() < 0.5},
+        elements() - removed,
+        removed,
+        rng.random() < 0.2,
+        rng.randint(-SKEW_MS, SKEW_MS),
+        rng.choice([0, 0, 30, SKEW_MS]),
+        cell(),
+    )
 
 
 def cuts_of(rng: random.Random) -> list[int]:
-    return sorted({rng.choice([token(rng.randrange(6)), rng.randint(MIN_TOKEN + 1, MAX_TOKEN)])
-                   for _ in range(rng.randint(1, 3))})
+    return sorted(
+        {rng.choice([token(rng.randrange(6)), rng.randint(MIN_TOKEN + 1, MAX_TOKEN)]) for _ in range(rng.randint(1, 3))}
+    )
 
 
 def script_of(rng: random.Random, steps: int) -> Iterator[tuple[str, Any]]:
@@ -67,8 +105,13 @@ def script_of(rng: random.Random, steps: int) -> Iterator[tuple[str, Any]]:
 def write(world: World, value: tuple[Any, ...], *, delay: bool = True, only_adds: bool = False) -> None:
     """``only_adds``: not a delete. One that is not logged, of a row whose insert was, is known to nobody but the table."""
     kind, pk, ck, upto, cells, added, removed, replaced, skew, late, static = value
-    if only_adds and (kind.endswith("delete") or None in cells.values() or removed or replaced
-                      or (kind == "static" and static is None)):
+    if only_adds and (
+        kind.endswith("delete")
+        or None in cells.values()
+        or removed
+        or replaced
+        or (kind == "static" and static is None)
+    ):
         return
     us = (world.now + skew) * 1000
     late = late if delay else 0
@@ -94,7 +137,9 @@ def delete_last_sent(world: World) -> None:
     if world.sink.emitted:
         pk, ck = world.sink.emitted[-1][0]
         us = world.now * 1000
-        world.write(Change(us, "update", pk, None, cells={"st": None}) if ck is None else Change(us, "row delete", pk, ck), 0)
+        world.write(
+            Change(us, "update", pk, None, cells={"st": None}) if ck is None else Change(us, "row delete", pk, ck), 0
+        )
 
 
 def play(seed: int, *, strict: bool, steps: int = 250, idle: bool = False) -> World:
@@ -184,7 +229,9 @@ def test_exactly_once_a_table_at_rest_is_sent_once(seed: int) -> None:
 
     keys = [key for key, _ in world.sink.emitted]
     assert len(keys) == len(set(keys))
-    assert {key for key in keys if key[1] is not None} == {key for key in world.table() if key[1] is not None} | world.bare()
+    assert {key for key in keys if key[1] is not None} == {
+        key for key in world.table() if key[1] is not None
+    } | world.bare()
     assert world.sink.sent == []
 
 
@@ -216,13 +263,23 @@ BROKEN = {
     "cells that were sent are left out": (RowPlan, "keep", _keep(lambda below_us: below_us - 200_000)),
     "changes that leave no trace are forgotten": (Traces, "newest", lambda *_: 0),
     "the group is not held": (GroupSnapshot, "asked", _asked),
-    "pages do not wait for the stream to pass the start": (GroupSnapshot, "settled", property(
-        lambda self: self.watermark_ms is not None)),
-    "clocks that are ahead do not count": (GroupSnapshot, "settled", property(
-        lambda self: self.watermark_ms is not None and self.watermark_ms >= self.position.started_ms)),
+    "pages do not wait for the stream to pass the start": (
+        GroupSnapshot,
+        "settled",
+        property(lambda self: self.watermark_ms is not None),
+    ),
+    "clocks that are ahead do not count": (
+        GroupSnapshot,
+        "settled",
+        property(lambda self: self.watermark_ms is not None and self.watermark_ms >= self.position.started_ms),
+    ),
     "nobody waits for the window under way": (GroupSnapshot, "ready", property(lambda self: self.page is not None)),
     "what is left out of a page is never looked for": (Seek, "rest", lambda *_, **__: []),
-    "a row that is gone is not passed": (Seek, "__init__", lambda self, token, row: _seek(self, token, row.partition(".")[0])),
+    "a row that is gone is not passed": (
+        Seek,
+        "__init__",
+        lambda self, token, row: _seek(self, token, row.partition(".")[0]),
+    ),
     "nothing is left for a new generation": (snapshot, "remaining", lambda whole, saved: () if saved else tuple(whole)),
 }
 

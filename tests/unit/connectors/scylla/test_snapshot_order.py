@@ -1,4 +1,5 @@
 """Going on behind a row that was deleted meanwhile: places of rows, and what of a page comes after one."""
+
 from __future__ import annotations
 
 import uuid
@@ -23,9 +24,19 @@ INT, TEXT = CqlType("int"), CqlType("text")
 
 
 def plan_of(*clustering: Column) -> RowPlan:
-    return RowPlan(TableVersion(TableId("k", "t"), (
-        Column("p", INT, "partition_key", 0), *clustering, Column("st", INT, "static"), Column("v", INT, "regular")),
-        CdcOptions(), "1"))
+    return RowPlan(
+        TableVersion(
+            TableId("k", "t"),
+            (
+                Column("p", INT, "partition_key", 0),
+                *clustering,
+                Column("st", INT, "static"),
+                Column("v", INT, "regular"),
+            ),
+            CdcOptions(),
+            "1",
+        )
+    )
 
 
 PLAN = plan_of(Column("c", INT, "clustering", 0))
@@ -61,8 +72,11 @@ def timeuuid(number: int) -> str:
 
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "int": st.integers(-1 << 31, (1 << 31) - 1), "bigint": st.integers(-1 << 63, (1 << 63) - 1), "boolean": st.booleans(),
-    "text": st.text("\0\x01aé\U0001f600\x7f", max_size=4), "blob": st.binary(max_size=3),
+    "int": st.integers(-1 << 31, (1 << 31) - 1),
+    "bigint": st.integers(-1 << 63, (1 << 63) - 1),
+    "boolean": st.booleans(),
+    "text": st.text("\0\x01aé\U0001f600\x7f", max_size=4),
+    "blob": st.binary(max_size=3),
     "timeuuid": st.integers(0, (1 << 128) - 1).map(timeuuid),
 }
 
@@ -71,8 +85,12 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 def test_places_sort_as_the_server_sorts(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=2))
     backwards = [data.draw(st.booleans()) for _ in kinds]
-    place = place_of([Column(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
-                      for n, (kind, back) in enumerate(zip(kinds, backwards, strict=True))])
+    place = place_of(
+        [
+            Column(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
+            for n, (kind, back) in enumerate(zip(kinds, backwards, strict=True))
+        ]
+    )
     assert place is not None
     one, other = (tuple(data.draw(VALUES[kind]) for kind in kinds) for _ in range(2))
 
@@ -101,22 +119,37 @@ def test_places_that_are_not_known() -> None:
 SENT = page((1, 0), (1, 3), (1, 5))
 
 
-@pytest.mark.parametrize(("pages", "left"), [
-    ([page((1, 0), (1, 3), (1, 5))], [5]),
-    ([page((1, 0), (1, 5))], [5]),
-    ([page((1, 0), (1, 2), (1, 5), static=4)], [5]),
-    ([page((1, 4))], [4]),
-    ([page((1, 0), (1, 2))], []),
-    ([page((1, 0)), page((1, 2), static=4), page((1, 6), static=4)], [6]),
-    ([page((1, 0)), page((2, 1), token=8)], [1]),
-    ([page((1, 0)), page((2, 1))], [1]),
-    ([page((2, 1), (1, 0), (1, 4))], [4]),
-    ([page((2, 1), token=8)], [1]),
-    ([[]], []),
-    ([page((1, None), static=4), page((2, 1), token=8)], [1]),
-], ids=["it is there", "gone", "others and static cells came", "it was the first", "it was the last", "on a later page",
-        "all before, next partition", "all before, next partition with the token", "partition with the token before it",
-        "its partition is gone", "nothing is left", "static cells are left"])
+@pytest.mark.parametrize(
+    ("pages", "left"),
+    [
+        ([page((1, 0), (1, 3), (1, 5))], [5]),
+        ([page((1, 0), (1, 5))], [5]),
+        ([page((1, 0), (1, 2), (1, 5), static=4)], [5]),
+        ([page((1, 4))], [4]),
+        ([page((1, 0), (1, 2))], []),
+        ([page((1, 0)), page((1, 2), static=4), page((1, 6), static=4)], [6]),
+        ([page((1, 0)), page((2, 1), token=8)], [1]),
+        ([page((1, 0)), page((2, 1))], [1]),
+        ([page((2, 1), (1, 0), (1, 4))], [4]),
+        ([page((2, 1), token=8)], [1]),
+        ([[]], []),
+        ([page((1, None), static=4), page((2, 1), token=8)], [1]),
+    ],
+    ids=[
+        "it is there",
+        "gone",
+        "others and static cells came",
+        "it was the first",
+        "it was the last",
+        "on a later page",
+        "all before, next partition",
+        "all before, next partition with the token",
+        "partition with the token before it",
+        "its partition is gone",
+        "nothing is left",
+        "static cells are left",
+    ],
+)
 def test_the_next_row_is_found(pages: list[list[Item]], left: list[int]) -> None:
     rest = after(SENT[1], *pages)
 
@@ -135,14 +168,23 @@ def legacy(item: Item) -> Item:
     return item._replace(digest=item.digest.partition(MARK)[0])
 
 
-@pytest.mark.parametrize(("row", "pages"), [
-    (legacy(SENT[1]), [page((1, 0), (1, 5))]),
-    (legacy(SENT[1]), [page((1, 0)), page((2, 1), token=8)]),
-    (SENT[1], [page((2, 1))]),
-    (SENT[1], [page((1, 5), (1, 0))]),
-    (page((1, "a"), plan=UNCERTAIN)[0], [page((1, "b"), plan=UNCERTAIN)]),
-], ids=["older offsets", "older offsets, pages passed", "another partition with the token", "the server sorts otherwise",
-        "a type whose order is not certain"])
+@pytest.mark.parametrize(
+    ("row", "pages"),
+    [
+        (legacy(SENT[1]), [page((1, 0), (1, 5))]),
+        (legacy(SENT[1]), [page((1, 0)), page((2, 1), token=8)]),
+        (SENT[1], [page((2, 1))]),
+        (SENT[1], [page((1, 5), (1, 0))]),
+        (page((1, "a"), plan=UNCERTAIN)[0], [page((1, "b"), plan=UNCERTAIN)]),
+    ],
+    ids=[
+        "older offsets",
+        "older offsets, pages passed",
+        "another partition with the token",
+        "the server sorts otherwise",
+        "a type whose order is not certain",
+    ],
+)
 def test_what_is_not_certain_comes_again(row: Item, pages: list[list[Item]]) -> None:
     assert after(row, *pages) is None
 

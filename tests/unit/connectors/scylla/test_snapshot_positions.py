@@ -1,4 +1,5 @@
 """Positions of snapshots: ranges of tokens, what is left for groups of a new generation; rows as they are read."""
+
 from __future__ import annotations
 
 import json
@@ -47,7 +48,9 @@ small = st.integers(-6, 6)
 ranges = st.lists(small, min_size=2, max_size=2, unique=True).map(lambda pair: Tokens(min(pair), max(pair)))
 parts = st.lists(ranges, max_size=4)
 some_parts = st.lists(ranges, min_size=1, max_size=4)
-cuts = st.lists(st.one_of(small, st.sampled_from([MIN_TOKEN + 1, MAX_TOKEN])), min_size=1, max_size=4, unique=True).map(sorted)
+cuts = st.lists(st.one_of(small, st.sampled_from([MIN_TOKEN + 1, MAX_TOKEN])), min_size=1, max_size=4, unique=True).map(
+    sorted
+)
 
 
 def group(name: str, token_range: tuple[int, int], generation: int = 1) -> StreamGroup:
@@ -72,7 +75,9 @@ def test_the_ranges_of_a_ring_cover_each_token_once(ends: list[int]) -> None:
 
 
 @given(cuts, cuts, st.data())
-def test_groups_of_a_new_generation_go_on_with_what_is_left(old: list[int], new: list[int], data: st.DataObject) -> None:
+def test_groups_of_a_new_generation_go_on_with_what_is_left(
+    old: list[int], new: list[int], data: st.DataObject
+) -> None:
     saved = []
     left: list[Tokens] = []
     for number, end in enumerate(old):
@@ -82,8 +87,10 @@ def test_groups_of_a_new_generation_go_on_with_what_is_left(old: list[int], new:
         position = SnapshotPosition(whole, subtract(whole, done), "id")
         left += position.left
         saved.append((partition_of(each), position))
-    found = [first_position(group(str(number), (new[number - 1], end), 2), unwrapped((new[number - 1], end)), "id", saved)
-             for number, end in enumerate(new)]
+    found = [
+        first_position(group(str(number), (new[number - 1], end), 2), unwrapped((new[number - 1], end)), "id", saved)
+        for number, end in enumerate(new)
+    ]
 
     assert size(subtract(left, [part for position in found for part in position.left])) == 0
     assert sum(size(position.left) for position in found) == size(left)
@@ -93,11 +100,15 @@ def test_groups_of_a_new_generation_go_on_with_what_is_left(old: list[int], new:
 def test_rows_and_times_are_taken_over_by_a_new_generation(old: list[int], new: list[int], newest: list[int]) -> None:
     def cut(ends: list[int], generation: int, saved: Saved) -> Saved:
         groups = [group(str(number), (ends[number - 1], end), generation) for number, end in enumerate(ends)]
-        return [(partition_of(each), first_position(each, unwrapped(each.token_range or (0, 0)), "id", saved))
-                for each in groups]
+        return [
+            (partition_of(each), first_position(each, unwrapped(each.token_range or (0, 0)), "id", saved))
+            for each in groups
+        ]
 
-    first = [(partition, replace(position, left=(), rows=1_000_000, started_ms=5 + number, finished_ms=50 + number))
-             for number, (partition, position) in enumerate(cut(old, 1, []))]
+    first = [
+        (partition, replace(position, left=(), rows=1_000_000, started_ms=5 + number, finished_ms=50 + number))
+        for number, (partition, position) in enumerate(cut(old, 1, []))
+    ]
     second = cut(new, 2, first)
     # Positions of the first generation are still there: what the second has taken over does not count twice.
     third = cut(newest, 3, [*first, *second])
@@ -116,7 +127,9 @@ def test_a_snapshot_is_shown_by_table() -> None:
     (found,) = shown({TABLE: [done, SnapshotPosition(whole, whole, "id", 2, 4)], TableId("ks", "other"): [done]})
     assert (found["state"], found["started_ms"], found["finished_ms"]) == ("running", 4, None)
     assert [(each["table"], each["state"], each["rows_done"]) for each in found["tables"]] == [
-        (str(TABLE), "running", 9), ("ks.other", "done", 7)]
+        (str(TABLE), "running", 9),
+        ("ks.other", "done", 7),
+    ]
     (found,) = shown({TABLE: [done, done]})
     assert (found["state"], found["started_ms"], found["finished_ms"]) == ("completed", 5, 9)
 
@@ -133,15 +146,24 @@ def test_a_token_under_way_goes_on_behind_the_row_that_was_sent() -> None:
 
 @given(parts, st.sampled_from(["", "0123456789abcdef"]), st.sampled_from(["", "an-id"]))
 def test_offsets_survive_json(left: list[Tokens], row: str, table_id: str) -> None:
-    position = SnapshotPosition((Tokens(-6, 6),), tuple(part._replace(row=row) for part in left), table_id, len(left), 5)
+    position = SnapshotPosition(
+        (Tokens(-6, 6),), tuple(part._replace(row=row) for part in left), table_id, len(left), 5
+    )
 
     assert from_offset(json.loads(json.dumps(to_offset(position)))) == position
 
 
-@pytest.mark.parametrize("offset", [{}, {"token_range": "1:2"}, {"token_range": "2:1", "token_range_left": ""},
-                                    {"token_range": "1:2", "token_range_left": "x:2"},
-                                    {"token_range": "1:2:a:b", "token_range_left": ""},
-                                    {"token_range": "1:2", "token_range_left": "", "rows": "many"}])
+@pytest.mark.parametrize(
+    "offset",
+    [
+        {},
+        {"token_range": "1:2"},
+        {"token_range": "2:1", "token_range_left": ""},
+        {"token_range": "1:2", "token_range_left": "x:2"},
+        {"token_range": "1:2:a:b", "token_range_left": ""},
+        {"token_range": "1:2", "token_range_left": "", "rows": "many"},
+    ],
+)
 def test_offsets_that_are_none(offset: dict[str, str]) -> None:
     with pytest.raises(Fatal, match="snapshot"):
         from_offset(offset)
@@ -175,7 +197,8 @@ def test_positions_go_when_newer_ones_cover_them() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), some_parts, parts), max_size=8), some_parts)
 def test_an_index_finds_what_all_positions_together_say(
-        made: list[tuple[int, int, list[Tokens], list[Tokens]]], whole: list[Tokens]) -> None:
+    made: list[tuple[int, int, list[Tokens], list[Tokens]]], whole: list[Tokens]
+) -> None:
     positions: dict[str, tuple[Any, SnapshotPosition]] = {}
     index = SnapshotIndex()
     gone: set[str] = set()
@@ -202,8 +225,13 @@ def test_traces_are_never_too_early() -> None:
     times = {key: (key * 37) % 1000 for key in range(50)}
     for key, us in times.items():
         ticks = us * 10 + 0x01B21DD213814000
-        traces.add(key, (ticks & 0xFFFFFFFF).to_bytes(4) + (ticks >> 32 & 0xFFFF).to_bytes(2)
-                   + (0x1000 | ticks >> 48).to_bytes(2) + bytes(8))
+        traces.add(
+            key,
+            (ticks & 0xFFFFFFFF).to_bytes(4)
+            + (ticks >> 32 & 0xFFFF).to_bytes(2)
+            + (0x1000 | ticks >> 48).to_bytes(2)
+            + bytes(8),
+        )
 
     assert all(traces.newest(key) >= us for key, us in times.items())
     assert traces.newest(4000) <= 1000
@@ -223,28 +251,46 @@ def test_pace() -> None:
 
 
 INT = CqlType("int")
-VERSION = TableVersion(TABLE, (
-    Column("p", INT, "partition_key", 0), Column('c"k', INT, "clustering", 0), Column("st", INT, "static"),
-    Column("a", INT, "regular"), Column("f", CqlType("set", (INT,), frozen=True), "regular"),
-    Column("m", CqlType("set", (INT,)), "regular")), CdcOptions(), "v")
+VERSION = TableVersion(
+    TABLE,
+    (
+        Column("p", INT, "partition_key", 0),
+        Column('c"k', INT, "clustering", 0),
+        Column("st", INT, "static"),
+        Column("a", INT, "regular"),
+        Column("f", CqlType("set", (INT,), frozen=True), "regular"),
+        Column("m", CqlType("set", (INT,)), "regular"),
+    ),
+    CdcOptions(),
+    "v",
+)
 
 
 def test_the_query_asks_for_write_times_where_there_are_some() -> None:
     assert RowPlan(VERSION).query == (
         'SELECT token("p"), "p", "c""k", "st", "a", "f", "m", writetime("st"), writetime("a"), writetime("f") '
-        'FROM "ks"."t" WHERE token("p") > ? AND token("p") <= ?')
+        'FROM "ks"."t" WHERE token("p") > ? AND token("p") <= ?'
+    )
 
 
 def test_rows_of_a_page() -> None:
     plan = RowPlan(VERSION)
-    rows = [(7, 1, 1, 5, 10, [1], None, 100, 200, 300), (7, 1, 2, 5, None, None, [9], 100, None, None),
-            (8, 2, None, 6, None, None, None, 250, None, None), (9, 3, 1, None, None, None, None, None, None, None)]
+    rows = [
+        (7, 1, 1, 5, 10, [1], None, 100, 200, 300),
+        (7, 1, 2, 5, None, None, [9], 100, None, None),
+        (8, 2, None, 6, None, None, None, 250, None, None),
+        (9, 3, 1, None, None, None, None, None, None, None),
+    ]
     items = plan.items(rows)
 
     assert [(item.token, item.static) for item in items] == [(7, True), (7, False), (7, False), (8, True), (9, False)]
     assert [plan.keep(item, 250) for item in items] == [
-        ([1, None, 5, None, None, None], 100, 0), ([1, 1, None, 10, None, None], 200, 1),
-        ([1, 2, None, None, None, [9]], None, 0), None, ([3, 1, None, None, None, None], None, 0)]
+        ([1, None, 5, None, None, None], 100, 0),
+        ([1, 1, None, 10, None, None], 200, 1),
+        ([1, 2, None, None, None, [9]], None, 0),
+        None,
+        ([3, 1, None, None, None, None], None, 0),
+    ]
     assert plan.keep(items[1], 150) is None, "all of it is still to come"
     assert [item.token for item in plan.items(rows[1:], items[1].digest)] == [7, 8, 9], "static cells once"
     assert len({item.digest for item in items}) == len(items)

@@ -1,4 +1,5 @@
 """Definitions of tables from rows of system_schema. Hypothesis: any ADD, DROP and ADD again gives what was there each time."""
+
 from __future__ import annotations
 
 import struct
@@ -22,17 +23,33 @@ def extension(**options: str) -> bytes:
     return b"".join(parts)
 
 
-def column(name: str, kind: str = "text", part: str = "regular", position: int = -1, order: str = "none",
-           added: int = 1_000) -> dict[str, Any]:
-    return {"column_name": name, "kind": part, "position": position, "clustering_order": order, "type": kind, "added": added}
+def column(
+    name: str, kind: str = "text", part: str = "regular", position: int = -1, order: str = "none", added: int = 1_000
+) -> dict[str, Any]:
+    return {
+        "column_name": name,
+        "kind": part,
+        "position": position,
+        "clustering_order": order,
+        "type": kind,
+        "added": added,
+    }
 
 
-KEYS = [column("zk", "int", "partition_key", 0), column("ak", "int", "partition_key", 1),
-        column("ck", "timestamp", "clustering", 0, "desc")]
+KEYS = [
+    column("zk", "int", "partition_key", 0),
+    column("ak", "int", "partition_key", 1),
+    column("ck", "timestamp", "clustering", 0, "desc"),
+]
 
 
-def rows(*columns: dict[str, Any], dropped: list[dict[str, Any]] | None = None, types: list[dict[str, Any]] | None = None,
-         table_id: str = "id-1", cdc: bytes | None = None) -> TableRows:
+def rows(
+    *columns: dict[str, Any],
+    dropped: list[dict[str, Any]] | None = None,
+    types: list[dict[str, Any]] | None = None,
+    table_id: str = "id-1",
+    cdc: bytes | None = None,
+) -> TableRows:
     extensions = [{"key": "cdc", "value": extension(enabled="true") if cdc is None else cdc}]
     return TableRows({"id": table_id, "extensions": extensions}, [*KEYS, *columns], dropped or [], types or [])
 
@@ -41,13 +58,18 @@ def names(version: Any) -> list[str]:
     return [each.name for each in version.columns]
 
 
-@pytest.mark.parametrize(("given_options", "wanted"), [
-    ({"enabled": "true"}, CdcOptions()),
-    ({"enabled": "false"}, CdcOptions(enabled=False)),
-    ({"enabled": "true", "preimage": "full", "postimage": "true", "ttl": "0", "delta": "keys"},
-     CdcOptions(True, "full", True, "keys", 0)),
-    ({"enabled": "true", "preimage": "true", "ttl": "60", "new": "x"}, CdcOptions(preimage="true", ttl_s=60)),
-])
+@pytest.mark.parametrize(
+    ("given_options", "wanted"),
+    [
+        ({"enabled": "true"}, CdcOptions()),
+        ({"enabled": "false"}, CdcOptions(enabled=False)),
+        (
+            {"enabled": "true", "preimage": "full", "postimage": "true", "ttl": "0", "delta": "keys"},
+            CdcOptions(True, "full", True, "keys", 0),
+        ),
+        ({"enabled": "true", "preimage": "true", "ttl": "60", "new": "x"}, CdcOptions(preimage="true", ttl_s=60)),
+    ],
+)
 def test_cdc_options(given_options: dict[str, str], wanted: CdcOptions) -> None:
     assert cdc_options(extension(**given_options)) == wanted
 
@@ -56,16 +78,19 @@ def test_without_options_cdc_is_off() -> None:
     assert not cdc_options(None).enabled
 
 
-@pytest.mark.parametrize("data", [b"", b"\x01", extension(enabled="true")[:-1],
-                                  b"\x01\x00\x00\x00\x01\x00\x00\x00\xff\x00\x00\x00\x00"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x01", extension(enabled="true")[:-1], b"\x01\x00\x00\x00\x01\x00\x00\x00\xff\x00\x00\x00\x00"]
+)
 def test_broken_options_are_told(data: bytes) -> None:
     with pytest.raises(Fatal, match="CDC options"):
         cdc_options(data)
 
 
 def test_columns_stand_in_the_order_of_select_star() -> None:
-    found = history(TABLE, rows(column("b", "map<text, frozen<list<int>>>"), column("a", "int"),
-                                column("s", part="static"), column("A"))).newest
+    found = history(
+        TABLE,
+        rows(column("b", "map<text, frozen<list<int>>>"), column("a", "int"), column("s", part="static"), column("A")),
+    ).newest
     assert names(found) == ["zk", "ak", "ck", "s", "A", "a", "b"]
     assert [each.name for each in found.partition_key] == ["zk", "ak"]
     assert [(each.name, each.reversed) for each in found.clustering_key] == [("ck", True)]
@@ -74,10 +99,19 @@ def test_columns_stand_in_the_order_of_select_star() -> None:
 
 
 def test_added_and_dropped_columns_give_versions() -> None:
-    found = history(TABLE, rows(column("a"), column("b", "int", added=5_000_000),
-                                dropped=[{"column_name": "c", "dropped_time": 3_000, "type": "bigint"}]))
+    found = history(
+        TABLE,
+        rows(
+            column("a"),
+            column("b", "int", added=5_000_000),
+            dropped=[{"column_name": "c", "dropped_time": 3_000, "type": "bigint"}],
+        ),
+    )
     assert [(version.since_us, names(version)[3:]) for version in found.versions] == [
-        (0, ["a", "c"]), (3_000_000, ["a"]), (5_000_000, ["a", "b"])]
+        (0, ["a", "c"]),
+        (3_000_000, ["a"]),
+        (5_000_000, ["a", "b"]),
+    ]
     assert names(found.version_at(2_999_999))[3:] == ["a", "c"]
     assert names(found.version_at(3_000_000))[3:] == ["a"]
     assert names(found.version_at(10**17))[3:] == ["a", "b"]
@@ -86,10 +120,19 @@ def test_added_and_dropped_columns_give_versions() -> None:
 
 
 def test_a_column_dropped_and_added_again_with_another_type() -> None:
-    found = history(TABLE, rows(column("a", "int", added=9_000_000), column("k"),
-                                dropped=[{"column_name": "a", "dropped_time": 4_000, "type": "text", "kind": "regular"}]))
+    found = history(
+        TABLE,
+        rows(
+            column("a", "int", added=9_000_000),
+            column("k"),
+            dropped=[{"column_name": "a", "dropped_time": 4_000, "type": "text", "kind": "regular"}],
+        ),
+    )
     assert [[(each.name, each.type.name) for each in version.columns[3:]] for version in found.versions] == [
-        [("a", "text"), ("k", "text")], [("k", "text")], [("a", "int"), ("k", "text")]]
+        [("a", "text"), ("k", "text")],
+        [("k", "text")],
+        [("a", "int"), ("k", "text")],
+    ]
 
 
 def test_the_same_definition_is_one_version() -> None:
@@ -115,31 +158,44 @@ def test_an_altered_type_is_a_new_version_if_the_old_one_was_seen() -> None:
     second = history(TABLE, rows(home, types=[LONGER]), first)
     assert [version.since_us for version in second.versions] == [0, 7_000_000]
     assert [version.columns[-1].type.field_names for version in second.versions] == [("street",), ("street", "zip")]
-    assert [version.columns[-1].type.field_names for version in history(TABLE, rows(home, types=[LONGER])).versions] == [
-        ("street", "zip")]
+    assert [
+        version.columns[-1].type.field_names for version in history(TABLE, rows(home, types=[LONGER])).versions
+    ] == [("street", "zip")]
 
 
 def test_a_table_made_again_begins_a_new_version() -> None:
     first = history(TABLE, rows(column("a")))
-    again = TableRows({"id": "id-2", "extensions": [{"key": "cdc", "value": extension(enabled="true")}]},
-                      [{**each, "added": 8_000_000} for each in [*KEYS, column("z", "int")]])
+    again = TableRows(
+        {"id": "id-2", "extensions": [{"key": "cdc", "value": extension(enabled="true")}]},
+        [{**each, "added": 8_000_000} for each in [*KEYS, column("z", "int")]],
+    )
     second = history(TABLE, again, first)
     assert [(version.since_us, version.table_id, names(version)[3:]) for version in second.versions] == [
-        (0, "id-1", ["a"]), (8_000_000, "id-2", ["z"])]
+        (0, "id-1", ["a"]),
+        (8_000_000, "id-2", ["z"]),
+    ]
     assert second.table_id == "id-2"
 
 
 def test_an_alter_seen_while_running_keeps_what_was_known() -> None:
     first = history(TABLE, rows(column("a")))
     second = history(TABLE, rows(column("a"), column("b", added=6_000_000)), first)
-    third = history(TABLE, rows(column("b", added=6_000_000), dropped=[
-        {"column_name": "a", "dropped_time": 9_000, "type": "text"}]), second)
+    third = history(
+        TABLE,
+        rows(column("b", added=6_000_000), dropped=[{"column_name": "a", "dropped_time": 9_000, "type": "text"}]),
+        second,
+    )
     assert [(version.since_us, names(version)[3:]) for version in third.versions] == [
-        (0, ["a"]), (6_000_000, ["a", "b"]), (9_000_000, ["b"])]
+        (0, ["a"]),
+        (6_000_000, ["a", "b"]),
+        (9_000_000, ["b"]),
+    ]
 
 
 def test_dropped_columns_of_types_that_are_gone_are_left_out() -> None:
-    found = history(TABLE, rows(column("a"), dropped=[{"column_name": "c", "dropped_time": 3_000, "type": "frozen<gone>"}]))
+    found = history(
+        TABLE, rows(column("a"), dropped=[{"column_name": "c", "dropped_time": 3_000, "type": "frozen<gone>"}])
+    )
     assert names(found.newest)[3:] == ["a"]
 
 

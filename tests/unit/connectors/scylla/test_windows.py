@@ -3,6 +3,7 @@
 Hypothesis covers: any position, generation end, safe time, width and rules; any rows of streams for the cutting of pages; any
 read for going on after a row and for halving.
 """
+
 from __future__ import annotations
 
 import uuid
@@ -41,11 +42,18 @@ def test_bounds_are_those_of_the_server() -> None:
     assert order_of(start_of(T0)) < order_of(end_of(T0)) < order_of(start_of(T0 + 1))
 
 
-@given(start=st.integers(0, 10_000), ahead=st.integers(-5_000, 100_000), width=st.integers(1, 100_000),
-       end=st.one_of(st.none(), st.integers(0, 50_000)), more=st.one_of(st.none(), st.integers(1, 1_000)),
-       fixed=st.one_of(st.none(), st.integers(1, 5_000)), head=st.integers(1, 2_000))
-def test_a_window_is_never_wrong(start: int, ahead: int, width: int, end: int | None, more: int | None, fixed: int | None,
-                                 head: int) -> None:
+@given(
+    start=st.integers(0, 10_000),
+    ahead=st.integers(-5_000, 100_000),
+    width=st.integers(1, 100_000),
+    end=st.one_of(st.none(), st.integers(0, 50_000)),
+    more=st.one_of(st.none(), st.integers(1, 1_000)),
+    fixed=st.one_of(st.none(), st.integers(1, 5_000)),
+    head=st.integers(1, 2_000),
+)
+def test_a_window_is_never_wrong(
+    start: int, ahead: int, width: int, end: int | None, more: int | None, fixed: int | None, head: int
+) -> None:
     rules = WindowRules(fixed_ms=fixed, head_ms=head)
     limit = None if more is None else start + more
     safe = start + ahead
@@ -107,10 +115,12 @@ def test_stretches_are_the_runs_of_streams(lengths: list[int], limit: int) -> No
     assert [row for start, stop, _ in found for row in rows[start:stop]] == rows
     assert all(0 < stop - start <= limit and len({row[0] for row in rows[start:stop]}) == 1 for start, stop, _ in found)
     ends = [sum(1 for _ in group) for _, group in groupby(rows, key=lambda row: row[0])]
-    assert [stop for _, stop, complete in found if complete] == [sum(ends[:index + 1]) for index in range(len(ends))]
+    assert [stop for _, stop, complete in found if complete] == [sum(ends[: index + 1]) for index in range(len(ends))]
 
 
-def state_of(name: str, start: int, end: int = 0, done: int = 0, resume: tuple[bytes, bytes, int] | None = None) -> GroupState:
+def state_of(
+    name: str, start: int, end: int = 0, done: int = 0, resume: tuple[bytes, bytes, int] | None = None
+) -> GroupState:
     group = StreamGroup(TABLE, Generation(T0), name, False, tuple(f"{name}{index}".encode() * 8 for index in range(3)))
     stream, time, seq = resume or (None, None, -1)
     return GroupState(group, {"g": name}, ReadPosition(start, end or start, done, stream, time, seq))
@@ -136,7 +146,9 @@ def test_a_group_stopped_inside_a_window_finishes_it_alone_from_where_it_was() -
     assert window is not None
     assert (window.start_ms, window.end_ms, window.groups) == (T0, T0 + 1_000, (state,))
     assert [(read.streams, read.lower, read.skip) for read in window.reads] == [
-        ((b"a1" * 8,), time, (time, 4)), ((b"a2" * 8,), start_of(T0), None)]
+        ((b"a1" * 8,), time, (time, 4)),
+        ((b"a2" * 8,), start_of(T0), None),
+    ]
 
 
 def test_a_held_group_is_left_behind_and_others_go_on() -> None:
@@ -165,7 +177,9 @@ def test_going_on_after_a_row() -> None:
     moment = start_of(T0 + 5)
     parts = go_on(Read((a, b, c), start_of(T0), end_of(T0 + 9)), {b, a}, (a, moment, 3))
     assert [(part.streams, part.lower, part.after) for part in parts] == [
-        ((a,), moment, (moment, 3)), ((c,), start_of(T0), None)]
+        ((a,), moment, (moment, 3)),
+        ((c,), start_of(T0), None),
+    ]
     rows: list[Any] = [(a, moment, seq) for seq in range(6)]
     assert drop_until(rows, a, (moment, 3)) == rows[4:]
     assert drop_until(rows, a, (start_of(T0 + 6), 0)) == []
@@ -228,7 +242,10 @@ def test_the_slowest_server_tells_the_time() -> None:
     assert clock.offset_ms() == -105
 
 
-@given(ahead=st.integers(-5_000, 5_000), trips=st.lists(st.tuples(st.integers(0, 8_000), st.integers(0, 8_000)), min_size=1))
+@given(
+    ahead=st.integers(-5_000, 5_000),
+    trips=st.lists(st.tuples(st.integers(0, 8_000), st.integers(0, 8_000)), min_size=1),
+)
 def test_now_is_never_later_than_the_servers_time(ahead: int, trips: list[tuple[int, int]]) -> None:
     """However slow the answers are, and wherever on their way the time was spent."""
     clock, now = ServerClock(), 1_000_000
@@ -240,8 +257,13 @@ def test_now_is_never_later_than_the_servers_time(ahead: int, trips: list[tuple[
 
 def version(name: str, since_us: int, *columns: tuple[str, str]) -> TableVersion:
     cells = [Column("pk", CqlType("int"), "partition_key", 0)]
-    return TableVersion(TABLE, (*cells, *(Column(column, CqlType(kind), "regular") for column, kind in columns)), CdcOptions(),
-                        name, since_us)
+    return TableVersion(
+        TABLE,
+        (*cells, *(Column(column, CqlType(kind), "regular") for column, kind in columns)),
+        CdcOptions(),
+        name,
+        since_us,
+    )
 
 
 def row(ms: int, *cells: Any) -> tuple[Any, ...]:
@@ -252,15 +274,18 @@ def test_rows_come_in_the_form_of_their_own_definition() -> None:
     one, two = version("1", 0, ("a", "text")), version("2", T0 * 1000, ("a", "text"), ("b", "int"))
     feed = TableFeed(TABLE, (one, two), lambda _: None)  # type: ignore[arg-type, return-value]
     rows = [row(T0 - 5, "x", None, None, None), row(T0 - 1, "y", None, None, None), row(T0, "z", None, 7, None)]
-    assert feed.parts(two, rows) == [
-        (one, [(*rows[0][:7], "x", None), (*rows[1][:7], "y", None)]), (two, rows[2:])]
+    assert feed.parts(two, rows) == [(one, [(*rows[0][:7], "x", None), (*rows[1][:7], "y", None)]), (two, rows[2:])]
     assert feed.parts(two, rows[2:]) == [(two, rows[2:])]
 
 
 def test_what_the_log_does_not_have_is_null() -> None:
     two = version("2", 0, ("a", "text"), ("b", "int"))
-    feed = TableFeed(TABLE, (two,), lambda _: None,  # type: ignore[arg-type, return-value]
-                     frozenset({"pk", "a", "cdc$deleted_a"}))
+    feed = TableFeed(
+        TABLE,
+        (two,),
+        lambda _: None,  # type: ignore[arg-type, return-value]
+        frozenset({"pk", "a", "cdc$deleted_a"}),
+    )
     assert '"b"' not in feed.text(two, single=True)
     assert feed.parts(two, [row(T0, "x", True)]) == [(two, [row(T0, "x", True, None, None)])]
     assert feed.update((two,), frozenset({"pk", "a", "cdc$deleted_a", "b", "cdc$deleted_b"}))
@@ -268,8 +293,12 @@ def test_what_the_log_does_not_have_is_null() -> None:
 
 
 def test_lists_are_decoded_with_their_times() -> None:
-    table = TableVersion(TABLE, (Column("pk", CqlType("int"), "partition_key", 0),
-                                 Column("l", CqlType("list", (CqlType("int"),)), "regular")), CdcOptions(), "1")
+    table = TableVersion(
+        TABLE,
+        (Column("pk", CqlType("int"), "partition_key", 0), Column("l", CqlType("list", (CqlType("int"),)), "regular")),
+        CdcOptions(),
+        "1",
+    )
     columns = tuple(name for name, _ in table.log_columns)
     assert columns == ("pk", "l", "cdc$deleted_l", "cdc$deleted_elements_l")
     assert [kind.name for kind in decoded_types(table, columns)[6:]] == ["int", "timed_list", "boolean", "set"]

@@ -4,6 +4,7 @@ Reads its configuration as one line of JSON from standard input, and ends on SIG
 told not to. Options: ``do`` (run, fail, retriable, die, refuse, end), ``deaf`` (ignores being asked to end), ``grandchild``
 (starts a process in its group, which would live for ever; its number goes to that file), ``say`` (printed to standard output).
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -51,8 +52,13 @@ if what == "refuse":
     leave(2)
 emit("started", pid=os.getpid(), batch=None)
 if what in {"fail", "retriable"}:
-    emit("failed", error="the target says no", kind="Fatal", trace="Traceback of the job\nFatal: the target says no",
-         retriable=what == "retriable")
+    emit(
+        "failed",
+        error="the target says no",
+        kind="Fatal",
+        trace="Traceback of the job\nFatal: the target says no",
+        retriable=what == "retriable",
+    )
     leave(1)
 if what == "die":
     os.kill(os.getpid(), signal.SIGKILL)
@@ -63,13 +69,32 @@ if what == "trouble":
     trouble = {"part": "batch", "since": "2026-11-21T00:00:00.000Z", "error": "the target is away"}
     for attempt in (1, 2):
         emit("retrying", attempt=attempt, batch=None, pause_s=0.1, **trouble)
-    emit("progress", rows=0, duration_ms=0, rows_per_s=0.0, position={}, lag={}, lag_total=None, metrics={},
-         retrying={**trouble, "attempts": 2})
+    emit(
+        "progress",
+        rows=0,
+        duration_ms=0,
+        rows_per_s=0.0,
+        position={},
+        lag={},
+        lag_total=None,
+        metrics={},
+        retrying={**trouble, "attempts": 2},
+    )
 number = 0
 while not ended.wait(0.02):
-    emit("progress", batch=number, rows=10, written=9, duration_ms=100, rows_per_s=100.0,
-         position={"in": {"0": 10 * (number + 1)}}, lag={"in": {"0": 5, "1": 2}}, lag_total=7, lag_max=5,
-         metrics={"state_rows": 3.0})
+    emit(
+        "progress",
+        batch=number,
+        rows=10,
+        written=9,
+        duration_ms=100,
+        rows_per_s=100.0,
+        position={"in": {"0": 10 * (number + 1)}},
+        lag={"in": {"0": 5, "1": 2}},
+        lag_total=7,
+        lag_max=5,
+        metrics={"state_rows": 3.0},
+    )
     number += 1
 emit("stopped", reason="signal", batch=number - 1)
 leave(0)

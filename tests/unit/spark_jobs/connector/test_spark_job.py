@@ -1,4 +1,5 @@
 """The connector itself: what it makes of configurations, events and ends of processes. The process is real, without Spark."""
+
 from __future__ import annotations
 
 import asyncio
@@ -26,8 +27,14 @@ from worker.validation import plugin_config, validate
 
 CHILD = Path(__file__).with_name("child.py")
 KAFKA = {"bootstrap.servers": "broker:9092", "security.protocol": "SASL_SSL", "sasl.jaas.config": "secret"}
-MINIMAL = {"name": "orders", "connector.class": "spark_jobs.SparkJob", "source.topics": "a", "source.format": "debezium",
-           "sink.type": "tests.integration.spark_jobs.connector.plugin.lines_sink:LinesSink", "sink.lines.folder": "/tmp/x"}
+MINIMAL = {
+    "name": "orders",
+    "connector.class": "spark_jobs.SparkJob",
+    "source.topics": "a",
+    "source.format": "debezium",
+    "sink.type": "tests.integration.spark_jobs.connector.plugin.lines_sink:LinesSink",
+    "sink.lines.folder": "/tmp/x",
+}
 
 
 def errors(infos: dict[str, Any]) -> dict[str, list[str]]:
@@ -38,11 +45,18 @@ def errors(infos: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def test_nothing_of_spark_is_imported_by_a_worker_that_lists_the_connector() -> None:
-    code = ("import sys; from worker.plugins import PluginRegistry; r = PluginRegistry(); "
-            "assert r.connector('spark_jobs.SparkJob').__name__ == 'SparkJob', r.failures; "
-            "assert not {'pyspark', 'confluent_kafka', 'pyarrow', 'yaml', 'lmdb'} & set(sys.modules), sys.modules.keys()")
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])})
+    code = (
+        "import sys; from worker.plugins import PluginRegistry; r = PluginRegistry(); "
+        "assert r.connector('spark_jobs.SparkJob').__name__ == 'SparkJob', r.failures; "
+        "assert not {'pyspark', 'confluent_kafka', 'pyarrow', 'yaml', 'lmdb'} & set(sys.modules), sys.modules.keys()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -59,8 +73,11 @@ def test_names_that_mean_it(name: str) -> None:
 
 def test_the_workers_kafka_is_the_default() -> None:
     assert SparkJob.completed({"name": "n"}, KAFKA) == {
-        "name": "n", "kafka.bootstrap.servers": "broker:9092", "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.jaas.config": "secret"}
+        "name": "n",
+        "kafka.bootstrap.servers": "broker:9092",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.jaas.config": "secret",
+    }
     other = {"name": "n", "kafka.bootstrap.servers": "other:9092"}
     assert SparkJob.completed(other, KAFKA) == other  # the worker's credentials stay with its own brokers
     partly = SparkJob.completed({"kafka.bootstrap.servers": " ", "kafka.security.protocol": "SSL"}, KAFKA)
@@ -69,7 +86,10 @@ def test_the_workers_kafka_is_the_default() -> None:
 
 def test_what_redpanda_console_adds_for_a_sink_is_no_option_of_a_job() -> None:
     assert SparkJob.completed({"name": "n", "topics.regex": "__TOPICS_REGEX_PLACEHOLDER"}, {}) == {"name": "n"}
-    wrong = {"name": "n", "topics.regex": "a.*"}  # of somebody who takes a job for a Java sink: refused when it is validated
+    wrong = {
+        "name": "n",
+        "topics.regex": "a.*",
+    }  # of somebody who takes a job for a Java sink: refused when it is validated
     assert SparkJob.completed(wrong, {}) == wrong
 
 
@@ -79,21 +99,42 @@ def test_how_a_worker_reaches_kafka_is_taken_from_its_consumers_properties() -> 
 
 
 def test_what_is_the_jobs_own() -> None:
-    config = {**MINIMAL, "tasks.max": "3", "errors.restart.policy": "always", "errors.tolerance": "all", "task.class": "x",
-              "key.converter": "x", "spark.executor.cores": "1", "millrace.node": "here"}
+    config = {
+        **MINIMAL,
+        "tasks.max": "3",
+        "errors.restart.policy": "always",
+        "errors.tolerance": "all",
+        "task.class": "x",
+        "key.converter": "x",
+        "spark.executor.cores": "1",
+        "millrace.node": "here",
+    }
     own = job_properties(config, FRAME)
     assert own.keys() == MINIMAL.keys() - {"connector.class"} | {"errors.tolerance", "spark.executor.cores"}
 
 
 def test_what_has_no_effect_is_refused() -> None:
-    names = ["key.converter", "value.converter.schemas.enable", "transforms", "transforms.a.type", "predicates",
-             "topic.creation.groups", "exactly.once.support", "producer.override.acks", "offsets.storage.topic"]
-    assert [problem.name for problem in foreign(dict.fromkeys([*names, "transform.type", "errors.tolerance"], "x"))] == names
+    names = [
+        "key.converter",
+        "value.converter.schemas.enable",
+        "transforms",
+        "transforms.a.type",
+        "predicates",
+        "topic.creation.groups",
+        "exactly.once.support",
+        "producer.override.acks",
+        "offsets.storage.topic",
+    ]
+    assert [
+        problem.name for problem in foreign(dict.fromkeys([*names, "transform.type", "errors.tolerance"], "x"))
+    ] == names
 
 
 def test_tasks_max_has_no_effect_and_that_is_said() -> None:
     assert tasks_note({}) == tasks_note({"tasks.max": "1"}) == []
-    assert tasks_note({"tasks.max": "4"}) == ["tasks.max=4 has no effect: a job is one task, and shares its work out itself"]
+    assert tasks_note({"tasks.max": "4"}) == [
+        "tasks.max=4 has no effect: a job is one task, and shares its work out itself"
+    ]
 
 
 async def test_validation_names_what_is_wrong() -> None:
@@ -105,15 +146,23 @@ async def test_validation_names_what_is_wrong() -> None:
     assert shown["kafka.bootstrap.servers"] == "here:9092"
     assert "sink.lines.folder" in shown
     assert "transforms" not in shown
-    wrong = await validate(registry, {**MINIMAL, "trigger.interval.ms": "soon", "value.converter": "x", "sourc.topics": "a"},
-                           None, worker)
+    wrong = await validate(
+        registry, {**MINIMAL, "trigger.interval.ms": "soon", "value.converter": "x", "sourc.topics": "a"}, None, worker
+    )
     assert errors(wrong) == {
         "sourc.topics": ["Unknown configuration sourc.topics; did you mean source.topics?"],
-        "trigger.interval.ms": ["Invalid value soon for configuration trigger.interval.ms: Not a number of type LONG",
-                                *errors(wrong)["trigger.interval.ms"][1:]],
-        "value.converter": [("Configuration value.converter does not apply to this connector, which moves data itself: no "
-                             "converter of the worker sees its records: say how values are encoded by its own options. "
-                             "Remove it")]}
+        "trigger.interval.ms": [
+            "Invalid value soon for configuration trigger.interval.ms: Not a number of type LONG",
+            *errors(wrong)["trigger.interval.ms"][1:],
+        ],
+        "value.converter": [
+            (
+                "Configuration value.converter does not apply to this connector, which moves data itself: no "
+                "converter of the worker sees its records: say how values are encoded by its own options. "
+                "Remove it"
+            )
+        ],
+    }
     unknown = errors(await validate(registry, {**MINIMAL, "sink.type": "nope", "sourc.topics": "x"}, None, worker))
     assert unknown["sink.type"][0].startswith("Invalid value nope for configuration sink.type: must be one of console,")
     assert "did you mean source.topics?" in unknown["sourc.topics"][0]
@@ -143,8 +192,16 @@ async def test_offsets_can_not_be_changed_and_why() -> None:
 
 def test_progress_is_counted_once_a_batch() -> None:
     progress = JobProgress()
-    event = {"batch": 3, "rows": 10, "written": 9, "duration_ms": 500, "rows_per_s": 20.0, "position": {"in": {"0": 7}},
-             "lag": {"in": {"0": 5, "1": 2}}, "metrics": {"state": 3, "text": "x"}}
+    event = {
+        "batch": 3,
+        "rows": 10,
+        "written": 9,
+        "duration_ms": 500,
+        "rows_per_s": 20.0,
+        "position": {"in": {"0": 7}},
+        "lag": {"in": {"0": 5, "1": 2}},
+        "metrics": {"state": 3, "text": "x"},
+    }
     take_progress(progress, event)
     take_progress(progress, {**event, "rows": 0, "written": 0, "duration_ms": 0, "rows_per_s": 0.0})  # a sign of life
     take_progress(progress, {**event, "batch": 4, "duration_ms": 700})
@@ -157,8 +214,16 @@ def test_progress_is_counted_once_a_batch() -> None:
 def test_a_lag_that_is_not_known_is_no_zero_and_a_trouble_lasts() -> None:
     progress = JobProgress()
     trouble = {"part": "lag", "since": "2026-11-21T00:00:00.500Z", "attempts": 2, "error": "Kafka is away\nmore"}
-    event = {"rows": 0, "duration_ms": 0, "rows_per_s": 0.0, "position": {"in": {"0": 7}}, "lag": {}, "lag_total": None,
-             "metrics": {}, "retrying": trouble}
+    event = {
+        "rows": 0,
+        "duration_ms": 0,
+        "rows_per_s": 0.0,
+        "position": {"in": {"0": 7}},
+        "lag": {},
+        "lag_total": None,
+        "metrics": {},
+        "retrying": trouble,
+    }
     take_progress(progress, event)
     assert progress.partitions == [JobPartition("in", 0, 7, -1)]
     assert (progress.phase, progress.error, progress.retrying_since) == ("retrying", "Kafka is away", 1795219200.5)
@@ -247,16 +312,24 @@ async def test_a_run_that_may_not_take_its_time_is_killed(context: Any) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.parametrize(("properties", "error", "text", "trace"), [
-    ({"do": "fail"}, Fatal, "the target says no", "Traceback of the job\nFatal: the target says no"),
-    ({"do": "retriable"}, Retriable, "the target says no", "Traceback of the job\nFatal: the target says no"),
-    ({"do": "refuse"}, Fatal, "Missing required configuration", None),
-    ({"do": "die", "say": "last words"}, Retriable, "was killed by signal 9 without saying why",
-     "The end of its output:\nlast words"),
-    ({"do": "end"}, Retriable, r"the job was stopped from outside \(done\)", None),
-])
-async def test_what_becomes_of_a_job_that_ends(context: Any, properties: dict[str, str], error: type[Exception], text: str,
-                                               trace: str | None) -> None:
+@pytest.mark.parametrize(
+    ("properties", "error", "text", "trace"),
+    [
+        ({"do": "fail"}, Fatal, "the target says no", "Traceback of the job\nFatal: the target says no"),
+        ({"do": "retriable"}, Retriable, "the target says no", "Traceback of the job\nFatal: the target says no"),
+        ({"do": "refuse"}, Fatal, "Missing required configuration", None),
+        (
+            {"do": "die", "say": "last words"},
+            Retriable,
+            "was killed by signal 9 without saying why",
+            "The end of its output:\nlast words",
+        ),
+        ({"do": "end"}, Retriable, r"the job was stopped from outside \(done\)", None),
+    ],
+)
+async def test_what_becomes_of_a_job_that_ends(
+    context: Any, properties: dict[str, str], error: type[Exception], text: str, trace: str | None
+) -> None:
     made = context(**properties)
     with pytest.raises(error, match=text) as caught:
         await SparkJobTask(made).run()

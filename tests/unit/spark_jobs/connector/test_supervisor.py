@@ -1,4 +1,5 @@
 """A real child process under the supervisor: it never outlives what started it."""
+
 from __future__ import annotations
 
 import json
@@ -26,7 +27,6 @@ def child(events: int) -> list[str]:
     return [sys.executable, str(CHILD), str(events)]
 
 
-
 def living(pid: int) -> bool:
     return process_age(pid) != ""
 
@@ -51,7 +51,8 @@ async def test_events_come_in_order_and_a_stop_is_graceful() -> None:
 
 
 async def test_the_configuration_is_on_no_command_line_in_no_environment_and_not_in_the_log(
-        caplog: pytest.LogCaptureFixture) -> None:
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.DEBUG)
     events: list[dict[str, Any]] = []
     process = await started(events, password="hidden-from-all", say="hello from the job")
@@ -119,8 +120,12 @@ SUPERVISOR = textwrap.dedent("""
 
 def supervised(record: Path, **config: str) -> tuple[subprocess.Popen[str], int]:
     """A supervisor in a process of its own, and the number of its child."""
-    parent = subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(CHILD), json.dumps(config), str(record)], text=True,
-                              stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])})
+    parent = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, str(CHILD), json.dumps(config), str(record)],
+        text=True,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+    )
     assert parent.stdout is not None
     return parent, int(parent.stdout.readline())
 

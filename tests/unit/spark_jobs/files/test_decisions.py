@@ -1,4 +1,5 @@
 """Decisions without I/O: rolling, pruning, layout, growing schemas, names, options."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime
@@ -40,12 +41,24 @@ def file(path: str, size: int = 10, added: int = 0, bucket: str = "b", **more: i
     return File(path, bucket, "parquet", 0, 1, size, added=added, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("sizes", "ages", "why"), [
-    ([], [], None), ([60], [5], None), ([60, 40], [5, 5], "size"), ([1, 1, 1], [5, 5, 5], "files"),
-    ([1, 1], [100, 5], "age"), ([1], [50], "inactivity"), ([1, 1], [50, 49], None), ([1, 1], [99, 50], "inactivity")])
+@pytest.mark.parametrize(
+    ("sizes", "ages", "why"),
+    [
+        ([], [], None),
+        ([60], [5], None),
+        ([60, 40], [5, 5], "size"),
+        ([1, 1, 1], [5, 5, 5], "files"),
+        ([1, 1], [100, 5], "age"),
+        ([1], [50], "inactivity"),
+        ([1, 1], [50, 49], None),
+        ([1, 1], [99, 50], "inactivity"),
+    ],
+)
 def test_when_a_bucket_is_rolled(sizes: list[int], ages: list[int], why: str | None) -> None:
     plan = Rolling(size=100, age=100, inactivity=50, files=3)
-    files = [file(f"_small/{index}", size, 1000 - age) for index, (size, age) in enumerate(zip(sizes, ages, strict=True))]
+    files = [
+        file(f"_small/{index}", size, 1000 - age) for index, (size, age) in enumerate(zip(sizes, ages, strict=True))
+    ]
     assert rolling.due(files, plan, 1000) == why
 
 
@@ -63,8 +76,10 @@ def test_groups_keep_order_and_size_and_lose_nothing(sizes: list[tuple[int, int]
 
 def test_what_is_in_sight_and_what_may_take_its_place() -> None:
     waiting = File("_merged/x/b/m", "b", "parquet", 0, 2, 20, replaces=("b/one", "b/two"))
-    state = State(files={each.path: each for each in (waiting, file("_small/x/b/s"), file("b/batch-x"), file("b/three"))},
-                  removed={"b/one": 1000, "b/two": 1500})
+    state = State(
+        files={each.path: each for each in (waiting, file("_small/x/b/s"), file("b/batch-x"), file("b/three"))},
+        removed={"b/one": 1000, "b/two": 1500},
+    )
     assert [each.path for each in rolling.small_files(state)["b"]] == ["_small/x/b/s", "b/batch-x"]
     assert [each.path for each in rolling.finished_files(state)["b"]] == ["_merged/x/b/m", "b/three"]
     assert rolling.presentable(state, 100, 1599) == []
@@ -74,29 +89,42 @@ def test_what_is_in_sight_and_what_may_take_its_place() -> None:
     assert rolling.small_files(state) == {}, "what another process is about to merge is left alone"
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 10), st.integers(0, 50), st.integers(0, 10)), max_size=10),
-       st.none() | st.integers(-5, 60), st.none() | st.integers(-5, 60), st.none() | st.integers(-5, 60))
-def test_pruning_drops_only_files_without_a_match(spans: list[tuple[int, int, int, int]], low: int | None, high: int | None,
-                                                  high_id: int | None) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 10), st.integers(0, 50), st.integers(0, 10)), max_size=10),
+    st.none() | st.integers(-5, 60),
+    st.none() | st.integers(-5, 60),
+    st.none() | st.integers(-5, 60),
+)
+def test_pruning_drops_only_files_without_a_match(
+    spans: list[tuple[int, int, int, int]], low: int | None, high: int | None, high_id: int | None
+) -> None:
     assume(low is None or high is None or low <= high)
-    files = [file(str(index), min_ts=ts, max_ts=ts + wide, min_id=number, max_id=number + many)
-             for index, (ts, wide, number, many) in enumerate(spans)]
+    files = [
+        file(str(index), min_ts=ts, max_ts=ts + wide, min_id=number, max_id=number + many)
+        for index, (ts, wide, number, many) in enumerate(spans)
+    ]
     kept = prune(files, low=low, high=high, high_id=high_id)
     for each, (ts, wide, number, many) in zip(files, spans, strict=True):
-        times = any((low is None or time >= low) and (high is None or time <= high) for time in range(ts, ts + wide + 1))
+        times = any(
+            (low is None or time >= low) and (high is None or time <= high) for time in range(ts, ts + wide + 1)
+        )
         ids = any(high_id is None or one <= high_id for one in range(number, number + many + 1))
         assert (each in kept) == (times and ids)
 
 
-@pytest.mark.parametrize(("text", "namespace", "directory", "levels"), [
-    ("namespace/date", "shop.orders", "shop.orders", ["ums_date_"]),
-    ("namespace/date", "mysql.db01.shop.orders.3.0.0", "mysql.db01.shop.orders.0.0", ["ums_date_"]),
-    ("exact/date/hour", "mysql.db01.shop.orders.3.0.0", "mysql.db01.shop.orders.3.0.0", ["ums_date_", "ums_hour_"]),
-    ("{database}/{table}", "shop.orders", "shop/orders", []),
-    ("raw-{database}/{table}/day={yyyyMMdd}/c={column:country}", "a.b.c", "raw-a.b/c", ["day", "c"]),
-    ("namespace", "../x*?{y}", "..%2Fx%2A%3F%7By%7D", []), ("namespace", "_hidden", "%5Fhidden", []),
-    ("namespace", "..", "%2E%2E", []),
-])
+@pytest.mark.parametrize(
+    ("text", "namespace", "directory", "levels"),
+    [
+        ("namespace/date", "shop.orders", "shop.orders", ["ums_date_"]),
+        ("namespace/date", "mysql.db01.shop.orders.3.0.0", "mysql.db01.shop.orders.0.0", ["ums_date_"]),
+        ("exact/date/hour", "mysql.db01.shop.orders.3.0.0", "mysql.db01.shop.orders.3.0.0", ["ums_date_", "ums_hour_"]),
+        ("{database}/{table}", "shop.orders", "shop/orders", []),
+        ("raw-{database}/{table}/day={yyyyMMdd}/c={column:country}", "a.b.c", "raw-a.b/c", ["day", "c"]),
+        ("namespace", "../x*?{y}", "..%2Fx%2A%3F%7By%7D", []),
+        ("namespace", "_hidden", "%5Fhidden", []),
+        ("namespace", "..", "%2E%2E", []),
+    ],
+)
 def test_where_rows_go(text: str, namespace: str, directory: str, levels: list[str]) -> None:
     found = layout.parse(text)
     name = found.directory(namespace)
@@ -105,23 +133,50 @@ def test_where_rows_go(text: str, namespace: str, directory: str, levels: list[s
     assert [level.name for level in found.levels] == levels
 
 
-@pytest.mark.parametrize("text", ["", "date", "date/namespace", "namespace/day", "namespace/x=yyyy", "namespace/{column:a}",
-                                  "namespace/x={bad pattern}", "{instance}", "namespace/date/date", "{nope}/date"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "date",
+        "date/namespace",
+        "namespace/day",
+        "namespace/x=yyyy",
+        "namespace/{column:a}",
+        "namespace/x={bad pattern}",
+        "{instance}",
+        "namespace/date/date",
+        "{nope}/date",
+    ],
+)
 def test_a_wrong_layout_says_which_level(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="level"):
         layout.parse(text)
 
 
-@pytest.mark.parametrize(("one", "other", "both"), [
-    (IntegerType(), LongType(), LongType()), (FloatType(), DoubleType(), DoubleType()),
-    (IntegerType(), DoubleType(), DoubleType()), (LongType(), DoubleType(), None), (IntegerType(), FloatType(), None),
-    (DecimalType(5, 2), DecimalType(8, 4), DecimalType(8, 4)), (DecimalType(5, 0), DecimalType(6, 4), DecimalType(9, 4)),
-    (IntegerType(), DecimalType(5, 2), DecimalType(12, 2)), (DecimalType(38, 0), DecimalType(38, 10), None),
-    (StringType(), IntegerType(), None), (StringType(), VarcharType(20), StringType()), (DateType(), StringType(), None),
-    (ArrayType(IntegerType()), ArrayType(LongType()), ArrayType(LongType())), (ArrayType(IntegerType()), IntegerType(), None),
-    (StructType([StructField("a", IntegerType())]), StructType([StructField("a", LongType()), StructField("b", StringType())]),
-     StructType([StructField("a", LongType()), StructField("b", StringType())])),
-])
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (IntegerType(), LongType(), LongType()),
+        (FloatType(), DoubleType(), DoubleType()),
+        (IntegerType(), DoubleType(), DoubleType()),
+        (LongType(), DoubleType(), None),
+        (IntegerType(), FloatType(), None),
+        (DecimalType(5, 2), DecimalType(8, 4), DecimalType(8, 4)),
+        (DecimalType(5, 0), DecimalType(6, 4), DecimalType(9, 4)),
+        (IntegerType(), DecimalType(5, 2), DecimalType(12, 2)),
+        (DecimalType(38, 0), DecimalType(38, 10), None),
+        (StringType(), IntegerType(), None),
+        (StringType(), VarcharType(20), StringType()),
+        (DateType(), StringType(), None),
+        (ArrayType(IntegerType()), ArrayType(LongType()), ArrayType(LongType())),
+        (ArrayType(IntegerType()), IntegerType(), None),
+        (
+            StructType([StructField("a", IntegerType())]),
+            StructType([StructField("a", LongType()), StructField("b", StringType())]),
+            StructType([StructField("a", LongType()), StructField("b", StringType())]),
+        ),
+    ],
+)
 def test_the_type_that_holds_both(one: DataType, other: DataType, both: DataType | None) -> None:
     assert widen(one, other) == both
     turned = widen(other, one)
@@ -129,12 +184,23 @@ def test_the_type_that_holds_both(one: DataType, other: DataType, both: DataType
 
 
 def test_how_a_table_grows() -> None:
-    first = StructType([StructField("id", IntegerType(), nullable=False), StructField("a", StringType()),
-                        StructField("ums_id_", LongType())])
-    second = StructType([StructField("id", LongType()), StructField("b", StringType()), StructField("ums_id_", LongType())])
+    first = StructType(
+        [
+            StructField("id", IntegerType(), nullable=False),
+            StructField("a", StringType()),
+            StructField("ums_id_", LongType()),
+        ]
+    )
+    second = StructType(
+        [StructField("id", LongType()), StructField("b", StringType()), StructField("ums_id_", LongType())]
+    )
     grown = evolve("t", evolve("t", None, first, ["ums_id_"]), second, ["ums_id_"])
     assert [(field.name, field.dataType, field.nullable) for field in grown] == [
-        ("id", LongType(), True), ("a", StringType(), True), ("b", StringType(), True), ("ums_id_", LongType(), True)]
+        ("id", LongType(), True),
+        ("a", StringType(), True),
+        ("b", StringType(), True),
+        ("ums_id_", LongType(), True),
+    ]
     assert evolve("t", grown, first, ["ums_id_"]) == grown, "an older version of the table changes nothing"
     with pytest.raises(Fatal, match="columns a and A differ only"):
         evolve("t", grown, StructType([StructField("A", StringType())]), [])
@@ -161,9 +227,15 @@ def test_what_one_job_left_behind_is_never_taken_for_another_ones() -> None:
     assert "/" not in Writer("a/b").prefix
 
 
-@pytest.mark.parametrize(("given", "complaint"), [
-    ({"sink.files.partition.by": "date"}, "which table"), ({"sink.files.format": "orc"}, "must be one of"),
-    ({"sink.files.rolling.files": "1"}, "at least 2"), ({"sink.files.listing": "x"}, "must be one of")])
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"sink.files.partition.by": "date"}, "which table"),
+        ({"sink.files.format": "orc"}, "must be one of"),
+        ({"sink.files.rolling.files": "1"}, "at least 2"),
+        ({"sink.files.listing": "x"}, "must be one of"),
+    ],
+)
 def test_wrong_options_are_named(given: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigInvalid, match=complaint):
         options.CONFIG.parse(BASE | given)
@@ -171,8 +243,9 @@ def test_wrong_options_are_named(given: dict[str, str], complaint: str) -> None:
 
 def test_compressions_belong_to_formats() -> None:
     assert FilesSink.validate(options.CONFIG.parse(BASE | {"sink.files.compression": "zstd"})) == []
-    (complaint,) = FilesSink.validate(options.CONFIG.parse(
-        BASE | {"sink.files.compression": "zstd", "sink.files.format": "csv"}))
+    (complaint,) = FilesSink.validate(
+        options.CONFIG.parse(BASE | {"sink.files.compression": "zstd", "sink.files.format": "csv"})
+    )
     assert "csv files take: none, gzip" in complaint
     assert FilesSink.jars(options.CONFIG.parse(BASE | {"sink.files.format": "delta"})) == ("delta",)
     with pytest.raises(ConfigInvalid, match=r"sink\.files\.path"):

@@ -1,4 +1,5 @@
 """The log: what it accepts, what readers see, several writers at once, checkpoints and trimming; on real local files."""
+
 from __future__ import annotations
 
 import os
@@ -84,14 +85,18 @@ def test_trimming_keeps_what_a_checkpoint_needs(tmp_path: Path) -> None:
     assert log.commit(Entry("append", 11)) == 10
 
 
-ranges = st.dictionaries(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2)), st.tuples(
-    st.integers(0, 20), st.integers(0, 20)).map(lambda pair: (min(pair), max(pair))), max_size=4)
+ranges = st.dictionaries(
+    st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2)),
+    st.tuples(st.integers(0, 20), st.integers(0, 20)).map(lambda pair: (min(pair), max(pair))),
+    max_size=4,
+)
 
 
 @given(st.lists(ranges, max_size=6), ranges)
 @settings(deadline=None)
-def test_what_is_in_is_left_out_and_nothing_else(before: list[dict[tuple[str, int], tuple[int, int]]],
-                                                 batch: dict[tuple[str, int], tuple[int, int]]) -> None:
+def test_what_is_in_is_left_out_and_nothing_else(
+    before: list[dict[tuple[str, int], tuple[int, int]]], batch: dict[tuple[str, int], tuple[int, int]]
+) -> None:
     state = State()
     inside: dict[tuple[str, int], int] = {}
     for number, each in enumerate(before):
@@ -101,10 +106,18 @@ def test_what_is_in_is_left_out_and_nothing_else(before: list[dict[tuple[str, in
             inside[topic, partition] = max(inside.get((topic, partition), 0), offsets[1])
         apply(state, Entry("append", 0, version=number, ranges=by_topic))
     known = behind(batch, state.offsets.get("", {}))
-    left = {(where, offset) for where, (first, after) in batch.items() for offset in range(first, after)
-            if offset >= known.get(where, 0)}
-    assert left == {(where, offset) for where, (first, after) in batch.items() for offset in range(first, after)
-                    if offset >= inside.get(where, 0)}
+    left = {
+        (where, offset)
+        for where, (first, after) in batch.items()
+        for offset in range(first, after)
+        if offset >= known.get(where, 0)
+    }
+    assert left == {
+        (where, offset)
+        for where, (first, after) in batch.items()
+        for offset in range(first, after)
+        if offset >= inside.get(where, 0)
+    }
     assert whole(batch, known) == (not left)
 
 

@@ -1,4 +1,5 @@
 """Locks and leases: one run at a time, also after a kill."""
+
 from __future__ import annotations
 
 import json
@@ -28,7 +29,9 @@ sys.stdin.read()
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "lock"
     assert not FileLock.held(path)
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         assert FileLock.held(path)
@@ -70,8 +73,9 @@ def test_a_lease_has_one_holder(tmp_path: Path) -> None:
 def test_a_lease_of_a_dead_process_of_this_machine_is_over(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
-    (tmp_path / LEASE_FILE).write_text(json.dumps({"id": "x", "host": socket.gethostname(), "pid": gone.pid, "age": "1",
-                                                   "until": 1e12}))
+    (tmp_path / LEASE_FILE).write_text(
+        json.dumps({"id": "x", "host": socket.gethostname(), "pid": gone.pid, "age": "1", "until": 1e12})
+    )
     lease = Lease(LocalFolder(tmp_path), lost=print)
     lease.acquire("checkpoint", settle_s=0)
     lease.release()
@@ -89,16 +93,49 @@ def test_status(tmp_path: Path) -> None:
 
 
 def test_status_in_words() -> None:
-    lines = status_table([
-        {"job": "a", "state": "running", "running": True, "pid": 7, "checkpoint": "/c",
-         "progress": {"batch": 3, "lag_total": 12, "time": "2026-11-21T00:00:00.000Z"}},
-        {"job": "bb", "state": "failed", "running": False, "pid": 8, "failed": {"error": "one\ntwo", "trace": "Traceback"}},
-        {"job": "c", "state": "died", "running": False},
-        {"job": "d", "state": "retrying", "running": True, "pid": 9, "progress": {
-            "batch": 3, "lag_total": None, "time": "2026-11-21T00:00:10.000Z", "retrying": {
-                "part": "batch", "since": "2026-11-21T00:00:00.000Z", "attempts": 4, "error": "table t is locked\nby 5"}},
-         "retrying": {"attempt": 2, "time": "2026-11-21T00:00:01.000Z", "since": "2026-11-21T00:00:00.000Z", "error": "old"}},
-    ])
+    lines = status_table(
+        [
+            {
+                "job": "a",
+                "state": "running",
+                "running": True,
+                "pid": 7,
+                "checkpoint": "/c",
+                "progress": {"batch": 3, "lag_total": 12, "time": "2026-11-21T00:00:00.000Z"},
+            },
+            {
+                "job": "bb",
+                "state": "failed",
+                "running": False,
+                "pid": 8,
+                "failed": {"error": "one\ntwo", "trace": "Traceback"},
+            },
+            {"job": "c", "state": "died", "running": False},
+            {
+                "job": "d",
+                "state": "retrying",
+                "running": True,
+                "pid": 9,
+                "progress": {
+                    "batch": 3,
+                    "lag_total": None,
+                    "time": "2026-11-21T00:00:10.000Z",
+                    "retrying": {
+                        "part": "batch",
+                        "since": "2026-11-21T00:00:00.000Z",
+                        "attempts": 4,
+                        "error": "table t is locked\nby 5",
+                    },
+                },
+                "retrying": {
+                    "attempt": 2,
+                    "time": "2026-11-21T00:00:01.000Z",
+                    "since": "2026-11-21T00:00:00.000Z",
+                    "error": "old",
+                },
+            },
+        ]
+    )
     assert lines[1].split() == ["a", "running", "7", "3", "12", "2026-11-21T00:00:00.000Z", "/c"]
     assert lines[2].split() == ["bb", "failed", "-", "-", "-", "-", "-"]
     assert lines[3] == "    one (all of it: millrace job status bb)"
@@ -108,12 +145,23 @@ def test_status_in_words() -> None:
 
 
 def test_the_status_of_a_job_that_is_named_shows_the_whole_error() -> None:
-    lines = status_table([{"job": "b", "state": "failed", "running": False,
-                           "failed": {"error": "one\ntwo", "trace": "Traceback\n  three"}}], full=True)
+    lines = status_table(
+        [
+            {
+                "job": "b",
+                "state": "failed",
+                "running": False,
+                "failed": {"error": "one\ntwo", "trace": "Traceback\n  three"},
+            }
+        ],
+        full=True,
+    )
     assert lines[2:] == ["    one", "    two", "    Traceback", "      three"]
 
 
-@pytest.mark.parametrize(("location", "path"), [
-    ("/a/b", "/a/b"), ("file:///a/b%20c", "/a/b c"), ("file:/a", "/a"), ("hdfs://n/a", None), ("s3a://b/a", None)])
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [("/a/b", "/a/b"), ("file:///a/b%20c", "/a/b c"), ("file:/a", "/a"), ("hdfs://n/a", None), ("s3a://b/a", None)],
+)
 def test_locations(location: str, path: str | None) -> None:
     assert local_path(location) == (None if path is None else Path(path))

@@ -1,4 +1,5 @@
 """Addresses on file systems that Spark has no client for are found before the start."""
+
 from __future__ import annotations
 
 import pytest
@@ -6,11 +7,17 @@ import pytest
 from spark_jobs.filesystems import hadoop_version, missing_clients
 
 
-@pytest.mark.parametrize("properties", [
-    {}, {"checkpoint.location": "/data/c"}, {"checkpoint.location": "hdfs://n/c", "sink.files.path": "file:///x"},
-    {"checkpoint.location": "s3a://b/c", "spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"},
-    {"checkpoint.location": "s3a://b/c", "spark.jars": "/opt/hadoop-aws-3.5.0.jar,/opt/bundle.jar"},
-    {"checkpoint.location": "odd://b/c", "spark.hadoop.fs.odd.impl": "com.acme.OddFileSystem"}])
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"checkpoint.location": "/data/c"},
+        {"checkpoint.location": "hdfs://n/c", "sink.files.path": "file:///x"},
+        {"checkpoint.location": "s3a://b/c", "spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"},
+        {"checkpoint.location": "s3a://b/c", "spark.jars": "/opt/hadoop-aws-3.5.0.jar,/opt/bundle.jar"},
+        {"checkpoint.location": "odd://b/c", "spark.hadoop.fs.odd.impl": "com.acme.OddFileSystem"},
+    ],
+)
 def test_what_spark_can_reach(properties: dict[str, str]) -> None:
     assert missing_clients(properties) == []
 

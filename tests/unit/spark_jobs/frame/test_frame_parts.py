@@ -1,4 +1,5 @@
 """Causes of failures, events, metrics, the package of our code."""
+
 from __future__ import annotations
 
 import io
@@ -42,7 +43,9 @@ by session 5
 """
 
 
-@pytest.mark.parametrize(("kind", "wanted"), [("Fatal", Fatal), ("Retriable", Retriable), ("ConfigInvalid", ConfigInvalid)])
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [("Fatal", Fatal), ("Retriable", Retriable), ("ConfigInvalid", ConfigInvalid)]
+)
 def test_our_errors_come_back_from_tasks(kind: str, wanted: type[Exception]) -> None:
     text = IN_TASK.format(kind=kind)
     found = cause_of(RuntimeError(text))
@@ -62,9 +65,17 @@ def test_causes_are_followed() -> None:
     assert "spark.driver.memory" in str(memory)
 
 
-@pytest.mark.parametrize(("error", "passing"), [
-    (Retriable("x"), True), (Fatal("x"), False), (ConfigInvalid("x"), False), (ConnectionResetError("x"), True),
-    (ValueError("x"), False), (KeyError("x"), False)])
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        (Retriable("x"), True),
+        (Fatal("x"), False),
+        (ConfigInvalid("x"), False),
+        (ConnectionResetError("x"), True),
+        (ValueError("x"), False),
+        (KeyError("x"), False),
+    ],
+)
 def test_what_may_pass(error: Exception, *, passing: bool) -> None:
     assert may_pass(error) is passing
 
@@ -86,13 +97,16 @@ def test_events_are_lines_without_secrets() -> None:
     assert told == [json.loads(line)]
 
 
-@pytest.mark.parametrize(("fields", "shown"), [
-    ({"error": 'refused: password="hunter2"'}, {"error": 'refused: password="[hidden]"'}),
-    ({"error": "token: 'hunter2 cut", "retriable": True}, {"error": "token: '[hidden]'", "retriable": True}),
-    ({"error": '{"password": "hunter2"}'}, {"error": '{"password": "[hidden]"}'}),
-    ({"position": {"user-token": {"0": 5}}}, {"position": {"user-token": {"0": 5}}}),
-    ({"lag": {"secret": 3}}, {"lag": {"secret": 3}}),
-])
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"error": 'refused: password="hunter2"'}, {"error": 'refused: password="[hidden]"'}),
+        ({"error": "token: 'hunter2 cut", "retriable": True}, {"error": "token: '[hidden]'", "retriable": True}),
+        ({"error": '{"password": "hunter2"}'}, {"error": '{"password": "[hidden]"}'}),
+        ({"position": {"user-token": {"0": 5}}}, {"position": {"user-token": {"0": 5}}}),
+        ({"lag": {"secret": 3}}, {"lag": {"secret": 3}}),
+    ],
+)
 def test_events_are_whole_whatever_is_masked_in_them(fields: dict[str, Any], shown: dict[str, Any]) -> None:
     out = io.StringIO()
     told: list[dict[str, Any]] = []
@@ -112,9 +126,23 @@ def test_events_that_nobody_reads_are_told_once() -> None:
 
 
 def progress(**more: object) -> dict[str, object]:
-    return {"event": "progress", "job": "j", "batch": 4, "rows": 10, "written": 9, "duration_ms": 500, "rows_per_s": 20.0,
-            "committed": True, "lag": {"t": {"0": 3, "1": 4}}, "position": {"t": {"0": 7, "1": 8}},
-            "lag_total": 7, "lag_max": 4, "metrics": {"files": 2}, "spark_ms": {"addBatch": 400}, **more}
+    return {
+        "event": "progress",
+        "job": "j",
+        "batch": 4,
+        "rows": 10,
+        "written": 9,
+        "duration_ms": 500,
+        "rows_per_s": 20.0,
+        "committed": True,
+        "lag": {"t": {"0": 3, "1": 4}},
+        "position": {"t": {"0": 7, "1": 8}},
+        "lag_total": 7,
+        "lag_max": 4,
+        "metrics": {"files": 2},
+        "spark_ms": {"addBatch": 400},
+        **more,
+    }
 
 
 def test_metrics_text() -> None:
@@ -125,19 +153,30 @@ def test_metrics_text() -> None:
     numbers.take(progress(rows=0, committed=False, duration_ms=0), 4.5)
     numbers.take({"event": "retrying"}, 5.0)
     lines = numbers.text().splitlines()
-    for wanted in ('millrace_job_up{job="j\\"x"} 1', 'millrace_job_records_total{job="j\\"x"} 20',
-                   'millrace_job_batches_total{job="j\\"x"} 2', 'millrace_job_busy_seconds_total{job="j\\"x"} 1',
-                   'millrace_job_lag_records{job="j\\"x",topic="t",partition="1"} 4', 'millrace_job_files{job="j\\"x"} 2',
-                   'millrace_job_phase_seconds{job="j\\"x",phase="addBatch"} 0.4', 'millrace_job_retries_total{job="j\\"x"} 1',
-                   'millrace_job_progress_timestamp_seconds{job="j\\"x"} 4.5', 'millrace_job_batch_records{job="j\\"x"} 10',
-                   "# TYPE millrace_job_records_total counter"):
+    for wanted in (
+        'millrace_job_up{job="j\\"x"} 1',
+        'millrace_job_records_total{job="j\\"x"} 20',
+        'millrace_job_batches_total{job="j\\"x"} 2',
+        'millrace_job_busy_seconds_total{job="j\\"x"} 1',
+        'millrace_job_lag_records{job="j\\"x",topic="t",partition="1"} 4',
+        'millrace_job_files{job="j\\"x"} 2',
+        'millrace_job_phase_seconds{job="j\\"x",phase="addBatch"} 0.4',
+        'millrace_job_retries_total{job="j\\"x"} 1',
+        'millrace_job_progress_timestamp_seconds{job="j\\"x"} 4.5',
+        'millrace_job_batch_records{job="j\\"x"} 10',
+        "# TYPE millrace_job_records_total counter",
+    ):
         assert wanted in lines
     assert 'millrace_job_retrying{job="j\\"x"} 1' in lines
     # A sign of life is no recovery, and a lag that is not known is no 0.
-    numbers.take(progress(rows=0, committed=False, duration_ms=0, lag={}, lag_total=None, retrying={"error": "away"}), 5.5)
+    numbers.take(
+        progress(rows=0, committed=False, duration_ms=0, lag={}, lag_total=None, retrying={"error": "away"}), 5.5
+    )
     lines = numbers.text().splitlines()
     assert 'millrace_job_retrying{job="j\\"x"} 1' in lines
-    assert not [line for line in lines if line.startswith(("millrace_job_offsets_behind_latest", "millrace_job_lag_records"))]
+    assert not [
+        line for line in lines if line.startswith(("millrace_job_offsets_behind_latest", "millrace_job_lag_records"))
+    ]
     numbers.take(progress(rows=0, committed=False, duration_ms=0), 5.7)
     assert 'millrace_job_retrying{job="j\\"x"} 0' in numbers.text().splitlines()
     numbers.take({"event": "failed"}, 6.0)
@@ -184,11 +223,15 @@ def test_words_for_people() -> None:
     assert sentence(progress(rows=0, lag_total=0)) == "j: no new records; lag 0"
     assert sentence(progress(rows=0, lag_total=None)) == "j: no new records; lag unknown"
     trouble = {"part": "batch", "since": "2026-11-21T00:00:00.000Z", "attempts": 3, "error": "away"}
-    assert sentence(progress(rows=0, retrying=trouble)) == "j: batch: retrying since 2026-11-21T00:00:00.000Z: away; lag 7"
+    assert (
+        sentence(progress(rows=0, retrying=trouble)) == "j: batch: retrying since 2026-11-21T00:00:00.000Z: away; lag 7"
+    )
 
 
 def test_a_bad_record_stops_the_job_and_says_where() -> None:
-    with pytest.raises(Fatal, match=r"the record at t-3 offset 17 can't be decoded: no JSON\. .* errors\.tolerance=all"):
+    with pytest.raises(
+        Fatal, match=r"the record at t-3 offset 17 can't be decoded: no JSON\. .* errors\.tolerance=all"
+    ):
         DeadLetters("j", tolerant=False).report("t", 3, 17, None, b"x", ValueError("no JSON"))
 
 
@@ -214,9 +257,13 @@ def test_the_package_is_complete_and_the_same_every_time(tmp_path: Path) -> None
     folders = {name.partition("/")[0] for name in names}
     assert {name for name in folders if not name.endswith(".dist-info")} == set(package.PACKAGES)
     assert not [name for name in names if "__pycache__" in name]
-    code = ("import sys; sys.path.insert(0, sys.argv[1]); import spark_jobs.dead_letters, worker.converters.avro as it; "
-            "print(it.__file__)")
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, cwd=tmp_path)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import spark_jobs.dead_letters, worker.converters.avro as it; "
+        "print(it.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert done.stdout.startswith(str(path))
     # A Python worker of an executor has the zip alone: the masks' functions are found by its entry points.
     (described,) = distributions(path=[str(path)])

@@ -1,4 +1,5 @@
 """The checks of a job: every complaint at once, defaults that depend on others, secrets."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 class PlainTarget(Sink):
     """Offers everything but exactly once."""
 
-    config_def: ClassVar = ConfigDef([
-        ConfigKey(name="sink.target.path", type=ConfigType.STRING, doc="Where."),
-        ConfigKey(name="sink.target.password", type=ConfigType.PASSWORD, default=None, doc="Secret."),
-    ])
+    config_def: ClassVar = ConfigDef(
+        [
+            ConfigKey(name="sink.target.path", type=ConfigType.STRING, doc="Where."),
+            ConfigKey(name="sink.target.password", type=ConfigType.PASSWORD, default=None, doc="Secret."),
+        ]
+    )
     guarantees: ClassVar[tuple[str, ...]] = ("at-least-once", "none")
     pass_through: ClassVar = ("sink.target.driver.",)
 
@@ -39,10 +42,12 @@ class PlainTarget(Sink):
 class AnyFormat(Source):
     """Has an option of its own, and repeats one of the frame's."""
 
-    config_def: ClassVar = ConfigDef([
-        ConfigKey(name="source.any.key", type=ConfigType.STRING, default="id", doc="A key."),
-        ConfigKey(name="source.value.encoding", type=ConfigType.STRING, default="other", doc="The frame's counts."),
-    ])
+    config_def: ClassVar = ConfigDef(
+        [
+            ConfigKey(name="source.any.key", type=ConfigType.STRING, default="id", doc="A key."),
+            ConfigKey(name="source.value.encoding", type=ConfigType.STRING, default="other", doc="The frame's counts."),
+        ]
+    )
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         raise NotImplementedError
@@ -68,9 +73,14 @@ def _this() -> Any:
 
 
 def job(**more: str) -> dict[str, str]:
-    return {"name": "orders", "kafka.bootstrap.servers": "h:9092", "source.topics": "a,b", "source.format": f"{HERE}AnyFormat",
-            "sink.type": f"{HERE}PlainTarget", "sink.target.path": "/data"} | {
-                name.replace("__", "."): value for name, value in more.items()}
+    return {
+        "name": "orders",
+        "kafka.bootstrap.servers": "h:9092",
+        "source.topics": "a,b",
+        "source.format": f"{HERE}AnyFormat",
+        "sink.type": f"{HERE}PlainTarget",
+        "sink.target.path": "/data",
+    } | {name.replace("__", "."): value for name, value in more.items()}
 
 
 def complaints(properties: dict[str, str]) -> list[str]:
@@ -92,8 +102,17 @@ def test_defaults_that_depend_on_others(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_every_complaint_at_once() -> None:
-    found = complaints(job(name="no name", source__topics__pattern="x", guarantee="exactly-once", errors__retry__delay__ms="5x",
-                           source__topcs="t", sink__type=f"{HERE}PlainTarget", errors__deadletterqueue__topic__name="dead"))
+    found = complaints(
+        job(
+            name="no name",
+            source__topics__pattern="x",
+            guarantee="exactly-once",
+            errors__retry__delay__ms="5x",
+            source__topcs="t",
+            sink__type=f"{HERE}PlainTarget",
+            errors__deadletterqueue__topic__name="dead",
+        )
+    )
     assert len(found) == 6
     text = "\n".join(found)
     assert "Unknown configuration source.topcs; did you mean source.topics?" in text
@@ -104,34 +123,45 @@ def test_every_complaint_at_once() -> None:
     assert "has no effect with errors.tolerance=none" in text
 
 
-@pytest.mark.parametrize(("more", "message"), [
-    ({"source.format": "debezum"}, "did you mean debezium?"),
-    ({"sink.type": "s3"}, "must be one of console, files, jdbc, kafka, or module:Class of your own"),
-    ({"sink.type": "nowhere.at_all:Sink"}, "nowhere.at_all:Sink can't be imported"),
-    ({"sink.type": f"{HERE}Nothing"}, "has no class Nothing"),
-    ({"source.value.encoding": "avro"}, "Missing required configuration source.schema.registry.url"),
-    ({"source.topics": ""}, "give source.topics or source.topics.pattern"),
-    ({"source.topics": "a,a"}, "a topic is named twice"),
-    ({"source.topics.pattern": "a(", "source.topics": ""}, "Invalid regex"),
-    ({"sink.target.path": "/"}, "sink.target.path: must not be /"),
-    ({"sink.jdbc.url": "x"}, "it belongs to sink.type=jdbc"),
-    ({"materializer.emit.unchanged": "true"}, "it belongs to transform.type=materialize"),
-    ({"transform.type": "materialize"}, "sink.type must be kafka"),
-    ({"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "b"}, "the dead letter topic is one of source.topics"),
-    ({"errors.retry.delay.ms": "100000"}, "it is more than errors.retry.delay.max.ms"),
-    ({"spark.app.name": "x"}, "spark.app.name can't be set"),
-    ({"metrics.port": "70000"}, "no more than 65535"),
-    ({"kafka.sasl.jaas.config": "${env:NO_SUCH_VARIABLE}"}, "NO_SUCH_VARIABLE is not in the environment"),
-    ({"sink.target.password": "${file:/no/such/file:key}"}, "Could not read properties from file"),
-])
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"source.format": "debezum"}, "did you mean debezium?"),
+        ({"sink.type": "s3"}, "must be one of console, files, jdbc, kafka, or module:Class of your own"),
+        ({"sink.type": "nowhere.at_all:Sink"}, "nowhere.at_all:Sink can't be imported"),
+        ({"sink.type": f"{HERE}Nothing"}, "has no class Nothing"),
+        ({"source.value.encoding": "avro"}, "Missing required configuration source.schema.registry.url"),
+        ({"source.topics": ""}, "give source.topics or source.topics.pattern"),
+        ({"source.topics": "a,a"}, "a topic is named twice"),
+        ({"source.topics.pattern": "a(", "source.topics": ""}, "Invalid regex"),
+        ({"sink.target.path": "/"}, "sink.target.path: must not be /"),
+        ({"sink.jdbc.url": "x"}, "it belongs to sink.type=jdbc"),
+        ({"materializer.emit.unchanged": "true"}, "it belongs to transform.type=materialize"),
+        ({"transform.type": "materialize"}, "sink.type must be kafka"),
+        (
+            {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "b"},
+            "the dead letter topic is one of source.topics",
+        ),
+        ({"errors.retry.delay.ms": "100000"}, "it is more than errors.retry.delay.max.ms"),
+        ({"spark.app.name": "x"}, "spark.app.name can't be set"),
+        ({"metrics.port": "70000"}, "no more than 65535"),
+        ({"kafka.sasl.jaas.config": "${env:NO_SUCH_VARIABLE}"}, "NO_SUCH_VARIABLE is not in the environment"),
+        ({"sink.target.password": "${file:/no/such/file:key}"}, "Could not read properties from file"),
+    ],
+)
 def test_complaints(more: dict[str, str], message: str) -> None:
     found = complaints(job() | more)
     assert any(message in text for text in found), found
 
 
 def test_what_belongs_to_parts_and_clients_is_accepted() -> None:
-    more = {"sink.target.driver.timeout": "5", "kafka.security.protocol": "PLAINTEXT", "spark.cores.max": "2",
-            "source.schema.registry.basic.auth.user.info": "a:b", "connector.class": "spark_jobs.SparkJob"}
+    more = {
+        "sink.target.driver.timeout": "5",
+        "kafka.security.protocol": "PLAINTEXT",
+        "spark.cores.max": "2",
+        "source.schema.registry.basic.auth.user.info": "a:b",
+        "connector.class": "spark_jobs.SparkJob",
+    }
     assert complaints(job() | more) == []
 
 
@@ -146,7 +176,9 @@ def test_a_stronger_guarantee_satisfies() -> None:
 
 
 def test_messages_name_file_and_line() -> None:
-    file = config.parse_text("name: x\nsource.topcs: a\nkafka.bootstrap.servers: h\nsource.format: nonsense\n", "j.yaml")
+    file = config.parse_text(
+        "name: x\nsource.topcs: a\nkafka.bootstrap.servers: h\nsource.format: nonsense\n", "j.yaml"
+    )
     with pytest.raises(ConfigInvalid) as caught:
         config.build(file)
     lines = str(caught.value).splitlines()
@@ -159,14 +191,25 @@ def test_secrets_are_resolved_and_hidden(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "secrets.properties").write_text("password=hunter2\n")
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter3")
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="${env:KAFKA_PASSWORD}";'
-    made = config.build(job() | {"sink.target.password": f"${{file:{tmp_path}/secrets.properties:password}}",
-                                 "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN",
-                                 "kafka.sasl.jaas.config": jaas})
+    made = config.build(
+        job()
+        | {
+            "sink.target.password": f"${{file:{tmp_path}/secrets.properties:password}}",
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": jaas,
+        }
+    )
     assert made.config["sink.target.password"].value == "hunter2"
     assert "hunter" not in repr(made.config)
     assert clients.confluent(made.config, group_id="g") == {
-        "bootstrap.servers": "h:9092", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u",
-        "sasl.password": "hunter3", "group.id": "g"}
+        "bootstrap.servers": "h:9092",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "u",
+        "sasl.password": "hunter3",
+        "group.id": "g",
+    }
     assert clients.spark_options(made.config)["kafka.sasl.jaas.config"].endswith('password="hunter3";')
 
 
@@ -176,8 +219,11 @@ def test_tls_of_clients_that_are_not_java(tmp_path: Path) -> None:
     tls = {"kafka.security.protocol": "SSL", "kafka.ssl.endpoint.identification.algorithm": ""}
     good = config.build(job() | tls | {"kafka.ssl.truststore.location": str(tmp_path / "ca.pem")})
     assert clients.confluent(good.config) == {
-        "bootstrap.servers": "h:9092", "security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none",
-        "ssl.ca.location": str(tmp_path / "ca.pem")}
+        "bootstrap.servers": "h:9092",
+        "security.protocol": "SSL",
+        "ssl.endpoint.identification.algorithm": "none",
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+    }
     bad = config.build(job() | tls | {"kafka.ssl.truststore.location": str(tmp_path / "ca.jks")})
     with pytest.raises(ConfigInvalid, match=r"is a Java key store \(JKS\).*keytool"):
         clients.confluent(bad.config)
@@ -187,8 +233,11 @@ def java_of(properties: dict[str, str]) -> dict[str, str]:
     """What Spark's client gets of the properties of TLS, with the files that they name as text."""
     given = {f"kafka.{name}": text for name, text in properties.items()}
     made = config.build(job() | {"kafka.security.protocol": "SSL"} | given)
-    return {name.removeprefix("kafka."): text for name, text in clients.spark_options(made.config).items()
-            if name.startswith("kafka.ssl.")}
+    return {
+        name.removeprefix("kafka."): text
+        for name, text in clients.spark_options(made.config).items()
+        if name.startswith("kafka.ssl.")
+    }
 
 
 def test_stores_are_told_to_java_as_what_they_are(tmp_path: Path) -> None:
@@ -196,12 +245,29 @@ def test_stores_are_told_to_java_as_what_they_are(tmp_path: Path) -> None:
     authority = Authority.make()
     issued = authority.issue("worker")
     trust, store = authority.write_pem(tmp_path / "trust.pem"), issued.write_pem(tmp_path / "worker.pem")
-    pem = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(trust), "ssl.keystore.type": "PEM",
-           "ssl.keystore.location": str(store)}
-    assert java_of({"ssl.truststore.location": str(trust), "ssl.truststore.password": "unused", "ssl.keystore.type": "PKCS12",
-                    "ssl.keystore.location": str(store), "ssl.key.password": "unused"}) == pem
-    p12 = {"ssl.truststore.type": "PKCS12", "ssl.truststore.password": "password",
-           "ssl.truststore.location": str(authority.write_pkcs12(tmp_path / "trust.p12", "password"))}
+    pem = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(trust),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store),
+    }
+    assert (
+        java_of(
+            {
+                "ssl.truststore.location": str(trust),
+                "ssl.truststore.password": "unused",
+                "ssl.keystore.type": "PKCS12",
+                "ssl.keystore.location": str(store),
+                "ssl.key.password": "unused",
+            }
+        )
+        == pem
+    )
+    p12 = {
+        "ssl.truststore.type": "PKCS12",
+        "ssl.truststore.password": "password",
+        "ssl.truststore.location": str(authority.write_pkcs12(tmp_path / "trust.p12", "password")),
+    }
     assert java_of(p12) == java_of(p12 | {"ssl.truststore.type": "PEM"}) == p12
     inline = {"ssl.truststore.certificates": authority.pem.replace("\n", " ")}
     assert java_of(inline) == inline | {"ssl.truststore.type": "PEM"}
@@ -213,29 +279,46 @@ def test_keys_that_java_can_t_read_are_opened_for_it(tmp_path: Path, form: Priva
     key = issued.key.private_bytes(Encoding.PEM, form, BestAvailableEncryption(b"key-password")).decode()
     store = tmp_path / "worker.pem"
     store.write_text(issued.chain_pem + key)
-    opened = {"ssl.keystore.type": "PEM", "ssl.keystore.key": issued.key_pem(),
-              "ssl.keystore.certificate.chain": issued.chain_pem.strip()}
+    opened = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": issued.key_pem(),
+        "ssl.keystore.certificate.chain": issued.chain_pem.strip(),
+    }
     properties = {"ssl.keystore.location": str(store), "ssl.key.password": "key-password"}
     assert java_of(properties) == opened
     # The password of a store in PEM is that of its key, for all clients.
     of_store = {"ssl.keystore.location": str(store), "ssl.keystore.password": "key-password"}
     assert java_of(of_store) == opened
-    made = config.build(job() | {"kafka.security.protocol": "SSL"} | {f"kafka.{name}": text for name, text in of_store.items()})
+    made = config.build(
+        job() | {"kafka.security.protocol": "SSL"} | {f"kafka.{name}": text for name, text in of_store.items()}
+    )
     assert clients.confluent(made.config)["ssl.key.password"] == "key-password"
     # One line, as a properties file may hold it.
-    inline = {"ssl.keystore.key": key.replace("\n", " "), "ssl.keystore.certificate.chain": issued.chain_pem.replace("\n", " "),
-              "ssl.key.password": "key-password"}
+    inline = {
+        "ssl.keystore.key": key.replace("\n", " "),
+        "ssl.keystore.certificate.chain": issued.chain_pem.replace("\n", " "),
+        "ssl.key.password": "key-password",
+    }
     if form is PrivateFormat.PKCS8:
         assert java_of(inline) == opened
     for wrong in ({"ssl.key.password": "wrong"}, {"ssl.key.password": ""}):
-        with pytest.raises(ConfigInvalid, match=r"the private key can't be opened.*check kafka\.ssl\.key\.password") as caught:
+        with pytest.raises(
+            ConfigInvalid, match=r"the private key can't be opened.*check kafka\.ssl\.key\.password"
+        ) as caught:
             java_of(properties | wrong)
         assert "key-password" not in str(caught.value)
 
 
 def test_remarks() -> None:
-    made = config.build(job() | {"kafka.bootstrap.server": "typo", "source.fail.on.data.loss": "false",
-                                 "errors.tolerance": "all", "spark.master": "spark://h:7077"})
+    made = config.build(
+        job()
+        | {
+            "kafka.bootstrap.server": "typo",
+            "source.fail.on.data.loss": "false",
+            "errors.tolerance": "all",
+            "spark.master": "spark://h:7077",
+        }
+    )
     found = "\n".join(plan.remarks(made))
     assert "kafka.bootstrap.server is no property that Kafka clients have" in found
     assert "source.fail.on.data.loss=false" in found

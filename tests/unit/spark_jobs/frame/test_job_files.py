@@ -1,4 +1,5 @@
 """Job files: YAML and JSON to properties, what is refused, where messages point."""
+
 from __future__ import annotations
 
 import json
@@ -31,7 +32,9 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, str]:
             result |= flat(value, f"{prefix}{name}.")
         else:
             items = value if isinstance(value, list) else [value]
-            result[f"{prefix}{name}"] = ",".join(str(item).lower() if isinstance(item, bool) else str(item) for item in items)
+            result[f"{prefix}{name}"] = ",".join(
+                str(item).lower() if isinstance(item, bool) else str(item) for item in items
+            )
     return result
 
 
@@ -45,7 +48,8 @@ def test_yaml_and_json_say_the_same(tree: dict[str, Any]) -> None:
 
 
 def test_lists_booleans_and_numbers() -> None:
-    file = config.parse_text("""
+    file = config.parse_text(
+        """
 name: orders          # a comment
 source:
   topics: [a, b]
@@ -54,39 +58,53 @@ source:
 sink.type: "no"
 guarantee: ~
 errors: {tolerance: no, retry.delay.ms: 1_000}
-""", "jobs/orders.yaml")
-    assert file.properties == {"name": "orders", "source.topics": "a,b", "source.max.offsets.per.trigger": "007",
-                               "source.fail.on.data.loss": "true", "sink.type": "no", "errors.tolerance": "no",
-                               "errors.retry.delay.ms": "1_000"}
+""",
+        "jobs/orders.yaml",
+    )
+    assert file.properties == {
+        "name": "orders",
+        "source.topics": "a,b",
+        "source.max.offsets.per.trigger": "007",
+        "source.fail.on.data.loss": "true",
+        "sink.type": "no",
+        "errors.tolerance": "no",
+        "errors.retry.delay.ms": "1_000",
+    }
     assert file.at("source.topics") == "jobs/orders.yaml:4: "
     assert file.at("unknown") == "jobs/orders.yaml: "
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("a: 1\nb: 2\na: 3\n", "job.yaml:3: a is given twice, first on line 1"),
-    ("source:\n  topics: a\nsource.topics: b\n", "job.yaml:3: source.topics is given twice, first on line 2"),
-    ("a: [x, [y]]\n", "job.yaml:1: a: a list may hold"),
-    ("a: [x, 'y,z']\n", "job.yaml:1: a: the item 'y,z' holds a comma"),
-    ("a: b: c\n", "job.yaml:1: is not YAML: mapping values are not allowed here"),
-    ("- a\n- b\n", "job.yaml:1: must be a mapping"),
-    ("a: 1\n---\nb: 1\n", "job.yaml:3: a job file holds one document"),
-    ("", "job.yaml: is empty"),
-    ("a: &x {b: *x}\n", "job.yaml:1: is nested more than 30 deep"),
-    ("base: &b {x: 1}\na: {<<: *b}\n", "job.yaml:2: option names must be plain texts"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "job.yaml:3: a is given twice, first on line 1"),
+        ("source:\n  topics: a\nsource.topics: b\n", "job.yaml:3: source.topics is given twice, first on line 2"),
+        ("a: [x, [y]]\n", "job.yaml:1: a: a list may hold"),
+        ("a: [x, 'y,z']\n", "job.yaml:1: a: the item 'y,z' holds a comma"),
+        ("a: b: c\n", "job.yaml:1: is not YAML: mapping values are not allowed here"),
+        ("- a\n- b\n", "job.yaml:1: must be a mapping"),
+        ("a: 1\n---\nb: 1\n", "job.yaml:3: a job file holds one document"),
+        ("", "job.yaml: is empty"),
+        ("a: &x {b: *x}\n", "job.yaml:1: is nested more than 30 deep"),
+        ("base: &b {x: 1}\na: {<<: *b}\n", "job.yaml:2: option names must be plain texts"),
+    ],
+)
 def test_refused_yaml(text: str, message: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         config.parse_text(text, "job.yaml")
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ('{"a": 1,\n "a": 2}', "job.json: a is given twice"),
-    ('{"a": {"b": 1},\n "a.b": 2}', "job.json: a.b is given twice"),
-    ('{"a": 1,\n', "job.json:2: is not JSON"),
-    ("[1]", "job.json: must be an object"),
-    ('{"a": [{"b": 1}]}', "job.json: a: a list may hold"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1,\n "a": 2}', "job.json: a is given twice"),
+        ('{"a": {"b": 1},\n "a.b": 2}', "job.json: a.b is given twice"),
+        ('{"a": 1,\n', "job.json:2: is not JSON"),
+        ("[1]", "job.json: must be an object"),
+        ('{"a": [{"b": 1}]}', "job.json: a: a list may hold"),
+    ],
+)
 def test_refused_json(text: str, message: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         config.parse_text(text, "job.json", as_json=True)
@@ -108,10 +126,16 @@ def test_a_missing_file_is_named() -> None:
 def test_checking_a_job_imports_no_spark(tmp_path: Path) -> None:
     """The answer to a typing mistake must not wait for a JVM or for pyspark."""
     job = tmp_path / "job.yaml"
-    job.write_text("name: x\nkafka.bootstrap.servers: h:1\nsource.topics: a\nsource.format: "
-                   "nonsense\nsource.valu.encoding: json\nsink.type: nonsense\n")
-    code = ("import sys\nfrom spark_jobs.cli import main\nprint(main(['validate', sys.argv[1]]), "
-            "[name for name in ('pyspark', 'py4j', 'pyarrow') if name in sys.modules])")
-    done = subprocess.run([sys.executable, "-c", code, str(job)], capture_output=True, text=True, timeout=60, check=True)
+    job.write_text(
+        "name: x\nkafka.bootstrap.servers: h:1\nsource.topics: a\nsource.format: "
+        "nonsense\nsource.valu.encoding: json\nsink.type: nonsense\n"
+    )
+    code = (
+        "import sys\nfrom spark_jobs.cli import main\nprint(main(['validate', sys.argv[1]]), "
+        "[name for name in ('pyspark', 'py4j', 'pyarrow') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(job)], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout == "2 []\n"
     assert f"{job}:5: Unknown configuration source.valu.encoding; did you mean source.value.encoding?" in done.stderr

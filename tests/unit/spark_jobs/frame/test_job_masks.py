@@ -1,4 +1,5 @@
 """Masks of jobs: what is refused, rows in Arrow, the materializer's events, bad records."""
+
 from __future__ import annotations
 
 import logging
@@ -27,16 +28,27 @@ from tests.support.materializer import Bench, Column, Written
 from tests.support.materializer import source as update_source
 
 MASK = {"mask.rules": "m", "mask.m.columns": r"(.*\.)?(shop|ks)\.(customers|t)\.(mail|num)", "mask.m.type": "md5"}
-JOB = {"name": "j", "kafka.bootstrap.servers": "b:9092", "source.topics": "t", "source.format": "debezium",
-       "sink.type": "console"}
+JOB = {
+    "name": "j",
+    "kafka.bootstrap.servers": "b:9092",
+    "source.topics": "t",
+    "source.format": "debezium",
+    "sink.type": "console",
+}
 COLUMNS: dict[str, tuple[t.DataType, Any]] = {
-    "id": (t.LongType(), 918_273_645_546), "mail": (t.StringType(), "planted@mail"), "short": (t.ShortType(), 12_345),
-    "part": (t.DoubleType(), 77_615_141.3121), "price": (t.DecimalType(38, 4), Decimal("77615141.3121")),
-    "raw": (t.BinaryType(), b"planted-raw"), "day": (t.DateType(), date(1987, 6, 5)), "yes": (t.BooleanType(), True),
+    "id": (t.LongType(), 918_273_645_546),
+    "mail": (t.StringType(), "planted@mail"),
+    "short": (t.ShortType(), 12_345),
+    "part": (t.DoubleType(), 77_615_141.3121),
+    "price": (t.DecimalType(38, 4), Decimal("77615141.3121")),
+    "raw": (t.BinaryType(), b"planted-raw"),
+    "day": (t.DateType(), date(1987, 6, 5)),
+    "yes": (t.BooleanType(), True),
     "at": (t.TimestampType(), datetime(1987, 6, 5, 4, 3, 2, 1, tzinfo=UTC)),
     "tags": (t.ArrayType(t.StringType()), ["planted-tag"]),
     "map": (t.MapType(t.StringType(), t.StringType()), [("k", "planted-map")]),
-    "place": (t.StructType([t.StructField("street", t.StringType())]), {"street": "planted-street"})}
+    "place": (t.StructType([t.StructField("street", t.StringType())]), {"street": "planted-street"}),
+}
 
 
 def complaints(**more: str) -> list[str]:
@@ -52,10 +64,14 @@ def test_rules_are_options_of_every_job() -> None:
     assert complaints(**{"column.mask.with.3.chars": "a.b.c"}) == ["column.mask.with.3.chars"]
 
 
-@pytest.mark.parametrize(("more", "name"), [
-    ({"source.format": "partition-update"}, "source.format"), ({"sink.console.content": "records"}, "sink.console.content"),
-    ({"sink.type": "kafka", "sink.kafka.topic": "o", "sink.kafka.content": "records"}, "sink.kafka.content"),
-])
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({"source.format": "partition-update"}, "source.format"),
+        ({"sink.console.content": "records"}, "sink.console.content"),
+        ({"sink.type": "kafka", "sink.kafka.topic": "o", "sink.kafka.content": "records"}, "sink.kafka.content"),
+    ],
+)
 def test_what_shows_records_as_they_are_is_refused(more: dict[str, str], name: str) -> None:
     assert complaints(**more) == []
     assert complaints(**more, **MASK) == [name]
@@ -66,32 +82,59 @@ def test_a_sink_of_ones_own_gets_no_raw_records() -> None:
         NoRecords().select("value")
 
 
-@pytest.mark.parametrize(("namespace", "names"), [
-    ("shop.customers", {"shop.customers"}), ("mysql.db.shop.customers.0.0.0", {"shop.customers"}),
-    ("prefix.shop.customers", {"prefix.shop.customers", "shop.customers"}),
-])
+@pytest.mark.parametrize(
+    ("namespace", "names"),
+    [
+        ("shop.customers", {"shop.customers"}),
+        ("mysql.db.shop.customers.0.0.0", {"shop.customers"}),
+        ("prefix.shop.customers", {"prefix.shop.customers", "shop.customers"}),
+    ],
+)
 def test_names_of_tables(namespace: str, names: set[str]) -> None:
     assert names <= set(table_names(namespace))
 
 
 def batch() -> pa.RecordBatch:
     fields = [pa.field(name, arrow_type(kind)) for name, (kind, _) in COLUMNS.items()]
-    return pa.RecordBatch.from_arrays([pa.array([value, None], field.type)
-                                       for field, (_, value) in zip(fields, COLUMNS.values(), strict=True)],
-                                      schema=pa.schema(fields))
+    return pa.RecordBatch.from_arrays(
+        [pa.array([value, None], field.type) for field, (_, value) in zip(fields, COLUMNS.values(), strict=True)],
+        schema=pa.schema(fields),
+    )
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sets(st.sampled_from(sorted(COLUMNS)), min_size=1), st.sampled_from([
-    {"type": "default"}, {"type": "hash"}, {"type": "md5", "nulls": "mask"}, {"type": "murmur32"},
-    {"type": "hash", "salt.field": "id"}, {"type": "regex", "regex": "(?s).+", "replacement": "gone"}]))
-def test_masked_columns_hold_nothing_of_their_values_whatever_their_type(names: set[str], options: dict[str, str]) -> None:
-    masks = parse_rules({"mask.rules": "m", "mask.m.columns": rf"shop\.customers\.({'|'.join(names)})",
-                         **{f"mask.m.{name}": value for name, value in options.items()}}, debezium=False)
-    found = column_masks([(name, schema_of(kind), False) for name, (kind, _) in COLUMNS.items()], ("shop.customers",), masks)
+@given(
+    st.sets(st.sampled_from(sorted(COLUMNS)), min_size=1),
+    st.sampled_from(
+        [
+            {"type": "default"},
+            {"type": "hash"},
+            {"type": "md5", "nulls": "mask"},
+            {"type": "murmur32"},
+            {"type": "hash", "salt.field": "id"},
+            {"type": "regex", "regex": "(?s).+", "replacement": "gone"},
+        ]
+    ),
+)
+def test_masked_columns_hold_nothing_of_their_values_whatever_their_type(
+    names: set[str], options: dict[str, str]
+) -> None:
+    masks = parse_rules(
+        {
+            "mask.rules": "m",
+            "mask.m.columns": rf"shop\.customers\.({'|'.join(names)})",
+            **{f"mask.m.{name}": value for name, value in options.items()},
+        },
+        debezium=False,
+    )
+    found = column_masks(
+        [(name, schema_of(kind), False) for name, (kind, _) in COLUMNS.items()], ("shop.customers",), masks
+    )
     assert set(found) == names
-    types = {name: t.StringType() if str(found[name].schema.type).lower().endswith("string") else COLUMNS[name][0]
-             for name in names}
+    types = {
+        name: t.StringType() if str(found[name].schema.type).lower().endswith("string") else COLUMNS[name][0]
+        for name in names
+    }
     plain = batch()
     masked = mask_batch(plain, found, types)
     for name in COLUMNS:
@@ -116,24 +159,53 @@ def test_a_key_column_may_only_be_hashed() -> None:
                 column_masks(columns, ("shop.customers",), masks)
 
 
-TABLE = [Column("pk", parse("text"), "partition_key", 0), Column("mail", parse("text"), "regular"),
-         Column("num", parse("bigint"), "regular"), Column("other", parse("int"), "regular")]
+TABLE = [
+    Column("pk", parse("text"), "partition_key", 0),
+    Column("mail", parse("text"), "regular"),
+    Column("num", parse("bigint"), "regular"),
+    Column("other", parse("int"), "regular"),
+]
 
 
-@pytest.mark.parametrize(("output", "columns"), [
-    ("debezium", r"ks\.t\.(mail|num)"), ("ums", r"ks\.t\.(mail|num)"), ("yelp", r"ks\.t\.(mail|num)"),
-    ("debezium", r"ks\.t\.(pk|mail|num)"), ("ums", r"ks\.t\.(pk|mail|num)"), ("yelp", r"ks\.t\.(pk|mail|num)")])
+@pytest.mark.parametrize(
+    ("output", "columns"),
+    [
+        ("debezium", r"ks\.t\.(mail|num)"),
+        ("ums", r"ks\.t\.(mail|num)"),
+        ("yelp", r"ks\.t\.(mail|num)"),
+        ("debezium", r"ks\.t\.(pk|mail|num)"),
+        ("ums", r"ks\.t\.(pk|mail|num)"),
+        ("yelp", r"ks\.t\.(pk|mail|num)"),
+    ],
+)
 def test_the_materializers_events_are_masked_and_its_merge_is_not(output: str, columns: str) -> None:
     written = Written(TABLE)
-    bench = Bench(output_format=output, input_schemas=(written.text,),
-                  masks=tuple(sorted({**MASK, "mask.m.columns": columns}.items())))
+    bench = Bench(
+        output_format=output,
+        input_schemas=(written.text,),
+        masks=tuple(sorted({**MASK, "mask.m.columns": columns}.items())),
+    )
 
     def update(time: int, **cells: Any) -> PartitionUpdate:
-        return PartitionUpdate(source=update_source(), key=("planted-key",), write_time=time, rows=(
-            Row((), Stamp(time), None, tuple(Cell(name, None, value, Stamp(time)) for name, value in cells.items())),))
+        return PartitionUpdate(
+            source=update_source(),
+            key=("planted-key",),
+            write_time=time,
+            rows=(
+                Row(
+                    (), Stamp(time), None, tuple(Cell(name, None, value, Stamp(time)) for name, value in cells.items())
+                ),
+            ),
+        )
+
     emitted: list[Any] = []
-    for offset, each in enumerate((update(1_000, mail="planted@mail", num=918_273_645_546, other=1),
-                                   update(2_000, mail="planted@mail2", other=2), update(3_000, num=None))):
+    for offset, each in enumerate(
+        (
+            update(1_000, mail="planted@mail", num=918_273_645_546, other=1),
+            update(2_000, mail="planted@mail2", other=2),
+            update(3_000, num=None),
+        )
+    ):
         bench.engine.apply(written.record(each, offset), bench.store, emitted)
     data = b"\n".join((record.key or b"") + (record.value or b"") for record in emitted)
     assert len(emitted) == 3
@@ -156,11 +228,15 @@ def test_bad_records_of_a_job_with_masks_show_nothing(caplog: pytest.LogCaptureF
     assert "the target refuses it" in caplog.text
 
 
-@pytest.mark.parametrize(("data", "encoding", "sample"), [
-    (b"\0\0\0\0\7planted", "avro", b"\0\0\0\0\7"), (b"planted", "bytes", b"null"),
-    (b'{"id":"planted"}', "json", b'{"id": null}'),
-    (b'{"schema":{"a":1},"payload":{"id":"planted"}}', "json", b'{"schema":{"a":1},"payload":{"id": null}}'),
-    (b'{ "payload": {"id":"planted"}, "schema": {"a": 1}}', "json", b'{"schema":{"a": 1},"payload":{"id": null}}'),
-])
+@pytest.mark.parametrize(
+    ("data", "encoding", "sample"),
+    [
+        (b"\0\0\0\0\7planted", "avro", b"\0\0\0\0\7"),
+        (b"planted", "bytes", b"null"),
+        (b'{"id":"planted"}', "json", b'{"id": null}'),
+        (b'{"schema":{"a":1},"payload":{"id":"planted"}}', "json", b'{"schema":{"a":1},"payload":{"id": null}}'),
+        (b'{ "payload": {"id":"planted"}, "schema": {"a": 1}}', "json", b'{"schema":{"a": 1},"payload":{"id": null}}'),
+    ],
+)
 def test_what_a_checkpoint_keeps_of_a_record_has_no_values(data: bytes, encoding: str, sample: bytes) -> None:
     assert sample_of(data, encoding) == sample

@@ -1,4 +1,5 @@
 """What Kafka answers while it is not whole is no news of records that are gone."""
+
 from __future__ import annotations
 
 from concurrent.futures import Future

@@ -1,4 +1,5 @@
 """Offset ranges from the checkpoint's files, and what is said of records that are gone."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -38,17 +39,23 @@ def test_ranges_of_batches(tmp_path: Path) -> None:
 
 
 @given(st.dictionaries(_WHERE, st.integers(0, 50)), st.dictionaries(_WHERE, st.integers(0, 50)))
-def test_ranges_neither_overlap_nor_leave_out(start: dict[tuple[str, int], int], more: dict[tuple[str, int], int]) -> None:
+def test_ranges_neither_overlap_nor_leave_out(
+    start: dict[tuple[str, int], int], more: dict[tuple[str, int], int]
+) -> None:
     """Cut at any position, two batches cover what one batch would."""
     middle = {where: start.get(where, 0) + more.get(where, 0) for where in start | more}
     end = {where: offset + 3 for where, offset in middle.items()}
     one = ranges.ranges(start, end, {})
     parts = [ranges.ranges(start, middle, {}), ranges.ranges(middle, end, {})]
-    covered = {where: sorted(offset for part in parts if where in part for offset in range(*part[where])) for where in one}
+    covered = {
+        where: sorted(offset for part in parts if where in part for offset in range(*part[where])) for where in one
+    }
     assert covered == {where: list(range(*each)) for where, each in one.items()}
 
 
-@pytest.mark.parametrize("text", ["", "v9", "garbage\nx\ny", 'v1\n{}\n{"file": "/x"}', "v1\n{}\n[1]", "v1\n{}\nnonsense"])
+@pytest.mark.parametrize(
+    "text", ["", "v9", "garbage\nx\ny", 'v1\n{}\n{"file": "/x"}', "v1\n{}\n[1]", "v1\n{}\nnonsense"]
+)
 def test_foreign_checkpoints_are_refused(text: str) -> None:
     with pytest.raises(Fatal, match="checkpoint"):
         ranges.parse_log(text)
@@ -57,16 +64,26 @@ def test_foreign_checkpoints_are_refused(text: str) -> None:
 NOW = {"t": Existing("new", {0: 10, 1: 0}, {0: 20, 1: 5})}
 
 
-@pytest.mark.parametrize(("wanted", "known", "said"), [
-    ({("t", 0): 10, ("t", 1): 5}, {"t": "new"}, []),
-    ({("t", 0): 10}, {}, []),
-    ({("t", 0): 3}, {"t": "new"}, ["t-0: offsets 3 to 9 are gone", "what exists begins at 10 and ends before 20"]),
-    ({("t", 1): 8}, {}, ["t-1: the job stood at offset 8, but the partition ends at 5"]),
-    ({("t", 0): 15, ("t", 1): 2}, {"t": "old"}, ["topic t was deleted and made again (its id was old and is new)",
-                                                  "partition 0 offset 15, partition 1 offset 2", "0: 10 to 20, 1: 0 to 5"]),
-    ({("u", 0): 4}, {}, ["topic u is gone: the records from partition 0 offset 4 on"]),
-    ({("t", 2): 4}, {}, ["t-2: the partition is gone, the topic has 2"]),
-])
+@pytest.mark.parametrize(
+    ("wanted", "known", "said"),
+    [
+        ({("t", 0): 10, ("t", 1): 5}, {"t": "new"}, []),
+        ({("t", 0): 10}, {}, []),
+        ({("t", 0): 3}, {"t": "new"}, ["t-0: offsets 3 to 9 are gone", "what exists begins at 10 and ends before 20"]),
+        ({("t", 1): 8}, {}, ["t-1: the job stood at offset 8, but the partition ends at 5"]),
+        (
+            {("t", 0): 15, ("t", 1): 2},
+            {"t": "old"},
+            [
+                "topic t was deleted and made again (its id was old and is new)",
+                "partition 0 offset 15, partition 1 offset 2",
+                "0: 10 to 20, 1: 0 to 5",
+            ],
+        ),
+        ({("u", 0): 4}, {}, ["topic u is gone: the records from partition 0 offset 4 on"]),
+        ({("t", 2): 4}, {}, ["t-2: the partition is gone, the topic has 2"]),
+    ],
+)
 def test_losses(wanted: dict[tuple[str, int], int], known: dict[str, str], said: list[str]) -> None:
     found = ranges.losses(wanted, NOW, known)
     assert len(found) == bool(said)

@@ -1,4 +1,5 @@
 """The settings of a Spark session as Java reads them from a properties file."""
+
 from __future__ import annotations
 
 import re
@@ -32,7 +33,15 @@ def test_settings_come_back_as_they_were(settings: dict[str, str]) -> None:
     assert read(text) == settings
 
 
-@pytest.mark.parametrize(("value", "line"), [
-    ("a b", r"k=a\ b"), ("x=y:z", r"k=x\=y\:z"), ("C:\\d", r"k=C\:\\d"), ("ä\n", r"k=\u00e4\u000a"), ("😀", r"k=\ud83d\ude00")])
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("a b", r"k=a\ b"),
+        ("x=y:z", r"k=x\=y\:z"),
+        ("C:\\d", r"k=C\:\\d"),
+        ("ä\n", r"k=\u00e4\u000a"),
+        ("😀", r"k=\ud83d\ude00"),
+    ],
+)
 def test_what_means_something_there_is_escaped(value: str, line: str) -> None:
     assert properties_text({"k": value}) == line + "\n"

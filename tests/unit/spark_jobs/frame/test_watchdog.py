@@ -1,4 +1,5 @@
 """Calls that do not return: reported once, by one thread, and a process that is ended says why."""
+
 from __future__ import annotations
 
 import os
@@ -54,8 +55,15 @@ with dog.limit("pause of job-0", 0.1):
 
 
 def test_a_process_that_hangs_in_c_ends_and_says_why(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", _HANGING], check=False, capture_output=True, text=True, timeout=_WAIT_S,
-                          cwd=Path(__file__).parents[4], env={**os.environ, "PYTHON_FAULTHANDLER_DIR": str(tmp_path)})
+    done = subprocess.run(
+        [sys.executable, "-c", _HANGING],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_WAIT_S,
+        cwd=Path(__file__).parents[4],
+        env={**os.environ, "PYTHON_FAULTHANDLER_DIR": str(tmp_path)},
+    )
     assert done.returncode == EXIT_CODE, done.stderr
     assert done.stderr.startswith(f"{SIGN} pause of job-0 did not return within 0.2 s; this Python worker")
     (crash,) = tmp_path.iterdir()

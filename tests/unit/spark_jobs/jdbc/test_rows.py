@@ -1,4 +1,5 @@
 """Rows in Arrow: reduction, COPY text and literals, read back by parsers written here from the manuals."""
+
 from __future__ import annotations
 
 import binascii
@@ -25,21 +26,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TEXT = st.text(st.characters(codec="utf-8")) | st.text("\\\n\r\t'\"NxX.0,()\0", max_size=8)
-ROWS = st.lists(st.tuples(st.none() | TEXT, st.none() | st.binary(max_size=9), st.none() | st.integers(-(2**63), 2**63 - 1),
-                          st.none() | st.booleans()), max_size=12)
+ROWS = st.lists(
+    st.tuples(
+        st.none() | TEXT,
+        st.none() | st.binary(max_size=9),
+        st.none() | st.integers(-(2**63), 2**63 - 1),
+        st.none() | st.booleans(),
+    ),
+    max_size=12,
+)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
 
 
 def placed(offsets: list[int], **columns: pa.Array) -> pa.Table:
-    return pa.table({**columns, "kafka_topic_": pa.array(["t"] * len(offsets), pa.string()),
-                     "kafka_partition_": pa.array([0] * len(offsets), pa.int32()),
-                     "kafka_offset_": pa.array(offsets, pa.int64())})
+    return pa.table(
+        {
+            **columns,
+            "kafka_topic_": pa.array(["t"] * len(offsets), pa.string()),
+            "kafka_partition_": pa.array([0] * len(offsets), pa.int32()),
+            "kafka_offset_": pa.array(offsets, pa.int64()),
+        }
+    )
 
 
 def table(rows: list[tuple[Any, ...]]) -> pa.Table:
     kinds = (pa.string(), pa.binary(), pa.int64(), pa.bool_())
-    return pa.table({name: pa.array([row[number] for row in rows], kind)
-                     for number, (name, kind) in enumerate(zip("abcd", kinds, strict=True))})
+    return pa.table(
+        {
+            name: pa.array([row[number] for row in rows], kind)
+            for number, (name, kind) in enumerate(zip("abcd", kinds, strict=True))
+        }
+    )
 
 
 def unescaped(field: str) -> str | None:
@@ -62,12 +79,20 @@ def test_copy_text_reads_back(rows: list[tuple[Any, ...]], skipped: int) -> None
     assert "\r" not in text
     read = [tuple(unescaped(field) for field in line.split("\t")) for line in lines]
     assert read == [
-        (a, None if b is None else "\\x" + b.hex(), None if c is None else str(c), None if d is None else str(d).lower())
-        for a, b, c, d in rows[skipped:]]
+        (
+            a,
+            None if b is None else "\\x" + b.hex(),
+            None if c is None else str(c),
+            None if d is None else str(d).lower(),
+        )
+        for a, b, c, d in rows[skipped:]
+    ]
 
 
-@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-(4 * 10**15), 4 * 10**15), max_size=8),
-       st.integers(0, 2))
+@given(
+    st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-(4 * 10**15), 4 * 10**15), max_size=8),
+    st.integers(0, 2),
+)
 def test_times_of_the_day_as_text(values: list[int | None], skipped: int) -> None:
     read: list[int | None] = []
     for text in clock_text(pa.array(values, pa.int64()).slice(skipped)).to_pylist():
@@ -83,8 +108,12 @@ def test_times_of_the_day_as_text(values: list[int | None], skipped: int) -> Non
 
 @given(st.lists(st.none() | st.uuids() | st.text("0aA-{}", max_size=40), max_size=8), st.integers(0, 2), st.data())
 def test_a_uuid_has_one_spelling(values: list[UUID | str | None], skipped: int, data: st.DataObject) -> None:
-    forms: list[Callable[[UUID], str]] = [str, lambda value: str(value).upper(), lambda value: value.hex,
-                                          lambda value: "{" + str(value).upper() + "}"]
+    forms: list[Callable[[UUID], str]] = [
+        str,
+        lambda value: str(value).upper(),
+        lambda value: value.hex,
+        lambda value: "{" + str(value).upper() + "}",
+    ]
     spellings = [data.draw(st.sampled_from(forms))(value) if isinstance(value, UUID) else value for value in values]
     for kind in (pa.string(), pa.large_string()):
         spelled = uuid_text(pa.array(spellings, kind).slice(skipped)).to_pylist()
@@ -104,7 +133,10 @@ def test_the_newest_row_of_a_uuid_in_two_spellings_is_kept() -> None:
     upper = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
     rows = placed([0, 1, 2], id=pa.array([upper, upper.lower(), None]), ums_id_=pa.array([1, 2, 3], pa.int64()))
     kept = newest(with_uuids(rows, ["id"]), ["id"])
-    assert kept.select(["id", "ums_id_"]).to_pylist() == [{"id": upper.lower(), "ums_id_": 2}, {"id": None, "ums_id_": 3}]
+    assert kept.select(["id", "ums_id_"]).to_pylist() == [
+        {"id": upper.lower(), "ums_id_": 2},
+        {"id": None, "ums_id_": 3},
+    ]
 
 
 def literals(text: str) -> list[list[Any]]:
@@ -123,7 +155,7 @@ def literals(text: str) -> list[list[Any]]:
                 break
             assert text[place - 1] == ","
         rows.append(row)
-        assert text[place:place + 1] in (",", "")
+        assert text[place : place + 1] in (",", "")
         place += 1
     return rows
 
@@ -131,7 +163,7 @@ def literals(text: str) -> list[list[Any]]:
 def _literal(text: str, place: int) -> tuple[Any, int]:
     if text.startswith("x'", place):
         end = text.index("'", place + 2)
-        return binascii.unhexlify(text[place + 2:end]), end + 1
+        return binascii.unhexlify(text[place + 2 : end]), end + 1
     if text[place] == "'":
         place += 1
         value = ""
@@ -150,7 +182,9 @@ def _literal(text: str, place: int) -> tuple[Any, int]:
 
 @settings(deadline=None)  # the first call loads libraries
 @given(ROWS, st.integers(1, 200), st.integers(0, 3))
-def test_literals_read_back_whatever_the_size_of_statements(rows: list[tuple[Any, ...]], limit: int, skipped: int) -> None:
+def test_literals_read_back_whatever_the_size_of_statements(
+    rows: list[tuple[Any, ...]], limit: int, skipped: int
+) -> None:
     parts = list(statements(literal_rows(table(rows).slice(skipped), list("abcd")), limit))
     read = [row for part in parts for row in literals(part.decode())]
     assert read == [[a, b, c, None if d is None else int(d)] for a, b, c, d in rows[skipped:]]
@@ -169,8 +203,12 @@ def test_hexadecimal(values: list[bytes | None], start: int, length: int) -> Non
 def test_the_newest_row_of_each_key_in_key_order(rows: list[tuple[str, int, int]], chance: Any) -> None:
     full = [(*row, offset) for offset, row in enumerate(rows)]
     chance.shuffle(full)
-    data = placed([row[3] for row in full], k=pa.array([row[0] for row in full], pa.string()),
-                  l=pa.array([row[1] for row in full], pa.int32()), ums_id_=pa.array([row[2] for row in full], pa.int64()))
+    data = placed(
+        [row[3] for row in full],
+        k=pa.array([row[0] for row in full], pa.string()),
+        l=pa.array([row[1] for row in full], pa.int32()),
+        ums_id_=pa.array([row[2] for row in full], pa.int64()),
+    )
     best: dict[tuple[str, int], tuple[int, int]] = {}
     for key, other, version, offset in full:
         best[key, other] = max(best.get((key, other), (-1, 0)), (version, offset))

@@ -1,5 +1,6 @@
 """Addresses, names, types, options, errors and the statements of each dialect: all of it pure."""
-# ruff: noqa: E501, ISC004, Q003 - tables of cases and whole statements
+
+# ruff: noqa: E501, ISC004 - tables of cases and whole statements
 from __future__ import annotations
 
 import pickle
@@ -27,20 +28,35 @@ URLS = {"postgresql": "jdbc:postgresql://h/d", "mariadb": "jdbc:mariadb://h/d", 
 
 
 def chosen(kind: str = "postgresql", **options: str) -> Settings:
-    return settings(ConfigDef(list(CONFIG_DEF.keys.values())).parse({
-        "sink.jdbc.url": URLS[kind], "sink.jdbc.user": "u", "sink.jdbc.password": "hunter2",
-        **{f"sink.jdbc.{name}": value for name, value in options.items()}}))
+    return settings(
+        ConfigDef(list(CONFIG_DEF.keys.values())).parse(
+            {
+                "sink.jdbc.url": URLS[kind],
+                "sink.jdbc.user": "u",
+                "sink.jdbc.password": "hunter2",
+                **{f"sink.jdbc.{name}": value for name, value in options.items()},
+            }
+        )
+    )
 
 
 def test_urls() -> None:
     found = parse_url("jdbc:postgresql://a:1,[::1]:2,b/my%20db?x=1")
     assert (found.dialect, found.hosts, found.database, found.query) == (
-        "postgresql", (("a", 1), ("::1", 2), ("b", 5432)), "my db", (("x", "1"),))
+        "postgresql",
+        (("a", 1), ("::1", 2), ("b", 5432)),
+        "my db",
+        (("x", "1"),),
+    )
     assert parse_url("jdbc:mysql://h/d").hosts == (("h", 3306),)
-    for wrong, said in (("postgresql://h/d", "not a JDBC URL"), ("jdbc:oracle://h/d", "docs/jobs/jdbc.md"),
-                        ("jdbc:mariadb://h", "names no database"), ("jdbc:mariadb://h:99999/d", "no host:port"),
-                        ("jdbc:postgresql://u:hunter2@h/d", "must not hold a login"),
-                        ("jdbc:postgresql://h/d?password=hunter2", "must not hold 'password'")):
+    for wrong, said in (
+        ("postgresql://h/d", "not a JDBC URL"),
+        ("jdbc:oracle://h/d", "docs/jobs/jdbc.md"),
+        ("jdbc:mariadb://h", "names no database"),
+        ("jdbc:mariadb://h:99999/d", "no host:port"),
+        ("jdbc:postgresql://u:hunter2@h/d", "must not hold a login"),
+        ("jdbc:postgresql://h/d?password=hunter2", "must not hold 'password'"),
+    ):
         with pytest.raises(ConfigInvalid, match=said) as no:
             parse_url(wrong)
         assert "hunter2" not in str(no.value)
@@ -57,7 +73,9 @@ def test_secrets_show_nowhere() -> None:
 
 def test_options_that_do_not_go_together() -> None:
     def said(**options: str) -> list[str]:
-        raw = {"sink.jdbc.url": URLS["mariadb"], "sink.jdbc.user": "u"} | {f"sink.jdbc.{k}": v for k, v in options.items()}
+        raw = {"sink.jdbc.url": URLS["mariadb"], "sink.jdbc.user": "u"} | {
+            f"sink.jdbc.{k}": v for k, v in options.items()
+        }
         return [line.partition(":")[0] for line in complaints(CONFIG_DEF.parse(raw))]
 
     assert said() == []
@@ -90,55 +108,90 @@ def test_names_fit_and_stay_different(name: str, octets: bool) -> None:
         assert shorten(name + "x", 40, octets=octets) != short
 
 
-@pytest.mark.parametrize(("kind", "wanted", "present", "serves"), [
-    ("postgresql", "integer", "bigint", "bigint"), ("postgresql", "bigint", "integer", "bigint"),
-    ("postgresql", "bigint", "numeric", "numeric"), ("postgresql", "bigint", "text", "text"),
-    ("postgresql", "text", "character varying(10)", "character varying(10)"), ("postgresql", "text", "uuid", "uuid"),
-    ("postgresql", "text", "integer", None), ("postgresql", "jsonb", "jsonb", "jsonb"), ("postgresql", "jsonb", "text", "text"),
-    ("postgresql", "double precision", "real", "double precision"), ("postgresql", "bigint", "double precision", None),
-    ("postgresql", "numeric(12,4)", "numeric(10,2)", "numeric(12,4)"), ("postgresql", "numeric(8,4)", "numeric(10,2)", "numeric(12,4)"),
-    ("postgresql", "numeric(6,2)", "integer", "numeric(12,2)"), ("postgresql", "integer", "numeric(6,2)", "numeric(12,2)"),
-    ("postgresql", "timestamp with time zone", "timestamp(3) without time zone", "timestamp(3) without time zone"),
-    ("postgresql", "timestamp with time zone", "date", "timestamp with time zone"), ("postgresql", "boolean", "integer", None),
-    ("mariadb", "int", "int(11)", "int(11)"), ("mariadb", "bigint", "int(10) unsigned", "bigint"),
-    ("mariadb", "varchar(300)", "varchar(255)", "varchar(300)"), ("mariadb", "longtext", "varchar(20)", "varchar(20)"),
-    ("mariadb", "json", "longtext", "longtext"), ("mariadb", "json", "int(11)", None),
-    ("mariadb", "decimal(20,4)", "decimal(10,2)", "decimal(20,4)"), ("mariadb", "datetime(6)", "date", "datetime(6)"),
-    # Tables of earlier versions keep their columns: text for UUIDs, numbers for times, a zone for times without one.
-    ("postgresql", "uuid", "text", "text"), ("postgresql", "uuid", "uuid", "uuid"),
-    ("postgresql", "time without time zone", "bigint", "bigint"), ("postgresql", "time without time zone", "interval", "interval"),
-    ("postgresql", "time without time zone", "numeric", "numeric"), ("postgresql", "time without time zone", "integer", None),
-    ("postgresql", "time without time zone", "time(3) without time zone", "time without time zone"),
-    ("postgresql", "bigint", "time without time zone", None), ("postgresql", "text", "time without time zone", "time without time zone"),
-    ("postgresql", "time with time zone", "text", "text"), ("postgresql", "time with time zone", "time with time zone", "time with time zone"),
-    ("postgresql", "timestamp without time zone", "timestamp with time zone", "timestamp with time zone"),
-    ("postgresql", "numeric", "text", "text"), ("postgresql", "numeric", "numeric(38,18)", "numeric"),
-    ("postgresql", "numeric(38,18)", "text", "text"),
-    ("mariadb", "uuid", "longtext", "longtext"), ("mariadb", "uuid", "varchar(255)", "varchar(255)"),
-    ("mariadb", "time(6)", "bigint(20)", "bigint(20)"), ("mariadb", "time(6)", "time", "time(6)"), ("mariadb", "time(6)", "time(6)", "time(6)"),
-    ("mariadb", "tinyint(1)", "tinyint(1)", "tinyint(1)"), ("mariadb", "longblob", "varbinary(20)", "varbinary(20)"),
-])
+@pytest.mark.parametrize(
+    ("kind", "wanted", "present", "serves"),
+    [
+        ("postgresql", "integer", "bigint", "bigint"),
+        ("postgresql", "bigint", "integer", "bigint"),
+        ("postgresql", "bigint", "numeric", "numeric"),
+        ("postgresql", "bigint", "text", "text"),
+        ("postgresql", "text", "character varying(10)", "character varying(10)"),
+        ("postgresql", "text", "uuid", "uuid"),
+        ("postgresql", "text", "integer", None),
+        ("postgresql", "jsonb", "jsonb", "jsonb"),
+        ("postgresql", "jsonb", "text", "text"),
+        ("postgresql", "double precision", "real", "double precision"),
+        ("postgresql", "bigint", "double precision", None),
+        ("postgresql", "numeric(12,4)", "numeric(10,2)", "numeric(12,4)"),
+        ("postgresql", "numeric(8,4)", "numeric(10,2)", "numeric(12,4)"),
+        ("postgresql", "numeric(6,2)", "integer", "numeric(12,2)"),
+        ("postgresql", "integer", "numeric(6,2)", "numeric(12,2)"),
+        ("postgresql", "timestamp with time zone", "timestamp(3) without time zone", "timestamp(3) without time zone"),
+        ("postgresql", "timestamp with time zone", "date", "timestamp with time zone"),
+        ("postgresql", "boolean", "integer", None),
+        ("mariadb", "int", "int(11)", "int(11)"),
+        ("mariadb", "bigint", "int(10) unsigned", "bigint"),
+        ("mariadb", "varchar(300)", "varchar(255)", "varchar(300)"),
+        ("mariadb", "longtext", "varchar(20)", "varchar(20)"),
+        ("mariadb", "json", "longtext", "longtext"),
+        ("mariadb", "json", "int(11)", None),
+        ("mariadb", "decimal(20,4)", "decimal(10,2)", "decimal(20,4)"),
+        ("mariadb", "datetime(6)", "date", "datetime(6)"),
+        # Tables of earlier versions keep their columns: text for UUIDs, numbers for times, a zone for times without one.
+        ("postgresql", "uuid", "text", "text"),
+        ("postgresql", "uuid", "uuid", "uuid"),
+        ("postgresql", "time without time zone", "bigint", "bigint"),
+        ("postgresql", "time without time zone", "interval", "interval"),
+        ("postgresql", "time without time zone", "numeric", "numeric"),
+        ("postgresql", "time without time zone", "integer", None),
+        ("postgresql", "time without time zone", "time(3) without time zone", "time without time zone"),
+        ("postgresql", "bigint", "time without time zone", None),
+        ("postgresql", "text", "time without time zone", "time without time zone"),
+        ("postgresql", "time with time zone", "text", "text"),
+        ("postgresql", "time with time zone", "time with time zone", "time with time zone"),
+        ("postgresql", "timestamp without time zone", "timestamp with time zone", "timestamp with time zone"),
+        ("postgresql", "numeric", "text", "text"),
+        ("postgresql", "numeric", "numeric(38,18)", "numeric"),
+        ("postgresql", "numeric(38,18)", "text", "text"),
+        ("mariadb", "uuid", "longtext", "longtext"),
+        ("mariadb", "uuid", "varchar(255)", "varchar(255)"),
+        ("mariadb", "time(6)", "bigint(20)", "bigint(20)"),
+        ("mariadb", "time(6)", "time", "time(6)"),
+        ("mariadb", "time(6)", "time(6)", "time(6)"),
+        ("mariadb", "tinyint(1)", "tinyint(1)", "tinyint(1)"),
+        ("mariadb", "longblob", "varbinary(20)", "varbinary(20)"),
+    ],
+)
 def test_which_types_serve(kind: str, wanted: str, present: str, serves: str | None) -> None:
     assert dialect(kind).fits(wanted, present) == serves
 
 
-@pytest.mark.parametrize(("column", "postgresql", "mariadb"), [
-    (Column("a", t.ByteType()), "smallint", "tinyint"), (Column("a", t.LongType()), "bigint", "bigint"),
-    (Column("a", t.DecimalType(20, 3)), "numeric(20,3)", "decimal(20,3)"), (Column("a", t.StringType()), "text", "longtext"),
-    (Column("a", t.StringType(), length=20), "text", "varchar(20)"), (Column("a", t.StringType(), key=True), "text", "varchar(255)"),
-    (Column("a", t.BinaryType(), key=True, length=16), "bytea", "varbinary(16)"), (Column("a", t.BooleanType()), "boolean", "tinyint(1)"),
-    (Column("a", t.TimestampType()), "timestamp with time zone", "datetime(6)"),
-    (Column("a", t.TimestampNTZType()), "timestamp without time zone", "datetime(6)"),
-    (Column("a", t.ArrayType(t.IntegerType())), "jsonb", "json"), (Column("a", t.DayTimeIntervalType()), "text", "longtext"),
-    (Column("a", t.StringType(), meaning="uuid"), "uuid", "uuid"), (Column("a", t.StringType(), key=True, meaning="uuid"), "uuid", "uuid"),
-    (Column("a", t.LongType(), meaning="time"), "time without time zone", "time(6)"),
-    (Column("a", t.StringType(), meaning="zoned_time"), "time with time zone", "longtext"),
-    (Column("a", t.TimestampType(), meaning="local_timestamp"), "timestamp without time zone", "datetime(6)"),
-    (Column("a", t.StringType(), meaning="number"), "numeric", "longtext"),
-    (Column("a", t.StringType(), key=True, meaning="number"), "text", "varchar(255)"),
-    (Column("a", t.DecimalType(38, 18), meaning="number"), "numeric(38,18)", "decimal(38,18)"),
-    (Column("a", t.ArrayType(t.StringType()), meaning="number"), "jsonb", "json"),
-])
+@pytest.mark.parametrize(
+    ("column", "postgresql", "mariadb"),
+    [
+        (Column("a", t.ByteType()), "smallint", "tinyint"),
+        (Column("a", t.LongType()), "bigint", "bigint"),
+        (Column("a", t.DecimalType(20, 3)), "numeric(20,3)", "decimal(20,3)"),
+        (Column("a", t.StringType()), "text", "longtext"),
+        (Column("a", t.StringType(), length=20), "text", "varchar(20)"),
+        (Column("a", t.StringType(), key=True), "text", "varchar(255)"),
+        (Column("a", t.BinaryType(), key=True, length=16), "bytea", "varbinary(16)"),
+        (Column("a", t.BooleanType()), "boolean", "tinyint(1)"),
+        (Column("a", t.TimestampType()), "timestamp with time zone", "datetime(6)"),
+        (Column("a", t.TimestampNTZType()), "timestamp without time zone", "datetime(6)"),
+        (Column("a", t.ArrayType(t.IntegerType())), "jsonb", "json"),
+        (Column("a", t.DayTimeIntervalType()), "text", "longtext"),
+        (Column("a", t.StringType(), meaning="uuid"), "uuid", "uuid"),
+        (Column("a", t.StringType(), key=True, meaning="uuid"), "uuid", "uuid"),
+        (Column("a", t.LongType(), meaning="time"), "time without time zone", "time(6)"),
+        (Column("a", t.StringType(), meaning="zoned_time"), "time with time zone", "longtext"),
+        (Column("a", t.TimestampType(), meaning="local_timestamp"), "timestamp without time zone", "datetime(6)"),
+        (Column("a", t.StringType(), meaning="number"), "numeric", "longtext"),
+        (Column("a", t.StringType(), key=True, meaning="number"), "text", "varchar(255)"),
+        (Column("a", t.DecimalType(38, 18), meaning="number"), "numeric(38,18)", "decimal(38,18)"),
+        (Column("a", t.ArrayType(t.StringType()), meaning="number"), "jsonb", "json"),
+    ],
+)
 def test_types_of_columns(column: Column, postgresql: str, mariadb: str) -> None:
     assert dialect("postgresql").column_type(column, 255) == postgresql
     assert dialect("mariadb").column_type(column, 255) == mariadb
@@ -154,10 +207,15 @@ class Server:
         return self._version
 
 
-@pytest.mark.parametrize(("kind", "version", "wanted"), [
-    ("mariadb", "5.5.5-10.6.21-MariaDB", "char(36) CHARACTER SET ascii COLLATE ascii_bin"), ("mariadb", "10.7.1-MariaDB", "uuid"),
-    ("mariadb", "11.4.2-MariaDB-log", "uuid"), ("mysql", "8.4.0", "char(36) CHARACTER SET ascii COLLATE ascii_bin"),
-])
+@pytest.mark.parametrize(
+    ("kind", "version", "wanted"),
+    [
+        ("mariadb", "5.5.5-10.6.21-MariaDB", "char(36) CHARACTER SET ascii COLLATE ascii_bin"),
+        ("mariadb", "10.7.1-MariaDB", "uuid"),
+        ("mariadb", "11.4.2-MariaDB-log", "uuid"),
+        ("mysql", "8.4.0", "char(36) CHARACTER SET ascii COLLATE ascii_bin"),
+    ],
+)
 def test_servers_without_a_type_for_uuids_keep_them_as_text(kind: str, version: str, wanted: str) -> None:
     assert dialect(kind).suited(Server(version)).column_type(Column("a", t.StringType(), meaning="uuid"), 255) == wanted
 
@@ -175,16 +233,21 @@ def test_upsert_statements() -> None:
         'INSERT INTO "t" AS t ("id", "b""`", "ums_id_", "ums_ts_", "ums_op_", "ums_active_") SELECT s."id", s."b""`", s."ums_id_", '
         's."ums_ts_", s."ums_op_", s."ums_active_" FROM "millrace_stage" AS s ON CONFLICT ("id") DO UPDATE SET '
         '"b""`" = excluded."b""`", "ums_id_" = excluded."ums_id_", "ums_ts_" = excluded."ums_ts_", "ums_op_" = excluded."ums_op_", '
-        '"ums_active_" = excluded."ums_active_" WHERE t."ums_id_" IS NULL OR t."ums_id_" <= excluded."ums_id_"']
+        '"ums_active_" = excluded."ums_active_" WHERE t."ums_id_" IS NULL OR t."ums_id_" <= excluded."ums_id_"',
+    ]
     text = plan("mysql")[-1]
     newer = "COALESCE(`t`.`ums_id_` <= VALUES(`ums_id_`), TRUE)"
-    assert f"`t`.`b\"``` = IF({newer}, VALUES(`b\"```), `t`.`b\"```)" in text
-    assert text.endswith(f"`t`.`ums_id_` = IF({newer}, VALUES(`ums_id_`), `t`.`ums_id_`)"), "the version must be set last"
+    assert f'`t`.`b"``` = IF({newer}, VALUES(`b"```), `t`.`b"```)' in text
+    assert text.endswith(f"`t`.`ums_id_` = IF({newer}, VALUES(`ums_id_`), `t`.`ums_id_`)"), (
+        "the version must be set last"
+    )
 
 
 @pytest.mark.parametrize("kind", URLS)
 def test_real_deletes_pass_the_gate_first(kind: str) -> None:
-    steps = plans.make(chosen(kind, **{"delete.mode": "real"}), dialect(kind), "job", "s.t", ("", "t"), ("id",), ("id",)).steps
+    steps = plans.make(
+        chosen(kind, **{"delete.mode": "real"}), dialect(kind), "job", "s.t", ("", "t"), ("id",), ("id",)
+    ).steps
     verbs = [(step.sql.split()[0], step.deletes) for step in steps]
     assert verbs[-5:] == [("INSERT", False), ("DELETE", False), ("INSERT", True), ("DELETE", True), ("DELETE", False)]
     only_insert = plans.make(chosen(kind, mode="insert"), dialect(kind), "job", "s.t", ("x", "t"), ("id",), ("id",))
@@ -194,9 +257,13 @@ def test_real_deletes_pass_the_gate_first(kind: str) -> None:
 
 def test_tables_that_must_change() -> None:
     kind = dialect("mariadb")
-    present = Existing({"ID": Present("ID", "int(11)", nullable=False), "x": Present("x", "int(11)", nullable=False)},
-                       (("ID",), ("x",)))
-    run, problems, types = changes(kind, "`t`", present, (Wanted("id", "bigint", nullable=False), Wanted("n", "date")), strict_null=True)
+    present = Existing(
+        {"ID": Present("ID", "int(11)", nullable=False), "x": Present("x", "int(11)", nullable=False)},
+        (("ID",), ("x",)),
+    )
+    run, problems, types = changes(
+        kind, "`t`", present, (Wanted("id", "bigint", nullable=False), Wanted("n", "date")), strict_null=True
+    )
     assert run == ["ALTER TABLE `t` MODIFY COLUMN `id` bigint NOT NULL", "ALTER TABLE `t` ADD COLUMN `n` date"]
     assert problems == ["column x is NOT NULL without a default, and the source has no such column"]
     assert types == {"id": "bigint", "n": "date"}
@@ -204,18 +271,26 @@ def test_tables_that_must_change() -> None:
     assert unique_problem(dialect("postgresql"), '"t"', present, ("ID",)) is None
 
 
-@pytest.mark.parametrize(("names", "said"), [
-    (("id", "ums_id_"), "name of a column of the sink"), (("id", "ID"), "have one name"), (("a",), "no primary key")])
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [(("id", "ums_id_"), "name of a column of the sink"), (("id", "ID"), "have one name"), (("a",), "no primary key")],
+)
 def test_columns_that_cannot_be(names: tuple[str, ...], said: str) -> None:
     schema = TableSchema("s.t", tuple(Column(name, t.StringType(), key=name == "id") for name in names))
     with pytest.raises(Fatal, match=said):
         columns(chosen("mariadb"), dialect("mariadb"), schema)
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    ({}, "has no primary key: sink.jdbc.mode=upsert needs one. Name it in sink.jdbc.key.columns, or"),
-    ({"mode": "split"}, "sink.jdbc.mode=split needs one"), ({"key.columns": "b"}, "has no primary key and no column b: "),
-    ({"key.columns": "a"}, ""), ({"mode": "insert"}, "")])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "has no primary key: sink.jdbc.mode=upsert needs one. Name it in sink.jdbc.key.columns, or"),
+        ({"mode": "split"}, "sink.jdbc.mode=split needs one"),
+        ({"key.columns": "b"}, "has no primary key and no column b: "),
+        ({"key.columns": "a"}, ""),
+        ({"mode": "insert"}, ""),
+    ],
+)
 def test_a_table_without_a_key_is_refused_by_name(options: dict[str, str], said: str) -> None:
     bare, keyed = (TableSchema("s.t", (Column("a", t.StringType(), key=key),)) for key in (False, True))
     chosen_ = chosen("postgresql", **{name.replace("_", "."): value for name, value in options.items()})
@@ -226,10 +301,19 @@ def test_a_table_without_a_key_is_refused_by_name(options: dict[str, str], said:
     assert not refusal(chosen_, dialect("postgresql"), keyed)
 
 
-@pytest.mark.parametrize(("kind", "name", "said"), [
-    ("mariadb", "", "it is empty"), ("mariadb", "a ", "it ends with a space"), ("mariadb", "a\0", "NUL"),
-    ("mariadb", "a😀", "the character 😀 (U+1F600), and names have characters up to U+FFFF only"), ("postgresql", "", "empty"),
-    ("postgresql", "a\0", "NUL"), ("postgresql", "ctid", "a system column of that name"), ("mysql", "😀", "U+FFFF")])
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("mariadb", "", "it is empty"),
+        ("mariadb", "a ", "it ends with a space"),
+        ("mariadb", "a\0", "NUL"),
+        ("mariadb", "a😀", "the character 😀 (U+1F600), and names have characters up to U+FFFF only"),
+        ("postgresql", "", "empty"),
+        ("postgresql", "a\0", "NUL"),
+        ("postgresql", "ctid", "a system column of that name"),
+        ("mysql", "😀", "U+FFFF"),
+    ],
+)
 def test_names_that_a_database_cannot_hold(kind: str, name: str, said: str) -> None:
     column = TableSchema("s.t", (Column("id", t.LongType(), key=True), Column(name, t.StringType())))
     problem = name_problem(chosen(kind), dialect(kind), column)
@@ -253,20 +337,29 @@ def postgres_error(state: str | None, text: str = "x") -> BaseException:
     return psycopg.errors.lookup(state)(text)
 
 
-@pytest.mark.parametrize(("kind", "error", "fault"), [
-    ("postgresql", postgres_error("40P01"), Fault.RETRY), ("postgresql", postgres_error("40001"), Fault.RETRY),
-    ("postgresql", postgres_error("57014"), Fault.RETRY), ("postgresql", postgres_error("22001"), Fault.DATA),
-    ("postgresql", postgres_error("23502"), Fault.DATA), ("postgresql", postgres_error("42501"), Fault.FATAL),
-    ("postgresql", postgres_error(None, "the connection is closed"), Fault.RETRY),
-    ("postgresql", postgres_error(None, "FATAL:  password authentication failed for user"), Fault.FATAL),
-    ("postgresql", postgres_error(None, "FATAL:  the database system is starting up"), Fault.RETRY),
-    ("postgresql", ValueError("x"), None), ("mariadb", ValueError("x"), None),
-    ("mariadb", pymysql.err.OperationalError(1213, "deadlock"), Fault.RETRY),
-    ("mariadb", pymysql.err.OperationalError(2013, "lost"), Fault.RETRY), ("mariadb", pymysql.err.InterfaceError(0, ""), Fault.RETRY),
-    ("mariadb", pymysql.err.OperationalError(1045, "denied"), Fault.FATAL),
-    ("mariadb", pymysql.err.DataError(1406, "too long"), Fault.DATA), ("mariadb", pymysql.err.OperationalError(1366, "x"), Fault.DATA),
-    ("mariadb", pymysql.err.ProgrammingError(1146, "no table"), Fault.FATAL),
-])
+@pytest.mark.parametrize(
+    ("kind", "error", "fault"),
+    [
+        ("postgresql", postgres_error("40P01"), Fault.RETRY),
+        ("postgresql", postgres_error("40001"), Fault.RETRY),
+        ("postgresql", postgres_error("57014"), Fault.RETRY),
+        ("postgresql", postgres_error("22001"), Fault.DATA),
+        ("postgresql", postgres_error("23502"), Fault.DATA),
+        ("postgresql", postgres_error("42501"), Fault.FATAL),
+        ("postgresql", postgres_error(None, "the connection is closed"), Fault.RETRY),
+        ("postgresql", postgres_error(None, "FATAL:  password authentication failed for user"), Fault.FATAL),
+        ("postgresql", postgres_error(None, "FATAL:  the database system is starting up"), Fault.RETRY),
+        ("postgresql", ValueError("x"), None),
+        ("mariadb", ValueError("x"), None),
+        ("mariadb", pymysql.err.OperationalError(1213, "deadlock"), Fault.RETRY),
+        ("mariadb", pymysql.err.OperationalError(2013, "lost"), Fault.RETRY),
+        ("mariadb", pymysql.err.InterfaceError(0, ""), Fault.RETRY),
+        ("mariadb", pymysql.err.OperationalError(1045, "denied"), Fault.FATAL),
+        ("mariadb", pymysql.err.DataError(1406, "too long"), Fault.DATA),
+        ("mariadb", pymysql.err.OperationalError(1366, "x"), Fault.DATA),
+        ("mariadb", pymysql.err.ProgrammingError(1146, "no table"), Fault.FATAL),
+    ],
+)
 def test_what_is_done_about_errors(kind: str, error: Any, fault: Fault | None) -> None:
     assert dialect(kind).classify(error) is fault
 
@@ -282,5 +375,8 @@ class PostgresError(psycopg.DataError):
 def test_the_column_that_a_database_refuses_is_found() -> None:
     assert column_of(PostgresError("out of range")) == 'a "b'
     assert column_of(pymysql.err.DataError(1264, "Out of range value for column 'a b' at row 1")) == "a b"
-    assert column_of(pymysql.err.DataError(1366, "Incorrect string value: 'x' for column `d`.`t`.`it's` at row 1")) == "it's"
+    assert (
+        column_of(pymysql.err.DataError(1366, "Incorrect string value: 'x' for column `d`.`t`.`it's` at row 1"))
+        == "it's"
+    )
     assert column_of(pymysql.err.DataError(1062, "Duplicate entry")) == ""

@@ -56,7 +56,9 @@ def test_plans_and_names() -> None:
     assert KafkaSink.validate(config()) == []
     assert KafkaSink.plan(config()) == ["copies topic a to a.out", "copies topic b to b.out"]
     assert group_of(config()) == "millrace-job-written"
-    settings = Settings("job", {"sasl.password": "secret"}, "none", "d.t", "g", "m", {}, {}, "source", False, True, "1", 1)
+    settings = Settings(
+        "job", {"sasl.password": "secret"}, "none", "d.t", "g", "m", {}, {}, "source", False, True, "1", 1
+    )
     assert settings.transactional_id("a", 3) == "job-d.t-a-3"
     assert "secret" not in repr(settings)
     assert marker_key("", "a", 1) != marker_key("a", "", 1)
@@ -65,7 +67,9 @@ def test_plans_and_names() -> None:
 def test_timestamps_and_headers_of_records() -> None:
     assert millis(pa.array([1_999, None], pa.timestamp("us", tz="UTC"))) == [1, 0]
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    batch: Any = pa.RecordBatch.from_arrays([pa.array([None, [{"key": "a", "value": None}], []], kind)], names=["headers"])
+    batch: Any = pa.RecordBatch.from_arrays(
+        [pa.array([None, [{"key": "a", "value": None}], []], kind)], names=["headers"]
+    )
     assert header_lists(batch) == [None, [("a", None)], None]
     assert header_lists(pa.RecordBatch.from_arrays([pa.array([None, []], kind)], names=["headers"])) is None
 

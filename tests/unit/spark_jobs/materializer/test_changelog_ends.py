@@ -1,4 +1,5 @@
 """How the end of a changelog is asked for while its leader moves, over a consumer in memory."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -53,8 +54,10 @@ def test_a_new_leader_is_asked_as_soon_as_it_is_known(clock: ManualClock, code: 
     assert clock.now < 10
 
 
-@pytest.mark.parametrize(("code", "patience_s"), [
-    (KafkaError._TIMED_OUT, 30), (KafkaError.LEADER_NOT_AVAILABLE, 10), (KafkaError.TOPIC_AUTHORIZATION_FAILED, 0)])
+@pytest.mark.parametrize(
+    ("code", "patience_s"),
+    [(KafkaError._TIMED_OUT, 30), (KafkaError.LEADER_NOT_AVAILABLE, 10), (KafkaError.TOPIC_AUTHORIZATION_FAILED, 0)],
+)
 def test_patience_ends(clock: ManualClock, code: int, patience_s: int) -> None:
     with pytest.raises(Retriable, match="end of the changelog log"):
         ends(clock, code, 1_000)

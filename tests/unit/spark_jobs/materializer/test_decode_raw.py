@@ -3,6 +3,7 @@
 Hypothesis covers: whatever an update says, its bytes lead to the same table as the decoded form, in a topic with both, through
 JSON and Avro, in every version of the log's format.
 """
+
 from __future__ import annotations
 
 import random
@@ -41,13 +42,23 @@ SEEDS = st.integers(0, 1 << 32)
 T = 1_700_000_000_000_000
 
 
-def define(columns: Sequence[Column], *, table_id: str = TABLE_ID, dropped: Sequence[DroppedColumn] = ()) -> TableDefinition:
+def define(
+    columns: Sequence[Column], *, table_id: str = TABLE_ID, dropped: Sequence[DroppedColumn] = ()
+) -> TableDefinition:
     return make("ks", "t", table_id, [DefinedColumn(*each) for each in columns], dropped=dropped, cdc=True)
 
 
 def where_of(table: TableDefinition) -> Source:
-    return Source(connector="cassandra", cluster="c-1", keyspace="ks", table="t", table_id=table.table_id,
-                  schema_version=table.version, position={"offset": 5}, read_time=7)
+    return Source(
+        connector="cassandra",
+        cluster="c-1",
+        keyspace="ks",
+        table="t",
+        table_id=table.table_id,
+        schema_version=table.version,
+        position={"offset": 5},
+        read_time=7,
+    )
 
 
 class RawWritten:
@@ -69,18 +80,29 @@ class RawWritten:
         return self.message(write_update(update, self.table, self.version), offset, snapshot=update.source.snapshot)
 
     def message(self, update: bytes, offset: int = 0, *, snapshot: bool = False) -> Input:
-        value = {"source": {"schema": self.source.schema, "snapshot": snapshot, "read_time": 7, "position": {"offset": offset}},
-                 "write_time": 0, "update": update}
+        value = {
+            "source": {
+                "schema": self.source.schema,
+                "snapshot": snapshot,
+                "read_time": 7,
+                "position": {"offset": offset},
+            },
+            "write_time": 0,
+            "update": update,
+        }
         return Input(b"", self._bytes(value), offset, 0)
 
 
-def bench(columns: Sequence[Column], *, avro: bool, version: int = 7, **options: Any) -> tuple[Bench, RawWritten, Written]:
+def bench(
+    columns: Sequence[Column], *, avro: bool, version: int = 7, **options: Any
+) -> tuple[Bench, RawWritten, Written]:
     """An engine, and what writes the raw and the decoded form of one table."""
     registry = MemoryRegistry()
     raw = RawWritten(define(columns), registry if avro else None, version)
     decoded = Written(columns, registry if avro else None, raw.source)
-    made = Bench(registry=registry, input_encoding="avro" if avro else "json", input_schemas=(raw.text, decoded.text),
-                 **options)
+    made = Bench(
+        registry=registry, input_encoding="avro" if avro else "json", input_schemas=(raw.text, decoded.text), **options
+    )
     return made, raw, decoded
 
 
@@ -103,16 +125,27 @@ def test_both_forms_lead_to_one_table(name: str, avro: bool, seed: int, version:
     assert made.table() == expected(oracle.contents(now_s=4), columns)
 
 
-BENCH = [Column("pk", parse("text"), "partition_key", 0), Column("x", parse("int"), "clustering", 0),
-         *(Column(f"c{number}", parse("bigint"), "regular") for number in range(4)), Column("st", parse("int"), "static")]
+BENCH = [
+    Column("pk", parse("text"), "partition_key", 0),
+    Column("x", parse("int"), "clustering", 0),
+    *(Column(f"c{number}", parse("bigint"), "regular") for number in range(4)),
+    Column("st", parse("int"), "static"),
+]
 
 
-def row(x: int, second: int, values: dict[str, int | None] | None = None, *, live: bool = True,
-        expires: int | None = None) -> Row:
+def row(
+    x: int, second: int, values: dict[str, int | None] | None = None, *, live: bool = True, expires: int | None = None
+) -> Row:
     at = T + second * 1_000_000
     stamp = Stamp(at, None if expires is None else 60, expires)
-    return Row((x,), stamp if live else None, None, tuple(
-        Cell(name, None, value, stamp if value is not None else Stamp(at)) for name, value in (values or {}).items()))
+    return Row(
+        (x,),
+        stamp if live else None,
+        None,
+        tuple(
+            Cell(name, None, value, stamp if value is not None else Stamp(at)) for name, value in (values or {}).items()
+        ),
+    )
 
 
 def update(*rows: Row, **parts: Any) -> PartitionUpdate:
@@ -121,11 +154,15 @@ def update(*rows: Row, **parts: Any) -> PartitionUpdate:
 
 SIMPLE = {
     "insert": update(row(1, 100, {"c0": 1, "c1": 2, "c2": 3, "c3": 4})),
-    "some": update(row(1, 100, {"c1": 2, "c3": 4}, live=False)), "one": update(row(1, 100, {"c2": 7}, live=False)),
-    "tombstones": update(row(1, 100, {"c0": None, "c1": 2, "c3": None})), "key": update(row(1, 100)),
+    "some": update(row(1, 100, {"c1": 2, "c3": 4}, live=False)),
+    "one": update(row(1, 100, {"c2": 7}, live=False)),
+    "tombstones": update(row(1, 100, {"c0": None, "c1": 2, "c3": None})),
+    "key": update(row(1, 100)),
     "ttl": update(row(1, 100, {"c0": 1}, expires=1_700_000_160)),
     "several": update(row(1, 100, {"c0": 1}), row(2, 100, {"c1": 1, "c0": 4}), row(3, 90, {"c0": 3}, live=False)),
-    "static": update(row(1, 100, {"c0": 1}), static=Row((), None, None, (Cell("st", None, 5, Stamp(T + 100_000_000)),))),
+    "static": update(
+        row(1, 100, {"c0": 1}), static=Row((), None, None, (Cell("st", None, 5, Stamp(T + 100_000_000)),))
+    ),
 }
 
 
@@ -135,6 +172,7 @@ def test_the_fast_way_says_the_same_as_the_complete_one(name: str, monkeypatch: 
     found: list[Any] = []
     tables = []
     for fast in (True, False):
+
         def plain(decoder: Decoder, data: bytes, position: int, fast: bool = fast) -> Any:
             found.append(fast_way(decoder, data, position) if fast else None)
             return found[-1]
@@ -161,7 +199,7 @@ def test_damaged_bytes_are_refused_and_change_nothing() -> None:
     for _ in range(400):
         data = bytearray(write_update(chance.update(WIDE), raw.table, 7))
         if draw.random() < 0.5:
-            del data[draw.randrange(len(data)):]
+            del data[draw.randrange(len(data)) :]
         else:
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
         before = dict(made.store.values)
@@ -171,7 +209,8 @@ def test_damaged_bytes_are_refused_and_change_nothing() -> None:
             refused += 1
             # The table's catalog may have been learnt from the schema.
             assert {key: value for key, value in made.store.values.items() if len(key) > 3} == {
-                key: value for key, value in before.items() if len(key) > 3}
+                key: value for key, value in before.items() if len(key) > 3
+            }
     assert refused > 200
 
 
@@ -179,8 +218,16 @@ def test_bytes_of_another_table_are_refused_by_name() -> None:
     made, raw, _ = bench(PLAIN, avro=True)
     other = define(PLAIN, table_id="99999999-1111-2222-3333-444444444444")
     when = Stamp(100)
-    data = write_update(PartitionUpdate(source=where_of(other), key=("a",), write_time=100, rows=(
-        Row((), when, None, (Cell("v", None, "x", when),)),)), other, 7)
+    data = write_update(
+        PartitionUpdate(
+            source=where_of(other),
+            key=("a",),
+            write_time=100,
+            rows=(Row((), when, None, (Cell("v", None, "x", when),)),),
+        ),
+        other,
+        7,
+    )
     with pytest.raises(Skippable, match="another table"):
         made.apply(raw.message(data))
     with pytest.raises(Skippable, match=r"ends at byte \d+ of"):
@@ -216,8 +263,16 @@ def test_a_column_that_was_dropped_and_added_again_hides_what_it_had() -> None:
     raw = RawWritten(define(PLAIN, dropped=dropped), registry)
     for at, text in ((100, "old"), (200, "new"), (120, "older")):
         when = Stamp(at)
-        made.apply(raw.record(PartitionUpdate(source=raw.source, key=("a",), write_time=at, rows=(
-            Row((), when, None, (Cell("v", None, text, when), Cell("n", None, at, when))),))))
+        made.apply(
+            raw.record(
+                PartitionUpdate(
+                    source=raw.source,
+                    key=("a",),
+                    write_time=at,
+                    rows=(Row((), when, None, (Cell("v", None, text, when), Cell("n", None, at, when))),),
+                )
+            )
+        )
     assert [event["after"]["v"] for event in made.events] == [None, "new"]
 
 
@@ -233,10 +288,17 @@ def test_a_column_is_dropped_and_added_again_while_changes_come(raw: bool) -> No
 
     def say(number: int, at: int, **values: Any) -> None:
         where, when = where_of(tables[number]), Stamp(at)
-        change = PartitionUpdate(source=where, key=("a",), write_time=at, rows=(
-            Row((), when, None, tuple(Cell(name, None, value, when) for name, value in values.items())),))
-        made.apply(RawWritten(tables[number], registry).record(change) if raw
-                   else Written(PLAIN if number != 1 else without, registry, where).record(change))
+        change = PartitionUpdate(
+            source=where,
+            key=("a",),
+            write_time=at,
+            rows=(Row((), when, None, tuple(Cell(name, None, value, when) for name, value in values.items())),),
+        )
+        made.apply(
+            RawWritten(tables[number], registry).record(change)
+            if raw
+            else Written(PLAIN if number != 1 else without, registry, where).record(change)
+        )
 
     say(0, 100, n=1, v="old")
     say(1, 160, n=2)
@@ -253,8 +315,11 @@ def test_what_can_not_be_read_says_why() -> None:
         kept = tuple((name, names.pop(name, value)) for name, value in raw.schema.parameters)
         return replace(raw.schema, parameters=tuple((name, value) for name, value in kept if value is not None))
 
-    for changes, text in (({"form_version": "2"}, "form.version '2'"), ({"log_version": "6"}, "log.version='6'"),
-                          ({"definition": None}, "definition of 0 characters")):
+    for changes, text in (
+        ({"form_version": "2"}, "form.version '2'"),
+        ({"log_version": "6"}, "log.version='6'"),
+        ({"definition": None}, "definition of 0 characters"),
+    ):
         schema = parameters(**changes)
         with pytest.raises(Fatal, match=text):
             writer_of(schema, 1, avro_text(schema, AvroSettings()))
@@ -265,8 +330,12 @@ def test_a_json_message_tells_its_form() -> None:
     made, raw, decoded = bench(PLAIN, avro=False)
     for number in range(4):
         when = Stamp(100 + number)
-        update = PartitionUpdate(source=raw.source, key=("a",), write_time=when.write_time, rows=(
-            Row((), when, None, (Cell("n", None, number, when),)),))
+        update = PartitionUpdate(
+            source=raw.source,
+            key=("a",),
+            write_time=when.write_time,
+            rows=(Row((), when, None, (Cell("n", None, number, when),)),),
+        )
         made.apply(decoded.record(update) if number % 2 else raw.record(update))
     assert [event["after"]["n"] for event in made.events] == [0, 1, 2, 3]
     made, raw, _ = bench(PLAIN, avro=False)
@@ -285,8 +354,17 @@ def test_a_snapshot_reads_as_one() -> None:
     made, raw, _ = bench(PLAIN, avro=True)
     source = msgspec.structs.replace(raw.source, snapshot=True)
     when = Stamp(100)
-    made.apply(raw.record(PartitionUpdate(source=source, key=("a",), write_time=100, deletion=Deletion(50, 0), rows=(
-        Row((), when, None, (Cell("n", None, 1, when),)),))))
+    made.apply(
+        raw.record(
+            PartitionUpdate(
+                source=source,
+                key=("a",),
+                write_time=100,
+                deletion=Deletion(50, 0),
+                rows=(Row((), when, None, (Cell("n", None, 1, when),)),),
+            )
+        )
+    )
     assert [(event["op"], event["source"]["snapshot"]) for event in made.events] == [("r", "true")]
 
 

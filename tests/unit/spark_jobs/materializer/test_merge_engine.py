@@ -4,6 +4,7 @@ Hypothesis covers: what the events fold to is what the reference shows, for tabl
 repetition, through JSON and Avro, with TTLs at any time, with transactions that are full in the middle; each event goes on from
 the last one of its row (``Bench`` checks that for every event). The rest are rules one by one.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -97,12 +98,15 @@ def test_a_mutation_is_one_event_per_row_with_the_image_after_all_of_it(name: st
     def go_on() -> None:
         if by_time:
             made.expire(made.now_s)
+
     several = chance.several(columns)
     for offset, each in enumerate([copy for one in several for copy in [one] * chance.random.choice([1, 1, 3])]):
         first = len(made.events)
         made.apply(written.record(each, offset), between=go_on)
         events = [event for event in made.events[first:] if event["source"]["cause"] == "write"]
-        keys = [json.dumps([(event["after"] or event["before"]).get(part) for part in ("pk", "x", "y")]) for event in events]
+        keys = [
+            json.dumps([(event["after"] or event["before"]).get(part) for part in ("pk", "x", "y")]) for event in events
+        ]
         assert len(set(keys)) == len(keys)
         assert made.table() == expected(oracle.apply_all([each]).contents(now_s=made.now_s), columns)
 
@@ -115,7 +119,9 @@ def stamp(second: float, ttl: int | None = None) -> Stamp:
 
 
 def update(*rows: Row, key: str = "a", at: float = 100, **parts: Any) -> PartitionUpdate:
-    return PartitionUpdate(source=parts.pop("source", source()), key=(key,), write_time=int(at * 1_000_000), rows=rows, **parts)
+    return PartitionUpdate(
+        source=parts.pop("source", source()), key=(key,), write_time=int(at * 1_000_000), rows=rows, **parts
+    )
 
 
 def plain(value: str | None, at: float, ttl: int | None = None, *, live: bool = True) -> PartitionUpdate:
@@ -139,11 +145,25 @@ def test_create_update_delete_with_images_and_what_is_around_them() -> None:
     assert (change["before"], change["after"]) == (create["after"], {"pk": "a", "n": None, "v": "y"})
     assert (delete["before"], delete["after"]) == (change["after"], None)
     assert change["source"] == {
-        "connector": "cassandra", "name": "job", "cluster": "c-1", "keyspace": "ks", "table": "t", "ts_ms": 100_500,
-        "ts_us": 100_500_000, "snapshot": "false", "ums_id": 101_000_001, "latency_ms": 500, "offset": 8, "cause": "write"}
+        "connector": "cassandra",
+        "name": "job",
+        "cluster": "c-1",
+        "keyspace": "ks",
+        "table": "t",
+        "ts_ms": 100_500,
+        "ts_us": 100_500_000,
+        "snapshot": "false",
+        "ums_id": 101_000_001,
+        "latency_ms": 500,
+        "offset": 8,
+        "cause": "write",
+    }
     assert [(output.key, output.value is None, output.timestamp_ms) for output in made.output] == [
-        (b'{"pk":"a"}', False, 100_000), (b'{"pk":"a"}', False, 100_500), (b'{"pk":"a"}', False, 100_700),
-        (b'{"pk":"a"}', True, 100_700)]
+        (b'{"pk":"a"}', False, 100_000),
+        (b'{"pk":"a"}', False, 100_500),
+        (b'{"pk":"a"}', False, 100_700),
+        (b'{"pk":"a"}', True, 100_700),
+    ]
     assert made.engine.sequence == 101_000_002
     assert made.engine.latency.take() == (3, 1800, 1000)
     assert made.engine.latency.take() == (0, 0, 0)
@@ -178,8 +198,10 @@ def test_expiry_shows_cells_and_rows_in_the_order_in_which_they_run_out() -> Non
     made.expire(109)
     assert operations(made) == "cc"
     made.expire(200)
-    assert [(event["op"], event["before"]["pk"], event["source"]["cause"], event["source"]["ts_ms"])
-            for event in made.events[2:]] == [("d", "b", "expiry", 110_000), ("d", "a", "expiry", 150_000)]
+    assert [
+        (event["op"], event["before"]["pk"], event["source"]["cause"], event["source"]["ts_ms"])
+        for event in made.events[2:]
+    ] == [("d", "b", "expiry", 110_000), ("d", "a", "expiry", 150_000)]
     assert made.rows == {}
 
 
@@ -238,7 +260,9 @@ def filled(made: Bench, written: Written, rows: int = 30) -> None:
     made.now_s = 100
     for x in range(rows // 3):
         for y in range(3):
-            made.apply(written.record(update(Row((x, y), stamp(90), None, (Cell("v", None, f"{x}.{y}", stamp(90)),)), at=90)))
+            made.apply(
+                written.record(update(Row((x, y), stamp(90), None, (Cell("v", None, f"{x}.{y}", stamp(90)),)), at=90))
+            )
     made.events.clear()
 
 
@@ -251,7 +275,8 @@ def test_a_partition_delete_takes_its_rows_in_clustering_order(limit: int) -> No
     made.store.limit = limit
     made.apply(written.record(update(deletion=Deletion(95_000_000, 95), at=95)))
     assert [(event["op"], event["before"]["x"], event["before"]["y"]) for event in made.events] == [
-        ("u" if (x, y) == (2, 1) else "d", x, y) for x in range(10) for y in (2, 1, 0)]
+        ("u" if (x, y) == (2, 1) else "d", x, y) for x in range(10) for y in (2, 1, 0)
+    ]
     assert list(made.rows) == [b'{"pk":"a","x":2,"y":1}']
     if limit < 1000:
         assert made.transactions > 30 / limit
@@ -260,12 +285,16 @@ def test_a_partition_delete_takes_its_rows_in_clustering_order(limit: int) -> No
     assert (len(made.events), made.transactions) == (30, before + 1)
 
 
-@pytest.mark.parametrize(("start", "end", "gone"), [
-    (Bound((3,)), Bound((3,)), [(3, 2), (3, 1), (3, 0)]),
-    (Bound((3, 1)), Bound((4, 2)), [(3, 1), (3, 0), (4, 2)]),
-    (Bound((3, 1), inclusive=False), Bound((4, 2), inclusive=False), [(3, 0)]),
-    (Bound((8,), inclusive=False), Bound(), [(9, 2), (9, 1), (9, 0)]),
-    (Bound(), Bound((0, 2)), [(0, 2)])])
+@pytest.mark.parametrize(
+    ("start", "end", "gone"),
+    [
+        (Bound((3,)), Bound((3,)), [(3, 2), (3, 1), (3, 0)]),
+        (Bound((3, 1)), Bound((4, 2)), [(3, 1), (3, 0), (4, 2)]),
+        (Bound((3, 1), inclusive=False), Bound((4, 2), inclusive=False), [(3, 0)]),
+        (Bound((8,), inclusive=False), Bound(), [(9, 2), (9, 1), (9, 0)]),
+        (Bound(), Bound((0, 2)), [(0, 2)]),
+    ],
+)
 def test_range_deletes(start: Bound, end: Bound, gone: list[tuple[int, int]]) -> None:
     made, written = bench(WIDE)
     filled(made, written)
@@ -300,13 +329,19 @@ def test_a_row_of_a_message_that_changes_its_partition_has_one_event(kind: str, 
     made.store.limit = limit
     row = Row((2, 1), stamp(96), None, (Cell("v", None, "new", stamp(96)),))
     gone = Deletion(95_000_000, 95)
-    parts: dict[str, Any] = {"static": {"static": Row((), None, None, (Cell("st", None, 5, stamp(96)),))},
-                             "deletion": {"deletion": gone}, "range": {"ranges": (RangeDeletion(Bound(), Bound((5,)), gone),)}}
+    parts: dict[str, Any] = {
+        "static": {"static": Row((), None, None, (Cell("st", None, 5, stamp(96)),))},
+        "deletion": {"deletion": gone},
+        "range": {"ranges": (RangeDeletion(Bound(), Bound((5,)), gone),)},
+    }
     message = written.record(update(row, at=96, **parts[kind]))
     made.apply(message)
-    about = [event for event in made.events if ((event["after"] or event["before"])["x"], event["before"]["y"]) == (2, 1)]
+    about = [
+        event for event in made.events if ((event["after"] or event["before"])["x"], event["before"]["y"]) == (2, 1)
+    ]
     assert [(event["op"], event["before"]["v"], event["after"]["v"], event["after"]["st"]) for event in about] == [
-        ("u", "2.1", "new", 5 if kind == "static" else None)]
+        ("u", "2.1", "new", 5 if kind == "static" else None)
+    ]
     assert len(made.events) == (18 if kind == "range" else 30)
     made.apply(message)
     assert len(made.events) == (18 if kind == "range" else 30)
@@ -335,7 +370,11 @@ def test_a_static_change_of_many_rows_is_written_in_pieces() -> None:
     assert made.transactions - before == 3
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5) | st.none(), st.integers(1, 4), st.integers(1, 4)), max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 5) | st.none(), st.integers(1, 4), st.integers(1, 4)), max_size=6
+    )
+)
 @settings(max_examples=200, deadline=None)
 def test_deleted_ranges_stay_apart_and_cover_the_same(several: list[Any]) -> None:
     ranges: list[Any] = []
@@ -345,8 +384,11 @@ def test_deleted_ranges_stay_apart_and_cover_the_same(several: list[Any]) -> Non
         assert left[1] is not None
         assert left[1] <= right[0]
     for place in range(8):
-        covering = [(time, forget) for start, end, time, forget in several
-                    if start <= place and (end is None or place < end) and (end is None or start < end)]
+        covering = [
+            (time, forget)
+            for start, end, time, forget in several
+            if start <= place and (end is None or place < end) and (end is None or start < end)
+        ]
         time, forget = range_at(ranges, bytes([place]))
         assert time == (max(each[0] for each in covering) if covering else NO_LIMIT[0])
         assert not covering or forget >= min(each[1] for each in covering if each[0] == time)
@@ -412,7 +454,12 @@ def test_the_state_is_read_without_the_messages_it_came_from() -> None:
     made.restart()
     rows = list(made.engine.rows(made.store))
     assert len(rows) == 30
-    assert (rows[0].table, rows[0].values["st"], rows[0].values["v"], rows[0].write_time_us) == ("ks.t", 5, "0.2", 90_000_000)
+    assert (rows[0].table, rows[0].values["st"], rows[0].values["v"], rows[0].write_time_us) == (
+        "ks.t",
+        5,
+        "0.2",
+        90_000_000,
+    )
     assert dict(zip(rows[0].values, rows[0].types, strict=True))["m"] == "array<struct<`key`:string,`value`:bigint>>"
     emit: list[Output] = []
     assert made.engine.replay(made.store, emit) is None
@@ -426,8 +473,14 @@ def test_the_state_is_read_without_the_messages_it_came_from() -> None:
 def test_bad_messages_change_nothing() -> None:
     made, written = bench(PLAIN)
     good = written.record(plain("x", 100))
-    for value in (b"", b"nonsense", b"{}", b'{"source":{"schema":"1.2"}}', (good.value or b"").replace(b'"x"', b"5"),
-                  (good.value or b"").replace(b'{"pk":"a"}', b'{"pk":""}')):
+    for value in (
+        b"",
+        b"nonsense",
+        b"{}",
+        b'{"source":{"schema":"1.2"}}',
+        (good.value or b"").replace(b'"x"', b"5"),
+        (good.value or b"").replace(b'{"pk":"a"}', b'{"pk":""}'),
+    ):
         with pytest.raises(Skippable):
             made.engine.apply(good._replace(value=value), made.store, [])
     assert set(made.store.values) <= {CATALOG}

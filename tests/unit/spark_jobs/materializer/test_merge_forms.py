@@ -1,4 +1,5 @@
 """What goes in and out: keys in clustering order, every CQL type, the output's forms, Debezium and UMS as input."""
+
 from __future__ import annotations
 
 import base64
@@ -29,17 +30,30 @@ _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.text
 _decimals = st.decimals(-1000, 1000, allow_nan=False, places=3).map(str)
 _varints = st.integers(-(1 << 70), 1 << 70) | st.integers(-300, 300)
 ORDERED: dict[str, tuple[Any, Any]] = {
-    "text": (_texts, str.encode), "blob": (st.binary(max_size=4), None), "int": (st.integers(-(1 << 31), (1 << 31) - 1), None),
-    "tinyint": (st.integers(-128, 127), None), "smallint": (st.integers(-(1 << 15), (1 << 15) - 1), None),
-    "bigint": (st.integers(-(1 << 63), (1 << 63) - 1), None), "date": (st.integers(-(1 << 31), (1 << 31) - 1), None),
-    "timestamp": (st.integers(-(1 << 63), (1 << 63) - 1), None), "boolean": (st.booleans(), None),
+    "text": (_texts, str.encode),
+    "blob": (st.binary(max_size=4), None),
+    "int": (st.integers(-(1 << 31), (1 << 31) - 1), None),
+    "tinyint": (st.integers(-128, 127), None),
+    "smallint": (st.integers(-(1 << 15), (1 << 15) - 1), None),
+    "bigint": (st.integers(-(1 << 63), (1 << 63) - 1), None),
+    "date": (st.integers(-(1 << 31), (1 << 31) - 1), None),
+    "timestamp": (st.integers(-(1 << 63), (1 << 63) - 1), None),
+    "boolean": (st.booleans(), None),
     "double": (st.floats(allow_nan=False).filter(lambda value: value != 0), None),
     "float": (st.floats(allow_nan=False, width=32).filter(lambda value: value != 0), None),
-    "varint": (_varints.map(str), int), "decimal": (_decimals, float),
-    "timeuuid": (st.builds(lambda micro, low: timeuuid.text(timeuuid.make(micro, low)), st.integers(0, 1 << 50),
-                           st.integers(0, (1 << 64) - 1)), timeuuid.order),
+    "varint": (_varints.map(str), int),
+    "decimal": (_decimals, float),
+    "timeuuid": (
+        st.builds(
+            lambda micro, low: timeuuid.text(timeuuid.make(micro, low)),
+            st.integers(0, 1 << 50),
+            st.integers(0, (1 << 64) - 1),
+        ),
+        timeuuid.order,
+    ),
     "list<int>": (st.lists(st.integers(-2, 2), max_size=3), None),
-    "set<text>": (st.lists(st.text("ab", max_size=2), max_size=3), None)}
+    "set<text>": (st.lists(st.text("ab", max_size=2), max_size=3), None),
+}
 
 
 @pytest.mark.parametrize("text", ORDERED)
@@ -83,16 +97,32 @@ def test_special_orders() -> None:
 
 
 TYPES: dict[str, tuple[Any, Any]] = {
-    "ascii": ("a", "a"), "bigint": (1 << 62, 1 << 62), "blob": (b"\x00\xff", "AP8="), "boolean": (False, False),
+    "ascii": ("a", "a"),
+    "bigint": (1 << 62, 1 << 62),
+    "blob": (b"\x00\xff", "AP8="),
+    "boolean": (False, False),
     "date": (-5, -5),
-    "decimal": ("1.50", "1.50"), "double": (float("nan"), "NaN"), "duration": ("1mo2d", "1mo2d"), "float": (0.1, 0.1),
-    "inet": ("10.0.0.1", "10.0.0.1"), "int": (-1, -1), "smallint": (3, 3), "text": ("é%d", "é%d"), "time": (5, 5),
-    "timestamp": (7, 7), "timeuuid": ("50554d6e-29bb-11e5-b345-feff819cdc9f",) * 2, "tinyint": (1, 1),
-    "uuid": ("50554d6e-29bb-41e5-b345-feff819cdc9f",) * 2, "varchar": ("", ""), "varint": ("1" * 40,) * 2,
-    "frozen<list<blob>>": ([b"a", b""], ["YQ==", ""]), "frozen<set<int>>": ([], []),
+    "decimal": ("1.50", "1.50"),
+    "double": (float("nan"), "NaN"),
+    "duration": ("1mo2d", "1mo2d"),
+    "float": (0.1, 0.1),
+    "inet": ("10.0.0.1", "10.0.0.1"),
+    "int": (-1, -1),
+    "smallint": (3, 3),
+    "text": ("é%d", "é%d"),
+    "time": (5, 5),
+    "timestamp": (7, 7),
+    "timeuuid": ("50554d6e-29bb-11e5-b345-feff819cdc9f",) * 2,
+    "tinyint": (1, 1),
+    "uuid": ("50554d6e-29bb-41e5-b345-feff819cdc9f",) * 2,
+    "varchar": ("", ""),
+    "varint": ("1" * 40,) * 2,
+    "frozen<list<blob>>": ([b"a", b""], ["YQ==", ""]),
+    "frozen<set<int>>": ([], []),
     "frozen<map<text, double>>": ([{"key": "a", "value": 1.5}],) * 2,
     "tuple<int, text>": ({"field_0": 1, "field_1": None},) * 2,
-    "vector<float, 2>": ([1.0, 2.5], [1.0, 2.5])}
+    "vector<float, 2>": ([1.0, 2.5], [1.0, 2.5]),
+}
 
 
 @pytest.mark.parametrize("output", ["json", "json-schemas", "avro"])
@@ -101,8 +131,12 @@ def test_every_type(avro: bool, output: str) -> None:
     columns = [KEY, *(Column(f"c{index}", parse(text), "regular") for index, text in enumerate(TYPES))]
     registry = MemoryRegistry()
     written = Written(columns, registry if avro else None)
-    made = Bench(registry=registry, input_encoding="avro" if avro else "json", input_schemas=(written.text,),
-                 output_encoding=output)
+    made = Bench(
+        registry=registry,
+        input_encoding="avro" if avro else "json",
+        input_schemas=(written.text,),
+        output_encoding=output,
+    )
     stamp = Stamp(100)
     cells = tuple(Cell(f"c{index}", None, value, stamp) for index, (value, _) in enumerate(TYPES.values()))
     emit: list[Any] = []
@@ -110,8 +144,11 @@ def test_every_type(avro: bool, output: str) -> None:
         row = Row((), Stamp(time), None, tuple(cell._replace(stamp=Stamp(time)) for cell in cells))
         update = PartitionUpdate(source=source(), key=("a",), write_time=time, rows=(row,))
         made.engine.apply(written.record(update), made.store, emit)
-    made.engine.apply(written.record(PartitionUpdate(source=source(), key=("a",), write_time=102, deletion=Deletion(102, 0))),
-                      made.store, emit)
+    made.engine.apply(
+        written.record(PartitionUpdate(source=source(), key=("a",), write_time=102, deletion=Deletion(102, 0))),
+        made.store,
+        emit,
+    )
     assert len(emit) == 3
     expected = {"pk": "a", **{f"c{index}": shown for index, (_, shown) in enumerate(TYPES.values())}}
     for (key, value, *_), place in zip(emit, ("after", "before"), strict=False):
@@ -146,16 +183,26 @@ def three(form: str, encoding: str) -> tuple[list[Any], list[Any], MemoryRegistr
     """Values and keys of a CREATE, an UPDATE and a DELETE."""
     registry = MemoryRegistry()
     written = Written(PLAIN)
-    made = Bench(registry=registry, input_schemas=(written.text,), output_format=form, output_encoding=encoding,
-                 tombstones_on_delete=False)
+    made = Bench(
+        registry=registry,
+        input_schemas=(written.text,),
+        output_format=form,
+        output_encoding=encoding,
+        tombstones_on_delete=False,
+    )
     made.now_s = 2
     emit: list[Any] = []
     for time, value in ((1_000_000, "x"), (1_000_001, "y")):
         row = Row((), Stamp(time), None, (Cell("v", None, value, Stamp(time)),))
         update = PartitionUpdate(source=source(), key=("a",), write_time=time, rows=(row,))
         made.engine.apply(written.record(update), made.store, emit)
-    made.engine.apply(written.record(PartitionUpdate(source=source(), key=("a",), write_time=1_000_002,
-                                                     deletion=Deletion(1_000_002, 1))), made.store, emit)
+    made.engine.apply(
+        written.record(
+            PartitionUpdate(source=source(), key=("a",), write_time=1_000_002, deletion=Deletion(1_000_002, 1))
+        ),
+        made.store,
+        emit,
+    )
     return ([decoded(output.value, encoding, registry) for output in emit], [output.key for output in emit], registry)
 
 
@@ -163,7 +210,11 @@ def three(form: str, encoding: str) -> tuple[list[Any], list[Any], MemoryRegistr
 def test_debezium(encoding: str) -> None:
     values, keys, registry = three("debezium", encoding)
     x, y = {"pk": "a", "n": None, "v": "x"}, {"pk": "a", "n": None, "v": "y"}
-    assert [(value["op"], value["before"], value["after"]) for value in values] == [("c", None, x), ("u", x, y), ("d", y, None)]
+    assert [(value["op"], value["before"], value["after"]) for value in values] == [
+        ("c", None, x),
+        ("u", x, y),
+        ("d", y, None),
+    ]
     assert [value["source"]["ums_id"] for value in values] == [2_000_000, 2_000_001, 2_000_002]
     assert len(set(keys)) == 1
     if encoding == "avro":
@@ -178,7 +229,10 @@ def test_yelp(encoding: str) -> None:
     values, _, _ = three("yelp", encoding)
     x, y = {"pk": "a", "n": None, "v": "x"}, {"pk": "a", "n": None, "v": "y"}
     assert [(value["message_type"], value["previous_payload"], value["payload"]) for value in values] == [
-        ("create", None, x), ("update", x, y), ("delete", None, y)]
+        ("create", None, x),
+        ("update", x, y),
+        ("delete", None, y),
+    ]
     assert {(value["topic"], value["keys"]["pk"], value["timestamp"]) for value in values} == {("out", "a", 1)}
     assert len({value["uuid"] for value in values}) == 3
 
@@ -187,7 +241,10 @@ def test_yelp(encoding: str) -> None:
 def test_ums(encoding: str) -> None:
     values, keys, _ = three("ums", encoding)
     assert [[each["tuple"][2:3] + each["tuple"][4:] for each in value["payload"]] for value in values] == [
-        [["i", "a", None, "x"]], [["b", "a", None, "x"], ["u", "a", None, "y"]], [["d", "a", None, "y"]]]
+        [["i", "a", None, "x"]],
+        [["b", "a", None, "x"], ["u", "a", None, "y"]],
+        [["d", "a", None, "y"]],
+    ]
     assert set(keys) == {b'data_increment_data.cassandra.job.ks.t.9.0.0...{"pk":"a"}'}
     assert [each["name"] for each in values[0]["schema"]["fields"]][4:] == ["pk", "n", "v"]
     tuples = [each["tuple"] for value in values for each in value["payload"]]
@@ -199,37 +256,77 @@ def test_ums(encoding: str) -> None:
 
 
 def change(operation: str, before: Any, after_: Any, **where: Any) -> dict[str, Any]:
-    return {"op": operation, "before": before, "after": after_, "ts_ms": 5,
-            "source": {"connector": "mysql", "name": "db1", "db": "shop", "table": "orders", "ts_ms": 4, "snapshot": "false",
-                       **where}}
+    return {
+        "op": operation,
+        "before": before,
+        "after": after_,
+        "ts_ms": 5,
+        "source": {
+            "connector": "mysql",
+            "name": "db1",
+            "db": "shop",
+            "table": "orders",
+            "ts_ms": 4,
+            "snapshot": "false",
+            **where,
+        },
+    }
 
 
 ROW = struct("orders.Value", {"id": INT64, "name": OPTIONAL_STRING, "sum": decimal(2, optional=True)}, optional=True)
-PLACE = struct("orders.Source", {"connector": STRING, "name": STRING, "db": STRING, "table": STRING, "ts_ms": INT64,
-                                 "snapshot": STRING, "file": STRING, "pos": INT64})
+PLACE = struct(
+    "orders.Source",
+    {
+        "connector": STRING,
+        "name": STRING,
+        "db": STRING,
+        "table": STRING,
+        "ts_ms": INT64,
+        "snapshot": STRING,
+        "file": STRING,
+        "pos": INT64,
+    },
+)
 ENVELOPE = struct("orders.Envelope", {"before": ROW, "after": ROW, "source": PLACE, "op": STRING, "ts_ms": INT64})
 ORDER_KEY = struct("orders.Key", {"id": INT64})
 
 
-@pytest.mark.parametrize(("way", "output"), [("json", "json"), *itertools.product(("enveloped", "avro"),
-                                                                                  ("json", "json-schemas", "avro"))])
+@pytest.mark.parametrize(
+    ("way", "output"), [("json", "json"), *itertools.product(("enveloped", "avro"), ("json", "json-schemas", "avro"))]
+)
 def test_debezium_in_any_order_of_arrival(way: str, output: str) -> None:
-    one, two, three_ = ({"id": 1, "name": name, "sum": Decimal(text)}
-                        for name, text in (("a", "1.50"), ("b", "2.00"), ("c", "0.01")))
-    events = [change("c", None, one, file="bin.000001", pos=10), change("u", one, two, file="bin.000001", pos=20),
-              change("u", two, three_, file="bin.000002", pos=4), change("d", three_, None, file="bin.000002", pos=9)]
+    one, two, three_ = (
+        {"id": 1, "name": name, "sum": Decimal(text)} for name, text in (("a", "1.50"), ("b", "2.00"), ("c", "0.01"))
+    )
+    events = [
+        change("c", None, one, file="bin.000001", pos=10),
+        change("u", one, two, file="bin.000001", pos=20),
+        change("u", two, three_, file="bin.000002", pos=4),
+        change("d", three_, None, file="bin.000002", pos=9),
+    ]
     registry = MemoryRegistry()
     if way == "avro":
-        numbers = [registry.register("t", avro_text(schema, AVRO)).to_bytes(4, "big") for schema in (ORDER_KEY, ENVELOPE)]
-        key, value = (compile_avro(schema, AVRO, b"\x00" + number)
-                      for schema, number in zip((ORDER_KEY, ENVELOPE), numbers, strict=True))
+        numbers = [
+            registry.register("t", avro_text(schema, AVRO)).to_bytes(4, "big") for schema in (ORDER_KEY, ENVELOPE)
+        ]
+        key, value = (
+            compile_avro(schema, AVRO, b"\x00" + number)
+            for schema, number in zip((ORDER_KEY, ENVELOPE), numbers, strict=True)
+        )
     else:
-        converter = JsonConverter({"schemas.enable": "true" if way == "enveloped" else "false", "decimal.format": "NUMERIC"})
+        converter = JsonConverter(
+            {"schemas.enable": "true" if way == "enveloped" else "false", "decimal.format": "NUMERIC"}
+        )
         key, value = converter.encoder("t", ORDER_KEY), converter.encoder("t", ENVELOPE)
     records = [Input(key({"id": 1}), value(each), offset, 3) for offset, each in enumerate(events)]
     for order, shown in (([0, 1, 1, 2, 3], "cuud"), ([2, 0, 1], "c"), ([3, 2, 1, 0], ""), ([1, 3, 0, 2], "cd")):
-        made = Bench(registry=registry, input_format="debezium", input_encoding="avro" if way == "avro" else "json",
-                     output_encoding=output, tombstones_on_delete=False)
+        made = Bench(
+            registry=registry,
+            input_format="debezium",
+            input_encoding="avro" if way == "avro" else "json",
+            output_encoding=output,
+            tombstones_on_delete=False,
+        )
         emit: list[Any] = []
         for index in order:
             made.engine.apply(records[index], made.store, emit)
@@ -239,7 +336,9 @@ def test_debezium_in_any_order_of_arrival(way: str, output: str) -> None:
         assert "".join(each["op"] for each in found) == shown
         if order == [2, 0, 1]:
             after_ = found[0]["after"]
-            wanted = {"avro": Decimal("0.01")}.get(output, 0.01 if way == "json" else base64.b64encode(b"\x01").decode())
+            wanted = {"avro": Decimal("0.01")}.get(
+                output, 0.01 if way == "json" else base64.b64encode(b"\x01").decode()
+            )
             assert (after_["id"], after_["name"], after_["sum"]) == (1, "c", wanted)
             assert [row.values["name"] for row in made.engine.rows(made.store)] == ["c"]
             again: list[Any] = []
@@ -252,9 +351,15 @@ def test_of_changes_with_one_position_the_later_stands_and_repetitions_give_no_e
     rows = [{"id": 1, "name": name, "sum": None} for name in "ab"]
     made = Bench(input_format="debezium", key_columns=("id",), tombstones_on_delete=False, emit_unchanged=unchanged)
     tied: dict[str, Any] = {"file": "bin.000001", "pos": 10, "row": 9}
-    events = [change("c", None, rows[0], **tied), change("u", *rows, **tied), change("u", *rows, **tied),
-              change("d", rows[1], None, **tied), change("d", rows[1], None, **tied), change("u", *rows, **{**tied, "row": 8}),
-              change("c", None, rows[1], file="bin.000001", pos=5_000_000_000)]
+    events = [
+        change("c", None, rows[0], **tied),
+        change("u", *rows, **tied),
+        change("u", *rows, **tied),
+        change("d", rows[1], None, **tied),
+        change("d", rows[1], None, **tied),
+        change("u", *rows, **{**tied, "row": 8}),
+        change("c", None, rows[1], file="bin.000001", pos=5_000_000_000),
+    ]
     for offset, event in enumerate(events):
         made.apply(Input(b"", json.dumps(event).encode(), offset, 0))
     assert "".join(event["op"] for event in made.events) == "cudc"
@@ -262,8 +367,14 @@ def test_of_changes_with_one_position_the_later_stands_and_repetitions_give_no_e
 
 
 def message(*tuples: list[str | None], fields: Any = None) -> bytes:
-    fields = fields or [ums.field("id", "long", nullable=False), ums.field("name", "string"), ums.field("paid", "boolean")]
-    return json.dumps(ums.message(ums.INCREMENT, "mysql.db1.shop.orders.3.0.0", [*ums.SYSTEM_FIELDS, *fields], tuples)).encode()
+    fields = fields or [
+        ums.field("id", "long", nullable=False),
+        ums.field("name", "string"),
+        ums.field("paid", "boolean"),
+    ]
+    return json.dumps(
+        ums.message(ums.INCREMENT, "mysql.db1.shop.orders.3.0.0", [*ums.SYSTEM_FIELDS, *fields], tuples)
+    ).encode()
 
 
 def tuple_(number: int, operation: str, *values: str | None) -> list[str | None]:
@@ -272,8 +383,16 @@ def tuple_(number: int, operation: str, *values: str | None) -> list[str | None]
 
 def test_ums_as_input() -> None:
     made = Bench(input_format="ums", key_columns=("id",))
-    made.apply(Input(b"", message(tuple_(1, "i", "7", "a", "false"), tuple_(2, "b", "7", "a", "false"),
-                                  tuple_(2, "u", "7", "b", "true")), 0, 0))
+    made.apply(
+        Input(
+            b"",
+            message(
+                tuple_(1, "i", "7", "a", "false"), tuple_(2, "b", "7", "a", "false"), tuple_(2, "u", "7", "b", "true")
+            ),
+            0,
+            0,
+        )
+    )
     assert made.rows == {b'{"id":7}': {"id": 7, "name": "b", "paid": True}}
     assert [event["op"] for event in made.events] == ["c", "u"]
     assert made.events[0]["source"]["ts_us"] == 1_767_323_045_000_006

@@ -1,4 +1,5 @@
 """The materializer's latencies by stage: what is sampled of which change, and the sums and quantiles of it."""
+
 from __future__ import annotations
 
 import math
@@ -35,9 +36,14 @@ def test_a_change_gives_its_way_once(appended: bool) -> None:
 
     def record(at_ms: int, *, snapshot: bool = False) -> None:
         when = Stamp(at_ms * 1000)
-        message = written.record(PartitionUpdate(
-            source=source(snapshot=snapshot), key=("a",), write_time=when.write_time,
-            rows=(Row((), when, None, (Cell("n", None, at_ms, when),)),)))
+        message = written.record(
+            PartitionUpdate(
+                source=source(snapshot=snapshot),
+                key=("a",),
+                write_time=when.write_time,
+                rows=(Row((), when, None, (Cell("n", None, at_ms, when),)),),
+            )
+        )
         made.apply(message._replace(timestamp_ms=5 if appended else at_ms))  # all were read at 7 ms
         made.now_s += 1
 
@@ -56,8 +62,13 @@ def test_the_topics_own_time_counts_where_it_is_one() -> None:
     stages.sample(1_000_000, 1_200, 1_250, 2_000_000_000)
     assert stages.due_ns == 2_001_000_000
     found = {stage: each.total for stage, each in stages.take().items()}
-    assert found == {"write_to_read": 200, "read_to_topic": 50, "topic_to_rows": 750, "read_to_rows": 800,
-                     "write_to_rows": 1000}
+    assert found == {
+        "write_to_read": 200,
+        "read_to_topic": 50,
+        "topic_to_rows": 750,
+        "read_to_rows": 800,
+        "write_to_rows": 1000,
+    }
 
 
 def test_numbers_of_a_job_are_of_the_last_batch_and_since_the_start() -> None:
@@ -72,6 +83,9 @@ def test_numbers_of_a_job_are_of_the_last_batch_and_since_the_start() -> None:
     assert batch() == {}
     assert batch(2, 4, 6)["materializer_latency_write_to_rows_ms_p50"] == 4
     assert batch(100) == {
-        "materializer_latency_write_to_rows_ms_p50": 100, "materializer_latency_write_to_rows_ms_p99": 100,
-        "materializer_latency_write_to_rows_ms_max": 100, "materializer_latency_write_to_rows_ms_total": 112,
-        "materializer_latency_write_to_rows_samples_total": 4}
+        "materializer_latency_write_to_rows_ms_p50": 100,
+        "materializer_latency_write_to_rows_ms_p99": 100,
+        "materializer_latency_write_to_rows_ms_max": 100,
+        "materializer_latency_write_to_rows_ms_total": 112,
+        "materializer_latency_write_to_rows_samples_total": 4,
+    }

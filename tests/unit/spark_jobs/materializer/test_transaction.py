@@ -1,4 +1,5 @@
 """How long a bucket's transaction waits for brokers, over a producer in memory."""
+
 from __future__ import annotations
 
 import itertools
@@ -79,7 +80,8 @@ def test_calls_that_may_be_repeated_are_for_as_long_as_they_are_given(caplog: py
     assert raised.value.replace
     assert 20 < len(calls) < 40
     assert [record.message for record in caplog.records] == [
-        "commit_transaction of job-0: " + str(KafkaError(KafkaError._TIMED_OUT, "no answer")) + "; trying again"]
+        "commit_transaction of job-0: " + str(KafkaError(KafkaError._TIMED_OUT, "no answer")) + "; trying again"
+    ]
 
 
 class Fenced:
@@ -106,8 +108,12 @@ def test_whoever_hears_of_a_fence_has_its_work_done_again_by_a_new_producer_and_
     fenced = writer(Fenced())
     fenced._produce = fenced._producer.produce
     fenced._bucket = 0
-    for heard in (lambda: fenced._put("o", b"v", b"k", 0), lambda: fenced._wait("o", b"v", b"k", 0, {}), fenced._flush,
-                  lambda: fenced.commit(b"m", 1, None, before_commit=lambda: None)):
+    for heard in (
+        lambda: fenced._put("o", b"v", b"k", 0),
+        lambda: fenced._wait("o", b"v", b"k", 0, {}),
+        fenced._flush,
+        lambda: fenced.commit(b"m", 1, None, before_commit=lambda: None),
+    ):
         with pytest.raises(Redo, match="fenced by a newer instance") as raised:
             heard()
         assert raised.value.replace

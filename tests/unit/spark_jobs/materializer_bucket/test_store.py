@@ -1,4 +1,5 @@
 """The cache: an ordered map that survives, with changes above it; against a dictionary."""
+
 from __future__ import annotations
 
 import os
@@ -16,10 +17,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Short keys, keys at the limit and keys over two and three levels, with common beginnings.
-KEYS = st.builds(lambda head, length, tail: (head * length + tail) or b"k", st.sampled_from([b"a", b"b", b"\xff"]),
-                 st.sampled_from([0, 1, 2, LINK - 1, LINK, LINK + 1, 2 * LINK, 2 * LINK + 3]), st.binary(max_size=2))
-VALUES = st.builds(lambda due, rest: due.to_bytes(8, "big", signed=True) + rest, st.sampled_from([0, 0, 1, 5, 9]),
-                   st.binary(max_size=3))
+KEYS = st.builds(
+    lambda head, length, tail: (head * length + tail) or b"k",
+    st.sampled_from([b"a", b"b", b"\xff"]),
+    st.sampled_from([0, 1, 2, LINK - 1, LINK, LINK + 1, 2 * LINK, 2 * LINK + 3]),
+    st.binary(max_size=2),
+)
+VALUES = st.builds(
+    lambda due, rest: due.to_bytes(8, "big", signed=True) + rest,
+    st.sampled_from([0, 0, 1, 5, 9]),
+    st.binary(max_size=3),
+)
 CHANGES = st.dictionaries(KEYS, st.none() | VALUES, max_size=12)
 
 
@@ -38,8 +46,14 @@ def write(cache: Cache, changes: dict[bytes, bytes | None]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(written=st.lists(CHANGES, min_size=1, max_size=3), above=CHANGES, prefix=KEYS, start=KEYS, end=st.none() | KEYS)
-def test_like_a_dictionary(tmp_path_factory: pytest.TempPathFactory, written: list[dict[bytes, bytes | None]],
-                           above: dict[bytes, bytes | None], prefix: bytes, start: bytes, end: bytes | None) -> None:
+def test_like_a_dictionary(
+    tmp_path_factory: pytest.TempPathFactory,
+    written: list[dict[bytes, bytes | None]],
+    above: dict[bytes, bytes | None],
+    prefix: bytes,
+    start: bytes,
+    end: bytes | None,
+) -> None:
     """Whatever was written, put above and asked: what a dictionary says."""
     cache = opened(tmp_path_factory.mktemp("cache"))
     model: dict[bytes, bytes | None] = {}
@@ -54,8 +68,10 @@ def test_like_a_dictionary(tmp_path_factory: pytest.TempPathFactory, written: li
     assert list(rows.scan(b"")) == list(wanted.items())
     assert all(rows.get(key) == wanted.get(key) for key in (*model, prefix, start))
     assert list(rows.scan(prefix[:1], start, end)) == [
-        (key, value) for key, value in wanted.items()
-        if key.startswith(prefix[:1]) and key >= start and (end is None or key < end)]
+        (key, value)
+        for key, value in wanted.items()
+        if key.startswith(prefix[:1]) and key >= start and (end is None or key < end)
+    ]
     due = sorted((store.due_of(value), key) for key, value in wanted.items() if 0 < store.due_of(value) <= 5)
     assert sorted(rows.due(5)) == due
     assert [time for time, _ in rows.due(5)] == [time for time, _ in due]
@@ -120,8 +136,14 @@ def test_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.close()
 
 
-@pytest.mark.parametrize(("change", "why"), [
-    ({"topic": "other"}, "it is of changelog topic"), ({"job": "other"}, "it is of job"), ({"bucket": 3}, "it is of bucket")])
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"topic": "other"}, "it is of changelog topic"),
+        ({"job": "other"}, "it is of job"),
+        ({"bucket": 3}, "it is of bucket"),
+    ],
+)
 def test_a_foreign_cache_is_thrown_away(tmp_path: Path, change: dict[str, Any], why: str) -> None:
     """What belongs to another job, bucket or changelog is not used."""
     cache = opened(tmp_path)

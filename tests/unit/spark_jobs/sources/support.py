@@ -52,7 +52,12 @@ def envelope_schema(columns: list[dict[str, Any]], source: list[dict[str, Any]] 
                 "field": "source",
                 "optional": False,
                 "fields": source
-                or [member("db", "string"), member("table", "string"), member("ts_us", "int64"), member("ums_id", "int64")],
+                or [
+                    member("db", "string"),
+                    member("table", "string"),
+                    member("ts_us", "int64"),
+                    member("ums_id", "int64"),
+                ],
             },
             member("op", "string"),
         ],
@@ -85,5 +90,7 @@ class Table:
         self.reported: list[tuple[int, str]] = []
 
     def rows(self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> list[dict[str, Any]]:
-        decoder = TableDecoder(self.plan, lambda _t, _p, offset, _k, _v, error: self.reported.append((offset, str(error))))
+        decoder = TableDecoder(
+            self.plan, lambda _t, _p, offset, _k, _v, error: self.reported.append((offset, str(error)))
+        )
         return [row for batch in decoder.decode(records(values, keys)) for row in batch.to_pylist()]

@@ -29,23 +29,30 @@ def event(op: Any, table: str = "t", *, source: Any = None, **parts: Any) -> byt
 
 
 good_rows = st.fixed_dictionaries(
-    {"id": st.integers(0, 9)}, optional={"n": st.one_of(st.integers(), st.floats(-5, 5), st.none()), "s": st.text(max_size=3)}
+    {"id": st.integers(0, 9)},
+    optional={"n": st.one_of(st.integers(), st.floats(-5, 5), st.none()), "s": st.text(max_size=3)},
 )
 good = st.one_of(
     good_rows.map(lambda row: (b'{"id":1}', event("c", after=row))),
     st.tuples(good_rows, good_rows).map(lambda two: (b'{"id":1}', event("u", before=two[0], after=two[1]))),
     st.integers(0, 9).map(lambda number: (json.dumps({"id": number}).encode(), event("d", before={"id": number}))),
-    st.integers(0, 9).map(lambda number: (None, event("c", "known", after={"id": number, "day": "2026-01-02", "n": 1}))),
+    st.integers(0, 9).map(
+        lambda number: (None, event("c", "known", after={"id": number, "day": "2026-01-02", "n": 1}))
+    ),
 )
 anything = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["id", "zz"]), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["id", "zz"]), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 row_of_garbage = st.dictionaries(st.sampled_from(["n", "s", "zz", "ZZ"]), anything, max_size=3)
 garbage_values = st.one_of(
     st.binary(max_size=12),
-    st.sampled_from([b"nonsense", b"[1]", b"5", b"{}", b'{"op":"c"', b'{"schema":5,"payload":{}}', b"{" * 5000, b"null"]),
+    st.sampled_from(
+        [b"nonsense", b"[1]", b"5", b"{}", b'{"op":"c"', b'{"schema":5,"payload":{}}', b"{" * 5000, b"null"]
+    ),
     # No operation that exists.
     st.builds(lambda op, row: event(op, after=row), st.sampled_from(["z", "", "cc", 5, None, []]), row_of_garbage),
     st.builds(lambda row: json.dumps({"op": "z", "after": row}).encode(), row_of_garbage),
@@ -54,13 +61,18 @@ garbage_values = st.one_of(
     st.builds(lambda row: event("c", after=None, before=row), row_of_garbage),
     st.builds(lambda row: event("d", before=row), st.one_of(st.integers(), st.text(), st.lists(anything, max_size=2))),
     # A source that is none.
-    st.builds(lambda row, source: event("c", after=row, source=source), row_of_garbage,
-              st.sampled_from([5, "x", [1], {"db": 5}, {"db": "d", "table": "t", "ts_us": "then"}])),
+    st.builds(
+        lambda row, source: event("c", after=row, source=source),
+        row_of_garbage,
+        st.sampled_from([5, "x", [1], {"db": 5}, {"db": "d", "table": "t", "ts_us": "then"}]),
+    ),
     # A row with values that its columns don't take.
     st.builds(lambda row: event("c", "known", after={"id": 1, **row, "day": "no day"}), row_of_garbage),
     st.builds(lambda row: event("c", after={"id": 1, **row, "ums_id_": 5}), row_of_garbage),
 )
-keyless_rows = st.builds(lambda table, row: event("c", table, after=row), st.sampled_from(["t", "known"]), row_of_garbage)
+keyless_rows = st.builds(
+    lambda table, row: event("c", table, after=row), st.sampled_from(["t", "known"]), row_of_garbage
+)
 no_key = st.sampled_from([None, b"", b"\xff", b"5", b"{"])
 garbage = st.one_of(
     st.tuples(no_key | st.just(b'{"other":1}'), garbage_values),
@@ -106,8 +118,12 @@ def shown(several: list[Record]) -> tuple[dict[str, Seen], dict[str, list[Any]],
 keyed = good_rows.map(lambda row: (b'{"id":1}', event("c", after=row)))
 
 
-@given(st.tuples(st.lists(good, max_size=3), keyed, st.lists(good, max_size=3)).map(lambda each: [*each[0], each[1], *each[2]]),
-       st.lists(st.tuples(st.integers(0, 5), garbage), max_size=6))
+@given(
+    st.tuples(st.lists(good, max_size=3), keyed, st.lists(good, max_size=3)).map(
+        lambda each: [*each[0], each[1], *each[2]]
+    ),
+    st.lists(st.tuples(st.integers(0, 5), garbage), max_size=6),
+)
 @settings(max_examples=300, deadline=None)
 def test_garbage_between_good_records_changes_nothing(several: list[Record], between: list[tuple[int, Record]]) -> None:
     mixed: list[tuple[bool, Record]] = [(True, each) for each in several]
@@ -115,14 +131,19 @@ def test_garbage_between_good_records_changes_nothing(several: list[Record], bet
         mixed.insert(place, (False, record))
     alone, with_garbage = shown(several), shown([record for _, record in mixed])
     # A table that was known before is looked through also where it has bad records only.
-    defined = {name: each for name, each in with_garbage[0].items()
-               if not each.error and (name in alone[0] or name not in KNOWN)}
+    defined = {
+        name: each
+        for name, each in with_garbage[0].items()
+        if not each.error and (name in alone[0] or name not in KNOWN)
+    }
     assert {name: (each.types, each.keys) for name, each in defined.items()} == {
-        name: (each.types, each.keys) for name, each in alone[0].items()}
+        name: (each.types, each.keys) for name, each in alone[0].items()
+    }
     places = [offset for offset, (is_good, _) in enumerate(mixed) if is_good]
     for name, rows in with_garbage[1].items():
         assert [{**row, "kafka_offset_": 0, "ums_uid_": "", "ums_id_": 0} for row in rows] == [
-            {**row, "kafka_offset_": 0, "ums_uid_": "", "ums_id_": 0} for row in alone[1].get(name, [])]
+            {**row, "kafka_offset_": 0, "ums_uid_": "", "ums_id_": 0} for row in alone[1].get(name, [])
+        ]
         assert {row["kafka_offset_"] for row in rows} <= set(places)
     bad = with_garbage[2]
     assert alone[2] == []
@@ -142,12 +163,24 @@ def test_a_key_column_that_the_row_lacks_comes_from_the_records_key(after: dict[
 COLUMNS = [{"type": "int64", "optional": False, "field": "id"}, member("n", "int32")]
 WITH_SCHEMA = envelope_schema(COLUMNS)
 SOURCE = {"db": "d", "table": "t"}
-GOOD: Record = (b'{"id":1}', message(WITH_SCHEMA, {"op": "c", "after": {"id": 1, "n": 2}, "before": None, "source": SOURCE}))
+GOOD: Record = (
+    b'{"id":1}',
+    message(WITH_SCHEMA, {"op": "c", "after": {"id": 1, "n": 2}, "before": None, "source": SOURCE}),
+)
 
 
-@pytest.mark.parametrize("payload", [
-    5, None, {}, {"op": "z", "after": {"id": 1}}, {"op": "c", "after": {"id": 1}, "source": 5},
-    {"op": "c", "after": {"id": "x"}, "source": SOURCE}, {"op": "c", "after": None, "source": SOURCE}])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        5,
+        None,
+        {},
+        {"op": "z", "after": {"id": 1}},
+        {"op": "c", "after": {"id": 1}, "source": 5},
+        {"op": "c", "after": {"id": "x"}, "source": SOURCE},
+        {"op": "c", "after": None, "source": SOURCE},
+    ],
+)
 def test_a_bad_record_is_no_sample_of_its_schema(payload: Any) -> None:
     bad = (b'{"id":1}', message(WITH_SCHEMA, payload))
     cut = (GOOD[0], GOOD[1][:-4])

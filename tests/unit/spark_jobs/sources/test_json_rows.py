@@ -68,7 +68,12 @@ SCHEMA = envelope_schema(COLUMNS)
 def event(op: str, after: dict[str, Any] | None, before: dict[str, Any] | None = None, **source: Any) -> bytes:
     return message(
         SCHEMA,
-        {"before": before, "after": after, "op": op, "source": {"db": "d", "table": "t", "ts_us": 5, "ums_id": 10, **source}},
+        {
+            "before": before,
+            "after": after,
+            "op": op,
+            "source": {"db": "d", "table": "t", "ts_us": 5, "ums_id": 10, **source},
+        },
     )
 
 
@@ -110,7 +115,15 @@ def test_operations_and_rows_before_an_update() -> None:
     table = Table(event("c", ROW), before=True)
     old = {**ROW, "name": "old"}
     rows = table.rows(
-        [event("c", ROW), event("r", ROW), event("u", ROW, old), event("u", ROW), event("d", None, old), None, event("m", None)]
+        [
+            event("c", ROW),
+            event("r", ROW),
+            event("u", ROW, old),
+            event("u", ROW),
+            event("d", None, old),
+            None,
+            event("m", None),
+        ]
     )
     assert [(row["ums_op_"], row["name"], row["kafka_offset_"]) for row in rows] == [
         ("i", "ä\n", 0),
@@ -178,7 +191,8 @@ def test_versions_of_a_schema_in_one_batch_share_the_wider_table() -> None:
         ]
     )
     one = message(
-        old, {"op": "c", "after": {"id": 1, "gone": "g", "n": 2, "nested": {"a": 1}}, "source": {"ums_id": 1, "ts_us": 1}}
+        old,
+        {"op": "c", "after": {"id": 1, "gone": "g", "n": 2, "nested": {"a": 1}}, "source": {"ums_id": 1, "ts_us": 1}},
     )
     two = message(
         new,
@@ -232,7 +246,8 @@ def test_order_of_changes_by_source() -> None:
 
     def row(file: str, position: int, number: int) -> bytes:
         return message(
-            schema, {"op": "c", "after": {"id": 1}, "source": {"ts_ms": 7, "file": file, "pos": position, "row": number}}
+            schema,
+            {"op": "c", "after": {"id": 1}, "source": {"ts_ms": 7, "file": file, "pos": position, "row": number}},
         )
 
     events = [row("bin.000009", 4_000_000_000, 0), row("bin.000009", 4_000_000_000, 1), row("bin.000010", 4, 0)]
@@ -298,10 +313,18 @@ def test_golden_events_of_the_scylla_connector(name: str) -> None:
                 assert any(words in table.reported[0][1] for words in ("no row after", "is null"))
 
 
-@pytest.mark.parametrize(("column", "value", "kind"), [
-    ("small", 70000, "smallint"), ("clock", 1 << 63, "bigint"), ("raw", "!", "binary"),
-    ("tags", [5], "array<string>"), ("where", {"since": 1 << 40}, "struct<street:string,since:date>"), ("name", 5, "string"),
-    ("name", [5] * 1000, "string")])
+@pytest.mark.parametrize(
+    ("column", "value", "kind"),
+    [
+        ("small", 70000, "smallint"),
+        ("clock", 1 << 63, "bigint"),
+        ("raw", "!", "binary"),
+        ("tags", [5], "array<string>"),
+        ("where", {"since": 1 << 40}, "struct<street:string,since:date>"),
+        ("name", 5, "string"),
+        ("name", [5] * 1000, "string"),
+    ],
+)
 def test_a_value_that_does_not_fit_is_named(column: str, value: Any, kind: str) -> None:
     table = Table(event("c", ROW))
     good = table.rows([event("c", ROW), event("c", {**ROW, column: value}), event("u", ROW, {**ROW, "id": 2})])
@@ -319,7 +342,9 @@ def test_a_decimal_with_too_many_digits_is_named() -> None:
     good = table.rows([event("c", ROW), event("c", {**ROW, "price": 10**40})])
     ((offset, text),) = table.reported
     assert (len(good), offset) == (1, 1)
-    assert text.startswith(f"Table d.t, column price: the value {10**40} does not fit decimal(38,2), and Spark has no larger")
+    assert text.startswith(
+        f"Table d.t, column price: the value {10**40} does not fit decimal(38,2), and Spark has no larger"
+    )
     assert "decimal.handling.mode" in text
 
 
@@ -327,8 +352,9 @@ def test_a_value_that_does_not_fit_a_declared_type_is_named() -> None:
     columns = (Column("id", LongType(), key=True), Column("n", IntegerType()))
     layout = loose_layout(columns, None, Rules())
     reported: list[Exception] = []
-    decoder = TableDecoder(Plan(TableSchema("d.t", columns), {b"": layout}, namespace="d.t"),
-                           lambda *record: reported.append(record[-1]))
+    decoder = TableDecoder(
+        Plan(TableSchema("d.t", columns), {b"": layout}, namespace="d.t"), lambda *record: reported.append(record[-1])
+    )
     value = {"op": "c", "after": {"id": 1, "n": 1 << 40}, "source": {"db": "d", "table": "t"}}
     assert list(decoder.decode(records([json.dumps(value).encode()]))) == []
     (error,) = reported

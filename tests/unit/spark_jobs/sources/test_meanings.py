@@ -92,54 +92,90 @@ def test_a_decimal_is_read_exactly_or_refused(number: tuple[int, int], scale: in
     value, own = number
     read = fixer(with_variable_scale(VARIABLE_SCHEMA, str(scale)), "Table t, column c")
     assert read is not None
-    fits = value == 0 or (abs(own) < 200 and abs(value) * 10**200 % 10 ** (200 + own - scale) == 0
-                          and abs(value) * 10**200 < 10 ** (200 + own + 38 - scale))
+    fits = value == 0 or (
+        abs(own) < 200
+        and abs(value) * 10**200 % 10 ** (200 + own - scale) == 0
+        and abs(value) * 10**200 < 10 ** (200 + own + 38 - scale)
+    )
     given_value = {"scale": own, "value": unscaled(value)}
     if fits:
         result = read(given_value)
         assert result == (Decimal(f"{value}E{-own}") if value else 0)
         assert len(result.as_tuple().digits) <= 38
     else:
-        with pytest.raises(Skippable, match=r"Table t, column c: the value .* does not fit decimal\(38,\d+\)\. Set source"):
+        with pytest.raises(
+            Skippable, match=r"Table t, column c: the value .* does not fit decimal\(38,\d+\)\. Set source"
+        ):
             read(given_value)
 
 
 def test_values_that_do_not_fit_are_bad_records_with_their_column() -> None:
-    schema = envelope_schema([
-        member("id", "int64"), {**VARIABLE_JSON, "field": "price"},
-        member("fixed", "bytes", name="org.apache.kafka.connect.data.Decimal", parameters={"scale": "2"})])
+    schema = envelope_schema(
+        [
+            member("id", "int64"),
+            {**VARIABLE_JSON, "field": "price"},
+            member("fixed", "bytes", name="org.apache.kafka.connect.data.Decimal", parameters={"scale": "2"}),
+        ]
+    )
 
     def event(number: int, price: int, fixed: int) -> bytes:
-        after = {"id": number, "price": {"scale": 1, "value": base64.b64encode(unscaled(price)).decode()},
-                 "fixed": base64.b64encode(unscaled(fixed)).decode()}
+        after = {
+            "id": number,
+            "price": {"scale": 1, "value": base64.b64encode(unscaled(price)).decode()},
+            "fixed": base64.b64encode(unscaled(fixed)).decode(),
+        }
         return message(schema, {"op": "c", "after": after, "before": None, "source": {"db": "d", "table": "t"}})
 
     table = Table(event(1, 1, 1))
     rows = table.rows([event(1, 15, 10**38 - 1), event(2, 10**30, 1), event(3, 5, 10**38), event(4, -1, -1)])
     assert [(row["id"], row["price"], row["fixed"]) for row in rows] == [
-        (1, Decimal("1.5"), Decimal("9" * 36 + ".99")), (4, Decimal("-0.1"), Decimal("-0.01"))]
+        (1, Decimal("1.5"), Decimal("9" * 36 + ".99")),
+        (4, Decimal("-0.1"), Decimal("-0.01")),
+    ]
     (first, price), (second, fixed) = table.reported
     assert (first, second) == (1, 2)
-    assert price.startswith("Table d.t, column price: the value 100000000000000000000000000000.0 does not fit "
-                            "decimal(38,18). Set")
-    assert fixed.startswith("Table d.t, column fixed: the value 1000000000000000000000000000000000000.00 does not fit "
-                            "decimal(38,2), and Spark has no larger precision")
+    assert price.startswith(
+        "Table d.t, column price: the value 100000000000000000000000000000.0 does not fit decimal(38,18). Set"
+    )
+    assert fixed.startswith(
+        "Table d.t, column fixed: the value 1000000000000000000000000000000000000.00 does not fit "
+        "decimal(38,2), and Spark has no larger precision"
+    )
 
 
 def test_a_table_of_an_earlier_version_keeps_its_types() -> None:
     """Its checkpoint says text for such decimals, and nothing of what columns mean."""
-    earlier = merged(None, "d.t", [KEY, Column("price", t.StringType()), Column("prices", t.ArrayType(t.StringType())),
-                                   Column("at", t.LongType()), Column("code", t.StringType())], "")
+    earlier = merged(
+        None,
+        "d.t",
+        [
+            KEY,
+            Column("price", t.StringType()),
+            Column("prices", t.ArrayType(t.StringType())),
+            Column("at", t.LongType()),
+            Column("code", t.StringType()),
+        ],
+        "",
+    )
     data = json.loads(to_json({"d.t": earlier}, {}))
     for column in data["tables"]["d.t"]["columns"]:
         del column["meaning"]
     known, _ = from_json(json.dumps(data))
-    now = [KEY, Column("price", spark_type(VARIABLE_SCHEMA), meaning=NUMBER),
-           Column("prices", spark_type(array(VARIABLE_SCHEMA)), meaning=NUMBER), Column("at", t.LongType(), meaning=TIME),
-           Column("code", t.StringType(), meaning=UUID)]
+    now = [
+        KEY,
+        Column("price", spark_type(VARIABLE_SCHEMA), meaning=NUMBER),
+        Column("prices", spark_type(array(VARIABLE_SCHEMA)), meaning=NUMBER),
+        Column("at", t.LongType(), meaning=TIME),
+        Column("code", t.StringType(), meaning=UUID),
+    ]
     schema = merged(known["d.t"], "d.t", now, "")
     assert [(each.type.simpleString(), each.meaning) for each in schema.columns] == [
-        ("bigint", ""), ("string", NUMBER), ("array<string>", NUMBER), ("bigint", TIME), ("string", UUID)]
+        ("bigint", ""),
+        ("string", NUMBER),
+        ("array<string>", NUMBER),
+        ("bigint", TIME),
+        ("string", UUID),
+    ]
     assert merged(schema, "d.t", now, "") is schema
     assert from_json(to_json({"d.t": schema}, {}))[0]["d.t"] == schema
 

@@ -1,4 +1,5 @@
 """Names of columns: any text that JSON can hold comes through the decoders as it is."""
+
 from __future__ import annotations
 
 import json
@@ -19,7 +20,25 @@ from spark_jobs.sources.search import Search
 from spark_jobs.sources.ums import UmsDecoder, layout_of
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message, records
 
-ODD = ('a"b', "a\\b", "a\tb", "a\nb", "a\x00b", "a\x1fb", "a`b", "a.b", "", "ä😀", "a'b", "a%sb", "A", "a", "c0", "m_op", "def")
+ODD = (
+    'a"b',
+    "a\\b",
+    "a\tb",
+    "a\nb",
+    "a\x00b",
+    "a\x1fb",
+    "a`b",
+    "a.b",
+    "",
+    "ä😀",
+    "a'b",
+    "a%sb",
+    "A",
+    "a",
+    "c0",
+    "m_op",
+    "def",
+)
 NAMES = st.lists(
     st.one_of(st.sampled_from(ODD), st.text(max_size=6)).filter(
         lambda name: name.lower() not in (*SYSTEM_COLUMNS, "id") and name.isascii() | name.isprintable()
@@ -60,8 +79,10 @@ def test_the_key_of_a_row_comes_from_the_record_key(names: list[str]) -> None:
 
 @given(NAMES)
 def test_members_of_structs(names: list[str]) -> None:
-    columns = [{"type": "int64", "optional": False, "field": "id"},
-               member("inner", "struct", fields=[member(name, "string") for name in names])]
+    columns = [
+        {"type": "int64", "optional": False, "field": "id"},
+        member("inner", "struct", fields=[member(name, "string") for name in names]),
+    ]
     inner = {name: f"value of {number}" for number, name in enumerate(names)}
     event = message(envelope_schema(columns), {"after": {"id": 1, "inner": inner}, "op": "c", "source": {"table": "t"}})
     (row,) = Table(event).rows([event])
@@ -82,11 +103,31 @@ def test_rows_without_a_schema(enveloped: bool, names: list[str]) -> None:
 @given(NAMES)
 def test_ums(names: list[str]) -> None:
     fields = [("ums_id_", "long"), ("ums_ts_", "datetime"), ("ums_op_", "string"), ("id", "long")]
-    schema = {"namespace": "mysql.i.d.t.1.0.0", "fields": [
-        {"name": name, "type": kind, "nullable": True} for name, kind in [*fields, *((name, "string") for name in names)]]}
-    text = json.dumps({"protocol": {"type": "data_increment_data"}, "schema": schema, "payload": [
-        {"tuple": ["1", "2026-11-21 10:00:00.000", "i", "1", *(f"value of {number}" for number in range(len(names)))]}]})
-    raw = text[text.index('"schema": ') + 10: text.index(', "payload"')].encode()
+    schema = {
+        "namespace": "mysql.i.d.t.1.0.0",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True}
+            for name, kind in [*fields, *((name, "string") for name in names)]
+        ],
+    }
+    text = json.dumps(
+        {
+            "protocol": {"type": "data_increment_data"},
+            "schema": schema,
+            "payload": [
+                {
+                    "tuple": [
+                        "1",
+                        "2026-11-21 10:00:00.000",
+                        "i",
+                        "1",
+                        *(f"value of {number}" for number in range(len(names))),
+                    ]
+                }
+            ],
+        }
+    )
+    raw = text[text.index('"schema": ') + 10 : text.index(', "payload"')].encode()
     layout = layout_of(raw)
     bad: list[Any] = []
     table = TableSchema(layout.namespace, layout.columns(["id"]))
@@ -116,8 +157,12 @@ def test_members_that_say_what_happened_may_have_odd_names_too() -> None:
 
     names = ('o"p', "t\\s", "n\tm")
     columns = (Field("id", Schema(Type.INT64, optional=True)), Field("n\tm", Schema(Type.STRING, optional=True)))
-    layout = Layout(False, columns, (), frozenset(names), flat=Flat(op=names[0], time=names[1], hidden=frozenset(names[:2])))
-    decoder = TableDecoder(Plan(TableSchema("t", layout.columns(["id"])), {b"": layout}), lambda *_: pytest.fail("bad record"))
+    layout = Layout(
+        False, columns, (), frozenset(names), flat=Flat(op=names[0], time=names[1], hidden=frozenset(names[:2]))
+    )
+    decoder = TableDecoder(
+        Plan(TableSchema("t", layout.columns(["id"])), {b"": layout}), lambda *_: pytest.fail("bad record")
+    )
     value = json.dumps({"id": 1, names[0]: "delete", names[1]: 5, names[2]: "x"}).encode()
     ((row,),) = (batch.to_pylist() for batch in decoder.decode(records([value])))
     assert (row["ums_op_"], row["ums_ts_"].microsecond, row["n\tm"]) == ("d", 5000, "x")
@@ -125,13 +170,22 @@ def test_members_that_say_what_happened_may_have_odd_names_too() -> None:
 
 def test_a_ums_value_that_does_not_fit_is_named() -> None:
     fields = {"ums_id_": "long", "ums_ts_": "datetime", "ums_op_": "string", "n": "int"}
-    schema = {"namespace": "mysql.i.d.t.1.0.0", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+    schema = {
+        "namespace": "mysql.i.d.t.1.0.0",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
     rows = [{"tuple": ["1", "2026-11-21 10:00:00.000", "i", value]} for value in ("1", "70000000000")]
     text = json.dumps({"protocol": {"type": "data_increment_data"}, "schema": schema, "payload": rows})
-    raw = text[text.index('"schema": ') + 10: text.index(', "payload"')].encode()
+    raw = text[text.index('"schema": ') + 10 : text.index(', "payload"')].encode()
     layout = layout_of(raw)
     reported: list[str] = []
-    decoder = UmsDecoder(TableSchema(layout.namespace, layout.columns([])), {raw: layout}, before=False,
-                         report=lambda *record: reported.append(str(record[-1])))
+    decoder = UmsDecoder(
+        TableSchema(layout.namespace, layout.columns([])),
+        {raw: layout},
+        before=False,
+        report=lambda *record: reported.append(str(record[-1])),
+    )
     assert list(decoder.decode(records([text.encode()]))) == []
-    assert reported[0].startswith('Table mysql.i.d.t.1.0.0, column n: the value "70000000000" does not fit the type int (')
+    assert reported[0].startswith(
+        'Table mysql.i.d.t.1.0.0, column n: the value "70000000000" does not fit the type int ('
+    )

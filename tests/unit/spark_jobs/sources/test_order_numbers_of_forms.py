@@ -1,4 +1,5 @@
 """The same MySQL change has one order number, in whatever form it is sent and by whatever part it is read."""
+
 from __future__ import annotations
 
 import asyncio
@@ -31,8 +32,10 @@ def written(log: Log, number: int, times: int, groups: list[list[int]], *, compr
     log.gtid(number)
     inner = [(types.QUERY, query("BEGIN", ""))]
     for group in groups * times:
-        inner += [(types.TABLE_MAP, table_map("t", 90)),
-                  (types.WRITE_ROWS, rows_body([(key, 1, b"") for key in group], 90))]
+        inner += [
+            (types.TABLE_MAP, table_map("t", 90)),
+            (types.WRITE_ROWS, rows_body([(key, 1, b"") for key in group], 90)),
+        ]
     log.event(types.TRANSACTION_PAYLOAD, payload(*inner, (types.XID, bytes(8)), compressed=True))
 
 
@@ -44,8 +47,13 @@ async def both_forms(log: Log) -> tuple[list[SourceRecord], list[SourceRecord]]:
 
 def encoded(records: list[SourceRecord], *, schemas: bool) -> list[tuple[bytes | None, bytes | None]]:
     converters = [JsonConverter({"schemas.enable": str(schemas).lower()}, is_key=is_key) for is_key in (True, False)]
-    return [(converters[0].encoder("t", each.key_schema)(each.key), converters[1].encoder("t", each.value_schema)(each.value))
-            for each in records]
+    return [
+        (
+            converters[0].encoder("t", each.key_schema)(each.key),
+            converters[1].encoder("t", each.value_schema)(each.value),
+        )
+        for each in records
+    ]
 
 
 def materialized(form: Any, pairs: list[tuple[bytes | None, bytes | None]]) -> list[int]:
@@ -54,8 +62,13 @@ def materialized(form: Any, pairs: list[tuple[bytes | None, bytes | None]]) -> l
 
     def no_registry() -> Any:
         raise AssertionError("JSON needs no registry")
+
     of = RowReader(options, no_registry)
-    return [change.position for offset, (key, value) in enumerate(pairs) for change in of.changes(Input(key, value, offset, 0))]
+    return [
+        change.position
+        for offset, (key, value) in enumerate(pairs)
+        for change in of.changes(Input(key, value, offset, 0))
+    ]
 
 
 def check(transactions: list[tuple[bool, int, list[list[int]]]]) -> list[int]:
@@ -105,6 +118,15 @@ def test_the_last_of_changes_with_one_number_stands(form: str) -> None:
     import pyarrow as pa
 
     from spark_jobs.sinks.jdbc.rows import newest
-    rows = pa.table({"id": [1, 1, 1], "v": ["a", "b", "c"], "ums_id_": [7, 7, 7], "kafka_topic_": ["t"] * 3,
-                     "kafka_partition_": [0] * 3, "kafka_offset_": [4, 5, 6] if form == "debezium" else [4, 4, 4]})
+
+    rows = pa.table(
+        {
+            "id": [1, 1, 1],
+            "v": ["a", "b", "c"],
+            "ums_id_": [7, 7, 7],
+            "kafka_topic_": ["t"] * 3,
+            "kafka_partition_": [0] * 3,
+            "kafka_offset_": [4, 5, 6] if form == "debezium" else [4, 4, 4],
+        }
+    )
     assert newest(rows, ["id"]).column("v").to_pylist() == ["c"]

@@ -85,7 +85,11 @@ def test_a_table_keeps_dropped_columns_and_takes_new_ones() -> None:
     first = merged(None, "d.t", [KEY, Column("old", t.StringType(), nullable=False)], "")
     columns = [KEY, Column("new", t.IntegerType())]
     second = lacking(merged(first, "d.t", columns, ""), columns)
-    assert [(column.name, column.nullable) for column in second.columns] == [("id", False), ("old", True), ("new", True)]
+    assert [(column.name, column.nullable) for column in second.columns] == [
+        ("id", False),
+        ("old", True),
+        ("new", True),
+    ]
     assert merged(second, "d.t", columns, "") is second
 
 
@@ -108,14 +112,21 @@ def test_avro_of_other_producers_keeps_its_times_and_decimals() -> None:
             "name": "r",
             "fields": [
                 {"name": "a", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-                {"name": "b", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 3}]},
+                {
+                    "name": "b",
+                    "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 3}],
+                },
                 {"name": "c", "type": {"type": "int", "logicalType": "date"}},
             ],
         }
     )
     schema = connect_schema(text)
     assert schema is not None
-    assert [spark_type(each.schema) for each in schema.fields] == [t.TimestampType(), t.DecimalType(38, 3), t.DateType()]
+    assert [spark_type(each.schema) for each in schema.fields] == [
+        t.TimestampType(),
+        t.DecimalType(38, 3),
+        t.DateType(),
+    ]
     bare = json.loads(reader_text(text))["fields"]
     assert bare[0]["type"] == {"type": "long"}
     assert bare[1]["type"][1]["precision"] == 38
@@ -138,9 +149,12 @@ def test_layouts_refuse_what_they_can_not_read() -> None:
 
 def test_how_flat_rows_say_what_happened() -> None:
     rule = flat_of({"id", "__op", "__deleted", "__source_ts_us", "name"}, Config({}, {}))
-    assert rule == Flat("__op", "__deleted", "__source_ts_us", "", 1, 1, frozenset({"__op", "__deleted", "__source_ts_us"}))
+    assert rule == Flat(
+        "__op", "__deleted", "__source_ts_us", "", 1, 1, frozenset({"__op", "__deleted", "__source_ts_us"})
+    )
     assert (
-        flat_of({"id", "kind", "n"}, Config({"source.op.field": "kind", "source.order.field": "n"}, {})).hidden == frozenset()
+        flat_of({"id", "kind", "n"}, Config({"source.op.field": "kind", "source.order.field": "n"}, {})).hidden
+        == frozenset()
     )
     with pytest.raises(Skippable, match="no such member"):
         flat_of({"id"}, Config({"source.op.field": "kind"}, {}))
@@ -188,7 +202,9 @@ def _batch(values: list[bytes | None], keys: list[bytes | None] | None = None) -
 
 
 def _search(
-    values: list[bytes | None], known: dict[str, dict[str, t.DataType]] | None = None, keys: list[bytes | None] | None = None
+    values: list[bytes | None],
+    known: dict[str, dict[str, t.DataType]] | None = None,
+    keys: list[bytes | None] | None = None,
 ) -> tuple[list[inference.Seen], list[int]]:
     bad: list[int] = []
     search = Search(known or {}, Rules(envelope=False), lambda _t, _p, offset, _k, _v, _e: bad.append(offset))
@@ -220,7 +236,9 @@ def test_types_that_values_show() -> None:
 
 
 def test_what_is_known_only_widens_and_declared_types_stay() -> None:
-    found, _ = _search([b'{"n":1,"d":"2024-01-01"}'], {"t": {"n": t.DoubleType(), "d": t.DateType(), "old": t.StringType()}})
+    found, _ = _search(
+        [b'{"n":1,"d":"2024-01-01"}'], {"t": {"n": t.DoubleType(), "d": t.DateType(), "old": t.StringType()}}
+    )
     assert found[0].types == {"n": t.DoubleType(), "d": t.DateType(), "old": t.StringType()}
 
 
@@ -247,7 +265,9 @@ def test_declared_types_are_read_from_text_and_numbers() -> None:
     from connectors.schema import Field
     from spark_jobs.sources.layout import Layout
 
-    layout = Layout(False, tuple(Field(name, json_schema(kind)) for name, kind in columns), (), frozenset(), flat=Flat())
+    layout = Layout(
+        False, tuple(Field(name, json_schema(kind)) for name, kind in columns), (), frozenset(), flat=Flat()
+    )
     bad: list[Any] = []
     decoder = TableDecoder(Plan(schema, {b"": layout}), lambda *each: bad.append(each))
     rows = [
@@ -287,7 +307,9 @@ FIELDS = [
 ]
 
 
-def _ums(rows: list[list[str | None]], version: str = "1", protocol: str = "data_increment_data", fields: Any = None) -> bytes:
+def _ums(
+    rows: list[list[str | None]], version: str = "1", protocol: str = "data_increment_data", fields: Any = None
+) -> bytes:
     return json.dumps(
         {
             "protocol": {"type": protocol},
@@ -397,7 +419,10 @@ def test_ums_versions_of_a_table_are_one() -> None:
     [
         (b"1", "no UMS schema"),
         (json.dumps({"namespace": "a.b", "fields": []}).encode(), "seven parts"),
-        (json.dumps({"namespace": "a.b.c.d.1.0.0", "fields": [{"name": "x", "type": "blob"}]}).encode(), "'blob' is unknown"),
+        (
+            json.dumps({"namespace": "a.b.c.d.1.0.0", "fields": [{"name": "x", "type": "blob"}]}).encode(),
+            "'blob' is unknown",
+        ),
         (
             json.dumps({"namespace": "a.b.c.d.1.0.0", "fields": [{"name": "x", "type": "int"}]}).encode(),
             "lacks the system fields",

@@ -1,4 +1,5 @@
 """The parts of the sinks' conformance kit that need no Spark: what must be there, how it differs, the gate."""
+
 from __future__ import annotations
 
 import socket
@@ -30,8 +31,11 @@ def plain(column: Column, value: Any) -> Any:
     return value
 
 
-@given(st.lists(st.tuples(st.sampled_from("iud"), st.integers(0, 3), st.text(max_size=2)), max_size=12).flatmap(
-    lambda made: st.tuples(st.just(made), st.permutations(range(len(made))))))
+@given(
+    st.lists(st.tuples(st.sampled_from("iud"), st.integers(0, 3), st.text(max_size=2)), max_size=12).flatmap(
+        lambda made: st.tuples(st.just(made), st.permutations(range(len(made))))
+    )
+)
 def test_with_ordering_the_order_in_which_changes_come_does_not_matter(drawn: tuple[list[Any], list[int]]) -> None:
     made, order = drawn
     changes = [change(op, number, id=key, name=name) for number, (op, key, name) in enumerate(made)]
@@ -48,7 +52,8 @@ def test_histories_keep_each_change_and_repeats_count_where_they_are_wrong() -> 
     twice = [*rows, rows[0]]
     assert compare(SCHEMA, HISTORY, rows, twice, plain, repeats=True) == ""
     assert compare(SCHEMA, HISTORY, rows, twice, plain) == (
-        "there, and not expected: {id: 1, name: 'a', ums_id_: 1, ums_op_: 'i'}\nexpected 3 rows, the target has 4")
+        "there, and not expected: {id: 1, name: 'a', ums_id_: 1, ums_op_: 'i'}\nexpected 3 rows, the target has 4"
+    )
 
 
 def test_differences_are_shown_by_column_with_both_rows_and_not_at_full_length() -> None:
@@ -61,11 +66,18 @@ def test_differences_are_shown_by_column_with_both_rows_and_not_at_full_length()
     assert len(text) < 700
 
 
-@pytest.mark.parametrize(("one", "other"), [
-    (b"ab", bytearray(b"ab")), (b"ab", memoryview(b"ab")), (Decimal("1.50"), Decimal("1.5")), (1, True),
-    (float("nan"), float("nan")),
-    (datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), datetime(2026, 1, 1, tzinfo=UTC)),
-    ({"a": 1, "b": [2]}, {"b": (2,), "a": 1})])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b"ab", bytearray(b"ab")),
+        (b"ab", memoryview(b"ab")),
+        (Decimal("1.50"), Decimal("1.5")),
+        (1, True),
+        (float("nan"), float("nan")),
+        (datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), datetime(2026, 1, 1, tzinfo=UTC)),
+        ({"a": 1, "b": [2]}, {"b": (2,), "a": 1}),
+    ],
+)
 def test_values_that_clients_give_back_in_other_forms_are_equal(one: Any, other: Any) -> None:
     assert comparable(one) == comparable(other)
 

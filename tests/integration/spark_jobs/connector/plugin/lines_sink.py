@@ -1,4 +1,5 @@
 """A sink for tests: each batch becomes a file of lines, and a file tells it to fail."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -11,10 +12,14 @@ from spark_jobs.contract import Batch, Sink
 class LinesSink(Sink):
     """Writes values as they are; the same batch again replaces its file."""
 
-    config_def = ConfigDef([
-        ConfigKey(name="sink.lines.folder", type=ConfigType.STRING, doc="Where the files go."),
-        ConfigKey(name="sink.lines.password", type=ConfigType.PASSWORD, default=None, doc="A secret that nobody asks for."),
-    ])
+    config_def = ConfigDef(
+        [
+            ConfigKey(name="sink.lines.folder", type=ConfigType.STRING, doc="Where the files go."),
+            ConfigKey(
+                name="sink.lines.password", type=ConfigType.PASSWORD, default=None, doc="A secret that nobody asks for."
+            ),
+        ]
+    )
     guarantees = ("exactly-once",)
 
     def write(self, batch: Batch) -> int:

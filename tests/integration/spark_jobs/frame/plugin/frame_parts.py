@@ -1,4 +1,5 @@
 """A sink and a source of the tests' own, found by ``module:Class`` as a user's would be."""
+
 from __future__ import annotations
 
 import ctypes
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 class RowsSink(Sink):
     """Appends the records of each batch to a file, as JSON lines; does what the file ``<path>.order`` says first."""
 
-    config_def = ConfigDef([
-        ConfigKey(name="sink.rows.path", type=ConfigType.STRING, doc="The file."),
-        ConfigKey(name="sink.rows.tables", type=ConfigType.BOOLEAN, default=False, doc="Write decoded changes."),
-    ])
+    config_def = ConfigDef(
+        [
+            ConfigKey(name="sink.rows.path", type=ConfigType.STRING, doc="The file."),
+            ConfigKey(name="sink.rows.tables", type=ConfigType.BOOLEAN, default=False, doc="Write decoded changes."),
+        ]
+    )
     guarantees = ("at-least-once", "none")
     metrics = (JobMetric("rows_calls_total", "counter", "", "Calls of write."),)
 
@@ -38,13 +41,25 @@ class RowsSink(Sink):
     def write(self, batch: Batch) -> int:
         self.context.metrics["rows_calls_total"] = self.context.metrics.get("rows_calls_total", 0) + 1
         self._obey(batch.id)
-        frames = [each.frame for each in batch.changes()] if self.context.config["sink.rows.tables"] else [
-            batch.raw.selectExpr("topic", "partition", "offset", "string(key) as key", "string(value) as value", "headers")]
-        rows = [dict(zip((*frame.columns, "ran_in"), row, strict=True)) for frame in frames
-                for row in frame.mapInArrow(where_it_runs, f"{_ddl(frame)}, ran_in string").collect()]
+        frames = (
+            [each.frame for each in batch.changes()]
+            if self.context.config["sink.rows.tables"]
+            else [
+                batch.raw.selectExpr(
+                    "topic", "partition", "offset", "string(key) as key", "string(value) as value", "headers"
+                )
+            ]
+        )
+        rows = [
+            dict(zip((*frame.columns, "ran_in"), row, strict=True))
+            for frame in frames
+            for row in frame.mapInArrow(where_it_runs, f"{_ddl(frame)}, ran_in string").collect()
+        ]
         ranges = {f"{topic}-{partition}": each for (topic, partition), each in batch.ranges.items()}
         with self._path.open("a") as file:
-            file.write("".join(json.dumps({"batch": batch.id, "ranges": ranges, **row}, default=_plain) + "\n" for row in rows))
+            file.write(
+                "".join(json.dumps({"batch": batch.id, "ranges": ranges, **row}, default=_plain) + "\n" for row in rows)
+            )
         return len(rows)
 
     def _obey(self, number: int) -> None:
@@ -107,8 +122,10 @@ def where_it_runs(batches: Iterator[Any]) -> Iterator[Any]:
     import spark_jobs
 
     for batch in batches:
-        yield pa.RecordBatch.from_arrays([*batch.columns, pa.array([str(spark_jobs.__file__)] * batch.num_rows)],
-                                         names=[*batch.schema.names, "ran_in"])
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns, pa.array([str(spark_jobs.__file__)] * batch.num_rows)],
+            names=[*batch.schema.names, "ran_in"],
+        )
 
 
 class NumbersSource(Source):
@@ -131,7 +148,9 @@ class NumbersSource(Source):
                         try:
                             good.append(int(row["value"]))
                         except ValueError as error:
-                            letters.report(row["topic"], row["partition"], row["offset"], row["key"], row["value"], error)
+                            letters.report(
+                                row["topic"], row["partition"], row["offset"], row["key"], row["value"], error
+                            )
                     yield pa.RecordBatch.from_arrays([pa.array(good, pa.int64())], names=["number"])
 
         frame = batch.raw.mapInArrow(decode, "number long")

@@ -1,4 +1,5 @@
 """A table, mutations of it as the log has them, and the records that they become."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -23,16 +24,37 @@ if TYPE_CHECKING:
 TABLE_ID = "6a1f2be0-c6f5-11f0-9d3e-3b7c2f5a9e01"
 UDT = CqlType("udt", (parse("text"), parse("inet")), keyspace="ks", udt_name="place", field_names=("street", "host"))
 FROZEN = CqlType("udt", UDT.arguments, frozen=True, keyspace="ks", udt_name="place", field_names=UDT.field_names)
-TABLE = make("ks", "t", TABLE_ID, [
-    Column("p", parse("int"), "partition_key", 0), Column("q", parse("text"), "partition_key", 1),
-    Column("c", parse("int"), "clustering", 0), Column("d", parse("timestamp"), "clustering", 1, reversed=True),
-    Column("s", parse("bigint"), "static"), Column("sl", parse("set<int>"), "static"),
-    Column("v", parse("text"), "regular"), Column("n", parse("int"), "regular"), Column("f", FROZEN, "regular"),
-    Column("l", parse("list<int>"), "regular"), Column("m", parse("map<text, inet>"), "regular"), Column("u", UDT, "regular"),
-], cdc=True)
-PLAIN = make("ks", "plain", TABLE_ID.replace("01", "02"), [
-    Column("p", parse("int"), "partition_key", 0), Column("v", parse("text"), "regular"), Column("w", parse("int"), "regular")],
-    cdc=True)
+TABLE = make(
+    "ks",
+    "t",
+    TABLE_ID,
+    [
+        Column("p", parse("int"), "partition_key", 0),
+        Column("q", parse("text"), "partition_key", 1),
+        Column("c", parse("int"), "clustering", 0),
+        Column("d", parse("timestamp"), "clustering", 1, reversed=True),
+        Column("s", parse("bigint"), "static"),
+        Column("sl", parse("set<int>"), "static"),
+        Column("v", parse("text"), "regular"),
+        Column("n", parse("int"), "regular"),
+        Column("f", FROZEN, "regular"),
+        Column("l", parse("list<int>"), "regular"),
+        Column("m", parse("map<text, inet>"), "regular"),
+        Column("u", UDT, "regular"),
+    ],
+    cdc=True,
+)
+PLAIN = make(
+    "ks",
+    "plain",
+    TABLE_ID.replace("01", "02"),
+    [
+        Column("p", parse("int"), "partition_key", 0),
+        Column("v", parse("text"), "regular"),
+        Column("w", parse("int"), "regular"),
+    ],
+    cdc=True,
+)
 KEY = (7, "k")
 DAY = 1_790_000_000_000
 ROW = (5, DAY)
@@ -50,21 +72,38 @@ def deleted(stamp: Stamp) -> Deletion:
     return Deletion(stamp.write_time, 1_790_000_000)
 
 
-def update(*rows: Row, key: tuple[Any, ...] = KEY, static: Row | None = None, deletion: Deletion | None = None,
-           ranges: tuple[RangeDeletion, ...] = ()) -> PartitionUpdate:
-    return PartitionUpdate(source=SOURCE, key=key, write_time=NOW.write_time, rows=rows, static=static, deletion=deletion,
-                           ranges=ranges)
+def update(
+    *rows: Row,
+    key: tuple[Any, ...] = KEY,
+    static: Row | None = None,
+    deletion: Deletion | None = None,
+    ranges: tuple[RangeDeletion, ...] = (),
+) -> PartitionUpdate:
+    return PartitionUpdate(
+        source=SOURCE, key=key, write_time=NOW.write_time, rows=rows, static=static, deletion=deletion, ranges=ranges
+    )
 
 
 def row(cells: dict[str, Any], clustering: tuple[Any, ...] = ROW, *, stamp: Stamp = NOW, inserted: bool = True) -> Row:
     """A row whose simple cells have one stamp; None: a tombstone."""
-    made = tuple(Cell(name, None, value, Stamp(stamp.write_time) if value is None else stamp) for name, value in cells.items())
+    made = tuple(
+        Cell(name, None, value, Stamp(stamp.write_time) if value is None else stamp) for name, value in cells.items()
+    )
     return Row(clustering, stamp if inserted else None, None, made)
 
 
 def where(*, last: bool = True, done: int = 0, read_ms: int = READ_MS) -> Where:
-    return Where(partition=PARTITION, node="n1", segment=SEGMENT, version=7, before=1000, position=1300, done=done, last=last,
-                 read_ms=read_ms)
+    return Where(
+        partition=PARTITION,
+        node="n1",
+        segment=SEGMENT,
+        version=7,
+        before=1000,
+        position=1300,
+        done=done,
+        last=last,
+        read_ms=read_ms,
+    )
 
 
 class Made:

@@ -1,4 +1,5 @@
 """``debezium``: events in the form of Debezium's Cassandra connector, and what it leaves out."""
+
 from __future__ import annotations
 
 from decimal import Decimal
@@ -45,8 +46,9 @@ if TYPE_CHECKING:
 
 DEBEZIUM: dict[str, Any] = {"output_format": "debezium"}
 MICROS = NOW.write_time
-KEY_CELLS = {name: {"value": value, "deletion_ts": None, "set": True}
-             for name, value in zip("pqcd", (*KEY, *ROW), strict=True)}
+KEY_CELLS = {
+    name: {"value": value, "deletion_ts": None, "set": True} for name, value in zip("pqcd", (*KEY, *ROW), strict=True)
+}
 LIST_KEYS = [f"6a1f2be{index}-c6f5-11f0-9d3e-3b7c2f5a9e01" for index in range(3)]
 
 
@@ -66,16 +68,34 @@ def touched(record: SourceRecord) -> dict[str, Any]:
 def test_an_insert_as_debezium_writes_it() -> None:
     made = Made(**DEBEZIUM, cluster="Test Cluster")
     for records in (made(update(row({"v": "x", "n": None}))), made.often(update(row({"v": "x", "n": None})))):
-        record, = records
+        (record,) = records
         value = through_json(record.value, record.value_schema)  # type: ignore[arg-type]
         assert value["source"].pop("version")
         assert value == {
-            "ts_ms": READ_MS, "op": "i",
-            "source": {"connector": "cassandra", "name": "c", "ts_ms": MICROS // 1000, "snapshot": "false", "db": "NULL",
-                       "sequence": None, "ts_us": MICROS, "ts_ns": MICROS * 1000, "cluster": "Test Cluster",
-                       "file": f"CommitLog-7-{SEGMENT}.log", "pos": 1300, "keyspace": "ks", "table": "t"},
-            "after": {**KEY_CELLS, "v": cell("x"), "n": cell(None), **dict.fromkeys((
-                "s", "sl", "f", "l", "m", "u", "_range_start", "_range_end"))}}
+            "ts_ms": READ_MS,
+            "op": "i",
+            "source": {
+                "connector": "cassandra",
+                "name": "c",
+                "ts_ms": MICROS // 1000,
+                "snapshot": "false",
+                "db": "NULL",
+                "sequence": None,
+                "ts_us": MICROS,
+                "ts_ns": MICROS * 1000,
+                "cluster": "Test Cluster",
+                "file": f"CommitLog-7-{SEGMENT}.log",
+                "pos": 1300,
+                "keyspace": "ks",
+                "table": "t",
+            },
+            "after": {
+                **KEY_CELLS,
+                "v": cell("x"),
+                "n": cell(None),
+                **dict.fromkeys(("s", "sl", "f", "l", "m", "u", "_range_start", "_range_end")),
+            },
+        }
         assert record.key == {"p": 7, "q": "k", "c": 5, "d": DAY}
         assert record.timestamp is None
         assert record.topic == "c.ks.t"
@@ -104,15 +124,21 @@ def test_updates_and_expiring_cells() -> None:
 
 def test_several_rows_and_the_newest_time() -> None:
     made = Made(**DEBEZIUM)
-    written = update(row({"v": "x"}), row({"v": "y"}, (6, DAY), stamp=LATER, inserted=False),
-                     static=row({"s": 1}, (), inserted=False))
+    written = update(
+        row({"v": "x"}),
+        row({"v": "y"}, (6, DAY), stamp=LATER, inserted=False),
+        static=row({"s": 1}, (), inserted=False),
+    )
     for records in (made(written), made.often(written)):
         assert ops(records) == ["u", "i", "u"]
         assert [each.key["c"] for each in records] == [None, 5, 6]
         assert touched(records[0]) == {"s": cell(1)}
         assert {each.value["source"]["ts_us"] for each in records} == {LATER.write_time}
         assert [LogPosition.of(each.source_offset) for each in records] == [
-            LogPosition(SEGMENT, 1000, 1), LogPosition(SEGMENT, 1000, 2), LogPosition(SEGMENT, 1300)]
+            LogPosition(SEGMENT, 1000, 1),
+            LogPosition(SEGMENT, 1000, 2),
+            LogPosition(SEGMENT, 1300),
+        ]
 
 
 def test_a_deleted_row() -> None:
@@ -140,7 +166,10 @@ def test_a_deleted_partition() -> None:
     assert event.value["after"]["p"] == cell(7)
     assert event.value["after"]["c"] == cell(None, MICROS) == event.value["after"]["v"] == event.value["after"]["s"]
     alone, _ = Made(PLAIN, **DEBEZIUM)(update(key=(1,), deletion=deleted(NOW)))
-    assert (alone.key, alone.value["after"]) == ({"p": 1}, {"p": cell(1), "v": cell(None, MICROS), "w": cell(None, MICROS)})
+    assert (alone.key, alone.value["after"]) == (
+        {"p": 1},
+        {"p": cell(1), "v": cell(None, MICROS), "w": cell(None, MICROS)},
+    )
 
 
 def test_a_deleted_range() -> None:
@@ -154,12 +183,19 @@ def test_a_deleted_range() -> None:
     three = {"name": "c", "value": "3", "type": f"{marshal}Int32Type"}
     reverse = f"{marshal}ReversedType({marshal}TimestampType)"
     assert first.value["after"] == {
-        "p": cell(7), "q": cell("k"), "_range_start": {"method": "EXCL_START_BOUND", "values": [three]},
-        "_range_end": {"method": "INCL_END_BOUND", "values": []}}
-    assert second.value["after"]["_range_start"] == {"method": "INCL_START_BOUND", "values": [
-        three, {"name": "d", "value": "2026-09-21T14:13:20.000Z", "type": reverse}]}
-    assert second.value["after"]["_range_end"] == {"method": "EXCL_END_BOUND", "values": [
-        three, {"name": "d", "value": "1970-01-01T00:00:00.005Z", "type": reverse}]}
+        "p": cell(7),
+        "q": cell("k"),
+        "_range_start": {"method": "EXCL_START_BOUND", "values": [three]},
+        "_range_end": {"method": "INCL_END_BOUND", "values": []},
+    }
+    assert second.value["after"]["_range_start"] == {
+        "method": "INCL_START_BOUND",
+        "values": [three, {"name": "d", "value": "2026-09-21T14:13:20.000Z", "type": reverse}],
+    }
+    assert second.value["after"]["_range_end"] == {
+        "method": "EXCL_END_BOUND",
+        "values": [three, {"name": "d", "value": "1970-01-01T00:00:00.005Z", "type": reverse}],
+    }
     assert second.value["source"]["ts_us"] == LATER.write_time
     through_avro(second.value, second.value_schema)  # type: ignore[arg-type]
 
@@ -172,13 +208,22 @@ def test_who_applies_events_in_order_has_the_rows() -> None:
     assert ops(made(update(after))) == ["d", "i"]
     assert ops(made(update(Row(ROW, NOW, deleted(NOW), older.cells)))) == ["i", "d"]
     assert ops(made(update(older, deletion=deleted(LATER)))) == ["i", "d"]
-    assert ops(made(update(older, newer, ranges=(RangeDeletion(Bound((5,)), Bound((5,)), deleted(NOW)),)))) == ["i", "r", "i"]
+    assert ops(made(update(older, newer, ranges=(RangeDeletion(Bound((5,)), Bound((5,)), deleted(NOW)),)))) == [
+        "i",
+        "r",
+        "i",
+    ]
 
 
 MULTICELL = (
-    Cell("l", LIST_KEYS[0], 1, EXPIRING), Cell("l", LIST_KEYS[1], None, NOW), Cell("l", LIST_KEYS[2], 3, EXPIRING),
-    Cell("m", "k", "10.0.0.1", NOW), Cell("m", "gone", None, NOW), Cell("u", "host", "10.0.0.2", NOW),
-    Cell("u", "street", None, NOW))
+    Cell("l", LIST_KEYS[0], 1, EXPIRING),
+    Cell("l", LIST_KEYS[1], None, NOW),
+    Cell("l", LIST_KEYS[2], 3, EXPIRING),
+    Cell("m", "k", "10.0.0.1", NOW),
+    Cell("m", "gone", None, NOW),
+    Cell("u", "host", "10.0.0.2", NOW),
+    Cell("u", "street", None, NOW),
+)
 
 
 def test_multicell_columns() -> None:
@@ -189,13 +234,17 @@ def test_multicell_columns() -> None:
     assert touched(second) == {
         "l": cell([1, 3], EXPIRING.expires * 1_000_000, mode="modify", removed=[LIST_KEYS[1]]),  # type: ignore[operator]
         "m": cell({"k": "/10.0.0.1"}, mode="overwrite", removed=["gone"]),
-        "u": cell({"host": "/10.0.0.2"}, mode="modify", removed=["street"])}
+        "u": cell({"host": "/10.0.0.2"}, mode="modify", removed=["street"]),
+    }
     for record in (first, second):
         again = through_avro(record.value, record.value_schema)  # type: ignore[arg-type]
         assert {name for name, found in again["after"].items() if found is not None} == record.value["after"].keys()
     assert made.events.skipped == {}
-    emptied, = made(update(Row(ROW, None, None, (), (("l", deleted(NOW)), ("u", deleted(NOW))))))
-    assert touched(emptied) == {"l": cell([], mode="overwrite", removed=None), "u": cell(None, mode="overwrite", removed=None)}
+    (emptied,) = made(update(Row(ROW, None, None, (), (("l", deleted(NOW)), ("u", deleted(NOW))))))
+    assert touched(emptied) == {
+        "l": cell([], mode="overwrite", removed=None),
+        "u": cell(None, mode="overwrite", removed=None),
+    }
 
 
 def test_debezium_to_the_letter_counts_what_it_leaves_out() -> None:
@@ -203,10 +252,13 @@ def test_debezium_to_the_letter_counts_what_it_leaves_out() -> None:
     after = made.events.schemas.value.field("after").schema  # type: ignore[attr-defined]
     assert [each.name for each in after.field("m").schema.fields] == ["value", "deletion_ts", "set"]
     static = row({"s": 1}, (), inserted=False)
-    record, = made(update(Row(ROW, None, None, MULTICELL, (("m", deleted(NOW)),)), static=static))
+    (record,) = made(update(Row(ROW, None, None, MULTICELL, (("m", deleted(NOW)),)), static=static))
     # What was removed is null; that of a map says it all.
     assert touched(record) == {
-        "l": cell([1, None, 3]), "m": cell({"k": "/10.0.0.1", "gone": None}), "u": cell({"host": "/10.0.0.2"})}
+        "l": cell([1, None, 3]),
+        "m": cell({"k": "/10.0.0.1", "gone": None}),
+        "u": cell({"host": "/10.0.0.2"}),
+    }
     through_avro(record.value, record.value_schema)  # type: ignore[arg-type]
     # Each update was read twice, see Made.
     assert made.events.skipped == {"static": 2, "elements": 4, "overwrite": 2}
@@ -223,7 +275,7 @@ def test_excluded_columns() -> None:
     for records in (made(update(row({"v": "x", "n": 1}))), made.often(update(row({"v": "x", "n": 1})))):
         assert touched(records[0]) == {"n": cell(1)}
         assert records[0].value["after"]["p"] == cell(7)
-    record, = made(update(Row(ROW, None, None, MULTICELL)))
+    (record,) = made(update(Row(ROW, None, None, MULTICELL)))
     assert touched(record).keys() == {"l", "m"}
 
 
@@ -239,23 +291,50 @@ def test_rows_that_were_read_from_the_table() -> None:
     assert ops(records) == ["i", "i"]
     nothing = {name: cell(None) for name in ("s", "sl", "v", "f", "l", "m", "u")}
     assert touched(records[0]) == {**nothing, "s": cell(4), "v": cell("x", 1_790_000_060_000_000)}
-    assert touched(records[1]) == {**nothing, "s": cell(4), "m": cell({"k": "/10.0.0.1"}, mode="overwrite", removed=None)}
+    assert touched(records[1]) == {
+        **nothing,
+        "s": cell(4),
+        "m": cell({"k": "/10.0.0.1"}, mode="overwrite", removed=None),
+    }
     assert records[0].value["source"] | {"version": ""} == {
-        "version": "", "connector": "cassandra", "name": "c", "ts_ms": READ_MS, "snapshot": "true", "db": "NULL",
-        "sequence": None, "ts_us": READ_MS * 1000, "ts_ns": READ_MS * 1_000_000, "cluster": "c", "file": "", "pos": -1,
-        "keyspace": "ks", "table": "t"}
+        "version": "",
+        "connector": "cassandra",
+        "name": "c",
+        "ts_ms": READ_MS,
+        "snapshot": "true",
+        "db": "NULL",
+        "sequence": None,
+        "ts_us": READ_MS * 1000,
+        "ts_ns": READ_MS * 1_000_000,
+        "cluster": "c",
+        "file": "",
+        "pos": -1,
+        "keyspace": "ks",
+        "table": "t",
+    }
     assert all(each.source_offset is offset for each in records)
     records.clear()
-    made.events.backfill(PartitionUpdate(source=source, key=KEY, write_time=MICROS, static=static), PARTITION, offset, records)
+    made.events.backfill(
+        PartitionUpdate(source=source, key=KEY, write_time=MICROS, static=static), PARTITION, offset, records
+    )
     assert [each.key for each in records] == [{"p": 7, "q": "k", "c": None, "d": None}]
 
 
 VALUES = [
-    ("text", "é", "é"), ("inet", "10.0.0.1", "/10.0.0.1"), ("date", -5, -5), ("timestamp", 5, 5), ("time", 7, 7),
-    ("uuid", TABLE_ID, TABLE_ID), ("blob", b"\x00\xff", b"\x00\xff"), ("double", 1.5, 1.5),
-    ("duration", "1mo3d500ns", 33 * 86_400 * 10**9 + 500), ("duration", "-1h2m3s4ms5us6ns", -3_723_004_005_006),
-    ("duration", "2y", 720 * 86_400 * 10**9), ("duration", "", 0),
-    ("list<inet>", ["10.0.0.1"], ["/10.0.0.1"]), ("map<int, varint>", [{"key": 1, "value": "5"}], {1: 5}),
+    ("text", "é", "é"),
+    ("inet", "10.0.0.1", "/10.0.0.1"),
+    ("date", -5, -5),
+    ("timestamp", 5, 5),
+    ("time", 7, 7),
+    ("uuid", TABLE_ID, TABLE_ID),
+    ("blob", b"\x00\xff", b"\x00\xff"),
+    ("double", 1.5, 1.5),
+    ("duration", "1mo3d500ns", 33 * 86_400 * 10**9 + 500),
+    ("duration", "-1h2m3s4ms5us6ns", -3_723_004_005_006),
+    ("duration", "2y", 720 * 86_400 * 10**9),
+    ("duration", "", 0),
+    ("list<inet>", ["10.0.0.1"], ["/10.0.0.1"]),
+    ("map<int, varint>", [{"key": 1, "value": "5"}], {1: 5}),
     ("map<frozen<list<int>>, inet>", [{"key": [1], "value": "10.0.0.1"}], [{"key": [1], "value": "/10.0.0.1"}]),
     ("tuple<int, inet>", {"field_0": 1, "field_1": "10.0.0.1"}, {"field1": 1, "field2": "/10.0.0.1"}),
     ("tuple<int, inet>", {"field_0": None, "field_1": None}, {"field1": None, "field2": None}),
@@ -272,15 +351,21 @@ def test_values(text: str, value: Any, expected: Any) -> None:
     through_json(found, kind.schema)
 
 
-@pytest.mark.parametrize(("text", "option", "value", "expected"), [
-    ("decimal", {"decimals": "double"}, "1E+2", 100.0), ("decimal", {"decimals": "string"}, "1E+2", "100"),
-    ("decimal", {"decimals": "string"}, "1.50", "1.50"), ("decimal", {"decimals": "string"}, "1E+2000000", "1E+2000000"),
-    ("decimal", {"decimals": "precise"}, "-1.28", {"scale": 2, "value": b"\x80"}),
-    ("decimal", {"decimals": "precise"}, "1.28", {"scale": 2, "value": b"\x00\x80"}),
-    ("decimal", {"decimals": "precise"}, "1E+2", {"scale": -2, "value": b"\x01"}),
-    ("varint", {"varints": "long"}, "-9223372036854775808", -(1 << 63)),
-    ("varint", {"varints": "precise"}, "9223372036854775808", Decimal(1 << 63)),
-    ("varint", {"varints": "string"}, "9223372036854775808", "9223372036854775808")])
+@pytest.mark.parametrize(
+    ("text", "option", "value", "expected"),
+    [
+        ("decimal", {"decimals": "double"}, "1E+2", 100.0),
+        ("decimal", {"decimals": "string"}, "1E+2", "100"),
+        ("decimal", {"decimals": "string"}, "1.50", "1.50"),
+        ("decimal", {"decimals": "string"}, "1E+2000000", "1E+2000000"),
+        ("decimal", {"decimals": "precise"}, "-1.28", {"scale": 2, "value": b"\x80"}),
+        ("decimal", {"decimals": "precise"}, "1.28", {"scale": 2, "value": b"\x00\x80"}),
+        ("decimal", {"decimals": "precise"}, "1E+2", {"scale": -2, "value": b"\x01"}),
+        ("varint", {"varints": "long"}, "-9223372036854775808", -(1 << 63)),
+        ("varint", {"varints": "precise"}, "9223372036854775808", Decimal(1 << 63)),
+        ("varint", {"varints": "string"}, "9223372036854775808", "9223372036854775808"),
+    ],
+)
 def test_numbers_of_any_size(text: str, option: dict[str, Any], value: str, expected: Any) -> None:
     kind = debezium_type(parse(text), "x", EventSettings(topic_prefix="c", **option))
     found = value if kind.change is None else kind.change(value)
@@ -290,19 +375,31 @@ def test_numbers_of_any_size(text: str, option: dict[str, Any], value: str, expe
 
 
 def test_times_have_a_name_where_it_is_asked_for() -> None:
-    kinds = [debezium_type(parse("list<time>"), "x", EventSettings(topic_prefix="c", logical=named)) for named in (False, True)]
+    kinds = [
+        debezium_type(parse("list<time>"), "x", EventSettings(topic_prefix="c", logical=named))
+        for named in (False, True)
+    ]
     schemas = [kind.schema.value_schema for kind in kinds]
     assert [(each.type, each.name) for each in schemas if each is not None] == [
-        (Type.INT64, None), (Type.INT64, "io.debezium.time.NanoTime")]
+        (Type.INT64, None),
+        (Type.INT64, "io.debezium.time.NanoTime"),
+    ]
     assert [kind.change for kind in kinds] == [None, None]
 
 
 def test_numbers_that_do_not_fit() -> None:
-    table = make("ks", "t", TABLE_ID, [*PLAIN.columns, Column("x", parse("varint"), "regular"),
-                                       Column("y", parse("duration"), "regular")])
+    table = make(
+        "ks",
+        "t",
+        TABLE_ID,
+        [*PLAIN.columns, Column("x", parse("varint"), "regular"), Column("y", parse("duration"), "regular")],
+    )
     made = Made(table, **DEBEZIUM)
-    for cells, option in (({"x": "9223372036854775808"}, "varint.handling.mode"), ({"x": "1" * 5000}, "5000 digits"),
-                          ({"y": "400y"}, "choose another output.format")):
+    for cells, option in (
+        ({"x": "9223372036854775808"}, "varint.handling.mode"),
+        ({"x": "1" * 5000}, "5000 digits"),
+        ({"y": "400y"}, "choose another output.format"),
+    ):
         at = where()
         with pytest.raises(Skippable, match=option):
             made(update(row(cells, ()), key=(1,)), at)
@@ -312,27 +409,43 @@ def test_numbers_that_do_not_fit() -> None:
 
 
 def test_times_without_nanoseconds() -> None:
-    record, = Made(**DEBEZIUM)(update(row({"v": "x"}, stamp=Stamp((1 << 63) - 1))))
+    (record,) = Made(**DEBEZIUM)(update(row({"v": "x"}, stamp=Stamp((1 << 63) - 1))))
     assert (record.value["source"]["ts_us"], record.value["source"]["ts_ns"]) == ((1 << 63) - 1, None)
     through_json(record.value, record.value_schema)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("kind", "expected"), [
-    (frozen(parse("list<int>")), "FrozenType(@ListType(@Int32Type))"),
-    (parse("map<text, blob>"), "MapType(@UTF8Type,@BytesType)"),
-    (parse("tuple<int, ascii>"), "TupleType(@Int32Type,@AsciiType)"),
-    (FROZEN, "FrozenType(@UserType(ks,706c616365,737472656574:@UTF8Type,686f7374:@InetAddressType))"),
-    (CqlType("custom", class_name="com.example.Mine"), None)])
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (frozen(parse("list<int>")), "FrozenType(@ListType(@Int32Type))"),
+        (parse("map<text, blob>"), "MapType(@UTF8Type,@BytesType)"),
+        (parse("tuple<int, ascii>"), "TupleType(@Int32Type,@AsciiType)"),
+        (FROZEN, "FrozenType(@UserType(ks,706c616365,737472656574:@UTF8Type,686f7374:@InetAddressType))"),
+        (CqlType("custom", class_name="com.example.Mine"), None),
+    ],
+)
 def test_types_by_the_names_of_classes(kind: CqlType, expected: str | None) -> None:
     package = "org.apache.cassandra.db.marshal."
     assert class_text(kind) == ("com.example.Mine" if expected is None else package + expected.replace("@", package))
 
 
-@pytest.mark.parametrize(("text", "value", "expected"), [
-    ("boolean", True, "true"), ("blob", b"\x00\xff", "00ff"), ("date", -1, "1969-12-31"),
-    ("date", 0, "1970-01-01"), ("date", -719_893, "-0001-01-01"), ("date", 2_932_896, "9999-12-31"),
-    ("date", 2_932_897, "+10000-01-01"), ("date", 10**8, "+275760-09-13"),
-    ("time", 3_600_000_000_005, "01:00:00.000000005"), ("double", 1e10, "1.0E10"), ("text", "é", "é"), ("int", None, "")])
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        ("boolean", True, "true"),
+        ("blob", b"\x00\xff", "00ff"),
+        ("date", -1, "1969-12-31"),
+        ("date", 0, "1970-01-01"),
+        ("date", -719_893, "-0001-01-01"),
+        ("date", 2_932_896, "9999-12-31"),
+        ("date", 2_932_897, "+10000-01-01"),
+        ("date", 10**8, "+275760-09-13"),
+        ("time", 3_600_000_000_005, "01:00:00.000000005"),
+        ("double", 1e10, "1.0E10"),
+        ("text", "é", "é"),
+        ("int", None, ""),
+    ],
+)
 def test_bounds_as_text(text: str, value: Any, expected: str) -> None:
     table = make("ks", "Odd", TABLE_ID, [PLAIN.columns[0], Column("The c", parse(text), "clustering", 0)])
     start, _ = bounds(table, RangeDeletion(Bound((value,)), Bound(), deleted(NOW)))

@@ -25,10 +25,20 @@ if TYPE_CHECKING:
 LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
 FORMS = ("partition-update-raw", "partition-update", "debezium")
 T = 1_700_000_000_000_000
-TABLE = make("ks", "t", "0a0a0a0a-0000-11ee-8000-00000000000a", [
-    Column("pk", CqlType("text"), "partition_key"), Column("ck", CqlType("int"), "clustering"),
-    Column("a", CqlType("bigint"), "regular"), Column("b", CqlType("boolean"), "regular"),
-    Column("c", CqlType("text"), "regular"), Column("s", CqlType("int"), "static")], cdc=True)
+TABLE = make(
+    "ks",
+    "t",
+    "0a0a0a0a-0000-11ee-8000-00000000000a",
+    [
+        Column("pk", CqlType("text"), "partition_key"),
+        Column("ck", CqlType("int"), "clustering"),
+        Column("a", CqlType("bigint"), "regular"),
+        Column("b", CqlType("boolean"), "regular"),
+        Column("c", CqlType("text"), "regular"),
+        Column("s", CqlType("int"), "static"),
+    ],
+    cdc=True,
+)
 SOURCE = Source(connector="cassandra", cluster="p", keyspace="ks", table="t")
 
 
@@ -119,7 +129,8 @@ def test_the_fast_way_gives_what_the_other_one_does(form: str, limit: int, monke
     fast, slow = _taken(form, fast=True, limit=limit), _taken(form, fast=False, limit=limit)
     assert [_message(each) for each in fast[0]] == [_message(each) for each in slow[0]]
     assert [(each.source_offset, str(each.error), each.raw) for each in fast[1]] == [
-        (each.source_offset, str(each.error), each.raw) for each in slow[1]]
+        (each.source_offset, str(each.error), each.raw) for each in slow[1]
+    ]
     assert fast[2] == slow[2]
     assert slow[3] == 0
     assert fast[3] >= 12

@@ -1,4 +1,5 @@
 """``partition-update-raw``: the bytes of the log in a thin struct, and what reads them."""
+
 from __future__ import annotations
 
 import base64
@@ -53,9 +54,17 @@ def form(record: SourceRecord) -> RawForm:
     return form_of(record.value_schema.parameter)
 
 
-def with_columns(table: TableDefinition, names: set[str], *, dropped: tuple[DroppedColumn, ...] = ()) -> TableDefinition:
-    return make(table.keyspace, table.table, table.table_id, [each for each in table.columns if each.name not in names],
-                dropped=dropped, cdc=True)
+def with_columns(
+    table: TableDefinition, names: set[str], *, dropped: tuple[DroppedColumn, ...] = ()
+) -> TableDefinition:
+    return make(
+        table.keyspace,
+        table.table,
+        table.table_id,
+        [each for each in table.columns if each.name not in names],
+        dropped=dropped,
+        cdc=True,
+    )
 
 
 @given(st.data(), VERSIONS)
@@ -67,29 +76,35 @@ def test_any_update_is_its_bytes(data: st.DataObject, version: int) -> None:
     if not (drawn.rows or drawn.ranges or drawn.static or drawn.deletion):
         assert not records
         return
-    record, = records
+    (record,) = records
     written = write_update(drawn, table, version)
     assert record.value["update"] == written
     assert record.value["write_time"] == least_write_time(written, 0, version)
     assert record.key == encode_partition_key([each.type for each in table.key], drawn.key)
     found = form(record)
     assert (found.version, found.definition.columns) == (version, table.columns)
-    for value in (through_avro(record.value, record.value_schema),  # type: ignore[arg-type]
-                  through_json(record.value, record.value_schema)):  # type: ignore[arg-type]
+    for value in (
+        through_avro(record.value, record.value_schema),  # type: ignore[arg-type]
+        through_json(record.value, record.value_schema),  # type: ignore[arg-type]
+    ):
         again = decode(value, found)
         assert again == read_update(written, 0, table, version, again.source)[0]
         assert again.source.position == {"node": "n1", "segment": SEGMENT, "position": 1300, "index": 0}
-        assert (again.source.read_time, again.source.keyspace, again.source.schema_version) == (READ_MS, "ks", table.version)
+        assert (again.source.read_time, again.source.keyspace, again.source.schema_version) == (
+            READ_MS,
+            "ks",
+            table.version,
+        )
 
 
 def test_where_it_was_read() -> None:
     made = Made(**RAW)
     at = where(done=2, last=False)
-    record, = made(update(row({"v": "x"})), at)
+    (record,) = made(update(row({"v": "x"})), at)
     assert at.done == 3
     assert LogPosition.of(record.source_offset) == LogPosition(SEGMENT, 1000, 3)
     assert record.value["source"]["position"] == {"node": "n1", "segment": SEGMENT, "position": 1300, "index": 2}
-    record, = made(update(row({"v": "x"})))
+    (record,) = made(update(row({"v": "x"})))
     assert LogPosition.of(record.source_offset) == LogPosition(SEGMENT, 1300)
     assert record.topic == "c.ks.t"
     assert record.timestamp == NOW.write_time // 1000
@@ -101,8 +116,10 @@ def test_nothing_said_is_no_record() -> None:
 
 def test_a_column_that_the_definition_lacks() -> None:
     """A reader of the message could not decode it, so the definition has to be read anew first."""
-    for written, name in ((update(row({"v": "x", "n": 1})), "n"),
-                          (update(row({"v": "x"}), static=row({"s": 1}, (), inserted=False)), "s")):
+    for written, name in (
+        (update(row({"v": "x", "n": 1})), "n"),
+        (update(row({"v": "x"}), static=row({"s": 1}, (), inserted=False)), "s"),
+    ):
         old = RawEvents(with_columns(TABLE, {name}), 7, Made(**RAW).events._settings)  # type: ignore[attr-defined]
         data = write_update(written, TABLE, 7)
         records: list[SourceRecord] = []
@@ -130,12 +147,21 @@ def test_a_dropped_column_is_no_stranger() -> None:
 def test_a_field_that_the_definition_lacks() -> None:
     grown = replace(UDT, arguments=(*UDT.arguments, parse("int")), field_names=(*UDT.field_names, "zip"))
     frozen = replace(grown, frozen=True)
-    newer = make("ks", "t", TABLE.table_id, [
-        replace(each, type=grown if each.name == "u" else frozen if each.name == "f" else each.type) for each in TABLE.columns])
+    newer = make(
+        "ks",
+        "t",
+        TABLE.table_id,
+        [
+            replace(each, type=grown if each.name == "u" else frozen if each.name == "f" else each.type)
+            for each in TABLE.columns
+        ],
+    )
     events = Made(**RAW).events
     records: list[SourceRecord] = []
-    for written, name in ((update(row({"f": {"street": "s", "host": None, "zip": 7}})), "f"),
-                          (update(Row(ROW_OF_TABLE, NOW, None, (Cell("u", "zip", 7, NOW),))), "u")):
+    for written, name in (
+        (update(row({"f": {"street": "s", "host": None, "zip": 7}})), "f"),
+        (update(Row(ROW_OF_TABLE, NOW, None, (Cell("u", "zip", 7, NOW),))), "u"),
+    ):
         data = write_update(written, newer, 7)
         with pytest.raises(UnknownColumn) as raised:
             events.update(data, 0, len(data), where(), records)
@@ -147,13 +173,17 @@ ROW_OF_TABLE = (5, DAY)
 
 
 def test_many_shapes_in_turn() -> None:
-    table = make("ks", "wide", TABLE.table_id, [PLAIN.columns[0], *(
-        replace(PLAIN.columns[1], name=f"v{index:02}") for index in range(40))])
+    table = make(
+        "ks",
+        "wide",
+        TABLE.table_id,
+        [PLAIN.columns[0], *(replace(PLAIN.columns[1], name=f"v{index:02}") for index in range(40))],
+    )
     made = Made(table, **RAW)
     for _ in range(3):
         for index in range(39):
             written = update(row({f"v{index:02}": "x", f"v{index + 1:02}": "y"}, ()), key=(1,))
-            record, = made(written)
+            (record,) = made(written)
             assert decode(record.value, form(record)).rows == written.rows
 
 
@@ -170,33 +200,43 @@ def test_a_partition_that_was_read_from_the_table() -> None:
     rows = tuple(row({"v": "x"}, (index, DAY)) for index in range(5))
     records: list[SourceRecord] = []
     offset = {"state": "running"}
-    made.events.backfill(PartitionUpdate(source=source, key=KEY, write_time=LATER.write_time, rows=rows, deletion=deleted(NOW)),
-                         PARTITION, offset, records)
+    made.events.backfill(
+        PartitionUpdate(source=source, key=KEY, write_time=LATER.write_time, rows=rows, deletion=deleted(NOW)),
+        PARTITION,
+        offset,
+        records,
+    )
     parts = [decode(each.value, form(each)) for each in records]
     assert [each for part in parts for each in part.rows] == list(rows)
     assert [part.deletion for part in parts] == [deleted(NOW), None, None]
-    assert all(part.source.snapshot and part.source.position is None and part.source.read_time == READ_MS for part in parts)
+    assert all(
+        part.source.snapshot and part.source.position is None and part.source.read_time == READ_MS for part in parts
+    )
     assert all(each.source_offset is offset and each.timestamp == READ_MS for each in records)
     assert {each.key for each in records} == {encode_partition_key([each.type for each in TABLE.key], KEY)}
 
 
 def test_schemas_of_other_forms_and_versions() -> None:
-    record, = Made(**RAW)(update(row({"v": "x"})))
+    (record,) = Made(**RAW)(update(row({"v": "x"})))
     assert record.value_schema is not None
     parameters = dict(record.value_schema.parameters)
     assert parameters["log.version"] == "7"
-    for name, value, message in (("form", "partition-update", "needs? form=partition-update-raw"),
-                                 ("form.version", "2", "Update the reader"), ("log.version", "6", "7, 8, 9"),
-                                 ("log.version", "", "7, 8, 9"), ("definition", "{}", "definition")):
+    for name, value, message in (
+        ("form", "partition-update", "needs? form=partition-update-raw"),
+        ("form.version", "2", "Update the reader"),
+        ("log.version", "6", "7, 8, 9"),
+        ("log.version", "", "7, 8, 9"),
+        ("definition", "{}", "definition"),
+    ):
         with pytest.raises(Fatal, match=message):
             form_of({**parameters, name: value}.get)
-    decoded, = Made()(update(row({"v": "x"})))
+    (decoded,) = Made()(update(row({"v": "x"})))
     assert decoded.value_schema is not None
     assert not is_raw(decoded.value_schema)
 
 
 def test_messages_that_are_none() -> None:
-    record, = Made(**RAW)(update(row({"v": "x"})))
+    (record,) = Made(**RAW)(update(row({"v": "x"})))
     found = form(record)
     good: dict[str, Any] = record.value
     for bad in ({**good, "update": "!"}, {**good, "source": None}, {"source": good["source"]}, {}):

@@ -1,4 +1,5 @@
 """``debezium`` beside records that Debezium's own connector has made of the same mutations: equal but for named differences."""
+
 from __future__ import annotations
 
 import base64
@@ -46,33 +47,47 @@ def _wholly(ours: Any, theirs: Any) -> bool:
 #: What is meant to differ, see TYPES.md; each has to be found.
 VALUES: Final[dict[str, Callable[[Leaf], bool]]] = {
     "a blob in a key or collection is followed by whatever lies beside it": lambda leaf: (
-        leaf.path[-1] in {"k_blob", "value", "k", "0", "1"} and {"k_blob", "fm", "flb"} & set(leaf.path) != set()
-        and _wholly(leaf.ours, leaf.theirs)),
+        leaf.path[-1] in {"k_blob", "value", "k", "0", "1"}
+        and {"k_blob", "fm", "flb"} & set(leaf.path) != set()
+        and _wholly(leaf.ours, leaf.theirs)
+    ),
     "elements that were removed from a set are in it": lambda leaf: (
-        leaf.path[-2:] == ("s_text", "value") and set(leaf.ours) < set(leaf.theirs)),
+        leaf.path[-2:] == ("s_text", "value") and set(leaf.ours) < set(leaf.theirs)
+    ),
     "maps whose keys are structs or arrays": lambda leaf: (
-        leaf.path[1:2] in {("mk",), ("ml",)} and leaf.theirs == [leaf.ours["key"], leaf.ours["value"]]),
+        leaf.path[1:2] in {("mk",), ("ml",)} and leaf.theirs == [leaf.ours["key"], leaf.ours["value"]]
+    ),
     "a deleted partition has the time of what was written in the same batch": lambda leaf: (
-        leaf.op == "d" and leaf.path[-1] in {"ts_us", "ts_ns"} and leaf.ours < leaf.theirs),
+        leaf.op == "d" and leaf.path[-1] in {"ts_us", "ts_ns"} and leaf.ours < leaf.theirs
+    ),
     "values of bounds are not in the order of the key": lambda leaf: (
-        leaf.path[-1] == "values" and leaf.ours != leaf.theirs
-        and sorted(leaf.ours, key=str) == sorted(leaf.theirs, key=str)),
+        leaf.path[-1] == "values"
+        and leaf.ours != leaf.theirs
+        and sorted(leaf.ours, key=str) == sorted(leaf.theirs, key=str)
+    ),
 }
 SEQUENCES: Final[dict[str, Callable[[list[str | None], list[str | None]], bool]]] = {
     "a row deleted and written in one batch is only deleted": lambda ours, theirs: (
-        ours == ["d", None, "i"] and theirs == ["d", None]),
+        ours == ["d", None, "i"] and theirs == ["d", None]
+    ),
     "rows and deleted ranges of a batch are in the order of the key": lambda ours, theirs: (
-        ours == ["r", "i", "i"] and theirs == ["i", "r", "i"]),
+        ours == ["r", "i", "i"] and theirs == ["i", "r", "i"]
+    ),
     "a varint beyond 64 bits is cut off": lambda ours, theirs: ours == [] and theirs == ["i"],
 }
 SCHEMAS: Final[dict[str, Callable[[Leaf], bool]]] = {
-    "cells have one name": lambda leaf: leaf.theirs == "cell_value" and leaf.ours.endswith(f".{leaf.path[-2]}.cell_value"),
+    "cells have one name": lambda leaf: (
+        leaf.theirs == "cell_value" and leaf.ours.endswith(f".{leaf.path[-2]}.cell_value")
+    ),
     "tuples are named by their types": lambda leaf: (
-        leaf.path[-1] == "name" and leaf.theirs.endswith("Tuple") and leaf.ours.endswith(f".{leaf.theirs}")),
+        leaf.path[-1] == "name" and leaf.theirs.endswith("Tuple") and leaf.ours.endswith(f".{leaf.theirs}")
+    ),
     "maps whose keys are structs or arrays are maps": lambda leaf: (
-        leaf.path[0] in {"mk", "ml"} and leaf.path[1] in {"type", "items", "keys", "values"}),
+        leaf.path[0] in {"mk", "ml"} and leaf.path[1] in {"type", "items", "keys", "values"}
+    ),
     "precise numbers are never null": lambda leaf: (
-        leaf.table == "numsp" and leaf.path[-1] == "optional" and leaf.ours is True and leaf.theirs is False),
+        leaf.table == "numsp" and leaf.path[-1] == "optional" and leaf.ours is True and leaf.theirs is False
+    ),
 }
 
 
@@ -116,17 +131,24 @@ def plain(record: SourceRecord) -> list[Any]:
 
 def made(part: dict[str, Any], *, extended: bool = False) -> list[list[Any]]:
     """What our connector makes of a part's mutations."""
-    settings = EventSettings(topic_prefix=part["prefix"], cluster="millrace", output_format="debezium", extended=extended,
-                             **part["options"])
-    events = {name: builder(parse(json.dumps(text)), part["version"], settings) for name, text in part["definitions"].items()}
+    settings = EventSettings(
+        topic_prefix=part["prefix"], cluster="millrace", output_format="debezium", extended=extended, **part["options"]
+    )
+    events = {
+        name: builder(parse(json.dumps(text)), part["version"], settings) for name, text in part["definitions"].items()
+    }
     records: list[SourceRecord] = []
     for table, position, text in part["updates"]:
         data = bytes.fromhex(text)
         if part.get("snapshot"):
             source = Source(connector="cassandra", cluster="c", keyspace=part["prefix"], table=table, snapshot=True)
             update, _ = read_update(data, 0, parse(json.dumps(part["definitions"][table])), part["version"], source)
-            events[table].backfill(msgspec.structs.replace(update, source=msgspec.structs.replace(source, read_time=position)),
-                                   {}, {}, records)
+            events[table].backfill(
+                msgspec.structs.replace(update, source=msgspec.structs.replace(source, read_time=position)),
+                {},
+                {},
+                records,
+            )
             continue
         where = Where(partition={}, node="n", segment=part["segment"], version=part["version"], position=position)
         try:
@@ -138,8 +160,10 @@ def made(part: dict[str, Any], *, extended: bool = False) -> list[list[Any]]:
 
 def theirs_of(part: dict[str, Any]) -> list[list[Any]]:
     """What Debezium has made of a part's mutations; what is alike in all ``source`` blocks is recorded once."""
-    return [[table, key, None if value is None else {**value, "source": {**part["source"], **value["source"]}}]
-            for table, key, value in part["records"]]
+    return [
+        [table, key, None if value is None else {**value, "source": {**part["source"], **value["source"]}}]
+        for table, key, value in part["records"]
+    ]
 
 
 def by_place(records: list[list[Any]]) -> dict[tuple[str, Any], list[list[Any]]]:
@@ -176,13 +200,17 @@ def beside() -> dict[str, tuple[set[str], list[Leaf]]]:
                 other = [each for op in dict.fromkeys(ops[1]) for each in other if (each[2] and each[2]["op"]) == op]
             for one, another in zip(mine, other, strict=ops[0] == ops[1]):
                 op = one[2] and one[2]["op"]
-                leaves += [Leaf(place[0], op, path, *pair) for path, *pair in (
-                    *differences(one[1], another[1], ("key",)), *differences(one[2], another[2]))]
+                leaves += [
+                    Leaf(place[0], op, path, *pair)
+                    for path, *pair in (*differences(one[1], another[1], ("key",)), *differences(one[2], another[2]))
+                ]
         found[prefix] = (sequences, leaves)
     return found
 
 
-def test_the_records_differ_in_what_is_named_and_in_nothing_else(beside: dict[str, tuple[set[str], list[Leaf]]]) -> None:
+def test_the_records_differ_in_what_is_named_and_in_nothing_else(
+    beside: dict[str, tuple[set[str], list[Leaf]]],
+) -> None:
     assert explained(VALUES, [leaf for _, leaves in beside.values() for leaf in leaves]) == VALUES.keys()
     assert {name for sequences, _ in beside.values() for name in sequences} == SEQUENCES.keys()
     assert sum(len(part["records"]) for part in PARTS.values()) > 100
@@ -191,20 +219,27 @@ def test_the_records_differ_in_what_is_named_and_in_nothing_else(beside: dict[st
 def test_the_schemas_differ_in_what_is_named_and_in_nothing_else() -> None:
     leaves: list[Leaf] = []
     for part in PARTS.values():
-        settings = EventSettings(topic_prefix=part["prefix"], cluster="millrace", output_format="debezium", extended=False,
-                                 **part["options"])
+        settings = EventSettings(
+            topic_prefix=part["prefix"], cluster="millrace", output_format="debezium", extended=False, **part["options"]
+        )
         for table, recorded in part["schemas"].items():
             schemas = builder(parse(json.dumps(part["definitions"][table])), 7, settings).schemas  # type: ignore[attr-defined]
             after = schemas.value.field("after").schema
             key, value = (shown(each) for each in (schemas.key, schemas.value))
             assert [each.name for each in after.fields] == recorded["columns"]
             cells = next(each for each in value["fields"] if each["field"] == "after").pop("fields")
-            for (path, ours, theirs) in (
-                    *differences(key, recorded["key"]),
-                    *differences({each["field"]: each["fields"][0] for each in cells if each["field"][0] != "_"},
-                                 recorded["values"]),
-                    *(differences(value, recorded["envelope"]) if "envelope" in recorded else ()),
-                    *(differences({each["field"]: each for each in cells}, recorded["cells"]) if "cells" in recorded else ())):
+            for path, ours, theirs in (
+                *differences(key, recorded["key"]),
+                *differences(
+                    {each["field"]: each["fields"][0] for each in cells if each["field"][0] != "_"}, recorded["values"]
+                ),
+                *(differences(value, recorded["envelope"]) if "envelope" in recorded else ()),
+                *(
+                    differences({each["field"]: each for each in cells}, recorded["cells"])
+                    if "cells" in recorded
+                    else ()
+                ),
+            ):
                 leaves.append(Leaf(table, None, path, ours, theirs))
     assert explained(SCHEMAS, leaves) == SCHEMAS.keys()
 
@@ -218,9 +253,24 @@ def shown(schema: Any) -> Any:
 
 _EMPTY: Final[dict[str, Callable[[Any], Any]]] = {
     "Key": lambda schema: {each.name: None for each in schema.fields},
-    "Envelope": lambda _: {"ts_ms": 0, "op": "i", "after": {}, "source": {
-        "version": "", "connector": "", "name": "", "ts_ms": 0, "snapshot": "false", "db": "", "cluster": "", "file": "",
-        "pos": 0, "keyspace": "", "table": ""}},
+    "Envelope": lambda _: {
+        "ts_ms": 0,
+        "op": "i",
+        "after": {},
+        "source": {
+            "version": "",
+            "connector": "",
+            "name": "",
+            "ts_ms": 0,
+            "snapshot": "false",
+            "db": "",
+            "cluster": "",
+            "file": "",
+            "pos": 0,
+            "keyspace": "",
+            "table": "",
+        },
+    },
 }
 
 
@@ -228,13 +278,19 @@ def test_the_extended_form_says_more_and_nothing_else() -> None:
     """Who reads it as Debezium's loses only nulls for removed elements, which have a place of their own."""
     for part in PARTS.values():
         static = {name for name, text in part["definitions"].items() if parse(json.dumps(text)).static}
-        more = [each for each in made(part, extended=True) if not (
-            each[0] in static and each[2] is not None and each[2]["op"] == "u" and each[1].get("c", "") is None)]
+        more = [
+            each
+            for each in made(part, extended=True)
+            if not (each[0] in static and each[2] is not None and each[2]["op"] == "u" and each[1].get("c", "") is None)
+        ]
         letter = made(part)
         assert [each[:2] for each in more] == [each[:2] for each in letter]
         for (table, _, one), (_, _, other) in zip(more, letter, strict=True):
             for path, _, theirs in differences(one, other):
-                gone = path[0] == "after" and path[2:3] == ("value",) and (None in theirs if isinstance(theirs, list)
-                                                                             else theirs is None or theirs == _ABSENT)
+                gone = (
+                    path[0] == "after"
+                    and path[2:3] == ("value",)
+                    and (None in theirs if isinstance(theirs, list) else theirs is None or theirs == _ABSENT)
+                )
                 static_too = one["op"] == "d" and table in static
                 assert path[-1] in {"mode", "removed", "deletion_ts"} or gone or static_too, (path, theirs)

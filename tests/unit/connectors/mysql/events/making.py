@@ -1,4 +1,5 @@
 """Tables, settings and records for tests of events, and what Debezium has made of the same tables."""
+
 from __future__ import annotations
 
 import json
@@ -21,18 +22,34 @@ if TYPE_CHECKING:
     from tests.integration.mysql.debezium_world import Record
 
 PARTITION = {"server": "server"}
-BASE: dict[str, Any] = {"transaction_id": None, "ts_sec": 1_700_000_000, "file": "binlog.000007", "pos": 900, "gtids": "0-1-4",
-                        "server_id": 1, "event": 3}
+BASE: dict[str, Any] = {
+    "transaction_id": None,
+    "ts_sec": 1_700_000_000,
+    "file": "binlog.000007",
+    "pos": 900,
+    "gtids": "0-1-4",
+    "server_id": 1,
+    "event": 3,
+}
 AFTER: dict[str, Any] = {**BASE, "event": 4}
-SOURCE = Source(ts_ms=1_700_000_100_000, ts_us=1_700_000_100_000_000, server_id=1, file="binlog.000007", pos=1000, gtid="0-1-5",
-                size=500)
+SOURCE = Source(
+    ts_ms=1_700_000_100_000,
+    ts_us=1_700_000_100_000_000,
+    server_id=1,
+    file="binlog.000007",
+    pos=1000,
+    gtid="0-1-5",
+    size=500,
+)
 NOW_NS = 1_700_000_200_123_456_789
 UTF8MB4 = 45
 
 
 def text(name: str, length: int, **more: Any) -> Column:
     """A VARCHAR column."""
-    return Column(name=name, type=codes.VARCHAR, meta=4 * length, collation=UTF8MB4, declared=f"varchar({length})", **more)
+    return Column(
+        name=name, type=codes.VARCHAR, meta=4 * length, collation=UTF8MB4, declared=f"varchar({length})", **more
+    )
 
 
 def number(name: str, **more: Any) -> Column:
@@ -46,18 +63,34 @@ def table(name: str, *members: Column, key: tuple[str, ...] = ()) -> Table:
 
 
 CUSTOMERS = table(
-    "customers", number("id", nullable=False, extra="auto_increment"), text("name", 50, nullable=False), text("email", 80),
-    text("card", 20), Column(name="credit", type=codes.DECIMAL, meta=8 << 8 | 2, declared="decimal(8,2)"), key=("id",))
+    "customers",
+    number("id", nullable=False, extra="auto_increment"),
+    text("name", 50, nullable=False),
+    text("email", 80),
+    text("card", 20),
+    Column(name="credit", type=codes.DECIMAL, meta=8 << 8 | 2, declared="decimal(8,2)"),
+    key=("id",),
+)
 NO_KEY = table("no_key", number("a"), text("b", 10))
 EMPTIED = table("emptied", number("id", nullable=False), key=("id",))
 ODD = table("odd-name$1", number("the id", nullable=False), text("first-name", 10), number("2nd"), key=("the id",))
 
 
-def settings(masks: dict[str, str] | None = None, *, topics: dict[str, Any] | None = None, ums: dict[str, Any] | None = None,
-             **more: Any) -> EventSettings:
+def settings(
+    masks: dict[str, str] | None = None,
+    *,
+    topics: dict[str, Any] | None = None,
+    ums: dict[str, Any] | None = None,
+    **more: Any,
+) -> EventSettings:
     """Settings with these options beside Debezium's defaults."""
-    return EventSettings(topics=TopicSettings(prefix="server", **(topics or {})), connector="mariadb",
-                         masks=parse_rules(masks or {}), ums=UmsSettings(**(ums or {})), **more)
+    return EventSettings(
+        topics=TopicSettings(prefix="server", **(topics or {})),
+        connector="mariadb",
+        masks=parse_rules(masks or {}),
+        ums=UmsSettings(**(ums or {})),
+        **more,
+    )
 
 
 def made(of: Table, given: EventSettings, options: ValueOptions | None = None, **more: Any) -> TableEvents:
@@ -66,7 +99,9 @@ def made(of: Table, given: EventSettings, options: ValueOptions | None = None, *
     return events.builder(layout, 3, given, PARTITION, now_ns=lambda: NOW_NS, **more)
 
 
-def decoded(of: Table, given: EventSettings, row: dict[str, Any], options: ValueOptions | None = None) -> dict[str, Any]:
+def decoded(
+    of: Table, given: EventSettings, row: dict[str, Any], options: ValueOptions | None = None
+) -> dict[str, Any]:
     """A row as the decoder gives it: without columns that no event needs, and with the masks that are the decoder's."""
     found = {}
     for plan in columns.layout(of, given, options or ValueOptions()).plans:
@@ -100,8 +135,11 @@ def plain(value: dict[str, Any] | None) -> dict[str, Any] | None:
     """A value without what is another one each time: whose version, and when it was handled."""
     if value is None:
         return None
-    return {name: {**each, "version": ""} if name == "source" else each for name, each in value.items()
-            if name not in {"ts_ms", "ts_us", "ts_ns"}}
+    return {
+        name: {**each, "version": ""} if name == "source" else each
+        for name, each in value.items()
+        if name not in {"ts_ms", "ts_us", "ts_ns"}
+    }
 
 
 def check(ours: SourceRecord, theirs: Record) -> None:
@@ -113,4 +151,6 @@ def check(ours: SourceRecord, theirs: Record) -> None:
     assert (value or {}).get("schema") == theirs.value_schema
     assert plain((value or {}).get("payload")) == plain(theirs.value)
     expected = [(name, each) for name, each in theirs.headers if "context" not in name]
-    assert [(each.key, json.dumps(each.value, separators=(",", ":"), ensure_ascii=False)) for each in ours.headers] == expected
+    assert [
+        (each.key, json.dumps(each.value, separators=(",", ":"), ensure_ascii=False)) for each in ours.headers
+    ] == expected

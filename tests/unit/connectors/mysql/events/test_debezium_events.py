@@ -1,4 +1,5 @@
 """Events in Debezium's envelope: against what the real connector has sent, and what it has no example of."""
+
 from __future__ import annotations
 
 import base64
@@ -53,8 +54,13 @@ def raw(row: dict[str, Any] | None) -> dict[str, Any] | None:
     return {**row, "credit": Decimal(unscaled).scaleb(-2)}
 
 
-def replay(of: Table, given: EventSettings, variant: str, options: ValueOptions | None = None,
-           rename: dict[str, str] | None = None) -> int:
+def replay(
+    of: Table,
+    given: EventSettings,
+    variant: str,
+    options: ValueOptions | None = None,
+    rename: dict[str, str] | None = None,
+) -> int:
     """Make the recorded events of a table anew from their rows, one event each; all must be equal. How many there were."""
     theirs = list(recorded(variant, f"server.world.{of.name.table}".replace("$", "_")))
     builder = made(of, given, options)
@@ -67,10 +73,21 @@ def replay(of: Table, given: EventSettings, variant: str, options: ValueOptions 
         def row(of: dict[str, Any], image: str) -> Any:
             found = raw(of[image])
             return found and {names.get(name, name): each for name, each in found.items()}
+
         following = steps[place + 1] if place + 1 < len(steps) else None
-        if value["op"] == "d" and following is not None and following["op"] == "c" and following["source"] == value["source"]:
+        if (
+            value["op"] == "d"
+            and following is not None
+            and following["op"] == "c"
+            and following["source"] == value["source"]
+        ):
             builder.changes("u", [row(value, "before"), row(following, "after")], source, first, BASE, AFTER, ours)
-        elif value["op"] == "c" and place and steps[place - 1]["op"] == "d" and steps[place - 1]["source"] == value["source"]:
+        elif (
+            value["op"] == "c"
+            and place
+            and steps[place - 1]["op"] == "d"
+            and steps[place - 1]["source"] == value["source"]
+        ):
             continue
         elif value["op"] == "t":
             builder.truncate(source, AFTER, ours)
@@ -91,8 +108,11 @@ def test_the_changes_of_a_table_are_those_that_debezium_has_sent() -> None:
 
 
 def test_keys_and_masks_are_those_that_debezium_makes_of_its_options() -> None:
-    masks = {"column.mask.with.12.chars": "world.customers.card", "column.truncate.to.3.chars": "world.customers.name",
-             "column.mask.hash.v2.SHA-256.with.salt.Cz3": "world.customers.email"}
+    masks = {
+        "column.mask.with.12.chars": "world.customers.card",
+        "column.truncate.to.3.chars": "world.customers.name",
+        "column.mask.hash.v2.SHA-256.with.salt.Cz3": "world.customers.email",
+    }
     options: dict[str, Any] = {"tombstones": False, "skip_unchanged": True, "key_columns": "world.customers:id,name"}
     theirs = next(record for record in recorded("iso", "server.world.customers") if record.value["op"] == "c")
     row = {"id": 4, "name": "Dora", "email": "d@example.com", "card": "1", "credit": 0.0}
@@ -101,8 +121,9 @@ def test_keys_and_masks_are_those_that_debezium_makes_of_its_options() -> None:
     for source_types in ("", ".*"):
         given = settings(masks, **options, source_types=source_types)
         out: list[SourceRecord] = []
-        made(CUSTOMERS, given, DOUBLE).changes("c", [decoded(CUSTOMERS, given, row, DOUBLE)], source_of(theirs.value), 0, BASE,
-                                               AFTER, out)
+        made(CUSTOMERS, given, DOUBLE).changes(
+            "c", [decoded(CUSTOMERS, given, row, DOUBLE)], source_of(theirs.value), 0, BASE, AFTER, out
+        )
         found.append(out[0])
     check(found[0], theirs)
     assert found[0].key == {"id": 4, "name": "Dora"}
@@ -126,8 +147,15 @@ def test_rows_of_a_full_pull_have_their_markers() -> None:
     theirs = recorded("default", "server.world.customers", "snapshot")
     out: list[SourceRecord] = []
     rows = [raw(record.value["after"]) for record in theirs]
-    made(CUSTOMERS, settings()).snapshot([row for row in rows if row], source_of(theirs[0].value), "true", BASE, out,
-                                         first="first_in_data_collection", last="last_in_data_collection")
+    made(CUSTOMERS, settings()).snapshot(
+        [row for row in rows if row],
+        source_of(theirs[0].value),
+        "true",
+        BASE,
+        out,
+        first="first_in_data_collection",
+        last="last_in_data_collection",
+    )
     for mine, other in zip(out, theirs, strict=True):
         check(mine, other)
         assert mine.source_offset is BASE
@@ -148,17 +176,26 @@ def test_a_delete_is_not_done_before_its_tombstone() -> None:
     out: list[SourceRecord] = []
     made(EMPTIED, settings()).changes("d", [{"id": 1}, {"id": 2}], SOURCE, 0, BASE, AFTER, out)
     assert [(record.key["id"], record.value is None, record.source_offset.get("row")) for record in out] == [
-        (1, False, 0), (1, True, 1), (2, False, 1), (2, True, None)]
+        (1, False, 0),
+        (1, True, 1),
+        (2, False, 1),
+        (2, True, None),
+    ]
     assert all(record.value_schema is None for record in out if record.value is None)
 
 
 def test_a_changed_key_is_one_row_with_three_records() -> None:
     out: list[SourceRecord] = []
     made(EMPTIED, settings()).changes("u", [{"id": 1}, {"id": 9}, {"id": 2}, {"id": 2}], SOURCE, 0, BASE, AFTER, out)
-    assert [(record.value and record.value["op"], record.key["id"], record.source_offset.get("row")) for record in out] == [
-        ("d", 1, 0), (None, 1, 0), ("c", 9, 1), ("u", 2, None)]
+    assert [
+        (record.value and record.value["op"], record.key["id"], record.source_offset.get("row")) for record in out
+    ] == [("d", 1, 0), (None, 1, 0), ("c", 9, 1), ("u", 2, None)]
     assert [[(header.key, header.value) for header in record.headers] for record in out] == [
-        [("__debezium.newkey", {"id": 9})], [("__debezium.newkey", {"id": 9})], [("__debezium.oldkey", {"id": 1})], []]
+        [("__debezium.newkey", {"id": 9})],
+        [("__debezium.newkey", {"id": 9})],
+        [("__debezium.oldkey", {"id": 1})],
+        [],
+    ]
     assert out[-1].source_offset is AFTER
 
 
@@ -181,11 +218,16 @@ def test_rows_of_other_shards_are_left_out_and_counted() -> None:
     out: list[SourceRecord] = []
     builder = made(EMPTIED, settings())
     builder.changes("c", [None, {"id": 2}, None], SOURCE, 0, BASE, AFTER, out)
-    assert [(record.key, record.source_offset["row"], record.value["source"]["row"]) for record in out] == [({"id": 2}, 2, 1)]
+    assert [(record.key, record.source_offset["row"], record.value["source"]["row"]) for record in out] == [
+        ({"id": 2}, 2, 1)
+    ]
     out.clear()
     builder.changes("u", [None, {"id": 3}, {"id": 4}, None, None, None], SOURCE, 0, BASE, AFTER, out)
     assert [(record.value and record.value["op"], record.key["id"], record.source_offset["row"]) for record in out] == [
-        ("c", 3, 1), ("d", 4, 1), (None, 4, 2)]
+        ("c", 3, 1),
+        ("d", 4, 1),
+        (None, 4, 2),
+    ]
     assert builder.left_out == 0
 
 
@@ -207,8 +249,10 @@ def test_columns_that_are_not_logged_are_completed_or_null() -> None:
     for record in [*out, *whole]:
         if record.value is not None:
             assert written(record.value_schema, record.value)["payload"]["op"] == record.value["op"]
-    assert [written(record.value_schema, record.value)["schema"]["fields"][1]["fields"][1]["optional"]
-            for record in (out[0], whole[0])] == [True, False]
+    assert [
+        written(record.value_schema, record.value)["schema"]["fields"][1]["fields"][1]["optional"]
+        for record in (out[0], whole[0])
+    ] == [True, False]
 
 
 def test_an_update_of_columns_that_are_not_sent_can_be_left_out() -> None:
@@ -222,21 +266,34 @@ def test_an_update_of_columns_that_are_not_sent_can_be_left_out() -> None:
 
 
 def test_a_key_shows_what_its_value_hides() -> None:
-    given = settings({"column.mask.with.3.chars": ".*code"}, not_columns="world.codes.number",
-                     key_columns="world.codes:code,number")
-    codes = table("codes", text("code", 5, nullable=False), number("number", nullable=False), text("v", 5), key=("code",))
+    given = settings(
+        {"column.mask.with.3.chars": ".*code"}, not_columns="world.codes.number", key_columns="world.codes:code,number"
+    )
+    codes = table(
+        "codes", text("code", 5, nullable=False), number("number", nullable=False), text("v", 5), key=("code",)
+    )
     builder = made(codes, given)
     out: list[SourceRecord] = []
     row = {"code": "abc", "number": 7, "v": "x"}
     builder.changes("u", [row, {**row, "v": "y"}, row, {**row, "code": "zz"}], SOURCE, 0, BASE, AFTER, out)
     assert [(record.key, record.value and record.value["after"]) for record in out] == [
-        ({"code": "abc", "number": 7}, {"code": "***", "v": "y"}), ({"code": "abc", "number": 7}, None),
-        ({"code": "abc", "number": 7}, None), ({"code": "zz", "number": 7}, {"code": "***", "v": "x"})]
+        ({"code": "abc", "number": 7}, {"code": "***", "v": "y"}),
+        ({"code": "abc", "number": 7}, None),
+        ({"code": "abc", "number": 7}, None),
+        ({"code": "zz", "number": 7}, {"code": "***", "v": "x"}),
+    ]
 
 
 def test_a_mask_by_another_field_sees_the_row_as_it_was() -> None:
-    masks = {"mask.rules": "m,n", "mask.m.columns": ".*email", "mask.m.type": "md5", "mask.m.salt.field": "name",
-             "mask.n.columns": ".*card", "mask.n.type": "md5", "mask.n.salt.field": "email"}
+    masks = {
+        "mask.rules": "m,n",
+        "mask.m.columns": ".*email",
+        "mask.m.type": "md5",
+        "mask.m.salt.field": "name",
+        "mask.n.columns": ".*card",
+        "mask.n.type": "md5",
+        "mask.n.salt.field": "email",
+    }
     builder = made(CUSTOMERS, settings(masks))
     out: list[SourceRecord] = []
     row: dict[str, Any] = {"id": 1, "name": "A", "email": "e", "card": "c", "credit": None}
@@ -259,7 +316,9 @@ def test_tables_of_one_topic_are_told_apart_in_the_key() -> None:
     assert out[0].key == out[1].key == {"id": 1, "__dbz__physicalTableIdentifier": "server.world.emptied"}
     assert out[0].key_schema is not None
     assert (out[0].key_schema.name, [field.name for field in out[0].key_schema.fields]) == (
-        "server.world.all.Key", ["id", "__dbz__physicalTableIdentifier"])
+        "server.world.all.Key",
+        ["id", "__dbz__physicalTableIdentifier"],
+    )
 
 
 def test_context_headers_come_behind_those_of_the_key() -> None:
@@ -295,8 +354,11 @@ class TestTransactions:
         counts, emptied, no_key = self.make()
         out: list[SourceRecord] = []
         theirs = recorded("default", "server.transaction")
-        begin, end = next((begin, end) for begin, end in pairwise(theirs)
-                          if end.value["status"] == "END" and len(end.value["data_collections"]) > 1)
+        begin, end = next(
+            (begin, end)
+            for begin, end in pairwise(theirs)
+            if end.value["status"] == "END" and len(end.value["data_collections"]) > 1
+        )
         source = msgspec.structs.replace(SOURCE)
         source.gtid = begin.key["id"]
         counts.begin(source, BASE, out)
@@ -308,10 +370,15 @@ class TestTransactions:
             assert (mine.topic, key["schema"], key["payload"]) == (other.topic, other.key_schema, other.key)
             assert value["schema"] == other.value_schema
             assert {**value["payload"], "ts_ms": 0} == {
-                **other.value, "ts_ms": 0, "event_count": value["payload"]["event_count"],
-                "data_collections": value["payload"]["data_collections"]}
-        assert out[-1].value["data_collections"] == [{"data_collection": "world.emptied", "event_count": 1},
-                                                     {"data_collection": "world.no_key", "event_count": 1}]
+                **other.value,
+                "ts_ms": 0,
+                "event_count": value["payload"]["event_count"],
+                "data_collections": value["payload"]["data_collections"],
+            }
+        assert out[-1].value["data_collections"] == [
+            {"data_collection": "world.emptied", "event_count": 1},
+            {"data_collection": "world.no_key", "event_count": 1},
+        ]
         assert (out[-1].value["event_count"], counts.id) == (2, None)
 
     def test_each_event_has_its_place_and_each_offset_the_counts(self) -> None:

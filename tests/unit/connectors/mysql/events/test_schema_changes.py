@@ -1,4 +1,5 @@
 """Records of statements that change structures, against those of Debezium."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -26,9 +27,26 @@ _EVOLVING = table(
     "evolving",
     Column(name="first_column", type=codes.LONGLONG, unsigned=True, declared="bigint(20) unsigned", default="NULL"),
     number("id", nullable=False),
-    Column(name="e", type=codes.ENUM, meta=1, members=("a", "b"), collation=UTF8MB4, declared="enum('a','b')", default="'b'"),
-    Column(name="amount", type=codes.DECIMAL, meta=6 << 8 | 1, declared="decimal(6,1)", nullable=False, default="1.5",
-           comment="how much"), key=("amount", "id"))
+    Column(
+        name="e",
+        type=codes.ENUM,
+        meta=1,
+        members=("a", "b"),
+        collation=UTF8MB4,
+        declared="enum('a','b')",
+        default="'b'",
+    ),
+    Column(
+        name="amount",
+        type=codes.DECIMAL,
+        meta=6 << 8 | 1,
+        declared="decimal(6,1)",
+        nullable=False,
+        default="1.5",
+        comment="how much",
+    ),
+    key=("amount", "id"),
+)
 
 
 def without_unknown(value: Any) -> Any:
@@ -58,22 +76,43 @@ def test_an_alter_is_told_as_debezium_does() -> None:
 
 def test_a_drop_has_no_table_and_an_index_no_change() -> None:
     changes = SchemaChanges(settings(), PARTITION)
-    for word, made, table_name in (("DROP TABLE", [Change("DROP", TableName("world", "fresh_too"))], None),
-                                   ("CREATE INDEX", [], "")):
+    for word, made, table_name in (
+        ("DROP TABLE", [Change("DROP", TableName("world", "fresh_too"))], None),
+        ("CREATE INDEX", [], ""),
+    ):
         theirs = next(record for record in recorded("default", "server") if record.value["ddl"].startswith(word))
         ours = changes.record(source_of(theirs.value), "world", theirs.value["ddl"], made, BASE, table=table_name)
         assert plain(written(ours.value_schema, ours.value)["payload"]) == plain(theirs.value)
 
 
 def test_comments_and_quotes() -> None:
-    odd = table('a"b', Column(name="s", type=codes.SET, meta=1, members=("it's",), collation=UTF8MB4, comment="c",
-                              declared="set('it''s')", extra="STORED GENERATED"))
-    value = SchemaChanges(settings(comments=True), PARTITION).record(
-        SOURCE, "world", "CREATE ...", [Change("CREATE", odd.name, odd)], BASE, snapshot="true").value
-    change, = value["tableChanges"]
+    odd = table(
+        'a"b',
+        Column(
+            name="s",
+            type=codes.SET,
+            meta=1,
+            members=("it's",),
+            collation=UTF8MB4,
+            comment="c",
+            declared="set('it''s')",
+            extra="STORED GENERATED",
+        ),
+    )
+    value = (
+        SchemaChanges(settings(comments=True), PARTITION)
+        .record(SOURCE, "world", "CREATE ...", [Change("CREATE", odd.name, odd)], BASE, snapshot="true")
+        .value
+    )
+    (change,) = value["tableChanges"]
     assert change["id"] == '"world"."a""b"'
-    column, = change["table"]["columns"]
+    (column,) = change["table"]["columns"]
     assert (column["comment"], column["enumValues"], column["generated"], column["jdbcType"], column["length"]) == (
-        "c", ["'it''s'"], True, 1, 1)
+        "c",
+        ["'it''s'"],
+        True,
+        1,
+        1,
+    )
     assert value["source"]["snapshot"] == "true"
     assert value["source"]["table"] == 'a"b'

@@ -1,4 +1,5 @@
 """Rows as UMS messages: values, ids, batches, offsets."""
+
 from __future__ import annotations
 
 import hashlib
@@ -50,46 +51,53 @@ def tuples(record: SourceRecord) -> list[list[str | None]]:
     return [each["tuple"] for each in payload]
 
 
-def changed(builder: TableEvents, op: Any, rows: list[Row | None], source: Source = SOURCE, *,
-            first: int = 0) -> list[SourceRecord]:
+def changed(
+    builder: TableEvents, op: Any, rows: list[Row | None], source: Source = SOURCE, *, first: int = 0
+) -> list[SourceRecord]:
     out: list[SourceRecord] = []
     builder.changes(op, rows, source, first, BASE, AFTER, out)
     return out
 
 
 def test_a_message_is_a_document_with_its_schema() -> None:
-    record, = changed(made(CUSTOMERS, ums_settings()), "c", [ROW, {**ROW, "id": 2, "name": "Ü"}])
+    (record,) = changed(made(CUSTOMERS, ums_settings()), "c", [ROW, {**ROW, "id": 2, "name": "Ü"}])
     document = json.loads(json.dumps(written(record.value_schema, record.value)["payload"]))
     assert document["protocol"] == {"type": "data_increment_data", "version": "1.3", "part": None}
     assert document["schema"]["batchId"] == 0
     assert document["schema"]["namespace"] == "mariadb.server.world.customers.3.0.0"
     assert document["schema"]["fields"] == [
-        {"name": "ums_id_", "type": "long", "nullable": False}, {"name": "ums_ts_", "type": "datetime", "nullable": False},
-        {"name": "ums_op_", "type": "string", "nullable": False}, {"name": "ums_uid_", "type": "string", "nullable": False},
-        {"name": "id", "type": "int", "nullable": False}, {"name": "name", "type": "string", "nullable": False},
-        {"name": "email", "type": "string", "nullable": True}, {"name": "card", "type": "string", "nullable": True},
-        {"name": "credit", "type": "decimal", "nullable": True}]
+        {"name": "ums_id_", "type": "long", "nullable": False},
+        {"name": "ums_ts_", "type": "datetime", "nullable": False},
+        {"name": "ums_op_", "type": "string", "nullable": False},
+        {"name": "ums_uid_", "type": "string", "nullable": False},
+        {"name": "id", "type": "int", "nullable": False},
+        {"name": "name", "type": "string", "nullable": False},
+        {"name": "email", "type": "string", "nullable": True},
+        {"name": "card", "type": "string", "nullable": True},
+        {"name": "credit", "type": "decimal", "nullable": True},
+    ]
     stamp = "2023-11-14 22:15:00.000000"
     assert [each["tuple"] for each in document["payload"]] == [
         ["7000000001000", stamp, "i", "1.7.1000.00000000i", "1", "A", None, "4000", "2.50"],
-        ["7000000001001", stamp, "i", "1.7.1000.00000001i", "2", "Ü", None, "4000", "2.50"]]
+        ["7000000001001", stamp, "i", "1.7.1000.00000001i", "2", "Ü", None, "4000", "2.50"],
+    ]
     assert record.key == "data_increment_data.mariadb.server.world.customers.3.0.0"
     assert (record.topic, record.source_offset) == ("server.world.customers", AFTER)
 
 
 def test_an_update_gives_the_row_before_it_with_the_same_number() -> None:
     pair: list[Row | None] = [ROW, {**ROW, "name": "B"}]
-    record, = changed(made(CUSTOMERS, ums_settings()), "u", pair)
+    (record,) = changed(made(CUSTOMERS, ums_settings()), "u", pair)
     rows = tuples(record)
     assert [(row[2], row[5]) for row in rows] == [("b", "A"), ("u", "B")]
     assert [row[0] for row in rows] == ["7000000001000"] * 2
     assert [row[3] for row in rows] == ["1.7.1000.00000000b", "1.7.1000.00000000u"]
-    record, = changed(made(CUSTOMERS, ums_settings(ums={"before": False})), "u", pair)
+    (record,) = changed(made(CUSTOMERS, ums_settings(ums={"before": False})), "u", pair)
     assert [row[2] for row in tuples(record)] == ["u"]
 
 
 def test_a_changed_key_deletes_the_old_row() -> None:
-    record, = changed(made(EMPTIED, ums_settings()), "u", [{"id": 1}, {"id": 9}, {"id": 2}, {"id": 2}])
+    (record,) = changed(made(EMPTIED, ums_settings()), "u", [{"id": 1}, {"id": 9}, {"id": 2}, {"id": 2}])
     assert [(row[2], row[4]) for row in tuples(record)] == [("d", "1"), ("i", "9"), ("b", "2"), ("u", "2")]
     assert [int(row[0] or 0) - 7 * 10**12 for row in tuples(record)] == [1000, 1000, 1001, 1001]
     assert len({row[3] for row in tuples(record)}) == 4
@@ -153,8 +161,12 @@ def test_rows_of_many_events_share_messages() -> None:
     assert held.bytes > 8 * 50
     held.flush(out)
     found = [(record.topic, [row[4] for row in tuples(record)], record.source_offset["event"]) for record in out]
-    assert found == [(one.topic, ["0", "1", "2"], 0), (two.topic, ["0", "1", "2"], 0), (one.topic, ["3"], 0),
-                     (two.topic, ["3"], 4)]
+    assert found == [
+        (one.topic, ["0", "1", "2"], 0),
+        (two.topic, ["0", "1", "2"], 0),
+        (one.topic, ["3"], 0),
+        (two.topic, ["3"], 4),
+    ]
     assert (held.rows, held.bytes) == (0, 0)
     held.flush(out)
     assert len(out) == 4
@@ -167,10 +179,10 @@ def test_rows_of_many_events_share_messages() -> None:
 
 def test_masked_columns_are_encoded() -> None:
     given = ums_settings({"mask.rules": "m", "mask.m.columns": ".*(email|id)", "mask.m.type": "md5"})
-    record, = changed(made(CUSTOMERS, given), "c", [decoded(CUSTOMERS, given, {**ROW, "email": "a@b"})])
+    (record,) = changed(made(CUSTOMERS, given), "c", [decoded(CUSTOMERS, given, {**ROW, "email": "a@b"})])
     fields = written(record.value_schema, record.value)["payload"]["schema"]["fields"]
     assert {each["name"] for each in fields if each["encoded"]} == {"id", "email"}
-    row, = tuples(record)
+    (row,) = tuples(record)
     assert [row[4], row[6]] == [hashlib.md5(each).hexdigest() for each in (b"1", b"a@b")]  # noqa: S324
     assert [each["type"] for each in fields[4:7]] == ["string"] * 3
 
@@ -180,7 +192,9 @@ def test_a_full_pull_gives_initial_messages() -> None:
     out: list[SourceRecord] = []
     builder.snapshot(iter([{"a": 1, "b": "x"}] * 3), SOURCE, "true", BASE, out, first="first", last="last")
     assert [(record.value["protocol"]["type"], len(tuples(record)), record.source_offset) for record in out] == [
-        (ums.INITIAL, 2, BASE), (ums.INITIAL, 1, BASE)]
+        (ums.INITIAL, 2, BASE),
+        (ums.INITIAL, 1, BASE),
+    ]
     assert out[0].key == "data_initial_data.mariadb.server.world.no_key.3.0.0"
     rows = [row for record in out for row in tuples(record)]
     assert [row[:3] for row in rows] == [["7000000001000", "2023-11-14 22:15:00.000000", "i"]] * 3
@@ -211,7 +225,7 @@ def test_operations_and_unchanged_rows_can_be_left_out() -> None:
 
 
 def test_columns_that_are_not_logged_are_completed() -> None:
-    record, = changed(made(CUSTOMERS, ums_settings()), "u", [{"id": 1, "name": "A"}, {"card": "7"}])
+    (record,) = changed(made(CUSTOMERS, ums_settings()), "u", [{"id": 1, "name": "A"}, {"card": "7"}])
     assert [row[4:] for row in tuples(record)] == [["1", "A", None, None, None], ["1", "A", None, "7", None]]
 
 
@@ -219,17 +233,28 @@ def test_heartbeats_and_ends_speak_for_one_namespace() -> None:
     for masks in ({}, {"column.mask.with.1.chars": ".*email"}):
         signals = UmsSignals(ums_settings(masks), PARTITION, Shard())
         time_us = 1_700_000_100_000_001
-        out = [signals.heartbeat(CUSTOMERS.name, 3, time_us, BASE), signals.ended(CUSTOMERS.name, 3, time_us, BASE),
-               signals.read(CUSTOMERS.name, 3, time_us, BASE, 0), signals.read(CUSTOMERS.name, 3, time_us, BASE, 9)]
+        out = [
+            signals.heartbeat(CUSTOMERS.name, 3, time_us, BASE),
+            signals.ended(CUSTOMERS.name, 3, time_us, BASE),
+            signals.read(CUSTOMERS.name, 3, time_us, BASE, 0),
+            signals.read(CUSTOMERS.name, 3, time_us, BASE, 9),
+        ]
         assert [record.value["protocol"]["type"] for record in out] == [
-            ums.INCREMENT_HEARTBEAT, ums.INCREMENT_TERMINATION, ums.BATCH_TERMINATION, ums.BATCH_TERMINATION]
+            ums.INCREMENT_HEARTBEAT,
+            ums.INCREMENT_TERMINATION,
+            ums.BATCH_TERMINATION,
+            ums.BATCH_TERMINATION,
+        ]
         assert [tuples(record) for record in out] == [[["2023-11-14 22:15:00.000001"]]] * 4
         assert out[0].key == "data_increment_heartbeat.mariadb.server.world.customers.3.0.0"
         # Each goes where the rows go that it is about.
-        row, = changed(made(CUSTOMERS, ums_settings(masks)), "c", [decoded(CUSTOMERS, ums_settings(masks), dict(ROW))])
+        (row,) = changed(
+            made(CUSTOMERS, ums_settings(masks)), "c", [decoded(CUSTOMERS, ums_settings(masks), dict(ROW))]
+        )
         assert [record.partition for record in out[:2]] == [SameAs(row.key)] * 2
         assert [record.partition for record in out[2:]] == [
-            SameAs(f"{protocol}.mariadb.server.world.customers.3.0.0") for protocol in (ums.INITIAL, ums.BATCH)]
+            SameAs(f"{protocol}.mariadb.server.world.customers.3.0.0") for protocol in (ums.INITIAL, ums.BATCH)
+        ]
         assert {record.topic for record in out} == {row.topic}
 
 
@@ -240,11 +265,12 @@ def test_one_of_several_tasks_speaks_for_its_part() -> None:
     assert ums.parse_key(record.key)[1].table == "customers"
 
 
-@pytest.mark.parametrize(("per", "topic"), [
-    ("table", "server.world.emptied"), ("schema", "server.world"), ("all", "server.ums")])
+@pytest.mark.parametrize(
+    ("per", "topic"), [("table", "server.world.emptied"), ("schema", "server.world"), ("all", "server.ums")]
+)
 def test_topics_can_be_shared(per: str, topic: str) -> None:
     builder = made(EMPTIED, ums_settings(ums={"topic_per": per, "instance": "db.1"}))
-    record, = changed(builder, "c", [{"id": 1}])
+    (record,) = changed(builder, "c", [{"id": 1}])
     assert (builder.topic, record.topic) == (topic, topic)
     assert record.value["schema"]["namespace"] == "mariadb.db_1.world.emptied.3.0.0"
 
@@ -252,42 +278,68 @@ def test_topics_can_be_shared(per: str, topic: str) -> None:
 def test_names_and_masks_of_keys_are_those_of_the_value() -> None:
     given = ums_settings({"column.mask.with.2.chars": ".*odd-name"}, field_names="avro")
     odd = table("odd", text("odd-name", 10, nullable=False), key=("odd-name",))
-    record, = changed(made(odd, given), "u", [{"odd-name": "secret"}, {"odd-name": "other"}])
+    (record,) = changed(made(odd, given), "u", [{"odd-name": "secret"}, {"odd-name": "other"}])
     assert [(row[2], row[4]) for row in tuples(record)] == [("d", "**"), ("i", "**")]
     assert record.value["schema"]["fields"][4]["name"] == "odd_name"
 
 
-@pytest.mark.parametrize(("column", "value", "kind", "expected"), [
-    (Column(name="c", type=codes.LONGLONG), -(1 << 63), "long", "-9223372036854775808"),
-    (Column(name="c", type=codes.TINY), 1, "int", "1"),
-    (Column(name="c", type=codes.DECIMAL, meta=65 << 8 | 30), Decimal("1E-30"), "decimal", "0." + "0" * 29 + "1"),
-    (Column(name="c", type=codes.FLOAT), 0.10000000149011612, "float", "0.1"),
-    (Column(name="c", type=codes.DOUBLE), 1e300, "double", "1e+300"),
-    (Column(name="c", type=codes.BIT, meta=1), True, "boolean", "true"),
-    (Column(name="c", type=codes.BIT, meta=9), b"\xff\x01", "binary", "/wE="),
-    (Column(name="c", type=codes.DATE), -719_528, "date", "0000-01-01"),
-    (Column(name="c", type=codes.TIME2, meta=6), -3_020_399_000_001, "string", "-838:59:59.000001"),
-    (Column(name="c", type=codes.DATETIME2), 1_700_000_000_123, "datetime", "2023-11-14 22:13:20.123000"),
-    (Column(name="c", type=codes.DATETIME2, meta=6), 1_700_000_000_123_456, "datetime", "2023-11-14 22:13:20.123456"),
-    (Column(name="c", type=codes.TIMESTAMP2, meta=3), "2023-11-14T22:13:20.12Z", "datetime", "2023-11-14 22:13:20.120000"),
-    (Column(name="c", type=codes.TIMESTAMP2), "1970-01-01T00:00:00Z", "datetime", "1970-01-01 00:00:00.000000"),
-    (Column(name="c", type=codes.YEAR), 2155, "int", "2155"),
-    (Column(name="c", type=codes.JSON), '{"a":1}', "string", '{"a":1}'),
-    (Column(name="c", type=codes.BLOB, meta=2, collation=63), b"\x00\xff", "binary", "AP8="),
-    (Column(name="c", type=codes.GEOMETRY, geometry=0), {"wkb": b"\x01", "srid": None}, "string", '{"wkb":"AQ==","srid":null}'),
-])
+@pytest.mark.parametrize(
+    ("column", "value", "kind", "expected"),
+    [
+        (Column(name="c", type=codes.LONGLONG), -(1 << 63), "long", "-9223372036854775808"),
+        (Column(name="c", type=codes.TINY), 1, "int", "1"),
+        (Column(name="c", type=codes.DECIMAL, meta=65 << 8 | 30), Decimal("1E-30"), "decimal", "0." + "0" * 29 + "1"),
+        (Column(name="c", type=codes.FLOAT), 0.10000000149011612, "float", "0.1"),
+        (Column(name="c", type=codes.DOUBLE), 1e300, "double", "1e+300"),
+        (Column(name="c", type=codes.BIT, meta=1), True, "boolean", "true"),
+        (Column(name="c", type=codes.BIT, meta=9), b"\xff\x01", "binary", "/wE="),
+        (Column(name="c", type=codes.DATE), -719_528, "date", "0000-01-01"),
+        (Column(name="c", type=codes.TIME2, meta=6), -3_020_399_000_001, "string", "-838:59:59.000001"),
+        (Column(name="c", type=codes.DATETIME2), 1_700_000_000_123, "datetime", "2023-11-14 22:13:20.123000"),
+        (
+            Column(name="c", type=codes.DATETIME2, meta=6),
+            1_700_000_000_123_456,
+            "datetime",
+            "2023-11-14 22:13:20.123456",
+        ),
+        (
+            Column(name="c", type=codes.TIMESTAMP2, meta=3),
+            "2023-11-14T22:13:20.12Z",
+            "datetime",
+            "2023-11-14 22:13:20.120000",
+        ),
+        (Column(name="c", type=codes.TIMESTAMP2), "1970-01-01T00:00:00Z", "datetime", "1970-01-01 00:00:00.000000"),
+        (Column(name="c", type=codes.YEAR), 2155, "int", "2155"),
+        (Column(name="c", type=codes.JSON), '{"a":1}', "string", '{"a":1}'),
+        (Column(name="c", type=codes.BLOB, meta=2, collation=63), b"\x00\xff", "binary", "AP8="),
+        (
+            Column(name="c", type=codes.GEOMETRY, geometry=0),
+            {"wkb": b"\x01", "srid": None},
+            "string",
+            '{"wkb":"AQ==","srid":null}',
+        ),
+    ],
+)
 def test_values_are_texts(column: Column, value: Any, kind: str, expected: str) -> None:
     found, convert = value_text(field_schema(column, ValueOptions()))
     assert (found, value if convert is None else convert(value)) == (kind, expected)
 
 
-@pytest.mark.parametrize(("mode", "column", "value", "expected"), [
-    ("connect", Column(name="c", type=codes.TIME2, meta=6), 3_723_004, ("string", "01:02:03.004000")),
-    ("connect", Column(name="c", type=codes.DATETIME2), 1_700_000_000_123, ("datetime", "2023-11-14 22:13:20.123000")),
-    ("nanoseconds", Column(name="c", type=codes.TIME2), -1_000, ("string", "-00:00:00.000001")),
-    ("nanoseconds", Column(name="c", type=codes.DATETIME2), 1_000, ("datetime", "1970-01-01 00:00:00.000001")),
-    ("isostring", Column(name="c", type=codes.DATE), "2023-11-14Z", ("string", "2023-11-14Z")),
-])
+@pytest.mark.parametrize(
+    ("mode", "column", "value", "expected"),
+    [
+        ("connect", Column(name="c", type=codes.TIME2, meta=6), 3_723_004, ("string", "01:02:03.004000")),
+        (
+            "connect",
+            Column(name="c", type=codes.DATETIME2),
+            1_700_000_000_123,
+            ("datetime", "2023-11-14 22:13:20.123000"),
+        ),
+        ("nanoseconds", Column(name="c", type=codes.TIME2), -1_000, ("string", "-00:00:00.000001")),
+        ("nanoseconds", Column(name="c", type=codes.DATETIME2), 1_000, ("datetime", "1970-01-01 00:00:00.000001")),
+        ("isostring", Column(name="c", type=codes.DATE), "2023-11-14Z", ("string", "2023-11-14Z")),
+    ],
+)
 def test_values_of_other_time_modes(mode: Any, column: Column, value: Any, expected: tuple[str, str]) -> None:
     kind, convert = value_text(field_schema(column, ValueOptions(time_mode=mode)))
     assert (kind, value if convert is None else convert(value)) == expected

@@ -62,8 +62,10 @@ class Kind:
         return tuple(column.literal(str(value).encode()) for column, value in zip(self.columns, key, strict=False))
 
     def value(self, literals: tuple[str, ...]) -> Key:
-        return tuple(int(text) if kind == "int" else bytes.fromhex(text.partition("'")[2][:-1]).decode()
-                     for text, kind in zip(literals, self.types, strict=False))
+        return tuple(
+            int(text) if kind == "int" else bytes.fromhex(text.partition("'")[2][:-1]).decode()
+            for text, kind in zip(literals, self.types, strict=False)
+        )
 
 
 BY_NUMBER = Kind("by_number", ("id",), ("int",))
@@ -95,9 +97,19 @@ class World:
         alike: whether the table without a key has few different rows, so that many are identical.
     """
 
-    def __init__(self, kinds: list[Kind], *, shard: Shard = WHOLE, threads: int = 2, chunk_rows: int = 3,
-                 partial: bool = False, exact: bool = True, marks: int = 1000, images: int = 1000,
-                 alike: bool = False) -> None:
+    def __init__(
+        self,
+        kinds: list[Kind],
+        *,
+        shard: Shard = WHOLE,
+        threads: int = 2,
+        chunk_rows: int = 3,
+        partial: bool = False,
+        exact: bool = True,
+        marks: int = 1000,
+        images: int = 1000,
+        alike: bool = False,
+    ) -> None:
         self.kinds = kinds
         self.alike = alike
         self.shard = shard
@@ -111,8 +123,9 @@ class World:
         self.past: dict[int, dict[TableName, dict[Key, Row]]] = {0: {kind.name: {} for kind in kinds}}
         self.stream = self.done = 0
         self.output: list[tuple[TableName, str, Row | None, Row | None, int]] = []
-        self.settings = SnapshotSettings(threads=threads, chunk_rows=chunk_rows, ahead_chunks=2, most_marks=marks,
-                                         most_images=images)
+        self.settings = SnapshotSettings(
+            threads=threads, chunk_rows=chunk_rows, ahead_chunks=2, most_marks=marks, most_images=images
+        )
         self.requests: dict[str, SnapshotRequest] = {}
         self.saved: dict[str, str] = {}
         self.saved_stream = 0
@@ -264,10 +277,14 @@ class World:
     def _step(self, flight: Flight) -> bool:
         job = flight.job
         if job.kind == "resolve":
-            self.pulls.resolved(job, [
-                Found(kind.name, None, not kind.key, sql_filter(kind.table, self.shard) is not None) for kind in self.kinds
-                if str(kind.name) in job.pull.request.tables
-            ])
+            self.pulls.resolved(
+                job,
+                [
+                    Found(kind.name, None, not kind.key, sql_filter(kind.table, self.shard) is not None)
+                    for kind in self.kinds
+                    if str(kind.name) in job.pull.request.tables
+                ],
+            )
             return True
         assert job.table is not None
         kind = KINDS[job.table.name]
@@ -284,7 +301,9 @@ class World:
         high = kind.literals(rows[-1]) if rows and kind.key else None
         low = rows[0][0] if rows and kind.key and kind.types[0] == "int" else None
         fields = len(kind.table.columns)
-        return Layout(kind.table, RowDecoder((), lambda _: {}, kind.key, fields), kind.columns, low, high, len(rows), 10)
+        return Layout(
+            kind.table, RowDecoder((), lambda _: {}, kind.key, fields), kind.columns, low, high, len(rows), 10
+        )
 
     def _view(self, flight: Flight) -> None:
         ends = [end for end in self.past if end >= flight.low]
@@ -327,11 +346,11 @@ class World:
                 return False
             if stretch.after is not None:
                 bound = kind.value(stretch.after)
-                if key[:len(bound)] <= bound:
+                if key[: len(bound)] <= bound:
                     return False
             if stretch.until is not None:
                 bound = kind.value(stretch.until)
-                if key[:len(bound)] > bound:
+                if key[: len(bound)] > bound:
                     return False
             if stretch.spans:
                 return any(low <= key[0] <= high for low, high in stretch.spans)

@@ -29,7 +29,9 @@ def steps_of(seed: int, length: int, *, calm: bool = False) -> list[tuple[str, i
     # In some courses there is much writing, in others the stream is slow, and so on.
     for name in weights:
         weights[name] *= chance.choice((0.3, 1, 1, 3))
-    return [(what, chance.randrange(10_000)) for what in chance.choices(list(weights), list(weights.values()), k=length)]
+    return [
+        (what, chance.randrange(10_000)) for what in chance.choices(list(weights), list(weights.values()), k=length)
+    ]
 
 
 def request(name: str, kinds: list[Kind], **more: Any) -> SnapshotRequest:
@@ -52,12 +54,21 @@ def play(world: World, steps: list[tuple[str, int]]) -> None:
             world.statement(world.kinds[choice % len(world.kinds)], truncate=choice % 3 == 0)
         elif what in {"pause", "resume"}:
             asked = world.requests["initial"]
-            world.ask(SnapshotRequest(id=asked.id, tables=asked.tables, origin=asked.origin, priority=asked.priority,
-                                      state="paused" if what == "pause" else "running"))
+            world.ask(
+                SnapshotRequest(
+                    id=asked.id,
+                    tables=asked.tables,
+                    origin=asked.origin,
+                    priority=asked.priority,
+                    state="paused" if what == "pause" else "running",
+                )
+            )
         elif what == "more" and len(world.requests) < 3:
             keyed = [kind for kind in world.kinds if kind.key]
             if keyed:
-                world.ask(request(f"more{choice}", keyed[choice % len(keyed):], priority=choice % 3 - 1, created_ms=choice))
+                world.ask(
+                    request(f"more{choice}", keyed[choice % len(keyed) :], priority=choice % 3 - 1, created_ms=choice)
+                )
         elif what == "ahead":
             world.feed(choice % 40)
         elif what == "again":
@@ -91,10 +102,17 @@ def ends(world: World) -> None:
 
 @pytest.mark.parametrize(("partial", "marks"), [(False, 1000), (True, 1000), (False, 1)])
 @run
-@given(seed=seeds, length=lengths, rows=st.integers(0, 40), exact=st.booleans(), threads=st.integers(1, 3),
-       kinds=st.sampled_from([[BY_NUMBER], [BY_TEXT], [BY_NUMBER, COMPOSITE, BY_TEXT]]))
-def test_tables_with_keys_end_in_their_state(partial: bool, marks: int, seed: int, length: int, rows: int, exact: bool,
-                                             threads: int, kinds: list[Kind]) -> None:
+@given(
+    seed=seeds,
+    length=lengths,
+    rows=st.integers(0, 40),
+    exact=st.booleans(),
+    threads=st.integers(1, 3),
+    kinds=st.sampled_from([[BY_NUMBER], [BY_TEXT], [BY_NUMBER, COMPOSITE, BY_TEXT]]),
+)
+def test_tables_with_keys_end_in_their_state(
+    partial: bool, marks: int, seed: int, length: int, rows: int, exact: bool, threads: int, kinds: list[Kind]
+) -> None:
     world = filled(World(kinds, partial=partial, exact=exact, marks=marks, threads=threads), rows)
     world.ask(request("initial", world.kinds, origin="initial"))
     play(world, steps_of(seed, length))
@@ -110,15 +128,18 @@ def test_a_shard_has_its_rows_and_no_others(seed: int, length: int, rows: int, i
     ends(world)
     for name, _, before, after, _ in world.output:
         kind = KINDS[name]
-        assert any(row is not None and world.owned(kind, tuple(row[one] for one in kind.key)) for row in (before, after)) \
+        assert (
+            any(row is not None and world.owned(kind, tuple(row[one] for one in kind.key)) for row in (before, after))
             or before is after is None
+        )
 
 
 @pytest.mark.parametrize("images", [1000, 1])
 @run
 @given(seed=seeds, length=lengths, rows=st.integers(0, 30), alike=st.booleans(), partial=st.booleans())
-def test_a_table_without_a_key_is_read_exactly_once(images: int, seed: int, length: int, rows: int, alike: bool,
-                                                    partial: bool) -> None:
+def test_a_table_without_a_key_is_read_exactly_once(
+    images: int, seed: int, length: int, rows: int, alike: bool, partial: bool
+) -> None:
     world = filled(World([KEYLESS, BY_NUMBER], alike=alike, partial=partial, images=images), rows)
     world.ask(request("initial", world.kinds, origin="initial"))
     # Found before the stream goes on, as ``Puller.resolve`` does.
@@ -131,7 +152,8 @@ def test_a_table_without_a_key_is_read_exactly_once(images: int, seed: int, leng
 @run
 @given(seed=seeds, length=lengths, rows=st.integers(0, 30), alike=st.booleans())
 def test_a_later_snapshot_without_a_key_and_the_changes_behind_its_view_are_the_table(
-        seed: int, length: int, rows: int, alike: bool) -> None:
+    seed: int, length: int, rows: int, alike: bool
+) -> None:
     world = filled(World([KEYLESS], alike=alike), rows)
     world.ask(request("again", world.kinds))
     play(world, [step for step in steps_of(seed, length, calm=True) if step[0] != "more"])
@@ -206,7 +228,9 @@ def test_a_restart_after_any_chunk_repeats_none(kind: Kind) -> None:
         world.restart()
         world.finish()
         world.check()
-        keys = [tuple(row[name] for name in kind.key) for _, op, _, row, _ in world.output if op == "r" and row is not None]
+        keys = [
+            tuple(row[name] for name in kind.key) for _, op, _, row, _ in world.output if op == "r" and row is not None
+        ]
         assert len(keys) == len(set(keys)) == len(world.contents[kind.name])
         if world.chunks <= after:
             return

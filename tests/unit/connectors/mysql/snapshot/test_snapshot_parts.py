@@ -73,8 +73,10 @@ def test_places_in_a_key_as_sql() -> None:
     key = ("5", B.literal(b"\xe9'"), C.literal(b"2020-01-01 00:00:00"))
     assert key[1:] == ("_latin1 X'e927'", "'2020-01-01 00:00:00'")
     assert keys.after((A, B, C), key[:2]) == "(`a` >= 5 AND ((`a` > 5) OR (`a` = 5 AND `b``` > _latin1 X'e927')))"
-    assert keys.until((A, B, C), key) == ("(`a` <= 5 AND ((`a` < 5) OR (`a` = 5 AND `b``` < _latin1 X'e927') OR "
-                                          "(`a` = 5 AND `b``` = _latin1 X'e927' AND `c` <= '2020-01-01 00:00:00')))")
+    assert keys.until((A, B, C), key) == (
+        "(`a` <= 5 AND ((`a` < 5) OR (`a` = 5 AND `b``` < _latin1 X'e927') OR "
+        "(`a` = 5 AND `b``` = _latin1 X'e927' AND `c` <= '2020-01-01 00:00:00')))"
+    )
     assert keys.order((A, B), down=True) == "`a` DESC, `b``` DESC"
     assert KeyColumn("e", "enum", "utf8mb4").literal(b"3") == "3"
     assert KeyColumn("u", "uuid").literal(b"a'\\") == "'a''\\\\'"
@@ -107,14 +109,14 @@ class Wire:
         assert (code, sql) == (3, "SELECT 1")
 
     async def read(self, most: int) -> bytes:
-        part, self._data = self._data[:min(most, self._piece)], self._data[min(most, self._piece):]
+        part, self._data = self._data[: min(most, self._piece)], self._data[min(most, self._piece) :]
         return part
 
 
 def _packets(*bodies: bytes) -> bytes:
     found = bytearray()
     for number, body in enumerate(bodies):
-        parts = [body[at:at + 0xFFFFFF] for at in range(0, len(body) + 1, 0xFFFFFF)]
+        parts = [body[at : at + 0xFFFFFF] for at in range(0, len(body) + 1, 0xFFFFFF)]
         for part in parts:
             found += struct.pack("<I", len(part))[:3] + bytes((number & 0xFF,)) + part
     return bytes(found)
@@ -134,16 +136,22 @@ def test_rows_of_16_mib_are_joined(extra: int) -> None:
     assert asyncio.run(Rows(Wire(data, 1 << 20)).all("SELECT 1")) == [row, b"\x01b"]
 
 
-@pytest.mark.parametrize("bodies", [(b"\xff\x48\x04#42S02No table",),
-                                    (b"\x01", b"column", b"\xfe\x00\x00\x02\x00", b"\x01a", b"\xff\x48\x04#70100Killed")])
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        (b"\xff\x48\x04#42S02No table",),
+        (b"\x01", b"column", b"\xfe\x00\x00\x02\x00", b"\x01a", b"\xff\x48\x04#70100Killed"),
+    ],
+)
 def test_an_error_of_the_server_in_the_result_is_raised(bodies: tuple[bytes, ...]) -> None:
     with pytest.raises(Exception, match=r"1096, '(No table|Killed)"):
         asyncio.run(Rows(Wire(_packets(*bodies), 9)).all("SELECT 1"))
 
 
 @pytest.mark.parametrize("shard", [Shard(), Shard(0, 3), Shard(2, 3), Shard(6, 7)])
-@pytest.mark.parametrize(("low", "high", "rows"), [(1, 100_000, 100_000), (-20_000, 20_000, 30_000), (0, 1 << 63, 1000),
-                                                   (5, 5, 1)])
+@pytest.mark.parametrize(
+    ("low", "high", "rows"), [(1, 100_000, 100_000), (-20_000, 20_000, 30_000), (0, 1 << 63, 1000), (5, 5, 1)]
+)
 def test_numbers_are_divided_without_gaps(shard: Shard, low: int, high: int, rows: int) -> None:
     numbers = Numbers(low, high, rows, 5000, shard)
     rest: Stretch | None = Stretch(None, (str(high),))
@@ -169,9 +177,24 @@ def test_numbers_are_divided_without_gaps(shard: Shard, low: int, high: int, row
 
 def test_a_state_survives_as_text_however_long() -> None:
     for count in (1, 5000):
-        note = PullNote(state="running", resolved=True, started_ms=5, tables=[
-            TableNote(database="d", table=f"t{number}", rows=number, after=("1", "X'00'"), columns=("a", "b"), total=10,
-                      percent=50.0, stage="running") for number in range(count)])
+        note = PullNote(
+            state="running",
+            resolved=True,
+            started_ms=5,
+            tables=[
+                TableNote(
+                    database="d",
+                    table=f"t{number}",
+                    rows=number,
+                    after=("1", "X'00'"),
+                    columns=("a", "b"),
+                    total=10,
+                    percent=50.0,
+                    stage="running",
+                )
+                for number in range(count)
+            ],
+        )
         text = state.text(note)
         assert len(text) < 90_000
         assert state.parse(text) == note

@@ -19,9 +19,11 @@ from connectors.mysql.snapshot import split
 from connectors.mysql.snapshot.split import SplitColumn
 
 TABLE = TableName("shop", "visits")
-SHAPE = (("Id", "BIGINT", None, "bigint(20) unsigned", None, "YES", "MUL", "", None),
-         ("name", "varchar", "utf8mb4", "varchar(20)", "utf8mb4_bin", "YES", "", "", None),
-         ("at", "datetime", None, "datetime(6)", None, "YES", "", "", None))
+SHAPE = (
+    ("Id", "BIGINT", None, "bigint(20) unsigned", None, "YES", "MUL", "", None),
+    ("name", "varchar", "utf8mb4", "varchar(20)", "utf8mb4_bin", "YES", "", "", None),
+    ("at", "datetime", None, "datetime(6)", None, "YES", "", "", None),
+)
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 MOMENTS = st.datetimes(dt.datetime.fromisoformat("1000-01-01"))
@@ -40,7 +42,9 @@ def matching(values: list[Any], wheres: tuple[str, ...]) -> list[list[int]]:
 
 
 @given(st.lists(INTEGERS, min_size=2), st.lists(st.none() | INTEGERS), st.integers(2, 40))
-def test_each_whole_number_and_null_is_in_exactly_one_range(values: list[int], later: list[int | None], count: int) -> None:
+def test_each_whole_number_and_null_is_in_exactly_one_range(
+    values: list[int], later: list[int | None], count: int
+) -> None:
     wheres = split.conditions("v", split.bounds("bigint", str(min(values)), str(max(values)), count))
     assert len(wheres) <= count
     assert bool(wheres) == (min(values) < max(values))
@@ -49,22 +53,27 @@ def test_each_whole_number_and_null_is_in_exactly_one_range(values: list[int], l
 
 
 @given(st.lists(FLOATS, min_size=2), st.lists(st.none() | FLOATS), st.integers(2, 40))
-def test_each_floating_point_number_is_in_exactly_one_range(values: list[float], later: list[float | None],
-                                                            count: int) -> None:
+def test_each_floating_point_number_is_in_exactly_one_range(
+    values: list[float], later: list[float | None], count: int
+) -> None:
     wheres = split.conditions("v", split.bounds("double", repr(min(values)), repr(max(values)), count))
     assert not wheres or all(len(each) == 1 for each in matching([*values, *later, None], wheres))
 
 
 @given(st.lists(MOMENTS, min_size=2), st.lists(st.none() | st.datetimes()), st.integers(2, 40))
-def test_each_time_is_in_exactly_one_range(values: list[dt.datetime], later: list[dt.datetime | None], count: int) -> None:
+def test_each_time_is_in_exactly_one_range(
+    values: list[dt.datetime], later: list[dt.datetime | None], count: int
+) -> None:
     wheres = split.conditions("v", split.bounds("datetime", str(min(values)), str(max(values)), count))
     texts = [None if value is None else str(value) for value in [*values, *later, None]]
     assert not wheres or all(len(each) == 1 for each in matching(texts, wheres))
 
 
-@given(st.decimals(places=4, allow_nan=False, allow_infinity=False, min_value=-10 ** 20, max_value=10 ** 20),
-       st.decimals(places=4, allow_nan=False, allow_infinity=False, min_value=-10 ** 20, max_value=10 ** 20),
-       st.integers(2, 40))
+@given(
+    st.decimals(places=4, allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20),
+    st.decimals(places=4, allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20),
+    st.integers(2, 40),
+)
 def test_bounds_of_decimals_are_exact_ascending_and_inside(one: Decimal, other: Decimal, count: int) -> None:
     low, high = sorted((one, other))
     found = [Decimal(text) for text in split.bounds("decimal", f"{low:f}", f"{high:f}", count)]
@@ -112,10 +121,17 @@ def test_the_column_is_chosen_by_regular_expressions() -> None:
         split.chosen_column("shop.visits", TABLE)
 
 
-@pytest.mark.parametrize(("value", "words"), [
-    (None, None), (r"shop\.visits:id;db.t:c", None), ("shop.visits", "invalid format"), ("", "Must not be empty"),
-    ("shop.visits:a,b", "names several columns"), ("shop.(:a", "shop.("),
-])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, None),
+        (r"shop\.visits:id;db.t:c", None),
+        ("shop.visits", "invalid format"),
+        ("", "Must not be empty"),
+        ("shop.visits:a,b", "names several columns"),
+        ("shop.(:a", "shop.("),
+    ],
+)
 def test_the_option_is_validated(value: str | None, words: str | None) -> None:
     complaint = config_keys_rules.split_columns("snapshot.split.columns", value)
     assert complaint is None if words is None else complaint is not None and words in complaint

@@ -1,4 +1,5 @@
 """Reads CQL literals into the values that cells of log rows have: a small parser of its own, so that it can disagree."""
+
 from __future__ import annotations
 
 import datetime as dt
@@ -10,8 +11,19 @@ from typing import Any
 
 from connectors.cql.types import CqlType
 
-_UNITS = {"y": (12, 0, 0), "mo": (1, 0, 0), "w": (0, 7, 0), "d": (0, 1, 0), "h": (0, 0, 3_600 * 10**9), "m": (0, 0, 60 * 10**9),
-          "s": (0, 0, 10**9), "ms": (0, 0, 10**6), "us": (0, 0, 10**3), "µs": (0, 0, 10**3), "ns": (0, 0, 1)}
+_UNITS = {
+    "y": (12, 0, 0),
+    "mo": (1, 0, 0),
+    "w": (0, 7, 0),
+    "d": (0, 1, 0),
+    "h": (0, 0, 3_600 * 10**9),
+    "m": (0, 0, 60 * 10**9),
+    "s": (0, 0, 10**9),
+    "ms": (0, 0, 10**6),
+    "us": (0, 0, 10**3),
+    "µs": (0, 0, 10**3),
+    "ns": (0, 0, 1),
+}
 _EPOCH = dt.date(1970, 1, 1)
 
 
@@ -32,13 +44,15 @@ class Literals:
     def value(self, kind: CqlType, *, pairs: bool = False) -> Any:
         """One value at the cursor."""
         self._blank()
-        if self.text[self.place:self.place + 4].lower() == "null":
+        if self.text[self.place : self.place + 4].lower() == "null":
             self.place += 4
             return None
         if pairs:
             entries = self._entries(CqlType("timeuuid"), kind.arguments[0])
-            return sorted(((uuid.UUID(key).bytes, value) for key, value in entries),
-                          key=lambda pair: (uuid.UUID(bytes=pair[0]).time, pair[0][8:]))
+            return sorted(
+                ((uuid.UUID(key).bytes, value) for key, value in entries),
+                key=lambda pair: (uuid.UUID(bytes=pair[0]).time, pair[0][8:]),
+            )
         if kind.name == "map":
             return [{"key": key, "value": value} for key, value in self._entries(*kind.arguments)]
         if kind.name in {"list", "vector"}:
@@ -157,9 +171,14 @@ def _duration(text: str) -> str:
     months = days = nanoseconds = 0
     for number, unit in re.findall(r"(\d+)(mo|ms|us|µs|ns|y|w|d|h|m|s)", text):
         units = _UNITS[unit]
-        months, days, nanoseconds = (total + int(number) * size
-                                     for total, size in zip((months, days, nanoseconds), units, strict=True))
-    parts = [f"{months // 12}y" if months >= 12 else "", f"{months % 12}mo" if months % 12 else "", f"{days}d" if days else ""]
+        months, days, nanoseconds = (
+            total + int(number) * size for total, size in zip((months, days, nanoseconds), units, strict=True)
+        )
+    parts = [
+        f"{months // 12}y" if months >= 12 else "",
+        f"{months % 12}mo" if months % 12 else "",
+        f"{days}d" if days else "",
+    ]
     for unit in ("h", "m", "s", "ms", "us", "ns"):
         number, nanoseconds = divmod(nanoseconds, _UNITS[unit][2])
         parts.append(f"{number}{unit}" if number else "")

@@ -1,4 +1,5 @@
 """Recorded cases of the Java connector: tables, log rows and the records it made of them."""
+
 from __future__ import annotations
 
 import json
@@ -38,11 +39,16 @@ def settings_of(config: dict[str, str]) -> EventSettings:
     options: dict[str, Any] = {"output_format": config["cdc.output.format"]}
     if _PLACEMENT in config:
         options["key_placement"] = frozenset(config[_PLACEMENT].split(","))
-    for name, option in (("cdc.include.before", "include_before"), ("cdc.include.after", "include_after"),
-                         ("cdc.include.primary-key.payload-key-name", "payload_key_name")):
+    for name, option in (
+        ("cdc.include.before", "include_before"),
+        ("cdc.include.after", "include_after"),
+        ("cdc.include.primary-key.payload-key-name", "payload_key_name"),
+    ):
         if name in config:
             options[option] = config[name]
-    return EventSettings(topic_prefix="PREFIX", preimages=config.get("experimental.preimages.enabled") == "true", **options)
+    return EventSettings(
+        topic_prefix="PREFIX", preimages=config.get("experimental.preimages.enabled") == "true", **options
+    )
 
 
 def table_of(case: dict[str, Any]) -> TableVersion:
@@ -50,8 +56,10 @@ def table_of(case: dict[str, Any]) -> TableVersion:
     match = re.match(r"CREATE TABLE (\w+)\.(\w+) \((.*), PRIMARY KEY \((.*)\)\)", case["ddl"]["base"])
     assert match is not None
     keyspace, table, columns, key = match.groups()
-    resolve = udt_resolver(keyspace, {name: ([field for field, _ in fields], [kind for _, kind in fields])
-                                      for name, fields in case["udts"].items()})
+    resolve = udt_resolver(
+        keyspace,
+        {name: ([field for field, _ in fields], [kind for _, kind in fields]) for name, fields in case["udts"].items()},
+    )
     partition, clustering = _key(key)
     found: list[Column] = []
     for text in _split(columns):
@@ -72,7 +80,11 @@ def table_of(case: dict[str, Any]) -> TableVersion:
 
 def rows_of(case: dict[str, Any], version: TableVersion) -> list[LogRow]:
     """The log rows of a case."""
-    lists = {column.name: column.type for column in version.columns if column.type.name == "list" and column.type.is_multicell}
+    lists = {
+        column.name: column.type
+        for column in version.columns
+        if column.type.name == "list" and column.type.is_multicell
+    }
     timed = {f"cdc$deleted_elements_{name}" for name in lists}
     meta = {"cdc$batch_seq_no": "int", "cdc$operation": "tinyint", "cdc$ttl": "bigint", "cdc$end_of_batch": "boolean"}
 
@@ -83,6 +95,7 @@ def rows_of(case: dict[str, Any], version: TableVersion) -> list[LogRow]:
             return Literals(row[name]).whole(lists[name], pairs=True)
         value = Literals(row[name]).whole(kind)
         return [uuid.UUID(item).bytes for item in value] if name in timed else value
+
     result: list[LogRow] = []
     for row in case["log_rows"]:
         head = [bytes.fromhex(row["cdc$stream_id"][2:]), uuid.UUID(row["cdc$time"]).bytes]

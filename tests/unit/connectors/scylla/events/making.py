@@ -1,4 +1,5 @@
 """A table with every kind of column, its log rows made from column names, and records made of them."""
+
 from __future__ import annotations
 
 import uuid
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 INT, TEXT = CqlType("int"), CqlType("text")
 ADDRESS = CqlType("udt", (TEXT, INT), keyspace="ks", udt_name="address", field_names=("street", "zip"))
-FROZEN_ADDRESS = CqlType("udt", (TEXT, INT), frozen=True, keyspace="ks", udt_name="address", field_names=("street", "zip"))
+FROZEN_ADDRESS = CqlType(
+    "udt", (TEXT, INT), frozen=True, keyspace="ks", udt_name="address", field_names=("street", "zip")
+)
 STREAM = b"s" * 16
 PARTITION = {"keyspace_name": "ks", "table_name": "t"}
 OFFSET = {"window_start": "1", OFFSET_STREAM: "0x" + STREAM.hex()}
@@ -27,13 +30,24 @@ def table(*extra: Column, clustering: bool = True) -> TableVersion:
     """``t (pk, c1, c2, st static, v, n, l, m, s, u, fu)``; without clustering: no ``c1``, ``c2``, ``st``."""
     columns = [Column("pk", INT, "partition_key", 0)]
     if clustering:
-        columns += [Column("c1", TEXT, "clustering", 0), Column("c2", INT, "clustering", 1, reversed=True),
-                    Column("st", TEXT, "static")]
-    regular = [Column("fu", FROZEN_ADDRESS, "regular"), Column("l", CqlType("list", (INT,)), "regular"),
-               Column("m", CqlType("map", (TEXT, INT)), "regular"), Column("n", CqlType("bigint"), "regular"),
-               Column("s", CqlType("set", (TEXT,)), "regular"), Column("u", ADDRESS, "regular"),
-               Column("v", TEXT, "regular"), *extra]
-    return TableVersion(TableId("ks", "t"), (*columns, *sorted(regular, key=lambda column: column.name)), CdcOptions(), "v1")
+        columns += [
+            Column("c1", TEXT, "clustering", 0),
+            Column("c2", INT, "clustering", 1, reversed=True),
+            Column("st", TEXT, "static"),
+        ]
+    regular = [
+        Column("fu", FROZEN_ADDRESS, "regular"),
+        Column("l", CqlType("list", (INT,)), "regular"),
+        Column("m", CqlType("map", (TEXT, INT)), "regular"),
+        Column("n", CqlType("bigint"), "regular"),
+        Column("s", CqlType("set", (TEXT,)), "regular"),
+        Column("u", ADDRESS, "regular"),
+        Column("v", TEXT, "regular"),
+        *extra,
+    ]
+    return TableVersion(
+        TableId("ks", "t"), (*columns, *sorted(regular, key=lambda column: column.name)), CdcOptions(), "v1"
+    )
 
 
 def time_of(number: int) -> bytes:
@@ -43,16 +57,31 @@ def time_of(number: int) -> bytes:
     return uuid.UUID(fields=(low, middle, high, 0x80, 1, 0x0A0B0C0D0E0F)).bytes
 
 
-def row(version: TableVersion, number: int, seq: int, operation: int, *, end: bool = False, ttl: int | None = None,
-        stream: bytes = STREAM, **cells: Any) -> LogRow:
+def row(
+    version: TableVersion,
+    number: int,
+    seq: int,
+    operation: int,
+    *,
+    end: bool = False,
+    ttl: int | None = None,
+    stream: bytes = STREAM,
+    **cells: Any,
+) -> LogRow:
     """A log row; ``deleted_x`` and ``deleted_elements_x`` stand for the columns with ``cdc$`` before them."""
     names = {name.removeprefix("cdc$"): None for name, _ in version.log_columns}
     assert set(cells) <= set(names), set(cells) - set(names)
     return (stream, time_of(number), seq, operation, ttl, True if end else None, *({**names, **cells}.values()))
 
 
-def make(version: TableVersion, rows: Sequence[LogRow], bad: list[BadRecord] | None = None, *,
-         skip: tuple[bytes, int] | None = None, **options: Any) -> list[SourceRecord]:
+def make(
+    version: TableVersion,
+    rows: Sequence[LogRow],
+    bad: list[BadRecord] | None = None,
+    *,
+    skip: tuple[bytes, int] | None = None,
+    **options: Any,
+) -> list[SourceRecord]:
     """The records of rows of one stream that come at once."""
     settings = EventSettings(topic_prefix="p", **options)
     out: list[SourceRecord] = []

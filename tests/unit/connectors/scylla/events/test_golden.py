@@ -1,4 +1,5 @@
 """The records of the Java connector, case by case: keys, values, schemas, headers, order and tombstones."""
+
 from __future__ import annotations
 
 import json
@@ -71,7 +72,7 @@ def test_records_are_those_of_the_java_connector(name: str, run: str) -> None:
 def test_fields_of_the_payload_come_in_the_order_of_the_schema() -> None:
     case = golden_cases.load("img_update")
     expected = case["runs"]["adv_pk"]
-    record, = made(case, expected["config"])
+    (record,) = made(case, expected["config"])
     data = CONVERTER.encoder("t", record.value_schema)(record.value)
     assert data is not None
     document, golden = json.loads(data)["payload"], expected["records"][0]["value"]["payload"]
@@ -82,9 +83,12 @@ def test_fields_of_the_payload_come_in_the_order_of_the_schema() -> None:
 
 def test_times_of_processing_are_those_of_the_clock() -> None:
     case = golden_cases.load("insert_basic")
-    record, = made(case, case["runs"]["legacy"]["config"])
+    (record,) = made(case, case["runs"]["legacy"]["config"])
     assert (record.value["ts_ms"], record.value["ts_us"], record.value["ts_ns"]) == (
-        1_795_250_000_250, 1_795_250_000_250_000, 1_795_250_000_250_000_000)
+        1_795_250_000_250,
+        1_795_250_000_250_000,
+        1_795_250_000_250_000_000,
+    )
 
 
 @pytest.mark.parametrize("name", golden_cases.names())
@@ -92,7 +96,11 @@ def test_rows_of_the_cases_have_the_values_that_decoded_cells_have(name: str) ->
     """What the tests feed is what comes out of bytes: each cell survives encoding and decoding."""
     case = golden_cases.load(name)
     version = golden_cases.table_of(case)
-    lists = {column.name: column.type for column in version.columns if column.type.name == "list" and column.type.is_multicell}
+    lists = {
+        column.name: column.type
+        for column in version.columns
+        if column.type.name == "list" and column.type.is_multicell
+    }
     for row in golden_cases.rows_of(case, version):
         for (column, kind), value in zip(version.log_columns, row[6:], strict=True):
             if value is None:

@@ -1,4 +1,5 @@
 """Old and new images find their events: by the row's identity and the place in the batch, however the rows arrive."""
+
 from __future__ import annotations
 
 from itertools import pairwise
@@ -26,15 +27,25 @@ OTHER = b"t" * 16
 
 def images(records: list[SourceRecord]) -> list[tuple[Any, ...]]:
     """(op, c2 of the key, v before, v after) of all that are no tombstones."""
-    return [(record.value["op"], record.key["c2"], *((image and image["v"]) for image in (
-        record.value["before"], record.value["after"]))) for record in records if record.value is not None]
+    return [
+        (
+            record.value["op"],
+            record.key["c2"],
+            *((image and image["v"]) for image in (record.value["before"], record.value["after"])),
+        )
+        for record in records
+        if record.value is not None
+    ]
 
 
 def test_update_of_a_row_without_old_image_has_none_at_once() -> None:
-    rows = [row(TABLE, 1, 0, UPDATE, pk=1, c1="a", c2=1, v="x"),
-            row(TABLE, 1, 1, POSTIMAGE, end=True, pk=1, c1="a", c2=1, v="x"),
-            row(TABLE, 2, 0, PREIMAGE, pk=1, c1="a", c2=1, v="x"), row(TABLE, 2, 1, UPDATE, pk=1, c1="a", c2=1, v="y"),
-            row(TABLE, 2, 2, POSTIMAGE, end=True, pk=1, c1="a", c2=1, v="y")]
+    rows = [
+        row(TABLE, 1, 0, UPDATE, pk=1, c1="a", c2=1, v="x"),
+        row(TABLE, 1, 1, POSTIMAGE, end=True, pk=1, c1="a", c2=1, v="x"),
+        row(TABLE, 2, 0, PREIMAGE, pk=1, c1="a", c2=1, v="x"),
+        row(TABLE, 2, 1, UPDATE, pk=1, c1="a", c2=1, v="y"),
+        row(TABLE, 2, 2, POSTIMAGE, end=True, pk=1, c1="a", c2=1, v="y"),
+    ]
     assert images(make(TABLE, rows[:2], **FULL)) == [("u", 1, None, "x")]
     assert images(make(TABLE, rows, **FULL)) == [("u", 1, None, "x"), ("u", 1, "x", "y")]
 
@@ -46,50 +57,85 @@ def test_deletion_of_a_missing_row_is_emitted() -> None:
 
 def test_several_rows_of_a_batch_get_their_own_images() -> None:
     """Scylla writes all old images first and all new images last."""
-    rows = [row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="1"), row(TABLE, 1, 1, PREIMAGE, pk=1, c1="a", c2=3, v="3"),
-            row(TABLE, 1, 2, UPDATE, pk=1, c1="a", c2=1, v="1b"), row(TABLE, 1, 3, INSERT, pk=1, c1="a", c2=2, v="2b"),
-            row(TABLE, 1, 4, ROW_DELETE, pk=1, c1="a", c2=3), row(TABLE, 1, 5, POSTIMAGE, pk=1, c1="a", c2=2, v="2b"),
-            row(TABLE, 1, 6, POSTIMAGE, end=True, pk=1, c1="a", c2=1, v="1b")]
+    rows = [
+        row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="1"),
+        row(TABLE, 1, 1, PREIMAGE, pk=1, c1="a", c2=3, v="3"),
+        row(TABLE, 1, 2, UPDATE, pk=1, c1="a", c2=1, v="1b"),
+        row(TABLE, 1, 3, INSERT, pk=1, c1="a", c2=2, v="2b"),
+        row(TABLE, 1, 4, ROW_DELETE, pk=1, c1="a", c2=3),
+        row(TABLE, 1, 5, POSTIMAGE, pk=1, c1="a", c2=2, v="2b"),
+        row(TABLE, 1, 6, POSTIMAGE, end=True, pk=1, c1="a", c2=1, v="1b"),
+    ]
     records = make(TABLE, rows, **FULL)
     assert images(records) == [("u", 1, "1", "1b"), ("c", 2, None, "2b"), ("d", 3, "3", None)]
     assert [record.source_offset[OFFSET_SEQ] for record in records] == [2, 3, 3, 4]  # the deletion, then its tombstone
 
 
 def test_static_row_is_a_row_of_its_own() -> None:
-    rows = [row(TABLE, 1, 0, PREIMAGE, pk=1, st="s"), row(TABLE, 1, 1, PREIMAGE, pk=1, c1="a", c2=1, v="x"),
-            row(TABLE, 1, 2, UPDATE, pk=1, st="S"), row(TABLE, 1, 3, UPDATE, end=True, pk=1, c1="a", c2=1, v="y")]
+    rows = [
+        row(TABLE, 1, 0, PREIMAGE, pk=1, st="s"),
+        row(TABLE, 1, 1, PREIMAGE, pk=1, c1="a", c2=1, v="x"),
+        row(TABLE, 1, 2, UPDATE, pk=1, st="S"),
+        row(TABLE, 1, 3, UPDATE, end=True, pk=1, c1="a", c2=1, v="y"),
+    ]
     static, other = make(TABLE, rows, output_format="advanced", include_before="full")
     assert (static.value["before"]["st"], static.value["before"]["v"], static.key["c2"]) == ("s", None, None)
     assert (other.value["before"]["st"], other.value["before"]["v"], other.key["c2"]) == (None, "x", 1)
 
 
 def test_a_row_written_twice_in_a_change_shares_the_images_around_it() -> None:
-    rows = [row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="0"), row(TABLE, 1, 1, UPDATE, pk=1, c1="a", c2=1, v="1"),
-            row(TABLE, 1, 2, UPDATE, ttl=9, pk=1, c1="a", c2=1, n=1),
-            row(TABLE, 1, 3, POSTIMAGE, end=True, pk=1, c1="a", c2=1, v="1", n=1)]
+    rows = [
+        row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="0"),
+        row(TABLE, 1, 1, UPDATE, pk=1, c1="a", c2=1, v="1"),
+        row(TABLE, 1, 2, UPDATE, ttl=9, pk=1, c1="a", c2=1, n=1),
+        row(TABLE, 1, 3, POSTIMAGE, end=True, pk=1, c1="a", c2=1, v="1", n=1),
+    ]
     assert images(make(TABLE, rows, **FULL)) == [("u", 1, "0", "1"), ("u", 1, "1", "1")]
 
 
 def test_images_written_per_statement_do_not_cross() -> None:
-    rows = [row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="0"), row(TABLE, 1, 1, UPDATE, pk=1, c1="a", c2=1, v="1"),
-            row(TABLE, 1, 2, POSTIMAGE, pk=1, c1="a", c2=1, v="1"), row(TABLE, 1, 3, PREIMAGE, pk=1, c1="a", c2=1, v="1"),
-            row(TABLE, 1, 4, ROW_DELETE, pk=1, c1="a", c2=1), row(TABLE, 1, 5, INSERT, pk=1, c1="a", c2=1, v="2"),
-            row(TABLE, 1, 6, POSTIMAGE, end=True, pk=1, c1="a", c2=1, v="2")]
+    rows = [
+        row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="0"),
+        row(TABLE, 1, 1, UPDATE, pk=1, c1="a", c2=1, v="1"),
+        row(TABLE, 1, 2, POSTIMAGE, pk=1, c1="a", c2=1, v="1"),
+        row(TABLE, 1, 3, PREIMAGE, pk=1, c1="a", c2=1, v="1"),
+        row(TABLE, 1, 4, ROW_DELETE, pk=1, c1="a", c2=1),
+        row(TABLE, 1, 5, INSERT, pk=1, c1="a", c2=1, v="2"),
+        row(TABLE, 1, 6, POSTIMAGE, end=True, pk=1, c1="a", c2=1, v="2"),
+    ]
     assert images(make(TABLE, rows, **FULL)) == [("u", 1, "0", "1"), ("d", 1, "1", None), ("c", 1, None, "2")]
 
 
 def test_old_image_of_another_change_is_not_taken() -> None:
-    rows = [row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="0"),
-            row(TABLE, 2, 0, UPDATE, end=True, pk=1, c1="a", c2=1, v="1")]
+    rows = [
+        row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="0"),
+        row(TABLE, 2, 0, UPDATE, end=True, pk=1, c1="a", c2=1, v="1"),
+    ]
     assert images(make(TABLE, rows, output_format="advanced", include_before="full")) == [("u", 1, None, None)]
 
 
 def test_legacy_old_image_says_null_only_for_what_the_change_deleted() -> None:
-    rows = [row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="x"),
-            row(TABLE, 1, 1, UPDATE, end=True, pk=1, c1="a", c2=1, deleted_v=True, deleted_n=True)]
-    record, = make(TABLE, rows, preimages=True)
-    assert record.value["before"] == {"c1": "a", "c2": 1, "n": {"value": None}, "pk": 1, "st": None, "v": {"value": "x"}}
-    assert record.value["after"] == {"c1": "a", "c2": 1, "n": {"value": None}, "pk": 1, "st": None, "v": {"value": None}}
+    rows = [
+        row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="x"),
+        row(TABLE, 1, 1, UPDATE, end=True, pk=1, c1="a", c2=1, deleted_v=True, deleted_n=True),
+    ]
+    (record,) = make(TABLE, rows, preimages=True)
+    assert record.value["before"] == {
+        "c1": "a",
+        "c2": 1,
+        "n": {"value": None},
+        "pk": 1,
+        "st": None,
+        "v": {"value": "x"},
+    }
+    assert record.value["after"] == {
+        "c1": "a",
+        "c2": 1,
+        "n": {"value": None},
+        "pk": 1,
+        "st": None,
+        "v": {"value": None},
+    }
     assert record.value["ts_us"] is None
 
 
@@ -97,15 +143,23 @@ def test_only_updated_has_what_was_written_deleted_or_lost_elements() -> None:
     old: dict[str, Any] = {"v": "x", "n": 1, "m": [{"key": "k", "value": 1}], "s": ["q"], "l": [(b"1" * 16, 5)]}
     new: dict[str, Any] = {"v": None, "n": 1, "m": None, "s": ["q"], "l": [(b"1" * 16, 5), (b"2" * 16, 6)]}
     key: dict[str, Any] = {"pk": 1, "c1": "a", "c2": 1}
-    rows = [row(TABLE, 1, 0, PREIMAGE, **key, **old),
-            row(TABLE, 1, 1, UPDATE, **key, deleted_v=True, deleted_elements_m=["k"], l=[(b"2" * 16, 6)]),
-            row(TABLE, 1, 2, POSTIMAGE, end=True, **key, **new)]
-    record, = make(TABLE, rows, output_format="advanced", include_before="only-updated", include_after="only-updated")
+    rows = [
+        row(TABLE, 1, 0, PREIMAGE, **key, **old),
+        row(TABLE, 1, 1, UPDATE, **key, deleted_v=True, deleted_elements_m=["k"], l=[(b"2" * 16, 6)]),
+        row(TABLE, 1, 2, POSTIMAGE, end=True, **key, **new),
+    ]
+    (record,) = make(TABLE, rows, output_format="advanced", include_before="only-updated", include_after="only-updated")
     empty = dict.fromkeys(("fu", "n", "s", "st", "u"))
     assert record.value["before"] == {**key, **empty, "v": "x", "m": [{"key": "k", "value": 1}], "l": [5]}
     assert record.value["after"] == {**key, **empty, "v": None, "m": None, "l": [5, 6]}
-    record, = make(TABLE, rows, output_format="advanced", include_before="full", include_after="only-updated",
-                   key_placement=frozenset({"kafka-key"}))
+    (record,) = make(
+        TABLE,
+        rows,
+        output_format="advanced",
+        include_before="full",
+        include_after="only-updated",
+        key_placement=frozenset({"kafka-key"}),
+    )
     assert record.value["before"] == {**empty, "n": 1, "s": ["q"], "v": "x", "m": [{"key": "k", "value": 1}], "l": [5]}
     assert "pk" not in record.value["after"]
 
@@ -113,8 +167,13 @@ def test_only_updated_has_what_was_written_deleted_or_lost_elements() -> None:
 # -- any batches, cut anywhere
 
 #: A write: which row (None: the static one), what, whether it has images.
-WRITES = st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from([UPDATE, INSERT, ROW_DELETE]), st.booleans(),
-                            st.booleans()), min_size=1, max_size=6)
+WRITES = st.lists(
+    st.tuples(
+        st.sampled_from([None, 1, 2, 3]), st.sampled_from([UPDATE, INSERT, ROW_DELETE]), st.booleans(), st.booleans()
+    ),
+    min_size=1,
+    max_size=6,
+)
 
 
 @st.composite
@@ -125,12 +184,18 @@ def logs(draw: st.DrawFn) -> list[LogRow]:
         for number in range(draw(st.integers(0, 4))):
             batch: list[tuple[int, dict[str, Any]]] = []
             writes = [(which, UPDATE if which is None else what, old, new) for which, what, old, new in draw(WRITES)]
-            batch += [(PREIMAGE, {**key_of(which), "v": f"old {stream[:1]!r}{number} {which}"})
-                      for which in dict.fromkeys(which for which, _, old, _ in writes if old)]
-            batch += [(what, {**key_of(which), **({} if what == ROW_DELETE else {"n": index})})
-                      for index, (which, what, _, _) in enumerate(writes)]
-            batch += [(POSTIMAGE, {**key_of(which), "v": f"new {stream[:1]!r}{number} {which}"})
-                      for which in dict.fromkeys(which for which, what, _, new in writes if new and what != ROW_DELETE)]
+            batch += [
+                (PREIMAGE, {**key_of(which), "v": f"old {stream[:1]!r}{number} {which}"})
+                for which in dict.fromkeys(which for which, _, old, _ in writes if old)
+            ]
+            batch += [
+                (what, {**key_of(which), **({} if what == ROW_DELETE else {"n": index})})
+                for index, (which, what, _, _) in enumerate(writes)
+            ]
+            batch += [
+                (POSTIMAGE, {**key_of(which), "v": f"new {stream[:1]!r}{number} {which}"})
+                for which in dict.fromkeys(which for which, what, _, new in writes if new and what != ROW_DELETE)
+            ]
             marked = draw(st.booleans())
             for seq, (what, cells) in enumerate(batch):
                 rows.append(row(TABLE, number, seq, what, end=marked and seq == len(batch) - 1, stream=stream, **cells))
@@ -142,10 +207,14 @@ def key_of(which: int | None) -> dict[str, Any]:
 
 
 def event_settings(draw: Callable[[st.SearchStrategy[Any]], Any]) -> EventSettings:
-    modes: st.SearchStrategy[Literal["none", "full", "only-updated"]] = st.sampled_from(["none", "full", "only-updated"])
+    modes: st.SearchStrategy[Literal["none", "full", "only-updated"]] = st.sampled_from(
+        ["none", "full", "only-updated"]
+    )
     if draw(st.booleans()):
         return EventSettings(topic_prefix="p", preimages=True)
-    return EventSettings(topic_prefix="p", output_format="advanced", include_before=draw(modes), include_after=draw(modes))
+    return EventSettings(
+        topic_prefix="p", output_format="advanced", include_before=draw(modes), include_after=draw(modes)
+    )
 
 
 def runs(rows: list[LogRow], cuts: list[int]) -> list[Run]:
@@ -154,7 +223,9 @@ def runs(rows: list[LogRow], cuts: list[int]) -> list[Run]:
     for stream in (STREAM, OTHER):
         mine = [found for found in rows if found[0] == stream]
         places = sorted({0, len(mine), *(cut % (len(mine) + 1) for cut in cuts)})
-        result += [Run(PARTITION, OFFSET, mine[start:end], None, last=end == len(mine)) for start, end in pairwise(places)]
+        result += [
+            Run(PARTITION, OFFSET, mine[start:end], None, last=end == len(mine)) for start, end in pairwise(places)
+        ]
     return result
 
 
@@ -173,7 +244,9 @@ def test_cut_anywhere_the_events_are_the_same(data: st.DataObject) -> None:
             maker.feed(run, out, bad)
     assert not bad
     assert pieces == whole
-    assert sum(record.value is not None for record in whole) == sum(found[3] in {UPDATE, INSERT, ROW_DELETE} for found in rows)
+    assert sum(record.value is not None for record in whole) == sum(
+        found[3] in {UPDATE, INSERT, ROW_DELETE} for found in rows
+    )
     for record in whole:
         value = record.value or {}
         for image in (value.get("before"), value.get("after")):
@@ -193,9 +266,10 @@ def test_resumed_after_any_record_nothing_is_lost_and_only_a_split_deletion_repe
         again = [found for found in rows if found[1] >= time]
         rest: list[SourceRecord] = []
         builder(TABLE, options, lambda: 5.0).feed(
-            Run(PARTITION, OFFSET, again, (time, last.source_offset[OFFSET_SEQ]), last=True), rest, [])
+            Run(PARTITION, OFFSET, again, (time, last.source_offset[OFFSET_SEQ]), last=True), rest, []
+        )
         split = last.value is not None and last.value["op"] == "d"  # its tombstone was not delivered
-        assert rest == whole[count - split:]
+        assert rest == whole[count - split :]
 
 
 def test_empty_run_gives_out_what_is_held() -> None:

@@ -1,4 +1,5 @@
 """Decimals, varints, uuids and times with Debezium's names, where the options ask for them; the defaults are in the goldens."""
+
 from __future__ import annotations
 
 import uuid
@@ -18,15 +19,32 @@ from worker.converters.json import JsonConverter
 NUMBER, WHOLE, UID, AT = CqlType("decimal"), CqlType("varint"), CqlType("timeuuid"), CqlType("time")
 PRECISE = Names("precise", "precise", logical=True)
 ELEMENT = uuid.uuid1().bytes
-TABLE = TableVersion(TableId("ks", "t"), (
-    Column("pk", NUMBER, "partition_key", 0), Column("c", UID, "clustering", 0), Column("at", AT, "regular"),
-    Column("list", CqlType("list", (NUMBER,)), "regular"), Column("map", CqlType("map", (WHOLE, NUMBER)), "regular"),
-    Column("price", NUMBER, "regular"), Column("set", CqlType("set", (WHOLE,)), "regular"),
-    Column("whole", WHOLE, "regular")), CdcOptions(), "v1")
+TABLE = TableVersion(
+    TableId("ks", "t"),
+    (
+        Column("pk", NUMBER, "partition_key", 0),
+        Column("c", UID, "clustering", 0),
+        Column("at", AT, "regular"),
+        Column("list", CqlType("list", (NUMBER,)), "regular"),
+        Column("map", CqlType("map", (WHOLE, NUMBER)), "regular"),
+        Column("price", NUMBER, "regular"),
+        Column("set", CqlType("set", (WHOLE,)), "regular"),
+        Column("whole", WHOLE, "regular"),
+    ),
+    CdcOptions(),
+    "v1",
+)
 CELLS: dict[str, Any] = {
-    "pk": "1.10", "c": "50554d6e-29bb-11e5-b345-feff819cdc9f", "at": 49559123456789, "price": "-1E+3",
-    "whole": "123456789012345678901234567890", "list": [(ELEMENT, "0.5")], "map": [{"key": "-1", "value": "2.50"}],
-    "set": ["7"], "deleted_elements_set": ["8"]}
+    "pk": "1.10",
+    "c": "50554d6e-29bb-11e5-b345-feff819cdc9f",
+    "at": 49559123456789,
+    "price": "-1E+3",
+    "whole": "123456789012345678901234567890",
+    "list": [(ELEMENT, "0.5")],
+    "map": [{"key": "-1", "value": "2.50"}],
+    "set": ["7"],
+    "deleted_elements_set": ["8"],
+}
 
 
 def schema_of(value: Schema | None, *path: str) -> Schema:
@@ -39,8 +57,13 @@ def schema_of(value: Schema | None, *path: str) -> Schema:
 
 
 def test_values_and_schemas_have_the_form_that_the_options_ask_for() -> None:
-    record, = make(TABLE, [row(TABLE, 1, 0, INSERT, end=True, **CELLS)], legacy_columns="all", collections_mode="delta",
-                   names=PRECISE)
+    (record,) = make(
+        TABLE,
+        [row(TABLE, 1, 0, INSERT, end=True, **CELLS)],
+        legacy_columns="all",
+        collections_mode="delta",
+        names=PRECISE,
+    )
     assert record.key == {"c": CELLS["c"], "pk": {"scale": 2, "value": b"\x6e"}}
     assert schema_of(record.key_schema, "pk") == VARIABLE_SCALE_DECIMAL
     after = record.value["after"]
@@ -62,18 +85,32 @@ def test_values_and_schemas_have_the_form_that_the_options_ask_for() -> None:
 
 
 def test_the_keys_of_events_for_more_than_one_row_have_it_too() -> None:
-    record, = make(TABLE, [row(TABLE, 1, 0, PARTITION_DELETE, end=True, pk="1.10")], deletes_mode="events", names=PRECISE)
+    (record,) = make(
+        TABLE, [row(TABLE, 1, 0, PARTITION_DELETE, end=True, pk="1.10")], deletes_mode="events", names=PRECISE
+    )
     assert record.key == {"c": None, "pk": {"scale": 2, "value": b"\x6e"}}
 
 
-@pytest.mark.parametrize(("given", "price", "schema"), [
-    ({}, "-1E+3", OPTIONAL_STRING), ({"decimal.handling.mode": "Double"}, -1000.0, OPTIONAL_FLOAT64),
-    ({"decimal.handling.mode": "precise"}, {"scale": -3, "value": b"\xff"}, VARIABLE_SCALE_DECIMAL)])
+@pytest.mark.parametrize(
+    ("given", "price", "schema"),
+    [
+        ({}, "-1E+3", OPTIONAL_STRING),
+        ({"decimal.handling.mode": "Double"}, -1000.0, OPTIONAL_FLOAT64),
+        ({"decimal.handling.mode": "precise"}, {"scale": -3, "value": b"\xff"}, VARIABLE_SCALE_DECIMAL),
+    ],
+)
 def test_the_options(given: dict[str, str], price: Any, schema: Schema) -> None:
-    config = CONFIG.parse({"topic.prefix": "p", "scylla.name": "p", "scylla.cluster.ip.addresses": "h:9042",
-                           "scylla.table.names": "ks.t", **given})
+    config = CONFIG.parse(
+        {
+            "topic.prefix": "p",
+            "scylla.name": "p",
+            "scylla.cluster.ip.addresses": "h:9042",
+            "scylla.table.names": "ks.t",
+            **given,
+        }
+    )
     names = settings(config).names
-    record, = make(TABLE, [row(TABLE, 1, 0, INSERT, end=True, **CELLS)], names=names)
+    (record,) = make(TABLE, [row(TABLE, 1, 0, INSERT, end=True, **CELLS)], names=names)
     assert record.value["after"]["price"] == {"value": price}
     assert schema_of(record.value_schema, "after", "price", "value") == schema
     assert schema_of(record.value_schema, "after", "at", "value") == OPTIONAL_INT64
@@ -83,6 +120,14 @@ def test_the_options(given: dict[str, str], price: Any, schema: Schema) -> None:
 
 
 def test_named_types_are_asked_for_by_an_option() -> None:
-    config = CONFIG.parse({"topic.prefix": "p", "scylla.name": "p", "scylla.cluster.ip.addresses": "h:9042",
-                           "scylla.table.names": "ks.t", "scylla.logical.types": "Named", "varint.handling.mode": "precise"})
+    config = CONFIG.parse(
+        {
+            "topic.prefix": "p",
+            "scylla.name": "p",
+            "scylla.cluster.ip.addresses": "h:9042",
+            "scylla.table.names": "ks.t",
+            "scylla.logical.types": "Named",
+            "varint.handling.mode": "precise",
+        }
+    )
     assert settings(config).names == Names("string", "precise", logical=True)

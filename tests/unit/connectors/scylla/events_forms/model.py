@@ -2,6 +2,7 @@
 
 Writes come in the order of their times and change plain dicts, so this knows nothing of merging.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -19,9 +20,14 @@ if TYPE_CHECKING:
 STREAM = bytes.fromhex("11111111111111118888888888000001")
 PARTITION = {"keyspace_name": "ks", "table_name": "t", "vnode_id": "1", "generation_start": "0"}
 START_US = 1_790_000_000_000_000
-OFFSET = {WINDOW_START: timeuuid.text(timeuuid.make(START_US, 0)),
-          WINDOW_END: timeuuid.text(timeuuid.make(START_US + 30_000_000, 0)), OFFSET_STREAM: "0x" + STREAM.hex()}
-ADDRESS = CqlType("udt", (parse("text"), parse("int")), keyspace="ks", udt_name="addr", field_names=("street", "zip code"))
+OFFSET = {
+    WINDOW_START: timeuuid.text(timeuuid.make(START_US, 0)),
+    WINDOW_END: timeuuid.text(timeuuid.make(START_US + 30_000_000, 0)),
+    OFFSET_STREAM: "0x" + STREAM.hex(),
+}
+ADDRESS = CqlType(
+    "udt", (parse("text"), parse("int")), keyspace="ks", udt_name="addr", field_names=("street", "zip code")
+)
 
 
 def version_of(columns: list[tuple[Any, ...]], options: CdcOptions | None = None) -> TableVersion:
@@ -29,25 +35,51 @@ def version_of(columns: list[tuple[Any, ...]], options: CdcOptions | None = None
     made = [Column(name, kind if isinstance(kind, CqlType) else parse(kind), *rest) for name, kind, *rest in columns]
     order = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3}
     made.sort(key=lambda each: (order[each.kind], each.position, each.name))
-    return TableVersion(TableId("ks", "t"), tuple(made), options or CdcOptions(), "a1b2", 0,
-                        "5f1f6f60-0000-11ef-8000-000000000000")
+    return TableVersion(
+        TableId("ks", "t"), tuple(made), options or CdcOptions(), "a1b2", 0, "5f1f6f60-0000-11ef-8000-000000000000"
+    )
 
 
 #: Every kind of column; a key of two parts, a clustering key with one part in descending order.
-VERSION = version_of([
-    ("p", "int", "partition_key", 0), ("q", "text", "partition_key", 1),
-    ("x", "int", "clustering", 0), ("y", "text", "clustering", 1, True),
-    ("st", "text", "static"), ("sm", "set<text>", "static"),
-    ("v", "text", "regular"), ("n", "bigint", "regular"), ("big", "blob", "regular"), ("a b", "double", "regular"),
-    ("m", "map<text, int>", "regular"), ("l", "list<int>", "regular"), ("s", "set<int>", "regular"), ("u", ADDRESS, "regular"),
-    ("f", CqlType("udt", ADDRESS.arguments, frozen=True, keyspace="ks", udt_name="addr", field_names=ADDRESS.field_names),
-     "regular")])
+VERSION = version_of(
+    [
+        ("p", "int", "partition_key", 0),
+        ("q", "text", "partition_key", 1),
+        ("x", "int", "clustering", 0),
+        ("y", "text", "clustering", 1, True),
+        ("st", "text", "static"),
+        ("sm", "set<text>", "static"),
+        ("v", "text", "regular"),
+        ("n", "bigint", "regular"),
+        ("big", "blob", "regular"),
+        ("a b", "double", "regular"),
+        ("m", "map<text, int>", "regular"),
+        ("l", "list<int>", "regular"),
+        ("s", "set<int>", "regular"),
+        ("u", ADDRESS, "regular"),
+        (
+            "f",
+            CqlType(
+                "udt", ADDRESS.arguments, frozen=True, keyspace="ks", udt_name="addr", field_names=ADDRESS.field_names
+            ),
+            "regular",
+        ),
+    ]
+)
 #: All clustering values there are, in clustering order.
 CLUSTERING = [(x, y) for x in (0, 1, 2) for y in ("c", "b", "a")]
 
 
-def log_row(version: TableVersion, time: bytes, seq: int, operation: int, cells: dict[str, Any], *, ttl: int | None = None,
-            end: bool | None = None) -> LogRow:
+def log_row(
+    version: TableVersion,
+    time: bytes,
+    seq: int,
+    operation: int,
+    cells: dict[str, Any],
+    *,
+    ttl: int | None = None,
+    end: bool | None = None,
+) -> LogRow:
     """A row of the log; ``cells`` by the names of the log's columns, also ``cdc$deleted_...``."""
     shape = shape_of(version)
     row: list[Any] = [None] * shape.width
@@ -70,8 +102,15 @@ class TableModel:
     static: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
     rows: dict[tuple[Any, ...], dict[tuple[Any, ...], tuple[bool, dict[str, Any]]]] = field(default_factory=dict)
 
-    def write(self, key: tuple[Any, ...], clustering: tuple[Any, ...] | None, changes: dict[str, tuple[Any, ...]], time: int, *,
-              insert: bool) -> dict[str, Any]:
+    def write(
+        self,
+        key: tuple[Any, ...],
+        clustering: tuple[Any, ...] | None,
+        changes: dict[str, tuple[Any, ...]],
+        time: int,
+        *,
+        insert: bool,
+    ) -> dict[str, Any]:
         """Apply an INSERT or UPDATE and give the cells of its log row.
 
         ``changes`` by column: ("set", value), ("null",), ("add", elements), ("remove", elements).
@@ -105,8 +144,11 @@ class TableModel:
         names = [each.name for each in VERSION.columns if each.kind == "regular"]
         result = {}
         for key in {*self.static, *self.rows}:
-            static = {name: shown for name, value in self.static.get(key, {}).items()
-                      if (shown := _shown(name, value)) is not None}
+            static = {
+                name: shown
+                for name, value in self.static.get(key, {}).items()
+                if (shown := _shown(name, value)) is not None
+            }
             rows = []
             for clustering in CLUSTERING:
                 live, values = self.rows.get(key, {}).get(clustering, (False, {}))

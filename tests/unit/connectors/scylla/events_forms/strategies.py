@@ -1,4 +1,5 @@
 """Random histories of a table: what its writers did, what Scylla logged, what the table holds in the end."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -37,13 +38,19 @@ _texts = st.text('abé\\"\u2028', max_size=3)
 _ints = st.integers(-3, 3)
 _words = st.sampled_from(["k", "l", "m"])
 _udt = st.dictionaries(st.sampled_from(["street"]), _texts, max_size=1).flatmap(
-    lambda first: st.dictionaries(st.just("zip code"), _ints, max_size=1).map(lambda second: first | second))
+    lambda first: st.dictionaries(st.just("zip code"), _ints, max_size=1).map(lambda second: first | second)
+)
 
 
-def _collection(whole: st.SearchStrategy[Any], some: st.SearchStrategy[Any],
-                paths: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.one_of(st.tuples(st.just("set"), whole), st.tuples(st.just("add"), some), st.tuples(st.just("remove"), paths),
-                     st.just(("null",)))
+def _collection(
+    whole: st.SearchStrategy[Any], some: st.SearchStrategy[Any], paths: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.tuples(st.just("set"), whole),
+        st.tuples(st.just("add"), some),
+        st.tuples(st.just("remove"), paths),
+        st.just(("null",)),
+    )
 
 
 def _simple(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -51,19 +58,38 @@ def _simple(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 _REGULAR = {
-    "v": _simple(_texts), "n": _simple(st.integers(-(1 << 63), (1 << 63) - 1)), "big": _simple(st.binary(max_size=3)),
+    "v": _simple(_texts),
+    "n": _simple(st.integers(-(1 << 63), (1 << 63) - 1)),
+    "big": _simple(st.binary(max_size=3)),
     "a b": _simple(st.sampled_from([0.0, -1.5, 1e300, float("inf")])),
-    "m": _collection(st.dictionaries(_words, _ints, max_size=2), st.dictionaries(_words, _ints, min_size=1, max_size=2),
-                     st.lists(_words, min_size=1, max_size=2, unique=True)),
-    "l": _collection(st.lists(_ints, max_size=2), st.lists(_ints, min_size=1, max_size=2),
-                     st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True)),
-    "s": _collection(st.sets(_ints, max_size=2), st.sets(_ints, min_size=1, max_size=2),
-                     st.lists(_ints, min_size=1, max_size=2, unique=True)),
-    "u": _collection(_udt, _udt.filter(bool), st.lists(st.sampled_from(["street", "zip code"]), min_size=1, unique=True)),
-    "f": _simple(st.fixed_dictionaries({"street": _texts, "zip code": st.none() | _ints}))}
-_STATIC = {"st": _simple(_texts),
-           "sm": _collection(st.sets(_texts, max_size=2), st.sets(_texts, min_size=1, max_size=2),
-                             st.lists(_texts, min_size=1, max_size=2, unique=True))}
+    "m": _collection(
+        st.dictionaries(_words, _ints, max_size=2),
+        st.dictionaries(_words, _ints, min_size=1, max_size=2),
+        st.lists(_words, min_size=1, max_size=2, unique=True),
+    ),
+    "l": _collection(
+        st.lists(_ints, max_size=2),
+        st.lists(_ints, min_size=1, max_size=2),
+        st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True),
+    ),
+    "s": _collection(
+        st.sets(_ints, max_size=2),
+        st.sets(_ints, min_size=1, max_size=2),
+        st.lists(_ints, min_size=1, max_size=2, unique=True),
+    ),
+    "u": _collection(
+        _udt, _udt.filter(bool), st.lists(st.sampled_from(["street", "zip code"]), min_size=1, unique=True)
+    ),
+    "f": _simple(st.fixed_dictionaries({"street": _texts, "zip code": st.none() | _ints})),
+}
+_STATIC = {
+    "st": _simple(_texts),
+    "sm": _collection(
+        st.sets(_texts, max_size=2),
+        st.sets(_texts, min_size=1, max_size=2),
+        st.lists(_texts, min_size=1, max_size=2, unique=True),
+    ),
+}
 
 
 @st.composite
@@ -78,15 +104,27 @@ def histories(draw: st.DrawFn) -> tuple[list[list[LogRow]], TableModel]:
         if not rows:
             continue
         ends = draw(st.booleans())
-        changes.append([log_row(VERSION, timeuuid.make(micro, 0x8080_8080_8080_8080), seq, operation, cells, ttl=ttl,
-                                end=True if ends and seq == len(rows) - 1 else None)
-                        for seq, (operation, cells, ttl) in enumerate(rows)])
+        changes.append(
+            [
+                log_row(
+                    VERSION,
+                    timeuuid.make(micro, 0x8080_8080_8080_8080),
+                    seq,
+                    operation,
+                    cells,
+                    ttl=ttl,
+                    end=True if ends and seq == len(rows) - 1 else None,
+                )
+                for seq, (operation, cells, ttl) in enumerate(rows)
+            ]
+        )
     return changes, model
 
 
 @st.composite
-def _change(draw: st.DrawFn, model: TableModel, key: tuple[Any, ...],
-            micro: int) -> list[tuple[int, dict[str, Any], int | None]]:
+def _change(
+    draw: st.DrawFn, model: TableModel, key: tuple[Any, ...], micro: int
+) -> list[tuple[int, dict[str, Any], int | None]]:
     names = {"p": key[0], "q": key[1]}
     what = draw(st.sampled_from(["rows", "rows", "rows", "static", "range", "partition"]))
     if what == "partition":
@@ -94,11 +132,13 @@ def _change(draw: st.DrawFn, model: TableModel, key: tuple[Any, ...],
         return [(PARTITION_DELETE, names, None)]
     if what == "range":
         first, last = sorted(draw(st.tuples(*[st.integers(0, len(CLUSTERING) - 1)] * 2)))
-        model.delete(key, *CLUSTERING[first:last + 1])
+        model.delete(key, *CLUSTERING[first : last + 1])
         start = draw(st.sampled_from(_starts(first)))
         end = draw(st.sampled_from(_ends(last)))
-        return [(RANGE_START_INCLUSIVE if start[1] else RANGE_START_EXCLUSIVE, names | start[0], None),
-                (RANGE_END_INCLUSIVE if end[1] else RANGE_END_EXCLUSIVE, names | end[0], None)]
+        return [
+            (RANGE_START_INCLUSIVE if start[1] else RANGE_START_EXCLUSIVE, names | start[0], None),
+            (RANGE_END_INCLUSIVE if end[1] else RANGE_END_EXCLUSIVE, names | end[0], None),
+        ]
     ttl = st.none() | st.sampled_from([60, 3600])
     rows: list[tuple[int, dict[str, Any], int | None]] = []
     if what == "static":
@@ -117,7 +157,9 @@ def _change(draw: st.DrawFn, model: TableModel, key: tuple[Any, ...],
                 changes = draw(_changes(_REGULAR))
                 if operation == INSERT:  # it overwrites: there are no single elements in it
                     changes = {name: each for name, each in changes.items() if each[0] in {"set", "null"}}
-                rows.append((operation, model.write(key, clustering, changes, micro, insert=operation == INSERT), draw(ttl)))
+                rows.append(
+                    (operation, model.write(key, clustering, changes, micro, insert=operation == INSERT), draw(ttl))
+                )
             if draw(st.booleans()):
                 rows.append((POSTIMAGE, whole | {"v": "a new image", "n": 99}, None))
     return rows

@@ -4,6 +4,7 @@ Hypothesis covers: inserts, updates, deletes of rows, ranges and partitions, sta
 (overwritten, added to, removed from, nulled), images, TTLs, changes cut by pages and by the bound of a message, in any order
 and with repetitions, through Avro and JSON.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,15 @@ from connectors.scylla.model import (
 )
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 from tests.support.partition_merge import Table
-from tests.unit.connectors.scylla.events_forms.model import OFFSET, PARTITION, START_US, STREAM, VERSION, log_row, version_of
+from tests.unit.connectors.scylla.events_forms.model import (
+    OFFSET,
+    PARTITION,
+    START_US,
+    STREAM,
+    VERSION,
+    log_row,
+    version_of,
+)
 from tests.unit.connectors.scylla.events_forms.strategies import histories, runs
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_read import avro_reader
@@ -73,7 +82,9 @@ def through(way: str, value: Any) -> Any:
     return decode(read, schema or _SCHEMA)
 
 
-def build(rows: list[LogRow], version: TableVersion = VERSION, **options: Any) -> tuple[list[SourceRecord], list[BadRecord]]:
+def build(
+    rows: list[LogRow], version: TableVersion = VERSION, **options: Any
+) -> tuple[list[SourceRecord], list[BadRecord]]:
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
     PartitionUpdateBuilder(version, SETTINGS, **options).feed(Run(PARTITION, OFFSET, rows, last=True), out, bad)
@@ -91,8 +102,9 @@ def one(operation: int, cells: dict[str, Any], ttl: int | None = None, version: 
 @settings(max_examples=150, deadline=None)
 def test_folded_updates_are_the_table(data: st.DataObject, history: tuple[list[list[LogRow]], Any], way: str) -> None:
     changes, model = history
-    builder = PartitionUpdateBuilder(VERSION, SETTINGS, max_rows=data.draw(st.integers(1, 3)),
-                                     max_bytes=data.draw(st.sampled_from([1, 1 << 20])))
+    builder = PartitionUpdateBuilder(
+        VERSION, SETTINGS, max_rows=data.draw(st.integers(1, 3)), max_bytes=data.draw(st.sampled_from([1, 1 << 20]))
+    )
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
     for run in data.draw(runs(changes)):
@@ -121,8 +133,9 @@ def test_a_restart_at_any_record_loses_nothing(data: st.DataObject, history: tup
     again: list[SourceRecord] = []
     later = [row for row in rows if row[1] >= time]
     PartitionUpdateBuilder(VERSION, SETTINGS, max_rows=1).feed(
-        Run(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True), again, [])
-    expected = [each.value | {"source": None} for each in whole[stopped + 1:]]
+        Run(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True), again, []
+    )
+    expected = [each.value | {"source": None} for each in whole[stopped + 1 :]]
     assert [each.value | {"source": None} for each in again] == expected
 
 
@@ -146,13 +159,20 @@ def test_ttl_is_written_once_and_gives_the_expiry() -> None:
 
 
 def test_rows_of_one_change_keep_their_own_ttl() -> None:
-    rows = [log_row(VERSION, TIME, 0, INSERT, HERE | {"v": "w"}, ttl=60), log_row(VERSION, TIME, 1, UPDATE, HERE | {"n": 1}),
-            log_row(VERSION, TIME, 2, UPDATE, HERE | {"cdc$deleted_big": True}, ttl=5, end=True)]
+    rows = [
+        log_row(VERSION, TIME, 0, INSERT, HERE | {"v": "w"}, ttl=60),
+        log_row(VERSION, TIME, 1, UPDATE, HERE | {"n": 1}),
+        log_row(VERSION, TIME, 2, UPDATE, HERE | {"cdc$deleted_big": True}, ttl=5, end=True),
+    ]
     (record,), bad = build(rows)
     assert not bad
     second = START_US // 1_000_000
     update = through("avro", record.value)
-    assert [row.cells[0].stamp for row in update.rows] == [Stamp(START_US, 60, second + 60), Stamp(START_US), Stamp(START_US)]
+    assert [row.cells[0].stamp for row in update.rows] == [
+        Stamp(START_US, 60, second + 60),
+        Stamp(START_US),
+        Stamp(START_US),
+    ]
 
 
 def test_deletion_of_a_multicell_column_is_before_its_elements() -> None:
@@ -164,13 +184,30 @@ def test_deletion_of_a_multicell_column_is_before_its_elements() -> None:
 
 def test_elements_are_cells_with_paths() -> None:
     name = timeuuid.make(START_US - 5, 7)
-    update = one(UPDATE, HERE | {
-        "l": [(TIME, 4)], "cdc$deleted_elements_l": [name], "s": [2], "cdc$deleted_elements_s": [3],
-        "m": [{"key": "a", "value": 9}], "cdc$deleted_elements_m": ["b"], "u": {"street": "x", "zip code": None},
-        "cdc$deleted_elements_u": [1]})
+    update = one(
+        UPDATE,
+        HERE
+        | {
+            "l": [(TIME, 4)],
+            "cdc$deleted_elements_l": [name],
+            "s": [2],
+            "cdc$deleted_elements_s": [3],
+            "m": [{"key": "a", "value": 9}],
+            "cdc$deleted_elements_m": ["b"],
+            "u": {"street": "x", "zip code": None},
+            "cdc$deleted_elements_u": [1],
+        },
+    )
     assert [each[:3] for each in update.rows[0].cells] == [
-        ("l", timeuuid.text(TIME), 4), ("l", timeuuid.text(name), None), ("m", "a", 9), ("m", "b", None), ("s", 2, True),
-        ("s", 3, None), ("u", "street", "x"), ("u", "zip code", None)]
+        ("l", timeuuid.text(TIME), 4),
+        ("l", timeuuid.text(name), None),
+        ("m", "a", 9),
+        ("m", "b", None),
+        ("s", 2, True),
+        ("s", 3, None),
+        ("u", "street", "x"),
+        ("u", "zip code", None),
+    ]
 
 
 def test_deletes() -> None:
@@ -179,16 +216,27 @@ def test_deletes() -> None:
     assert one(ROW_DELETE, {"pk": 1}, version=SMALL).rows == (Row((), None, deletion),)
     update = one(PARTITION_DELETE, KEY)
     assert (update.deletion, update.rows, update.key) == (deletion, (), (1, "a"))
-    (record,), bad = build([log_row(VERSION, TIME, 0, RANGE_START_INCLUSIVE, KEY | {"x": 1}),
-                            log_row(VERSION, TIME, 1, RANGE_END_EXCLUSIVE, KEY | {"x": 1, "y": "b"}, end=True)], max_rows=1)
+    (record,), bad = build(
+        [
+            log_row(VERSION, TIME, 0, RANGE_START_INCLUSIVE, KEY | {"x": 1}),
+            log_row(VERSION, TIME, 1, RANGE_END_EXCLUSIVE, KEY | {"x": 1, "y": "b"}, end=True),
+        ],
+        max_rows=1,
+    )
     assert not bad
-    assert through("avro", record.value).ranges == (RangeDeletion(Bound((1,)), Bound((1, "b"), inclusive=False), deletion),)
+    assert through("avro", record.value).ranges == (
+        RangeDeletion(Bound((1,)), Bound((1, "b"), inclusive=False), deletion),
+    )
     assert record.source_offset[OFFSET_SEQ] == 1
 
 
 def test_a_static_row_in_a_batch_is_apart_from_its_rows() -> None:
-    (record,), bad = build([log_row(VERSION, TIME, 0, INSERT, HERE | {"v": "w"}),
-                            log_row(VERSION, TIME, 1, UPDATE, KEY | {"st": "s"}, end=True)])
+    (record,), bad = build(
+        [
+            log_row(VERSION, TIME, 0, INSERT, HERE | {"v": "w"}),
+            log_row(VERSION, TIME, 1, UPDATE, KEY | {"st": "s"}, end=True),
+        ]
+    )
     assert not bad
     update = through("json", record.value)
     assert update.static == Row((), None, None, (Cell("st", None, "s", Stamp(START_US)),))
@@ -196,15 +244,22 @@ def test_a_static_row_in_a_batch_is_apart_from_its_rows() -> None:
 
 
 def test_two_writes_of_the_static_row_are_two_messages() -> None:
-    out, bad = build([log_row(VERSION, TIME, 0, UPDATE, KEY | {"st": "s"}, ttl=9),
-                      log_row(VERSION, TIME, 1, UPDATE, KEY | {"sm": ["s"]}, end=True)])
+    out, bad = build(
+        [
+            log_row(VERSION, TIME, 0, UPDATE, KEY | {"st": "s"}, ttl=9),
+            log_row(VERSION, TIME, 1, UPDATE, KEY | {"sm": ["s"]}, end=True),
+        ]
+    )
     assert not bad
     assert [[cell.column for cell in decode(each.value, _SCHEMA).static.cells] for each in out] == [["st"], ["sm"]]  # type: ignore[union-attr]
 
 
 def test_images_change_nothing_and_are_passed_by() -> None:
-    rows = [log_row(VERSION, TIME, 0, PREIMAGE, HERE | {"v": "old"}), log_row(VERSION, TIME, 1, UPDATE, HERE | {"v": "w"}),
-            log_row(VERSION, TIME, 2, POSTIMAGE, HERE | {"v": "w", "n": 1}, end=True)]
+    rows = [
+        log_row(VERSION, TIME, 0, PREIMAGE, HERE | {"v": "old"}),
+        log_row(VERSION, TIME, 1, UPDATE, HERE | {"v": "w"}),
+        log_row(VERSION, TIME, 2, POSTIMAGE, HERE | {"v": "w", "n": 1}, end=True),
+    ]
     (record,), _ = build(rows)
     assert decode(record.value, _SCHEMA).rows == (Row((1, "b"), None, None, (Cell("v", None, "w", Stamp(START_US)),)),)
     assert record.source_offset == {**OFFSET, OFFSET_TIME: timeuuid.text(TIME), OFFSET_SEQ: 2}
@@ -255,8 +310,23 @@ def test_reset_forgets_what_is_held() -> None:
 
 
 def test_snapshot_row_wins_over_what_it_was_read_from() -> None:
-    cells = {"p": 1, "q": "a", "x": 1, "y": "b", "st": "s", "sm": ["e"], "v": "w", "n": None, "big": b"", "a b": 1.0,
-             "m": [{"key": "k", "value": 2}], "l": [7, 7], "s": [1], "u": {"street": "x", "zip code": None}, "f": None}
+    cells = {
+        "p": 1,
+        "q": "a",
+        "x": 1,
+        "y": "b",
+        "st": "s",
+        "sm": ["e"],
+        "v": "w",
+        "n": None,
+        "big": b"",
+        "a b": 1.0,
+        "m": [{"key": "k", "value": 2}],
+        "l": [7, 7],
+        "s": [1],
+        "u": {"street": "x", "zip code": None},
+        "f": None,
+    }
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
     builder = PartitionUpdateBuilder(VERSION, SETTINGS)
@@ -264,23 +334,63 @@ def test_snapshot_row_wins_over_what_it_was_read_from() -> None:
     assert not bad, bad[0].error
     snapshot = through("avro", out[0].value)
     assert snapshot.source.snapshot
-    earlier = [through("value", each.value) for each in build([
-        log_row(VERSION, timeuuid.make(START_US - 10, 1), 0, INSERT, HERE | {"v": "old", "l": [(TIME, 1)], "s": [9]}, end=True),
-        log_row(VERSION, TIME, 0, UPDATE, HERE | {"l": [(TIME, 7)], "v": "w"}, end=True)])[0]]
-    expected = {"x": 1, "y": "b", "v": "w", "n": None, "big": b"", "a b": 1.0, "m": {"'k'": 2}, "l": [7, 7], "s": [1],
-                "u": {"street": "x"}, "f": None}
+    earlier = [
+        through("value", each.value)
+        for each in build(
+            [
+                log_row(
+                    VERSION,
+                    timeuuid.make(START_US - 10, 1),
+                    0,
+                    INSERT,
+                    HERE | {"v": "old", "l": [(TIME, 1)], "s": [9]},
+                    end=True,
+                ),
+                log_row(VERSION, TIME, 0, UPDATE, HERE | {"l": [(TIME, 7)], "v": "w"}, end=True),
+            ]
+        )[0]
+    ]
+    expected = {
+        "x": 1,
+        "y": "b",
+        "v": "w",
+        "n": None,
+        "big": b"",
+        "a b": 1.0,
+        "m": {"'k'": 2},
+        "l": [7, 7],
+        "s": [1],
+        "u": {"street": "x"},
+        "f": None,
+    }
     for updates in ([snapshot, *earlier], [*earlier, snapshot]):
-        assert Table(VERSION.columns).apply_all(updates).contents() == {"(1, 'a')": ({"st": "s", "sm": ["e"]}, [expected])}
+        assert Table(VERSION.columns).apply_all(updates).contents() == {
+            "(1, 'a')": ({"st": "s", "sm": ["e"]}, [expected])
+        }
 
 
-@given(st.lists(st.tuples(
-    st.sampled_from([INSERT, UPDATE, ROW_DELETE, PARTITION_DELETE]), st.integers(0, 2), st.none() | st.text(max_size=2),
-    st.booleans(), st.none() | st.integers(1, 9),
-    st.sampled_from([{}, {"s": [1]}, {"cdc$deleted_s": True}, {"cdc$deleted_elements_s": [4]}]))))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([INSERT, UPDATE, ROW_DELETE, PARTITION_DELETE]),
+            st.integers(0, 2),
+            st.none() | st.text(max_size=2),
+            st.booleans(),
+            st.none() | st.integers(1, 9),
+            st.sampled_from([{}, {"s": [1]}, {"cdc$deleted_s": True}, {"cdc$deleted_elements_s": [4]}]),
+        )
+    )
+)
 @settings(max_examples=100, deadline=None)
 def test_rows_without_detours_give_the_same(writes: list[tuple[Any, ...]]) -> None:
-    version = version_of([("pk", "int", "partition_key", 0), ("ck", "int", "clustering", 0), ("v", "text", "regular"),
-                          ("s", "set<int>", "regular")])
+    version = version_of(
+        [
+            ("pk", "int", "partition_key", 0),
+            ("ck", "int", "clustering", 0),
+            ("v", "text", "regular"),
+            ("s", "set<int>", "regular"),
+        ]
+    )
     rows = []
     for index, (operation, key, text, null, ttl, more) in enumerate(writes):
         cells: dict[str, Any] = {"pk": key} if operation == PARTITION_DELETE else {"pk": key, "ck": 1}

@@ -3,6 +3,7 @@
 Hypothesis covers: random histories with images, cut anywhere, in messages of any size, restarted at any message: the newest
 ``ums_id_`` per key is the row as the log's images have it, and no tuple is lost or made twice.
 """
+
 from __future__ import annotations
 
 import json
@@ -27,7 +28,15 @@ from connectors.scylla.model import (
     Run,
 )
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
-from tests.unit.connectors.scylla.events_forms.model import OFFSET, PARTITION, START_US, STREAM, VERSION, log_row, version_of
+from tests.unit.connectors.scylla.events_forms.model import (
+    OFFSET,
+    PARTITION,
+    START_US,
+    STREAM,
+    VERSION,
+    log_row,
+    version_of,
+)
 from tests.unit.connectors.scylla.events_forms.strategies import histories, runs
 from worker.converters.json import JsonConverter
 
@@ -40,15 +49,22 @@ WITH_BEFORE = EventSettings(topic_prefix="my.cluster", output_format="ums", prei
 TIME = timeuuid.make(START_US + 123_456, 0x8080_8080_8080_8080)
 TEXT = timeuuid.text(TIME)
 ID = START_US + 123_456
-FLAT = version_of([("pk", "int", "partition_key", 0), ("ck", "int", "clustering", 0), ("v", "text", "regular"),
-                   ("n", "bigint", "regular")])
+FLAT = version_of(
+    [
+        ("pk", "int", "partition_key", 0),
+        ("ck", "int", "clustering", 0),
+        ("v", "text", "regular"),
+        ("n", "bigint", "regular"),
+    ]
+)
 SMALL = version_of([("pk", "int", "partition_key", 0), ("v", "text", "regular")])
 HERE = {"pk": 1, "ck": 2}
 _JSON = JsonConverter({"schemas.enable": "false"})
 
 
-def build(rows: list[LogRow], version: TableVersion = FLAT, options: EventSettings = SETTINGS,
-          **bounds: Any) -> tuple[list[SourceRecord], list[BadRecord]]:
+def build(
+    rows: list[LogRow], version: TableVersion = FLAT, options: EventSettings = SETTINGS, **bounds: Any
+) -> tuple[list[SourceRecord], list[BadRecord]]:
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
     UmsBuilder(version, options, **bounds).feed(Run(PARTITION, OFFSET, rows, last=True), out, bad)
@@ -60,8 +76,10 @@ def tuples(records: list[SourceRecord]) -> list[list[str | None]]:
 
 
 def rows_of(*writes: tuple[int, dict[str, Any]], version: TableVersion = FLAT) -> list[LogRow]:
-    return [log_row(version, TIME, seq, operation, cells, end=True if seq == len(writes) - 1 else None)
-            for seq, (operation, cells) in enumerate(writes)]
+    return [
+        log_row(version, TIME, seq, operation, cells, end=True if seq == len(writes) - 1 else None)
+        for seq, (operation, cells) in enumerate(writes)
+    ]
 
 
 def test_the_document() -> None:
@@ -70,12 +88,22 @@ def test_the_document() -> None:
     data = _JSON.encoder("t", record.value_schema)(record.value)
     assert json.loads(data or b"") == {
         "protocol": {"type": "data_increment_data", "version": "1.3", "part": None},
-        "schema": {"namespace": "scylla.my_cluster.ks.t.0.0.0", "batchId": 0, "fields": [
-            {"name": "ums_id_", "type": "long", "nullable": False}, {"name": "ums_ts_", "type": "datetime", "nullable": False},
-            {"name": "ums_op_", "type": "string", "nullable": False}, {"name": "ums_uid_", "type": "string", "nullable": False},
-            {"name": "pk", "type": "int", "nullable": False}, {"name": "ck", "type": "int", "nullable": True},
-            {"name": "n", "type": "long", "nullable": True}, {"name": "v", "type": "string", "nullable": True}]},
-        "payload": [{"tuple": [str(ID), "2026-09-21 14:13:20.123456", "i", f"{TEXT}.0", "1", "2", "5", "é"]}]}
+        "schema": {
+            "namespace": "scylla.my_cluster.ks.t.0.0.0",
+            "batchId": 0,
+            "fields": [
+                {"name": "ums_id_", "type": "long", "nullable": False},
+                {"name": "ums_ts_", "type": "datetime", "nullable": False},
+                {"name": "ums_op_", "type": "string", "nullable": False},
+                {"name": "ums_uid_", "type": "string", "nullable": False},
+                {"name": "pk", "type": "int", "nullable": False},
+                {"name": "ck", "type": "int", "nullable": True},
+                {"name": "n", "type": "long", "nullable": True},
+                {"name": "v", "type": "string", "nullable": True},
+            ],
+        },
+        "payload": [{"tuple": [str(ID), "2026-09-21 14:13:20.123456", "i", f"{TEXT}.0", "1", "2", "5", "é"]}],
+    }
     assert record.key == f"data_increment_data.scylla.my_cluster.ks.t.0.0.0...{STREAM.hex()}"
     assert (record.topic, record.timestamp) == ("my.cluster.ks.t", (START_US + 123_456) // 1000)
     assert record.source_offset == {**OFFSET, OFFSET_TIME: TEXT, OFFSET_SEQ: 0}
@@ -88,15 +116,25 @@ def test_operations(operation: int, letter: str) -> None:
 
 
 def test_the_image_after_is_the_row() -> None:
-    made = tuples(build(rows_of((PREIMAGE, HERE | {"v": "old", "n": 1}), (UPDATE, HERE | {"v": "new"}),
-                                (POSTIMAGE, HERE | {"v": "new", "n": 1})))[0])
+    made = tuples(
+        build(
+            rows_of(
+                (PREIMAGE, HERE | {"v": "old", "n": 1}),
+                (UPDATE, HERE | {"v": "new"}),
+                (POSTIMAGE, HERE | {"v": "new", "n": 1}),
+            )
+        )[0]
+    )
     assert [each[2:] for each in made] == [["u", f"{TEXT}.1", "1", "2", "1", "new"]]
 
 
 def test_the_image_before_comes_first_where_wanted() -> None:
     rows = rows_of((PREIMAGE, HERE | {"v": "old", "n": 1}), (UPDATE, HERE | {"v": "new"}))
     made = tuples(build(rows, options=WITH_BEFORE)[0])
-    assert [each[2:] for each in made] == [["b", f"{TEXT}.0", "1", "2", "1", "old"], ["u", f"{TEXT}.1", "1", "2", None, "new"]]
+    assert [each[2:] for each in made] == [
+        ["b", f"{TEXT}.0", "1", "2", "1", "old"],
+        ["u", f"{TEXT}.1", "1", "2", None, "new"],
+    ]
     assert made[0][0] == made[1][0]
 
 
@@ -128,21 +166,37 @@ def test_deletes_of_many_rows_are_left_out_or_reported() -> None:
 
 
 def test_collections_are_json() -> None:
-    cells = {"p": 1, "q": "a", "x": 1, "y": "b", "l": [(TIME, 3), (TIME, 1)], "m": [{"key": "k", "value": 1}], "s": [2],
-             "u": {"street": "x", "zip code": None}, "big": b"\x00\xff", "a b": float("nan")}
+    cells = {
+        "p": 1,
+        "q": "a",
+        "x": 1,
+        "y": "b",
+        "l": [(TIME, 3), (TIME, 1)],
+        "m": [{"key": "k", "value": 1}],
+        "s": [2],
+        "u": {"street": "x", "zip code": None},
+        "big": b"\x00\xff",
+        "a b": float("nan"),
+    }
     (record,), _ = build(rows_of((POSTIMAGE, cells), (UPDATE, cells), version=VERSION), VERSION)
     names = [each["name"] for each in record.value["schema"]["fields"]]
     values = dict(zip(names, record.value["payload"][0]["tuple"], strict=True))
     assert {name: values[name] for name in ("l", "m", "s", "u", "big", "a b", "v")} == {
-        "l": "[3,1]", "m": '[{"key":"k","value":1}]', "s": "[2]", "u": '{"street":"x","zip code":null}', "big": "AP8=",
-        "a b": "NaN", "v": None}
+        "l": "[3,1]",
+        "m": '[{"key":"k","value":1}]',
+        "s": "[2]",
+        "u": '{"street":"x","zip code":null}',
+        "big": "AP8=",
+        "a b": "NaN",
+        "v": None,
+    }
 
 
 def test_snapshot_rows_lose_to_any_change_from_their_time_on() -> None:
     out: list[SourceRecord] = []
     builder = UmsBuilder(FLAT, SETTINGS)
     for _ in range(2):
-        builder.snapshot_row(PARTITION, OFFSET, [1, 2, None, "w"][:len(FLAT.columns)], START_US, out, [])
+        builder.snapshot_row(PARTITION, OFFSET, [1, 2, None, "w"][: len(FLAT.columns)], START_US, out, [])
     builder.snapshot_row(PARTITION, OFFSET, [1, 3, None, "w"], START_US, out, [])
     one, again, other = tuples(out)
     assert out[0].value["protocol"]["type"] == ums.INITIAL
@@ -154,8 +208,9 @@ def test_snapshot_rows_lose_to_any_change_from_their_time_on() -> None:
 
 @given(st.data(), histories())
 @settings(max_examples=80, deadline=None)
-def test_a_restart_at_any_message_loses_and_repeats_nothing(data: st.DataObject,
-                                                            history: tuple[list[list[LogRow]], Any]) -> None:
+def test_a_restart_at_any_message_loses_and_repeats_nothing(
+    data: st.DataObject, history: tuple[list[list[LogRow]], Any]
+) -> None:
     changes, _ = history
     bounds = {"max_rows": data.draw(st.integers(1, 4)), "max_bytes": data.draw(st.sampled_from([1, 1 << 20]))}
     options = data.draw(st.sampled_from([SETTINGS, WITH_BEFORE]))
@@ -177,7 +232,7 @@ def test_a_restart_at_any_message_loses_and_repeats_nothing(data: st.DataObject,
         later = [row for row in rows if row[1] >= time]
         run = Run(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True)
         UmsBuilder(VERSION, options, **bounds).feed(run, again, [])
-        assert tuples(records[:stopped + 1]) + tuples(again) == whole
+        assert tuples(records[: stopped + 1]) + tuples(again) == whole
 
 
 @given(histories())

@@ -1,4 +1,5 @@
 """UMS messages without rows: what is said of a table, and by whom."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -20,15 +21,21 @@ AT = ({"vnode": "1"}, {"window_start": "x"})
 def test_a_change_of_the_definition_ends_the_older_one() -> None:
     signals = UmsSignals(SETTINGS, {"ks.t": "0/2"})
     feed = TableFeed(FIRST.id, (FIRST, SECOND), lambda version: UmsBuilder(version, SETTINGS))
-    said = [record for time_ms in (3_000, 3_000, 4_999, 7_000, 8_000)
-            for record in signals.promise(feed.version_in_force(time_ms * 1000), time_ms, AT)]
-    assert [(record.value["protocol"]["type"], record.value["schema"]["namespace"], record.value["payload"][0]["tuple"][0])
-            for record in said] == [
+    said = [
+        record
+        for time_ms in (3_000, 3_000, 4_999, 7_000, 8_000)
+        for record in signals.promise(feed.version_in_force(time_ms * 1000), time_ms, AT)
+    ]
+    assert [
+        (record.value["protocol"]["type"], record.value["schema"]["namespace"], record.value["payload"][0]["tuple"][0])
+        for record in said
+    ] == [
         ("data_increment_heartbeat", "scylla.p.ks.t.0.0.0", "1970-01-01 00:00:03.000000"),
         ("data_increment_heartbeat", "scylla.p.ks.t.0.0.0", "1970-01-01 00:00:04.999000"),
         ("data_increment_termination", "scylla.p.ks.t.0.0.0", "1970-01-01 00:00:05.000000"),
         ("data_increment_heartbeat", "scylla.p.ks.t.5.0.0", "1970-01-01 00:00:07.000000"),
-        ("data_increment_heartbeat", "scylla.p.ks.t.5.0.0", "1970-01-01 00:00:08.000000")]
+        ("data_increment_heartbeat", "scylla.p.ks.t.5.0.0", "1970-01-01 00:00:08.000000"),
+    ]
     assert {record.partition for record in said} == {EVERY_PARTITION}, "streams have keys of their own"
     assert said[0].key == "data_increment_heartbeat.scylla.p.ks.t.0.0.0...0/2"
     assert {record.topic for record in said} == {feed.builder(FIRST).topic}  # type: ignore[attr-defined]
