@@ -38,6 +38,7 @@ from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.worker import MillraceWorker
 from tests.selection import (  # noqa: F401 - hooks of pytest
     pytest_addoption,
+    pytest_collection_finish,
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_sessionfinish,

@@ -7,6 +7,7 @@ Tests marked ``slow`` are left out unless ``--slow`` is given. Tests marked ``sc
 
 from __future__ import annotations
 
+import gc
 import re
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -66,6 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item.get_closest_marker("slow") is None]
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector off what lives to the end anyway: thousands of tests and all modules."""
+    gc.collect()
+    gc.freeze()
 
 
 def unexpected_skips(reasons: Iterable[str]) -> list[str]:

@@ -46,8 +46,8 @@ SUITES = (
         ),
     ),
 )
-#: Unit tests, in two sessions that take about the same time.
-UNIT = (("unit/connectors", "unit/transforms"), ("unit",))
+#: Unit tests, in sessions that take about the same time.
+UNIT = (("unit/connectors", "unit/transforms"), ("unit/connectors/scylla", "unit/spark_jobs"), ("unit",))
 #: Unit tests that need neither Spark nor a server: what ``millrace test light`` runs, in an environment without Spark.
 LIGHT = (
     ("unit/connectors",),
@@ -89,7 +89,7 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     """Run one suite, or all of them; returns pytest's exit code, of several sessions the first that is not 0.
 
     All suites are two sessions side by side: most of the long ones is waiting for servers, the short ones compute. Unit tests
-    are two sessions because they compute on one core each. What the second prints comes when both have ended.
+    are three, so that two cores always have something to do. What the others print comes when all have ended.
     """
     root = _checkout("millrace test")
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
@@ -112,12 +112,16 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
         ]
         for group in groups
     )
+    # Compiled modules are kept, next to what is installed: hundreds of processes of a run import the same ones.
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "pycache")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with ExitStack() as stack:
         beside = []
         for command in others:
             output = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
-            beside.append((subprocess.Popen(command, cwd=root, stdout=output, stderr=subprocess.STDOUT), output))
-        codes = [subprocess.run(first, cwd=root, check=False).returncode]
+            process = subprocess.Popen(command, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            beside.append((process, output))
+        codes = [subprocess.run(first, cwd=root, env=environment, check=False).returncode]
         for process, output in beside:
             codes.append(process.wait())
             output.seek(0)

@@ -81,7 +81,7 @@ async def test_what_does_not_hear_is_killed_with_all_that_it_started(tmp_path: P
     assert await process.stop(lambda: end - time.monotonic()) == -signal.SIGKILL
     await process.close()
     assert not living(process.pid)
-    assert not living(grandchild)
+    await eventually_async(lambda: not living(grandchild), "its child is gone, too")
 
 
 async def test_what_a_dead_child_leaves_behind_is_ended(tmp_path: Path) -> None:
