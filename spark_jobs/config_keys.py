@@ -18,6 +18,7 @@ from connectors.options import (
     non_empty,
     one_of,
 )
+from spark_jobs.application_address import APPLICATION
 
 if TYPE_CHECKING:
     from connectors.options import Validator
@@ -57,6 +58,15 @@ def job_name(name: str, value: Any) -> str | None:
             value,
             "1 to 200 letters, digits, '.', '_' and '-', beginning with a letter or a digit: it names "
             "folders, the consumer group and transactions",
+        )
+    return None
+
+
+def application_name(name: str, value: Any) -> str | None:
+    """A name that people and Spark can show."""
+    if _NAME.match(value) is None:
+        return invalid(
+            name, value, "1 to 200 letters, digits, '.', '_' and '-', beginning with a letter or a digit; or own"
         )
     return None
 
@@ -390,6 +400,18 @@ FRAME: Final = ConfigDef(
             example="spark://master:7077",
             doc="Where the tasks run: `local[N]` (this process, N cores; `*`: all), `spark://host:port`, `yarn`, "
             "`k8s://...`. All properties that begin with `spark.` are Spark's own and are passed to it.",
+        ),
+        ConfigKey(
+            name=APPLICATION,
+            type=_S,
+            default=None,
+            group=_SPARK,
+            validator=_optional(application_name),
+            example="orders",
+            doc="The Spark application (one driver process) in which a connector's job runs. Jobs of one name share it, on one "
+            "worker, and must have the same `spark.*` settings. `own`: a process of its own. Not set: jobs on one machine "
+            "whose `spark.*` settings are the same share one. `millrace job run` always uses a process of "
+            "its own.",
         ),
         ConfigKey(
             name="metrics.port",

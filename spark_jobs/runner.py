@@ -6,6 +6,7 @@ The sink is only ever called under ``_busy``.
 
 from __future__ import annotations
 
+import contextvars
 import json
 import logging
 import os
@@ -73,6 +74,7 @@ class Runner:
         guard: called with the session once it is there, before the checkpoint is touched; what it returns is called at the end
             (the lease of a remote checkpoint).
         spark: a session to use, which stays; None: the job makes its own.
+        output: what the JVM of ``spark`` writes.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Runner:
         guard: Callable[[SparkSession, Runner], Callable[[], None]] | None = None,
         *,
         spark: SparkSession | None = None,
+        output: jvm.JvmOutput | None = None,
     ) -> None:
         self._spark = spark
         self.job = job
@@ -94,7 +97,7 @@ class Runner:
         self._batch_kafka = KafkaView(job.config)  # for the thread of batches: clients are not shared
         self._troubles = Troubles(events)
         self._lag: LagWatch
-        self._jvm_output = jvm.JvmOutput()
+        self._jvm_output = jvm.JvmOutput() if output is None else output
         self._masks = rules_of(job.config)
         self._error: BaseException | None = None
         self._crashes: Counter[str] = Counter()
@@ -316,7 +319,7 @@ class Runner:
         writer = (
             reader.load()
             .select(*RAW_COLUMNS)
-            .writeStream.foreachBatch(self._batch)
+            .writeStream.foreachBatch(_in_this_context(self._batch))
             .option("checkpointLocation", self.job.checkpoint)
             .queryName(self.job.name)
         )
@@ -605,6 +608,12 @@ class Runner:
         if missing and self.job.config["source.fail.on.data.loss"]:
             return Fatal(ranges.loss_message(missing, self.job.checkpoint))
         return cause_of(error)
+
+
+def _in_this_context(function: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    """``function`` for a thread of Spark's, with the context variables of the caller: log lines find their flow."""
+    context = contextvars.copy_context()
+    return lambda frame, number: context.copy().run(function, frame, number)
 
 
 def _durations(query: Any) -> dict[str, int]:
