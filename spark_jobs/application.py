@@ -137,8 +137,7 @@ class Application:
     def say(self, line: str) -> None:
         """A line of no flow's: goes to the log of the flow that has been here longest, or to the process's own output."""
         text = f"application {self.name}: {line}"
-        for flow in list(self._flows):
-            flow.lines.say(text)
+        if any(flow.lines.say(text) for flow in list(self._flows)):
             return
         with contextlib.suppress(OSError):
             os.write(2, f"{text}\n".encode())

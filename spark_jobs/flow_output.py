@@ -53,14 +53,17 @@ class Lines:
     def flush(self) -> None:
         """As streams do; everything is sent at once."""
 
-    def send(self, event: str, **fields: Any) -> None:
-        """Send an event of the connection itself; does nothing when the client is gone."""
-        with contextlib.suppress(BrokenPipeError):
+    def send(self, event: str, **fields: Any) -> bool:
+        """Send an event of the connection itself; returns False when the client is gone."""
+        try:
             self.write(json.dumps({"event": event, **fields}) + "\n")
+        except BrokenPipeError:
+            return False
+        return True
 
-    def say(self, line: str) -> None:
-        """Send one line for the flow's log."""
-        self.send("log", line=line[:_LONGEST_LINE])
+    def say(self, line: str) -> bool:
+        """Send one line for the flow's log; returns False when the client is gone."""
+        return self.send("log", line=line[:_LONGEST_LINE])
 
 
 #: The connection of the flow for which the current thread works. A context variable is the one thing that follows work from a
@@ -72,7 +75,7 @@ class FlowOutput(io.TextIOBase):
     """Stands for standard output and error: whole lines go to the flow of the thread that wrote them.
 
     Args:
-        other: gets the lines of threads that work for no flow.
+        other: gets the lines of threads that work for no flow, or for one that has ended.
     """
 
     def __init__(self, other: Callable[[str], None]) -> None:
@@ -96,7 +99,5 @@ class FlowOutput(io.TextIOBase):
         if not line.strip():
             return
         flow = FLOW.get()
-        if flow is not None:
-            flow.say(line)
-        else:
+        if flow is None or not flow.say(line):
             self._other(line)

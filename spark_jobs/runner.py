@@ -611,9 +611,15 @@ class Runner:
 
 
 def _in_this_context(function: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-    """``function`` for a thread of Spark's, with the context variables of the caller: log lines find their flow."""
+    """``function`` for a thread of Spark's, which gets the context variables of the caller: log lines find their flow."""
     context = contextvars.copy_context()
-    return lambda frame, number: context.copy().run(function, frame, number)
+
+    def call(frame: DataFrame, number: int) -> None:
+        for variable, value in context.items():
+            variable.set(value)  # to stay: py4j logs a failure after the function has ended
+        function(frame, number)
+
+    return call
 
 
 def _durations(query: Any) -> dict[str, int]:

@@ -208,7 +208,14 @@ def test_flows_share_a_driver_and_nothing_else(flows: Flows) -> None:
     assert second != first
     assert {flows.pid(name) for name in ("kafka", "late")} == {second}
 
-    # Each flow's log lines are in its own log, and its own numbers in its metrics.
+    # Each flow has its own log lines, scheduler pool and metrics.
+    log = flows.worker.service.log_path.read_text().splitlines()
+    refusals = [line for line in log if "the job failed: the target of this flow refuses the batch" in line]
+    assert refusals
+    assert all(f"[{flows.topic('files')}|task-0]" in line for line in refusals)
+    pools = [line for line in log if "submitted with scheduler pool" in line]
+    for name in ("files", "kafka", "late"):
+        assert any(f"scheduler pool {flows.topic(name)}," in line for line in pools), pools
     series = dict(
         line.rsplit(" ", 1)
         for line in flows.worker.request("GET", "/metrics")[1].splitlines()

@@ -173,7 +173,12 @@ def test_a_client_that_is_gone_breaks_events_and_not_log_lines() -> None:
     ours, theirs = socket.socketpair()
     lines = Lines(ours)
     theirs.close()
-    lines.say("nobody reads this")
+    others: list[str] = []
+    output = FlowOutput(others.append)
+    token = FLOW.set(lines)
+    output.write("the last words of a flow\n")
+    FLOW.reset(token)
+    assert others == ["the last words of a flow"]
     with pytest.raises(BrokenPipeError):
         lines.write("{}\n")
     ours.close()
