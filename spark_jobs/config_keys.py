@@ -40,6 +40,9 @@ CONTINUOUS: Final = "continuous"
 AVAILABLE_NOW: Final = "available-now"
 MATERIALIZE: Final = "materialize"
 SHARDS: Final = "sink.shards"
+STEPS: Final = "transform.steps"
+#: Prefix of the options of a step: ``transform.step.<name>.<option>``.
+STEP_PREFIX: Final = "transform.step."
 REFUSE: Final = "refuse"
 SEPARATE: Final = "separate"
 MERGE: Final = "merge"
@@ -233,6 +236,18 @@ FRAME: Final = ConfigDef(
             validator=one_of("none", MATERIALIZE),
             doc="`materialize` merges changes into row images (options `materializer.*`) and writes them to Kafka; "
             "`none` hands the changes to the sink as they are.",
+        ),
+        ConfigKey(
+            name=STEPS,
+            type=_LIST,
+            default=None,
+            importance=_HIGH,
+            group=_OUT,
+            example="paid,columns",
+            doc="Names of steps, in order: each one transforms the changes before the next step and the sink get them. "
+            "`transform.step.<name>.type` says what a step does (`filter`, `select`, `sql`, `mask`, `union`, `route`, "
+            "`deduplicate`), its other options begin with `transform.step.<name>.`. In a job file, a list of mappings with "
+            "`name`, `type` and options says the same. See [steps.md](../jobs/steps.md).",
         ),
         ConfigKey(
             name="sink.type",

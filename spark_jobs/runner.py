@@ -31,6 +31,8 @@ from spark_jobs.metrics import PREFIX
 from spark_jobs.progress import lags, nested
 from spark_jobs.refusals import accepted
 from spark_jobs.session import build_session, submitted
+from spark_jobs.steps.flow import Flow, empty_changes
+from spark_jobs.steps.options import build_steps
 from spark_jobs.troubles import Troubles
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ class Runner:
         self._lag: LagWatch
         self._jvm_output = jvm.JvmOutput() if output is None else output
         self._masks = rules_of(job.config)
+        self._flow = Flow(build_steps(job.config))
         self._error: BaseException | None = None
         self._crashes: Counter[str] = Counter()
         self._current: int | None = None
@@ -506,17 +509,34 @@ class Runner:
         def changes() -> list[Any]:
             if not decoded:
                 source = self._decoder()
-                tables = mask_changes(source.changes(batch), masks)
+                spark = self.context.spark
+                tables = self._flow.apply(
+                    mask_changes(source.changes(batch), masks),
+                    spark,
+                    lambda: mask_changes(empty_changes(spark, source.schemas()), masks),
+                )
                 letters = DeadLetters.of(self.context)
                 decoded.append(accepted(tables, self._sink, source, letters, frame, masked=bool(masks)))
             result: list[Any] = decoded[0]
             return result
 
+        def write() -> int:
+            try:
+                return self._sink.write(given)
+            except Exception as error:
+                if not self._flow.recover(error, frame, DeadLetters.of(self.context), masked=bool(masks)):
+                    raise
+                decoded.clear()  # the steps leave out now what they can't compute
+                return self._sink.write(given)
+
         batch = given = Batch(number, frame, found, changes)
-        if masks and not self.job.materializes:
+        if (masks or self._flow) and not self.job.materializes:
             given = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
         rows = sum(after - first for first, after in found.values())
-        written = self._retry(troubles.BATCH, lambda: self._sink.write(given), batch=number)
+        try:
+            written = self._retry(troubles.BATCH, write, batch=number)
+        finally:
+            self._flow.end_batch()
         if decoded and self._source is not None:
             self._source.written()
         took = time.monotonic() - begin
