@@ -14,6 +14,7 @@ from spark_jobs.control import Control, FileLock
 from spark_jobs.filesystems import missing_clients
 from spark_jobs.lag import KafkaView
 from spark_jobs.session import is_local
+from spark_jobs.steps.planning import step_lines
 
 if TYPE_CHECKING:
     from spark_jobs.job import Job
@@ -132,8 +133,10 @@ def plan(job: Job) -> list[str]:
     lines += [
         f"  trigger: {every}, at most {config['source.max.offsets.per.trigger']} records a batch",
         f"  transformation: {config['transform.type']}",
-        f"  sink: {config['sink.type']}",
     ]
+    steps = step_lines(config)
+    lines += ["  steps:", *(f"    {line}" for line in steps)] if steps else []
+    lines.append(f"  sink: {config['sink.type']}")
     try:
         lines += [f"    {line}" for line in job.sink_class().plan(config)]
     except MillraceError as error:
