@@ -14,7 +14,7 @@ from spark_jobs.control import Control, FileLock
 from spark_jobs.filesystems import missing_clients
 from spark_jobs.lag import KafkaView
 from spark_jobs.session import is_local
-from spark_jobs.steps.planning import step_lines
+from spark_jobs.steps.planning import refusal_in, step_lines
 
 if TYPE_CHECKING:
     from spark_jobs.job import Job
@@ -68,6 +68,7 @@ def reachability(job: Job) -> list[str]:
     finally:
         view.close()
     complaints += missing_clients(job.config.raw)
+    complaints += [refusal for line in step_lines(job.config) if (refusal := refusal_in(line))]
     url = job.config["source.schema.registry.url"]
     if url:
         complaints += _registry(url)

@@ -166,12 +166,7 @@ def _all(conditions: tuple[Expression, ...]) -> str:
 
 def _values(output: Output, branch: Branch) -> list[str]:
     """SQL of the output's columns: only the key for rows that don't pass and for deletes without an image."""
-    others = [number for number, column in enumerate(branch.source.columns) if not column.key]
-    bare = (
-        f"ums_op_ = 'd' AND {' AND '.join(f'c{number} IS NULL' for number in others)}"
-        if others and branch.source.key
-        else "false"
-    )
+    bare = _bare(branch)
     result = []
     for number, part in enumerate(branch.columns):
         if number < output.key:
@@ -179,20 +174,25 @@ def _values(output: Output, branch: Branch) -> list[str]:
             result.append(sql if not branch.key_conditions else f"CASE WHEN {STATE} <> {UNUSABLE} THEN {sql} END")
         elif part.direct and not branch.conditions:
             result.append(part.sql)
+        elif part.direct:
+            result.append(f"CASE WHEN {STATE} IN ({PASSES}, {UNKNOWN}) THEN {part.sql} END")
         else:
             result.append(f"CASE WHEN {STATE} = {PASSES} AND NOT ({bare}) THEN {part.sql} END")
     return result
 
 
+def _bare(branch: Branch) -> str:
+    """SQL of whether a row is a delete that holds nothing but the key."""
+    others = [f"c{number} IS NULL" for number, column in enumerate(branch.source.columns) if not column.key]
+    return f"ums_op_ = 'd' AND {' AND '.join(others)}" if others and branch.source.key else "false"
+
+
 def _key_value(branch: Branch, part: Expression) -> str:
     """SQL of a key column that reads columns outside of the input's key: a delete without them has no key."""
-    own = {column.name for column in branch.source.key}
-    read = [number for number, column in enumerate(branch.source.columns) if column.name in part.columns]
-    missing = [f"c{number} IS NULL" for number in read if branch.source.columns[number].name not in own]
-    if not missing:
+    if part.reads_only(frozenset(column.name for column in branch.source.key)):
         return part.sql
-    text = "the delete has no row before it, from which the key is computed"
-    return f"CASE WHEN ums_op_ = 'd' AND ({' OR '.join(missing)}) THEN raise_error('{text}') ELSE {part.sql} END"
+    text = "the delete comes without the row before it, from which a step computes the key"
+    return f"CASE WHEN {_bare(branch)} THEN raise_error('{text}') ELSE {part.sql} END"
 
 
 def _schema(step: str, output: Output, frame: DataFrame) -> TableSchema:

@@ -95,6 +95,8 @@ def decide_batch(rows: pa.RecordBatch, columns: int, key: int, *, movable: bool 
     changes: list[int] = []  # the row whose order number and id count
 
     def emit(row: int, op: str, change: int) -> None:
+        if movable and op == "d" and None in keys[row]:
+            return  # no row was ever written without a key
         takes.append(row)
         new_ops.append(op)
         changes.append(change)

@@ -45,6 +45,7 @@ _NAMES: Final[Mapping[str, t.DataType]] = {
 }
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+), (\d+)\)\Z")
 _UNKNOWN: Final = t.NullType()
+_REFUSED: Final = "  REFUSED: "
 
 
 def seen_tables(config: Config) -> list[TableSchema]:
@@ -86,10 +87,15 @@ def step_lines(config: Config, tables: Sequence[TableSchema] | None = None) -> l
             schemas = [planned_schema(item) if isinstance(item, Output) else item for item in planned]
             check_names(step.name, schemas)
         except (ConfigInvalid, Fatal) as error:
-            return [*lines, f"  REFUSED: {error}"]
+            return [*lines, f"{_REFUSED}{error}"]
         for item in planned:
             lines += [f"  {line}" for line in _table_lines(item)]
     return lines
+
+
+def refusal_in(line: str) -> str:
+    """The refusal that a line of ``step_lines`` holds; empty for other lines."""
+    return line.removeprefix(_REFUSED) if line.startswith(_REFUSED) else ""
 
 
 def _summary(step: Step) -> str:
