@@ -41,7 +41,7 @@ KEY: Final = ConfigKey(
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """What a step is given.
+    """The options of a step and its surroundings.
 
     Attributes:
         name: of the step.

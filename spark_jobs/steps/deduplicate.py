@@ -66,7 +66,7 @@ class DeduplicateStep(Step):
         position = [f.col("kafka_offset_"), f.col("ums_uid_")]
         if self.context.options["keep"] == _LAST:
             frame = frame.where("ums_op_ <> 'b'")
-            window = Window.partitionBy(*key).orderBy(f.col("ums_id_").desc(), *(each.desc() for each in position))
+            window = Window.partitionBy(*key).orderBy(f.col("ums_id_").desc(), *(column.desc() for column in position))
         else:
             window = Window.partitionBy(*key, "ums_id_", "ums_op_").orderBy(*position)
         frame = frame.withColumn(_RANK, f.row_number().over(window)).where(f"{_RANK} = 1").drop(_RANK)

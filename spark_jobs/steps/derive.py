@@ -182,7 +182,7 @@ def _values(output: Output, branch: Branch) -> list[str]:
 
 
 def _bare(branch: Branch) -> str:
-    """SQL of whether a row is a delete that holds nothing but the key."""
+    """SQL of whether a row is a delete that holds only the key."""
     others = [f"c{number} IS NULL" for number, column in enumerate(branch.source.columns) if not column.key]
     return f"ums_op_ = 'd' AND {' AND '.join(others)}" if others and branch.source.key else "false"
 

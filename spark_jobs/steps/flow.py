@@ -109,9 +109,9 @@ class Flow:
             first = bad.rows.limit(1).collect()
             if not first:
                 continue
-            one = run.spark.createDataFrame(first, bad.rows.schema)
+            sample = run.spark.createDataFrame(first, bad.rows.schema)
             topic, partition, offset = (first[0][name] for name in KAFKA_COLUMNS)
-            text = f"step {bad.step}, table {bad.table}: {_HIDDEN if masked else _reason(bad, one)}"
+            text = f"step {bad.step}, table {bad.table}: {_HIDDEN if masked else _reason(bad, sample)}"
             if not letters.tolerant:
                 raise Fatal(f"{text} (record at {topic}-{partition} offset {offset}). {_FIX}")
             count = put_aside(bad.rows, raw, letters, text, masked=masked)
@@ -154,15 +154,15 @@ def empty_changes(spark: SparkSession, schemas: Sequence[TableSchema]) -> list[T
     return [TableChanges(schema, spark.createDataFrame([], frame_type(schema))) for schema in schemas]
 
 
-def _reason(bad: BadRows, one: DataFrame) -> str:
-    """The expression that fails for the row ``one``, and the error."""
+def _reason(bad: BadRows, sample: DataFrame) -> str:
+    """The expression that fails for the row of ``sample``, and the error."""
     from pyspark.sql import functions as f
 
     from spark_jobs.steps.derive import first_line
 
     for name, sql in bad.expressions.items():
         try:
-            one.select(f.expr(sql)).collect()
+            sample.select(f.expr(sql)).collect()
         except PySparkException as error:
             return f"{name}: {first_line(error)}"
     return "an expression fails"

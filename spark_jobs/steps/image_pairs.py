@@ -49,7 +49,7 @@ def pair_images(rows: DataFrame, columns: int, key: int, *, movable: bool) -> Da
     from pyspark.sql import types as t
 
     fields = rows.schema.fields
-    nullable = [t.StructField(each.name, each.dataType, True) for each in fields[:columns]]
+    nullable = [t.StructField(column.name, column.dataType, True) for column in fields[:columns]]
     return rows.mapInArrow(pairing(columns, key, movable=movable), t.StructType([*nullable, *fields[columns + 1 :]]))
 
 
@@ -116,13 +116,13 @@ def decide_batch(rows: pa.RecordBatch, columns: int, key: int, *, movable: bool 
         elif op == "u" and state == FAILS:
             emit(row, "d", row)
         row += 1
-    taken = rows.take(pa.array(takes, pa.int64()))
+    images = rows.take(pa.array(takes, pa.int64()))
     numbers = rows.take(pa.array(changes, pa.int64()))
     arrays, fields = [], []
     for position, name in enumerate(names):
         if position == columns:
             continue
-        column = (numbers if name in UMS_COLUMNS and position > columns else taken).column(position)
+        column = (numbers if name in UMS_COLUMNS and position > columns else images).column(position)
         arrays.append(pa.array(new_ops, column.type) if name == "ums_op_" and position > columns else column)
         fields.append(pa.field(name, column.type))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -58,13 +58,13 @@ class Branch:
     def key_conditions(self) -> tuple[Expression, ...]:
         """Conditions that read only the key: they hold for every image of a row, or for none."""
         names = self._key_names()
-        return tuple(each for each in self.conditions if names and each.reads_only(names))
+        return tuple(part for part in self.conditions if names and part.reads_only(names))
 
     @property
     def row_conditions(self) -> tuple[Expression, ...]:
         """The other conditions: an update may change whether they hold."""
         names = self._key_names()
-        return tuple(each for each in self.conditions if not names or not each.reads_only(names))
+        return tuple(part for part in self.conditions if not names or not part.reads_only(names))
 
     def _key_names(self) -> frozenset[str]:
         return frozenset(column.name for column in self.source.key)

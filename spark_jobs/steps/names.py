@@ -42,7 +42,7 @@ def matches(patterns: Sequence[str], namespace: str) -> bool:
 
 
 def find_table(step: str, name: str, tables: Sequence[TableSchema]) -> TableSchema | None:
-    """The table that SQL calls ``name``, in any case where no table has exactly this name; None if there is none yet.
+    """The table that SQL calls ``name``, in any case where no table has exactly this name; None if there is not one yet.
 
     Raises:
         StepRefused: several tables have this name.

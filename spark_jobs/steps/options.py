@@ -24,7 +24,7 @@ _RECORDS: Final = ("sink.console.content", "sink.kafka.content")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the steps of a configuration declare.
+    """The declarations of the steps of a configuration.
 
     Attributes:
         keys: their options under their full names.
@@ -90,7 +90,7 @@ def _bad_names(names: list[str]) -> Iterable[tuple[str, str]]:
 
 
 def complaints(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[ConfigProblem]:
-    """What can't be combined with steps. Pure."""
+    """Complaints about options that can't be combined with steps. Pure."""
     if not step_names(raw):
         return []
     problems = [
@@ -125,7 +125,7 @@ def build_steps(config: Config) -> list[Step]:
 
 
 def check_steps(config: Config) -> list[ConfigProblem]:
-    """What the steps complain of. Pure."""
+    """The complaints of the steps about their options. Pure."""
     problems = []
     for step in build_steps(config):
         for text in step.check():

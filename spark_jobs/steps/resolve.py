@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from spark_jobs.contract import SYSTEM_COLUMNS
-from spark_jobs.steps.dialect import check_query, parse_statements, text_of, unstable_function
+from spark_jobs.steps.dialect import check_query, function_name, parse_statements, text_of, unstable_function
 from spark_jobs.steps.model import Branch, Expression, Output, StepRefused
 from spark_jobs.steps.names import find_table
 
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 #: Stands for the input table in the query of a step that has no FROM of its own.
 INPUT: Final = "input_table_"
 _MOST_SHOWN: Final = 12
+#: Functions whose first argument of three is a unit of time without quotes.
+_WITH_UNIT: Final = ("dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff")
+_UNITS: Final = (
+    "YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +227,7 @@ def select_rows(step: str, node: exp.Select, rows: Rows, prefixes: set[str]) -> 
         def substituted(part: exp.Expr) -> exp.Expr:
             return _column(step, part, rows, prefixes, aliases) if isinstance(part, exp.Column) else part
 
-        return expression.copy().transform(substituted)
+        return prepared(step, expression).transform(substituted)
 
     where = node.args.get("where")
     conditions = list(rows.conditions)
@@ -259,10 +264,32 @@ def select_rows(step: str, node: exp.Select, rows: Rows, prefixes: set[str]) -> 
         raise StepRefused(
             f"step {step}: gives two columns {twice}: rename one by AS, or leave it out by * EXCEPT ({twice})"
         )
-    taken = next((name for name in names if name.lower() in SYSTEM_COLUMNS), "")
-    if taken:
-        raise StepRefused(f"step {step}: {taken} is the name of a system column, which every row has: write AS <name>")
+    reserved = next((name for name in names if name.lower() in SYSTEM_COLUMNS), "")
+    if reserved:
+        raise StepRefused(
+            f"step {step}: {reserved} is the name of a system column, which every row has: write AS <name>"
+        )
     return Rows(rows.source, tuple(names), tuple(nodes), tuple(conditions))
+
+
+def prepared(step: str, node: exp.Expr) -> exp.Expr:
+    """A copy of an expression in which columns can be replaced: units of time are no columns, fields of structs keep names.
+
+    Raises:
+        StepRefused: it has a star.
+    """
+    node = node.copy()
+    if node.find(exp.Star) is not None:
+        raise StepRefused(f"step {step}: `{text_of(node)[:60]}`: list the columns instead of *")
+    for function in list(node.find_all(exp.Anonymous)):
+        name, arguments = function_name(function), function.expressions
+        if name == "struct":
+            for argument in arguments:
+                if isinstance(argument, exp.Column):
+                    argument.replace(exp.alias_(argument.copy(), argument.name, quoted=True))
+        elif name in _WITH_UNIT and len(arguments) == 3 and arguments[0].name.upper() in _UNITS:
+            arguments[0].replace(exp.var(arguments[0].name))
+    return node
 
 
 def _column(step: str, column: exp.Column, rows: Rows, prefixes: set[str], aliases: Mapping[str, exp.Expr]) -> exp.Expr:
@@ -306,10 +333,10 @@ def _lookup_column(step: str, name: str, rows: Rows, aliases: Mapping[str, exp.E
 def expression(node: exp.Expr, source: TableSchema) -> Expression:
     """A resolved node as the plan holds it."""
     read = [part.name for part in node.find_all(exp.Column)]
-    own = [name for name in read if name not in SYSTEM_COLUMNS]
-    columns = tuple(dict.fromkeys(source.columns[int(name[1:])].name for name in own))
+    table_columns = [name for name in read if name not in SYSTEM_COLUMNS]
+    columns = tuple(dict.fromkeys(source.columns[int(name[1:])].name for name in table_columns))
     bare = node.unnest()
-    direct = columns[0] if isinstance(bare, exp.Column) and own else ""
+    direct = columns[0] if isinstance(bare, exp.Column) and table_columns else ""
     named = node.copy().transform(
         lambda part: (
             exp.column(source.columns[int(part.name[1:])].name)
@@ -318,7 +345,7 @@ def expression(node: exp.Expr, source: TableSchema) -> Expression:
         )
     )
     return Expression(
-        text_of(node), columns, len(own) < len(read), direct, unstable_function(node), text_of(named.unnest())
+        text_of(node), columns, len(table_columns) < len(read), direct, unstable_function(node), text_of(named.unnest())
     )
 
 
@@ -356,7 +383,7 @@ def output_of(
     chosen = _named_key(step, names, key) if key else _kept_key(step, namespace, names, branches)
     movable = False
     for branch in branches:
-        own = frozenset(column.name for column in branch.source.key)
+        input_key = frozenset(column.name for column in branch.source.key)
         for number in chosen:
             part = branch.columns[number]
             if part.unstable:
@@ -364,7 +391,7 @@ def output_of(
                     f"step {step}: column {names[number]} is of the key and calls {part.unstable}(), which gives another "
                     "value each time: take columns of the table"
                 )
-            if part.reads_only(own):
+            if part.reads_only(input_key):
                 continue
             if not before_rows:
                 raise StepRefused(
