@@ -32,9 +32,8 @@ _STEPS: Final = {
 
 def targets(group: str) -> dict[str, str]:
     """The ``module:class`` of every entry point of a group by name; of two with one name Millrace's own. Blocks for some ms."""
-    if group == STEPS:
-        return _STEPS
-    return dict(sorted((entry.name, entry.value) for entry in reversed(entries(group))))
+    declared = {entry.name: entry.value for entry in reversed(entries(group))}
+    return dict(sorted((declared | (_STEPS if group == STEPS else {})).items()))
 
 
 def load(where: str) -> Any:

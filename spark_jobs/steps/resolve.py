@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Stands for the input table in the query of a step that has no FROM of its own.
 INPUT: Final = "input_table_"
 _MOST_SHOWN: Final = 12
+#: Begins the name of an expression that has none.
+_UNNAMED: Final = "\0"
 #: Functions whose first argument of three is a unit of time without quotes.
 _WITH_UNIT: Final = ("dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff")
 _UNITS: Final = (
@@ -179,7 +181,15 @@ class Resolver:
                     f"step {self._step}: UNION ALL of {len(left[0].names)} and {len(right[0].names)} columns: list the "
                     "same columns in both"
                 )
-            return [*left, *(replace(item, names=left[0].names) if left else item for item in right)]
+            if not right:
+                return left
+            names = left[0].names if left else tuple(node.this.named_selects)
+            if len(names) != len(right[0].names) or "*" in names or "" in names:
+                raise StepRefused(
+                    f"step {self._step}: the first SELECT of UNION ALL names the columns, and its table has not been seen "
+                    "yet: list the columns there instead of *, each with a name"
+                )
+            return [*left, *(replace(item, names=names) for item in right)]
         if isinstance(node, exp.Subquery):
             return self._query(node.this, inner)
         if isinstance(node, exp.Select):
@@ -253,8 +263,8 @@ def select_rows(step: str, node: exp.Select, rows: Rows, prefixes: set[str]) -> 
             nodes += [rows.nodes[number] for number in kept]
             continue
         name = projection.alias or (projection.name if isinstance(projection, exp.Column | exp.Dot) else "")
-        if not name:
-            raise StepRefused(f"step {step}: `{text_of(projection)[:60]}` has no name: write AS <column>")
+        if not name:  # the first SELECT of a UNION ALL names the columns of all
+            name = f"{_UNNAMED}{len(names)}`{text_of(projection)[:60]}`"
         aliases = dict(zip((alias.lower() for alias in names), nodes, strict=True))
         names.append(name)
         nodes.append(bound(projection.unalias(), aliases))
@@ -380,6 +390,9 @@ def output_of(
     Raises:
         StepRefused: the key is not among the columns, or can't be known for a delete.
     """
+    unnamed = next((name for name in names if name.startswith(_UNNAMED)), "")
+    if unnamed:
+        raise StepRefused(f"step {step}: {unnamed[unnamed.index('`') :]} has no name: write AS <column>")
     chosen = _named_key(step, names, key) if key else _kept_key(step, namespace, names, branches)
     movable = False
     for branch in branches:

@@ -174,6 +174,14 @@ def test_tables_that_were_not_seen_yet_are_left_out_of_a_union() -> None:
     assert not step(SqlStep, sql="SELECT id FROM orders").combines
 
 
+def test_the_first_select_of_a_union_names_the_columns() -> None:
+    sql = "SELECT id, upper(name) AS label FROM orders UNION ALL SELECT id, lower(name) FROM old_orders"
+    assert planned(step(SqlStep, sql=sql), ORDERS, OLD).names == ("id", "label")
+    assert planned(step(SqlStep, sql=sql), OLD).names == ("id", "label")
+    with pytest.raises(StepRefused, match="has not been seen yet: list the columns"):
+        planned(step(SqlStep, sql="SELECT * FROM orders UNION ALL SELECT * FROM old_orders"), OLD)
+
+
 def test_a_table_that_is_read_twice_is_refused() -> None:
     with pytest.raises(StepRefused, match=r"shop.orders is read twice.*CASE"):
         planned(step(SqlStep, sql="SELECT id FROM orders WHERE id > 1 UNION ALL SELECT id FROM orders WHERE id < 1"))
