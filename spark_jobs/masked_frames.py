@@ -65,9 +65,9 @@ def masked_columns(schema: TableSchema, masks: Masks) -> tuple[Column, ...]:
     Raises:
         Fatal: a rule names a column that it can't mask.
     """
-    found = _masks_of(schema, masks)
+    masked = _masks_of(schema, masks)
     return tuple(
-        _masked_column(column, found[column.name]) if column.name in found else column for column in schema.columns
+        _masked_column(column, masked[column.name]) if column.name in masked else column for column in schema.columns
     )
 
 

@@ -71,5 +71,5 @@ def step_class(name: str) -> type[Step]:
         KeyError: an unknown name.
         ImportError, AttributeError: as ``load``.
     """
-    found: type[Step] = load(targets(STEPS)[name])
-    return found
+    step: type[Step] = load(targets(STEPS)[name])
+    return step

@@ -75,10 +75,10 @@ class History:
 
 
 def history(events: Sequence[Event], *, before_rows: bool, whole_images: bool) -> History:
-    made = History([[], []], [{}, {}])
+    past = History([[], []], [{}, {}])
     numbers = itertools.count(1)
     for event in events:
-        rows, changes = made.rows[event.table], made.changes[event.table]
+        rows, changes = past.rows[event.table], past.changes[event.table]
         old = rows.get(event.id)
         number = next(numbers)
         kept = ("name", "amount") if whole_images else event.image
@@ -91,7 +91,7 @@ def history(events: Sequence[Event], *, before_rows: bool, whole_images: bool) -
                 changes.append(_change("d", number, image(), event.id))
                 del rows[event.id]
             continue
-        # Where images must be whole, a row is not null in every column: such an image could not be told from none.
+        # Where images must be whole, a row is not null in every column: such an image would look like no image.
         amount = event.amount if event.amount is not None or not whole_images else 0
         row = {"id": event.id, "name": event.name, "amount": amount}
         if old is None:
@@ -101,7 +101,7 @@ def history(events: Sequence[Event], *, before_rows: bool, whole_images: bool) -
                 changes.append(_change("b", number, image(), event.id))
             changes.append(_change("u", number, row, event.id))
         rows[event.id] = row
-    return made
+    return past
 
 
 def _change(op: str, number: int, row: Row, key: int) -> Row:
@@ -137,7 +137,7 @@ def fold(table: TableChanges) -> list[Row]:
     """The rows that the changes leave: of each key the change with the largest order number."""
     key = [column.name for column in table.schema.key]
     newest: dict[Any, Row] = {}
-    for row in (each.asDict() for each in table.frame.collect()):
+    for row in (record.asDict() for record in table.frame.collect()):
         assert all(row[name] is not None for name in key)
         at = tuple(row[name] for name in key)
         if row["ums_op_"] != "b" and (at not in newest or newest[at]["ums_id_"] <= row["ums_id_"]):
@@ -146,11 +146,11 @@ def fold(table: TableChanges) -> list[Row]:
     return [{name: row[name] for name in names} for row in newest.values() if row["ums_op_"] != "d"]
 
 
-def answer(made: History, query: str) -> list[Row]:
+def answer(past: History, query: str) -> list[Row]:
     """DuckDB's answer over the folded input."""
     with duckdb.connect() as database:
         database.execute("CREATE SCHEMA shop")
-        for name, rows in zip(_TABLES, made.rows, strict=True):
+        for name, rows in zip(_TABLES, past.rows, strict=True):
             database.execute(f"CREATE TABLE {name} (id INTEGER, name VARCHAR, amount INTEGER)")
             if rows:
                 values = [(row["id"], row["name"], row["amount"]) for row in rows.values()]
@@ -276,17 +276,19 @@ def compare(
     spark: SparkSession, case: tuple[dict[str, str], str, str], events: Sequence[Event], *, before: bool, whole: bool
 ) -> None:
     steps, output, query = case
-    made = history(events, before_rows=before, whole_images=whole)
+    past = history(events, before_rows=before, whole_images=whole)
     flow = flow_of(steps, before_rows=before)
     schemas = [schema(name) for name in _TABLES]
     changes = [
-        TableChanges(each, frame(spark, each, rows)) for each, rows in zip(schemas, made.changes, strict=True) if rows
+        TableChanges(table, frame(spark, table, rows))
+        for table, rows in zip(schemas, past.changes, strict=True)
+        if rows
     ]
     tables = {
         table.schema.namespace: table for table in flow.apply(changes, spark, lambda: empty_changes(spark, schemas))
     }
     result = fold(tables[output]) if output in tables else []
-    assert rows_in_order(result) == rows_in_order(answer(made, query))
+    assert rows_in_order(result) == rows_in_order(answer(past, query))
     flow.end_batch()
 
 

@@ -170,6 +170,6 @@ def test_an_expression_stays_what_it_is(spark: SparkSession, table: TableSchema,
     written = numbered.select(f.expr(output.branches[0].columns[1].sql).alias("result"))
     read = named.select(f.expr(text).alias("result"))
     # Optimized, so that literals are the same whichever way they are written.
-    plans = [made._jdf.queryExecution().optimizedPlan() for made in (written, read)]
+    plans = [result._jdf.queryExecution().optimizedPlan() for result in (written, read)]
     assert plans[0].sameResult(plans[1]), output.branches[0].columns[1].sql
     assert written.schema["result"].dataType == read.schema["result"].dataType

@@ -43,8 +43,8 @@ def step(kind: type[Step], *, before_rows: bool = False, **options: Any) -> Step
     return kind(StepContext("s", values, raw, before_rows))
 
 
-def planned(made: Step, *tables: TableSchema) -> Output:
-    outputs = [item for item in made.plan(tables or (ORDERS,)) if isinstance(item, Output)]
+def planned(subject: Step, *tables: TableSchema) -> Output:
+    outputs = [item for item in subject.plan(tables or (ORDERS,)) if isinstance(item, Output)]
     assert len(outputs) == 1
     return outputs[0]
 
@@ -166,11 +166,11 @@ def test_inputs_are_replaced_by_outputs_unless_they_are_kept() -> None:
 
 
 def test_tables_that_were_not_seen_yet_are_left_out_of_a_union() -> None:
-    made = step(SqlStep, sql="SELECT id, name FROM orders UNION ALL SELECT id, name FROM old_orders")
-    assert len(planned(made, ORDERS, OLD).branches) == 2
-    assert len(planned(made, OLD).branches) == 1
-    assert made.plan([KEYLESS]) == [KEYLESS]
-    assert made.combines
+    subject = step(SqlStep, sql="SELECT id, name FROM orders UNION ALL SELECT id, name FROM old_orders")
+    assert len(planned(subject, ORDERS, OLD).branches) == 2
+    assert len(planned(subject, OLD).branches) == 1
+    assert subject.plan([KEYLESS]) == [KEYLESS]
+    assert subject.combines
     assert not step(SqlStep, sql="SELECT id FROM orders").combines
 
 
@@ -206,8 +206,8 @@ def test_projections_that_are_refused(columns: str, message: str) -> None:
 
 
 def test_another_key() -> None:
-    made = planned(step(SelectStep, columns="CAST(id AS string) AS text, name", key=["text"]))
-    assert (made.names, made.key, made.movable) == (("text", "name"), 1, False)
+    subject = planned(step(SelectStep, columns="CAST(id AS string) AS text, name", key=["text"]))
+    assert (subject.names, subject.key, subject.movable) == (("text", "name"), 1, False)
     with pytest.raises(StepRefused, match="a delete may hold only the key"):
         planned(step(SelectStep, columns="*", key=["name"]))
     moved = planned(step(SelectStep, columns="*", key=["name"], before_rows=True))
@@ -257,10 +257,10 @@ def test_deduplication_needs_a_key() -> None:
 
 
 def test_masks_of_a_step() -> None:
-    made = step(MaskStep, rules=["m"], m__columns="shop.orders.amount", m__type="md5")
-    made.context.raw["rules"] = "m"  # type: ignore[index]  # a dict
-    assert made.check() == []
-    (masked,) = made.plan([ORDERS])
+    subject = step(MaskStep, rules=["m"], m__columns="shop.orders.amount", m__type="md5")
+    subject.context.raw["rules"] = "m"  # type: ignore[index]  # a dict
+    assert subject.check() == []
+    (masked,) = subject.plan([ORDERS])
     assert isinstance(masked, TableSchema)
     assert [column.type for column in masked.columns] == [t.LongType(), t.StringType(), t.StringType()]
     wrong = step(MaskStep, rules=["m"], m__columns="a", m__type="nonsense")
