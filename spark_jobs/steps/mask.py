@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.formats import masking
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance
-from spark_jobs.masked_frames import mask_changes, masked_columns
 from spark_jobs.steps.contract import Step, StepRun, StepTable
 from spark_jobs.steps.model import StepRefused
 
@@ -47,6 +46,8 @@ class MaskStep(Step):
 
     def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
         """See ``Step.plan``."""
+        from spark_jobs.masked_frames import masked_columns  # imports types of Spark
+
         try:
             masks = masking.parse_rules(self._raw(), debezium=False)
             return [replace(table, columns=masked_columns(table, masks)) for table in tables]
@@ -55,6 +56,8 @@ class MaskStep(Step):
 
     def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
         """See ``Step.apply``."""
+        from spark_jobs.masked_frames import mask_changes
+
         del run
         masks = masking.parse_rules(self._raw(), debezium=False)
         masked = mask_changes([table.changes for table in tables], masks)
