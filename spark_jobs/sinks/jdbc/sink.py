@@ -20,6 +20,7 @@ from spark_jobs.sinks.jdbc.model import Fault
 from spark_jobs.sinks.jdbc.rows import POSITION
 from spark_jobs.sinks.jdbc.tables import Columns, Tables, refusal
 from spark_jobs.sinks.jdbc.task import OUTCOME_DDL, TaskWriter
+from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -208,7 +209,7 @@ class JdbcSink(Sink):
 
     def _table(self, changes: TableChanges, plan: Plan, names: Columns, letters: DeadLetters | None) -> Totals:
         frame = self._spread(projected(changes, names, self._settings), plan)
-        reports = frame.mapInArrow(TaskWriter(plan, letters), OUTCOME_DDL).collect()
+        reports = frame.mapInArrow(frozen_after("jdbc", TaskWriter(plan, letters)), OUTCOME_DDL).collect()
         failed = [row for row in reports if row["error"]]
         if failed:
             # The table may have been changed or dropped by somebody: look again at the next try.
