@@ -20,7 +20,7 @@ import pyarrow as pa
 from connectors.errors import Fatal, Skippable
 from connectors.formats.names import fits_struct
 from spark_jobs.contract import SYSTEM_COLUMNS
-from spark_jobs.shards import NUMBERS, logical_name, second_shard, shard_of
+from spark_jobs.shards import LOGICAL, NUMBERS, logical_name, second_shard, shard_of
 from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type, record_type
 from spark_jobs.sources.flat import Flat, op_of
 from spark_jobs.sources.layout import DATABASES, TABLES
@@ -28,7 +28,7 @@ from spark_jobs.sources.misfits import find_misfit
 from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, system_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from spark_jobs.contract import TableSchema
     from spark_jobs.shards import Shard
@@ -57,6 +57,8 @@ _OPS: Final = {"c": "i", "r": "i", "u": "u", "d": "d"}
 _BAD: Final = (msgspec.DecodeError, ValueError, OverflowError, TypeError, Skippable, AttributeError, KeyError)
 
 
+#: What of a source names a table and its shard.
+_names: Final = attrgetter(*dict.fromkeys((*LOGICAL, *NUMBERS, *TABLES, *DATABASES)))
 #: Takes (topic, partition, offset, key, value, error) of a bad record.
 Report = Callable[[str, int, int, "bytes | None", "bytes | None", Exception], None]
 
@@ -145,6 +147,27 @@ class Change(NamedTuple):
     place: int
 
 
+class Changes(NamedTuple):
+    """Rows of decoded records, one list per member of ``Change``."""
+
+    rows: list[Any]
+    ops: list[str]
+    sources: list[Any]
+    places: list[int]
+
+    @classmethod
+    def of(cls, changes: Sequence[Change]) -> Changes:
+        """The same as lists."""
+        return cls(*(list(each) for each in zip(*changes, strict=True))) if changes else cls([], [], [], [])
+
+    def add(self, other: Changes) -> None:
+        """Append the rows of ``other``."""
+        self.rows.extend(other.rows)
+        self.ops.extend(other.ops)
+        self.sources.extend(other.sources)
+        self.places.extend(other.places)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a task needs to decode one table; pickled with the task.
@@ -174,10 +197,18 @@ class Plan:
 
 
 class _Reader:
-    """Reads payloads of one layout."""
+    """Reads payloads of one layout.
 
-    def __init__(self, layout: Layout, plan: Plan) -> None:
+    Args:
+        layout: see ``Layout``.
+        plan: of the table.
+        nulls: given to read strictly: an image with any other member than the columns and these, which have to be null, can't
+            be read; images before a change are read, too; a whole number's column also takes fractions, for the caller to see.
+    """
+
+    def __init__(self, layout: Layout, plan: Plan, *, nulls: Collection[str] | None = None) -> None:
         self.layout = layout
+        strict = nulls is not None
         key_names = [column.name for column in plan.schema.key]
         fields = {each.name: each.schema for each in layout.row}
         self.lacks_key = [name for name in key_names if name not in fields]
@@ -222,6 +253,9 @@ class _Reader:
         }
         kinds = {self.attribute[name]: json_type(fields[name]) for name in names}
         kinds |= {mark: kind for mark, (_, kind) in marks.items()}
+        if strict:
+            kinds = {name: kind | float if kind == int | None else kind for name, kind in kinds.items()}
+        empty = [name for name in nulls or () if name not in reserved]
         # msgspec's structs refuse some names of members; such rows are read as dicts, which is slower.
         plain = all(map(fits_struct, members.values()))
         self._members = {} if plain else {name: attribute for attribute, name in members.items()}
@@ -230,9 +264,11 @@ class _Reader:
             [
                 *((attribute, kind, None) for attribute, kind in kinds.items()),
                 *((name, None, None) for name in reserved),
+                *((f"n{number}", None, None) for number in range(len(empty))),
             ],
-            rename=members if plain else None,
+            rename={**members, **{f"n{number}": name for number, name in enumerate(empty)}} if plain else None,
             gc=False,
+            forbid_unknown_fields=strict,
         )
         self._read_type: Any = self.row_type
         if not plain:
@@ -246,8 +282,9 @@ class _Reader:
                 [
                     ("op", str),
                     ("after", self._read_type | None, None),
-                    ("before", msgspec.Raw, _NULL),
+                    ("before", self._read_type | None, None) if strict else ("before", msgspec.Raw, _NULL),
                     ("source", Source, msgspec.field(default_factory=Source)),
+                    *((name, msgspec.Raw | None, None) for name in (("schema", "payload") if strict else ())),
                 ],
                 gc=False,
             )
@@ -268,12 +305,23 @@ class _Reader:
             for column in plan.schema.columns
         ]
         self.key_attributes = [self.attribute[name] for name in key_names]
+        #: Whether its structs can be made of all names of members.
+        self.plain = plain
 
     def payloads(self, prefix: bytes, values: Sequence[bytes]) -> list[Any] | None:
         """All payloads of ``values``, which all begin with ``prefix``; None where one of them can't be read this way."""
-        if prefix:
-            size = len(prefix)
-            text = b'{"payload":' + b'\n{"payload":'.join([value[size:] for value in values])
+        size = len(prefix)
+        return self.payloads_behind([value[size:] for value in values] if prefix else values, wrapped=bool(prefix))
+
+    def payloads_behind(self, values: Sequence[bytes], *, wrapped: bool) -> list[Any] | None:
+        """All payloads of ``values``; None where one of them can't be read this way.
+
+        Args:
+            values: payloads, or what stands behind the schema's text if ``wrapped``: the payload and a brace.
+            wrapped: see ``values``.
+        """
+        if wrapped:
+            text = b'{"payload":' + b'\n{"payload":'.join(values)
             decoder = self._wrapped
         else:
             text = b"\n".join(values)
@@ -287,16 +335,16 @@ class _Reader:
             return None
         if len(found) != len(values):
             return None
-        payloads = [each.payload for each in found] if prefix else found
+        payloads = [each.payload for each in found] if wrapped else found
         return [self._opened(each) for each in payloads] if self._members else payloads
 
     def payload(self, value: bytes, *, wrapped: bool) -> Any:
         """The payload of one record: of the member ``payload`` if ``wrapped``, else the whole value."""
         return self._opened(self._wrapped.decode(value).payload if wrapped else self._many.decode(value))
 
-    def image(self, value: msgspec.Raw) -> Any:
-        """The row in the text of an image; None for null."""
-        return self._struct(self._row.decode(value))
+    def image(self, value: Any) -> Any:
+        """The row in an image, or in its text; None for null."""
+        return self._struct(self._row.decode(value)) if isinstance(value, msgspec.Raw) else value
 
     def _opened(self, payload: Any) -> Any:
         """``payload`` with its row as a ``row_type``."""
@@ -344,6 +392,8 @@ class TableDecoder:
         numbers = [(name, pa.int64()) for name in NUMBERS] if plan.separate else []
         self._arrow = pa.schema([*numbers, *self._types, *SYSTEM_TYPES])
         self._last = next(iter(self._readers), b"")
+        #: By what names it in a source, the topic in front: few, and asked for each record.
+        self._namespaces: dict[tuple[Any, ...], str] = {}
 
     def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows of one batch of records (``RAW_COLUMNS`` without headers, in Kafka's order), in order."""
@@ -383,7 +433,7 @@ class TableDecoder:
         """The rows of ``payloads``; None where one of them is bad."""
         try:
             changes = self._changes(reader, payloads, indexes, batch)
-            return self._arrays(reader, changes, batch) if changes else self._empty()
+            return self._arrays(reader, changes, batch) if changes.rows else self._empty()
         except _BAD:
             return None
 
@@ -391,31 +441,31 @@ class TableDecoder:
         self, values: Sequence[bytes | None], present: Sequence[int], batch: pa.RecordBatch
     ) -> Iterator[pa.RecordBatch]:
         """Runs of good records of one layout, in order; bad ones are reported."""
-        run: list[Change] = []
+        run = Changes.of(())
         of: _Reader | None = None
         for value, index in zip(values, present, strict=True):
             try:
                 if value is None:
                     reader = next(iter(self._readers.values()))
-                    changes = [self._tombstone(reader, index, batch)]
+                    changes = Changes.of([self._tombstone(reader, index, batch)])
                 else:
                     found = self._single(value)
                     if found is None:
                         continue
                     reader, payload = found
                     changes = self._changes(reader, [payload], [index], batch)
-                if changes:
+                if changes.rows:
                     self._arrays(reader, changes, batch)  # raises for values that no column takes
             except _BAD as error:
                 if value is None or self._concerns(value, batch, index):
                     self._bad(batch, index, self._explained(value, error))
                 continue
-            if reader is not of and run and of is not None:
+            if reader is not of and run.rows and of is not None:
                 yield self._arrays(of, run, batch)
-                run = []
+                run = Changes.of(())
             of = reader
-            run += changes
-        if run and of is not None:
+            run.add(changes)
+        if run.rows and of is not None:
             yield self._arrays(of, run, batch)
 
     def _single(self, value: bytes) -> tuple[_Reader, Any] | None:
@@ -463,14 +513,46 @@ class TableDecoder:
 
     def _changes(
         self, reader: _Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
-    ) -> list[Change]:
-        """One entry per row that comes of ``payloads``, in order.
+    ) -> Changes:
+        """The rows that come of ``payloads``, in order.
 
         Raises:
             Skippable: a record is no change of a row that can be told.
         """
         if reader.flat is not None:
-            return [self._flat_change(reader, row, index, batch) for row, index in zip(payloads, indexes, strict=True)]
+            return Changes.of(
+                [self._flat_change(reader, row, index, batch) for row, index in zip(payloads, indexes, strict=True)]
+            )
+        return self._regular(reader, payloads, indexes) or self._mixed(reader, payloads, indexes, batch)
+
+    def _regular(self, reader: _Reader, payloads: Sequence[Any], indexes: Sequence[int]) -> Changes | None:
+        """The rows of ``payloads`` if each is a whole row of this table; None if they have to be looked at one by one."""
+        if self._plan.before:
+            return None
+        sources = [payload.source for payload in payloads]
+        if reader is self._readers.get(b"") or reader.names_shard:
+            named = dict(zip(map(_names, sources), sources, strict=True))
+            expected, shard = self._plan.namespace, self._plan.shard if reader.names_shard else None
+            if expected is not None and any(namespace_of(each, "") != expected for each in named.values()):
+                return None
+            if shard is not None and any(shard_of(each) != shard for each in named.values()):
+                return None
+        ops = [_OPS.get(payload.op) for payload in payloads]
+        rows = [
+            reader.image(payload.before) if op == "d" else payload.after
+            for payload, op in zip(payloads, ops, strict=True)
+        ]
+        if None in ops or None in rows:
+            return None
+        for name in reader.key_attributes:
+            if None in list(map(attrgetter(name), rows)):
+                return None
+        return Changes(rows, ops, sources, list(indexes))  # type: ignore[arg-type]  # none is None
+
+    def _mixed(
+        self, reader: _Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
+    ) -> Changes:
+        """As ``_changes``, record by record."""
         result: list[Change] = []
         # A schema is of one table: only records without one may be of others.
         namespace = self._plan.namespace if reader is self._readers.get(b"") else None
@@ -478,7 +560,7 @@ class TableDecoder:
         shard = self._plan.shard if reader.names_shard else None
         for payload, index in zip(payloads, indexes, strict=True):
             source = payload.source
-            if namespace is not None and namespace_of(source, batch.column("topic")[index].as_py()) != namespace:
+            if namespace is not None and self._namespace(source, batch, index) != namespace:
                 continue
             op = _OPS.get(payload.op)
             if op is None:
@@ -502,7 +584,15 @@ class TableDecoder:
                     raise Skippable(NO_AFTER)
             self._demand_key(reader, row, index, batch)
             result.append(Change(row, op, source, index))
-        return result
+        return Changes.of(result)
+
+    def _namespace(self, source: Any, batch: pa.RecordBatch, index: int) -> str:
+        topic = batch.column("topic")[index].as_py()
+        named = (topic, *_names(source))
+        found = self._namespaces.get(named)
+        if found is None:
+            found = self._namespaces[named] = namespace_of(source, topic)
+        return found
 
     def _demand_key(self, reader: _Reader, row: Any, index: int, batch: pa.RecordBatch) -> None:
         """Fill what lacks in the row's key from the record's key; raises ``Skippable`` where it is not there either."""
@@ -548,21 +638,20 @@ class TableDecoder:
         self._demand_key(reader, row, index, batch)
         return Change(row, "d", Source(), index)
 
-    def _arrays(self, reader: _Reader, changes: Sequence[Change], batch: pa.RecordBatch) -> pa.RecordBatch:
-        rows = [change.row for change in changes]
+    def _arrays(self, reader: _Reader, changes: Changes, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = changes.rows
         count = len(rows)
         arrays = [
             pa.nulls(count, kind) if made is None else made[1](list(map(made[0], rows)))
             for made, (_, kind) in zip(reader.builders, self._types, strict=True)
         ]
         if self._plan.separate:
-            pairs = [shard_of(change.source) for change in changes]
+            pairs = [shard_of(source) for source in changes.sources]
             arrays = [pa.array([pair[index] for pair in pairs], pa.int64()) for index in range(len(NUMBERS))] + arrays
-        indexes = [change.place for change in changes]
         records = batch.select(KAFKA_FIELDS)
-        if indexes != list(range(batch.num_rows)):
-            records = records.take(pa.array(indexes, pa.int32()))
-        arrays += system_arrays(records, [change.op for change in changes], [change.source for change in changes])
+        if changes.places != list(range(batch.num_rows)):
+            records = records.take(pa.array(changes.places, pa.int32()))
+        arrays += system_arrays(records, changes.ops, changes.sources)
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
     def _empty(self) -> pa.RecordBatch:
