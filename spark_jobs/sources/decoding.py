@@ -17,7 +17,7 @@ from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.options import ConfigKey, ConfigType, Importance, invalid
 from spark_jobs import shards
 from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS
-from spark_jobs.contract import TableChanges, TableSchema
+from spark_jobs.contract import Packed, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources import avro_frame, inference, tasks
 from spark_jobs.sources.avro import HEAD_SIZE, Registry, connect_schema
@@ -32,12 +32,13 @@ from spark_jobs.sources.kinds import (
 )
 from spark_jobs.sources.layout import VARIABLE_OPTION, Layout, envelope_layout, flat_layout
 from spark_jobs.sources.rows import PAYLOAD, Kind, Plan, classify
+from spark_jobs.sources.single_pass import KnownTable, RecordKind, SinglePass, kind_of
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE_SCALE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -152,6 +153,12 @@ class Decoding:
         self._earlier: dict[str, TableSchema] = {}
         self._loaded = False
         self._unsaved = False
+        self._single = SinglePass()
+        self._kinds: dict[Ref, RecordKind] = {}
+        #: Tables of topics that have records without a schema.
+        self._loose: dict[str, frozenset[str]] = {}
+        #: Names that images without a schema had with null only.
+        self._nulls: dict[str, frozenset[str]] = {}
         if self._values == "avro" and self._keys == "json":
             raise Fatal(
                 "source.key.encoding=json can't be combined with source.value.encoding=avro: set avro, or bytes and "
@@ -171,6 +178,9 @@ class Decoding:
         for ref in self._doubtful:
             self._known.pop(ref, None)
         self._doubtful.clear()
+        regular = self._in_one_pass(batch)
+        if regular is not None:
+            return regular
         report = DeadLetters.of(self._context)
         found = find(batch.raw, self._values, self._keys, tombstones=self._tombstones)
         buried = {each.ref.topic for each in found if each.ref.value == TOMBSTONE}
@@ -188,25 +198,122 @@ class Decoding:
         if schemaless:
             loose, texts = self._infer(batch, {each.ref.topic for each in schemaless}, groups, report)
             unusable |= texts
+        self._note_loose({each.ref.topic for each in schemaless}, loose)
         shown = {ref.topic for ref in present}.union(*(each.topics for each in loose.values()))
         for topic in sorted(buried - shown):
             self._recall(topic, groups, loose)
-        before, first = dict(self.tables), dict(self._first)
-        self._earlier = before
-        samples = dict(self._samples)
-        if self._envelope:
-            self._note_shards(groups, loose)
-        layouts = {
-            namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
-            for namespace in [*groups, *loose]
-        }
-        self._unsaved |= self.tables != before or self._samples != samples or self._first != first
+        layouts = self._bring_up_to_date(groups, loose)
         return [
             TableChanges(
                 self._written_as(namespace), self._frame(batch, namespace, groups, loose, layouts, unusable, report)
             )
             for namespace in layouts
         ]
+
+    def _bring_up_to_date(
+        self, groups: Mapping[str, Sequence[tuple[Ref, Known]]], loose: Mapping[str, inference.Seen]
+    ) -> dict[str, Layout | None]:
+        """Bring tables up to what a batch holds; the layout of rows without a schema, for each table of the batch."""
+        before, first = dict(self.tables), dict(self._first)
+        self._earlier = before
+        if self._envelope:
+            self._note_shards(groups, loose)
+        layouts = {
+            namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
+            for namespace in [*groups, *loose]
+        }
+        self._unsaved |= self.tables != before or self._first != first
+        return layouts
+
+    # The short way.
+
+    def _note_loose(self, topics: Collection[str], loose: Mapping[str, inference.Seen]) -> None:
+        """Note the tables of topics without schemas."""
+        for topic in topics:
+            self._loose[topic] = self._loose.get(topic, frozenset()) | {
+                namespace for namespace, seen in loose.items() if topic in seen.topics
+            }
+
+    def _in_one_pass(self, batch: Batch) -> list[TableChanges] | None:
+        """The changes of a batch that shows nothing new; None where it may."""
+        if self._values != "json" or not self._envelope or self._before or not self._single.due():
+            return None
+        topics = {topic for (topic, _), (first, after) in batch.ranges.items() if first < after}
+        kinds = {ref: kind for ref, kind in self._kinds.items() if ref.topic in topics and ref in self._known}
+        tables = {kind.namespace for kind in kinds.values()}
+        texts = {name: {} for name in tables}  # type: dict[str, dict[bytes, Layout]]
+        for ref, kind in kinds.items():
+            layout = self._known[ref].layout
+            if layout is None or texts[kind.namespace].setdefault(kind.value, layout) != layout:
+                return None
+        loose = {topic: self._loose_kind(topic) for topic in topics if self._loose.get(topic)}
+        if None in loose.values() or not topics <= loose.keys() | {kind.topic for kind in kinds.values()}:
+            return None
+        all_kinds = [*kinds.values(), *(kind for kind in loose.values() if kind is not None)]
+        names = {kind.namespace for kind in all_kinds}
+        if not names <= self.tables.keys():
+            return None
+        known = {name: self._known_table(name, texts.get(name, {}), all_kinds) for name in names}
+        found = self._single.decode(batch, all_kinds, known)
+        if found is None:
+            return None
+        for name, nulls in found.nulls.items():
+            self._nulls[name] = self._nulls.get(name, frozenset()) | nulls
+        refs = sorted(ref for ref, kind in kinds.items() if kind in found.kinds)
+        groups: dict[str, list[tuple[Ref, Known]]] = {}
+        for ref in refs:
+            groups.setdefault(self._known[ref].namespace, []).append((ref, self._known[ref]))
+        seen = {kind.namespace: self._seen_again(kind) for kind in found.kinds if not kind.value}
+        layouts = self._bring_up_to_date(groups, seen)
+        for name in layouts:
+            if _types(self.tables[name]) != _types(known[name].plan.schema):
+                self._single.release()
+                return None
+        return [self._packed_changes(name, found.packed[name]) for name in layouts]
+
+    def _packed_changes(self, namespace: str, packed: Packed) -> TableChanges:
+        schema = self._written_as(namespace)
+        return TableChanges(schema, packed.frame.mapInArrow(packed.unpack, frame_type(schema)), packed)
+
+    def _loose_kind(self, topic: str) -> RecordKind | None:
+        """Records of a topic without a schema; None where they can't be read in one pass."""
+        names = self._loose[topic]
+        if len(names) != 1 or self._shards != REFUSE:
+            return None
+        (name,) = names
+        declared = self._rules().declared_of(name)
+        if name not in self.tables or any(
+            isinstance(column.type, t.DecimalType) and column.name not in declared
+            for column in self.tables[name].columns
+        ):
+            return None  # what a value makes of such a column, only the search says
+        return RecordKind(topic, name, b"", None)
+
+    def _known_table(self, namespace: str, texts: dict[bytes, Layout], kinds: Sequence[RecordKind]) -> KnownTable:
+        schema = self.tables[namespace]
+        loose = any(kind.namespace == namespace and not kind.value for kind in kinds)
+        if loose:
+            texts = {**texts, b"": loose_layout(schema.columns, None, self._rules())}
+        keys = tuple(column.name for column in schema.key)
+        shown = self._keys == "json" and self._rules().keys_of(namespace) is None
+        first = self._first.get(namespace) if self._shards == REFUSE else None
+        plan = Plan(schema, texts, namespace=namespace if loose else None, separate=self._separate, shard=first)
+        return KnownTable(plan, keys if shown else None, self._nulls.get(namespace, frozenset()))
+
+    def _seen_again(self, kind: RecordKind) -> inference.Seen:
+        """What the search for tables would find in records that show nothing new."""
+        schema = self.tables[kind.namespace]
+        return inference.Seen(
+            kind.topic,
+            kind.namespace,
+            {column.name: column.type for column in schema.columns},
+            tuple(column.name for column in schema.key),
+            shards=frozenset({self._first.get(kind.namespace, shards.WHOLE)}),
+        )
+
+    def close(self) -> None:
+        """Drop what is kept of the last batch."""
+        self._single.release()
 
     def schemas(self) -> list[TableSchema]:
         """See ``Source.schemas``."""
@@ -218,6 +325,7 @@ class Decoding:
 
     def written(self) -> None:
         """See ``Source.written``."""
+        self._single.release()
         if self._unsaved:
             kept = {"samples": self._samples, "shards": self._shards, "first_shards": self._first}
             self._files.save(to_json(self.tables, kept))
@@ -277,6 +385,10 @@ class Decoding:
                 continue
             key, value = found[each.ref]
             known = self._known[each.ref] = self._judge(batch, each, key, value)
+            text = None if self._keys != "json" else b"" if key is None else classify(key)[1]
+            kind = None if known.error else kind_of(each.ref.topic, known.namespace, known.text, text)
+            if kind is not None:
+                self._kinds[each.ref] = kind
             if self._tombstones and not known.error:
                 self._samples[each.ref.topic] = [
                     base64.b64encode(sample_of(key, self._keys)).decode() if key is not None else None,
@@ -584,6 +696,10 @@ def frame_type(schema: TableSchema) -> t.StructType:
     return t.StructType(
         [t.StructField(column.name, column.type, not column.key) for column in schema.columns] + list(SYSTEM_FIELDS)
     )
+
+
+def _types(schema: TableSchema) -> list[tuple[str, t.DataType]]:
+    return [(column.name, column.type) for column in schema.columns]
 
 
 def _schema_id(text: str, what: str) -> int:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: What separates an envelope's schema from its payload, as Java's JsonConverter and ours write it.
 PAYLOAD: Final = b',"payload":'
 #: How an envelope with a schema begins.
-_SCHEMA: Final = b'{"schema":'
+SCHEMA: Final = b'{"schema":'
 TRUNCATE: Final = (
     "The event is a TRUNCATE, which empties the table; no sink takes it as a change of rows. Empty the target by "
     "hand and skip the event, or set source.truncates=ignore."
@@ -50,6 +50,7 @@ NO_KEY: Final = (
     ", in the row and in the record's key. Such an event of Scylla is of a static column: use the materializer "
     "(output.format=partition-update, transform.type=materialize), which gives whole rows."
 )
+_WHOLE_NUMBERS: Final = frozenset((int, type(None)))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _NULL: Final = msgspec.Raw(b"null")
@@ -83,7 +84,7 @@ _probe: Final = msgspec.json.Decoder(Probe)
 
 def classify(value: bytes) -> tuple[Kind, bytes]:
     """What ``value`` is, and the text that stands for its schema: as it begins, where it begins as our converters write."""
-    if value.startswith(_SCHEMA):
+    if value.startswith(SCHEMA):
         at = value.find(PAYLOAD)
         if at >= 0:
             return Kind.SCHEMA, value[: at + len(PAYLOAD)]
@@ -305,8 +306,11 @@ class _Reader:
             for column in plan.schema.columns
         ]
         self.key_attributes = [self.attribute[name] for name in key_names]
+        self._strict = strict
         #: Whether its structs can be made of all names of members.
-        self.plain = plain
+        self._plain = plain
+        #: Takes values that have to be whole numbers.
+        self._whole = [attrgetter(name) for name, kind in kinds.items() if strict and kind == int | float | None]
 
     def payloads(self, prefix: bytes, values: Sequence[bytes]) -> list[Any] | None:
         """All payloads of ``values``, which all begin with ``prefix``; None where one of them can't be read this way."""
@@ -337,6 +341,17 @@ class _Reader:
             return None
         payloads = [each.payload for each in found] if wrapped else found
         return [self._opened(each) for each in payloads] if self._members else payloads
+
+    def has_expected_types(self, payloads: Sequence[Any]) -> bool:
+        """Whether strictly read payloads are envelopes without a schema whose values say no other types than the columns'."""
+        if not self._strict:
+            return True
+        if not self._plain:  # dicts are not read strictly
+            return False
+        if any([each.schema is not None and each.payload is not None for each in payloads]):  # noqa: C419 - a list is faster
+            return False
+        images = [image for each in payloads for image in (each.after, each.before) if image is not None]
+        return all(_WHOLE_NUMBERS.issuperset(map(type, map(value, images))) for value in self._whole)
 
     def payload(self, value: bytes, *, wrapped: bool) -> Any:
         """The payload of one record: of the member ``payload`` if ``wrapped``, else the whole value."""
@@ -382,15 +397,19 @@ class TableDecoder:
     Args:
         plan: see ``Plan``.
         report: takes (topic, partition, offset, key, value, error) of a bad record; may raise to stop the job.
+        nulls: for ``decode_regular``: see ``_Reader``.
     """
 
-    def __init__(self, plan: Plan, report: Report) -> None:
+    def __init__(self, plan: Plan, report: Report, *, nulls: Collection[str] | None = None) -> None:
         self._plan = plan
         self._report = report
         self._readers = {prefix: _Reader(layout, plan) for prefix, layout in plan.layouts.items()}
+        if nulls is not None and b"" in plan.layouts:
+            self._readers[b""] = _Reader(plan.layouts[b""], plan, nulls=nulls)
         self._types = [(column.name, arrow_type(column.type)) for column in plan.schema.columns]
         numbers = [(name, pa.int64()) for name in NUMBERS] if plan.separate else []
-        self._arrow = pa.schema([*numbers, *self._types, *SYSTEM_TYPES])
+        #: The schema of rows.
+        self.arrow = pa.schema([*numbers, *self._types, *SYSTEM_TYPES])
         self._last = next(iter(self._readers), b"")
         #: By what names it in a source, the topic in front: few, and asked for each record.
         self._namespaces: dict[tuple[Any, ...], str] = {}
@@ -415,6 +434,24 @@ class TableDecoder:
                 return
         yield from self._one_by_one(values, present, batch)
 
+    def decode_regular(self, prefix: bytes, bodies: Sequence[bytes], batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """One row per record, in order; None where a record is anything else than a change of a whole row of this table.
+
+        Args:
+            prefix: how values begin: one of the plan's texts.
+            bodies: what stands behind that.
+            batch: what ``decode`` gets, without values.
+        """
+        reader = self._readers[prefix]
+        payloads = reader.payloads_behind(bodies, wrapped=bool(prefix))
+        if payloads is None or not reader.has_expected_types(payloads):
+            return None
+        try:
+            changes = self._regular(reader, payloads, range(len(payloads)))
+            return None if changes is None else self._arrays(reader, changes, batch)
+        except _BAD:
+            return None
+
     def _common(self, values: Sequence[bytes]) -> _Reader | None:
         """The reader of all ``values``, if they begin alike."""
         first = values[0]
@@ -422,7 +459,7 @@ class TableDecoder:
             if prefix and first.startswith(prefix):
                 self._last = prefix
                 return reader if all([value.startswith(prefix) for value in values]) else None  # noqa: C419 - a list is faster
-        if b"" in self._readers and not first.startswith(_SCHEMA):
+        if b"" in self._readers and not first.startswith(SCHEMA):
             self._last = b""
             return self._readers[b""]
         return None
@@ -652,10 +689,10 @@ class TableDecoder:
         if changes.places != list(range(batch.num_rows)):
             records = records.take(pa.array(changes.places, pa.int32()))
         arrays += system_arrays(records, changes.ops, changes.sources)
-        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
     def _empty(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([pa.nulls(0, kind.type) for kind in self._arrow], schema=self._arrow)
+        return pa.RecordBatch.from_arrays([pa.nulls(0, kind.type) for kind in self.arrow], schema=self.arrow)
 
     def _bad(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
         topic, partition, offset, key, value = (
