@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _Frozen:
-    """Which kinds of tasks this process has run to their end; it lives as long as the process."""
+    """The kinds of tasks that this process has run to their end; lives as long as the process."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()

@@ -116,21 +116,21 @@ def builder(schema: Schema, target: t.DataType, column: str = "") -> Callable[[S
 
 
 def _decimals(fix: Callable[[Any], Any], kind: pa.DataType) -> Callable[[Sequence[Any]], pa.Array]:
-    """What makes decimals of texts with unscaled bytes, all at once; of other values by ``fix``, one by one."""
+    """The builder of a column of decimals: of strings with unscaled bytes at once, of other values one by one by ``fix``."""
     read = msgspec.json.Decoder(list[bytes | None]).decode
 
     def build(values: Sequence[Any]) -> pa.Array:
         try:
             unscaled = read(msgspec.json.encode(values))
-        except ValueError:  # numbers, or texts that are no Base64
+        except ValueError:  # numbers, or strings that are no Base64
             unscaled = []
-        numbers = [0 if each is None else int.from_bytes(each, "big", signed=True) for each in unscaled]
+        numbers = [0 if data is None else int.from_bytes(data, "big", signed=True) for data in unscaled]
         if not numbers or min(numbers) <= -_TOO_LARGE or max(numbers) >= _TOO_LARGE:
-            return pa.array([None if each is None else fix(each) for each in values], kind)
+            return pa.array([None if value is None else fix(value) for value in values], kind)
         data = b"".join([number.to_bytes(16, "little", signed=True) for number in numbers])
         valid = None
         if None in values:
-            valid = pa.array([each is not None for each in values], pa.bool_()).buffers()[1]
+            valid = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
         return pa.Array.from_buffers(kind, len(numbers), [valid, pa.py_buffer(data)])
 
     return build

@@ -17,7 +17,7 @@ from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.options import ConfigKey, ConfigType, Importance, invalid
 from spark_jobs import shards
 from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS
-from spark_jobs.contract import Packed, TableChanges, TableSchema
+from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources import avro_frame, inference, tasks
 from spark_jobs.sources.avro import HEAD_SIZE, Registry, connect_schema
@@ -31,19 +31,19 @@ from spark_jobs.sources.kinds import (
     loose_layout,
 )
 from spark_jobs.sources.layout import VARIABLE_OPTION, Layout, envelope_layout, flat_layout
-from spark_jobs.sources.rows import PAYLOAD, Kind, Plan, classify
-from spark_jobs.sources.single_pass import KnownTable, RecordKind, SinglePass, kind_of
+from spark_jobs.sources.reader import PAYLOAD, Kind, Plan, classify
+from spark_jobs.sources.short_way import ShortWay, State
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE_SCALE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from connectors.schema import Schema
-    from spark_jobs.contract import Batch, JobContext
+    from spark_jobs.contract import Batch, JobContext, Packed
     from spark_jobs.shards import Shard
     from spark_jobs.sources.rows import Report
 
@@ -153,12 +153,7 @@ class Decoding:
         self._earlier: dict[str, TableSchema] = {}
         self._loaded = False
         self._unsaved = False
-        self._single = SinglePass()
-        self._kinds: dict[Ref, RecordKind] = {}
-        #: Tables of topics that have records without a schema.
-        self._loose: dict[str, frozenset[str]] = {}
-        #: Names that images without a schema had with null only.
-        self._nulls: dict[str, frozenset[str]] = {}
+        self._short = ShortWay(json_keys=self._keys == "json")
         if self._values == "avro" and self._keys == "json":
             raise Fatal(
                 "source.key.encoding=json can't be combined with source.value.encoding=avro: set avro, or bytes and "
@@ -198,7 +193,7 @@ class Decoding:
         if schemaless:
             loose, texts = self._infer(batch, {each.ref.topic for each in schemaless}, groups, report)
             unusable |= texts
-        self._note_loose({each.ref.topic for each in schemaless}, loose)
+        self._short.note_loose({each.ref.topic for each in schemaless}, loose)
         shown = {ref.topic for ref in present}.union(*(each.topics for each in loose.values()))
         for topic in sorted(buried - shown):
             self._recall(topic, groups, loose)
@@ -225,95 +220,27 @@ class Decoding:
         self._unsaved |= self.tables != before or self._first != first
         return layouts
 
-    # The short way.
-
-    def _note_loose(self, topics: Collection[str], loose: Mapping[str, inference.Seen]) -> None:
-        """Note the tables of topics without schemas."""
-        for topic in topics:
-            self._loose[topic] = self._loose.get(topic, frozenset()) | {
-                namespace for namespace, seen in loose.items() if topic in seen.topics
-            }
-
     def _in_one_pass(self, batch: Batch) -> list[TableChanges] | None:
         """The changes of a batch that shows nothing new; None where it may."""
-        if self._values != "json" or not self._envelope or self._before or not self._single.due():
+        if self._values != "json" or not self._envelope or self._before:
             return None
-        topics = {topic for (topic, _), (first, after) in batch.ranges.items() if first < after}
-        kinds = {ref: kind for ref, kind in self._kinds.items() if ref.topic in topics and ref in self._known}
-        tables = {kind.namespace for kind in kinds.values()}
-        texts = {name: {} for name in tables}  # type: dict[str, dict[bytes, Layout]]
-        for ref, kind in kinds.items():
-            layout = self._known[ref].layout
-            if layout is None or texts[kind.namespace].setdefault(kind.value, layout) != layout:
-                return None
-        loose = {topic: self._loose_kind(topic) for topic in topics if self._loose.get(topic)}
-        if None in loose.values() or not topics <= loose.keys() | {kind.topic for kind in kinds.values()}:
+        state = State(self.tables, self._known, self._first, self._rules(), self._shards)
+        decoded = self._short.decode(batch, state)
+        if decoded is None:
             return None
-        all_kinds = [*kinds.values(), *(kind for kind in loose.values() if kind is not None)]
-        names = {kind.namespace for kind in all_kinds}
-        if not names <= self.tables.keys():
+        layouts = self._bring_up_to_date(decoded.groups, decoded.seen)
+        if any(_types(self.tables[name]) != _types(decoded.tables[name]) for name in layouts):
+            self._short.release()
             return None
-        known = {name: self._known_table(name, texts.get(name, {}), all_kinds) for name in names}
-        found = self._single.decode(batch, all_kinds, known)
-        if found is None:
-            return None
-        for name, nulls in found.nulls.items():
-            self._nulls[name] = self._nulls.get(name, frozenset()) | nulls
-        refs = sorted(ref for ref, kind in kinds.items() if kind in found.kinds)
-        groups: dict[str, list[tuple[Ref, Known]]] = {}
-        for ref in refs:
-            groups.setdefault(self._known[ref].namespace, []).append((ref, self._known[ref]))
-        seen = {kind.namespace: self._seen_again(kind) for kind in found.kinds if not kind.value}
-        layouts = self._bring_up_to_date(groups, seen)
-        for name in layouts:
-            if _types(self.tables[name]) != _types(known[name].plan.schema):
-                self._single.release()
-                return None
-        return [self._packed_changes(name, found.packed[name]) for name in layouts]
+        return [self._packed_changes(name, decoded.packed[name]) for name in layouts]
 
     def _packed_changes(self, namespace: str, packed: Packed) -> TableChanges:
         schema = self._written_as(namespace)
         return TableChanges(schema, packed.frame.mapInArrow(packed.unpack, frame_type(schema)), packed)
 
-    def _loose_kind(self, topic: str) -> RecordKind | None:
-        """Records of a topic without a schema; None where they can't be read in one pass."""
-        names = self._loose[topic]
-        if len(names) != 1 or self._shards != REFUSE:
-            return None
-        (name,) = names
-        declared = self._rules().declared_of(name)
-        if name not in self.tables or any(
-            isinstance(column.type, t.DecimalType) and column.name not in declared
-            for column in self.tables[name].columns
-        ):
-            return None  # what a value makes of such a column, only the search says
-        return RecordKind(topic, name, b"", None)
-
-    def _known_table(self, namespace: str, texts: dict[bytes, Layout], kinds: Sequence[RecordKind]) -> KnownTable:
-        schema = self.tables[namespace]
-        loose = any(kind.namespace == namespace and not kind.value for kind in kinds)
-        if loose:
-            texts = {**texts, b"": loose_layout(schema.columns, None, self._rules())}
-        keys = tuple(column.name for column in schema.key)
-        shown = self._keys == "json" and self._rules().keys_of(namespace) is None
-        first = self._first.get(namespace) if self._shards == REFUSE else None
-        plan = Plan(schema, texts, namespace=namespace if loose else None, separate=self._separate, shard=first)
-        return KnownTable(plan, keys if shown else None, self._nulls.get(namespace, frozenset()))
-
-    def _seen_again(self, kind: RecordKind) -> inference.Seen:
-        """What the search for tables would find in records that show nothing new."""
-        schema = self.tables[kind.namespace]
-        return inference.Seen(
-            kind.topic,
-            kind.namespace,
-            {column.name: column.type for column in schema.columns},
-            tuple(column.name for column in schema.key),
-            shards=frozenset({self._first.get(kind.namespace, shards.WHOLE)}),
-        )
-
     def close(self) -> None:
         """Drop what is kept of the last batch."""
-        self._single.release()
+        self._short.release()
 
     def schemas(self) -> list[TableSchema]:
         """See ``Source.schemas``."""
@@ -325,7 +252,7 @@ class Decoding:
 
     def written(self) -> None:
         """See ``Source.written``."""
-        self._single.release()
+        self._short.release()
         if self._unsaved:
             kept = {"samples": self._samples, "shards": self._shards, "first_shards": self._first}
             self._files.save(to_json(self.tables, kept))
@@ -385,16 +312,13 @@ class Decoding:
                 continue
             key, value = found[each.ref]
             known = self._known[each.ref] = self._judge(batch, each, key, value)
-            text = None if self._keys != "json" else b"" if key is None else classify(key)[1]
-            kind = None if known.error else kind_of(each.ref.topic, known.namespace, known.text, text)
-            if kind is not None:
-                self._kinds[each.ref] = kind
+            self._short.note_kind(each.ref, known, key)
             if self._tombstones and not known.error:
                 self._samples[each.ref.topic] = [
                     base64.b64encode(sample_of(key, self._keys)).decode() if key is not None else None,
                     base64.b64encode(sample_of(value, self._values)).decode(),
                 ]
-        missing = [each.ref for each in unknown if each.ref not in self._known]
+        missing = [kind.ref for kind in unknown if kind.ref not in self._known]
         if missing:
             raise Fatal(
                 f"Records of topic {missing[0].topic} were there a moment ago and are not any more: retention is "

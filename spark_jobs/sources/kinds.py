@@ -21,7 +21,8 @@ from spark_jobs.sources.avro import HEAD_SIZE
 from spark_jobs.sources.flat import Flat, flat_of
 from spark_jobs.sources.inference import is_enveloped, key_names
 from spark_jobs.sources.layout import Layout, envelope_layout, flat_layout
-from spark_jobs.sources.rows import NO_AFTER, PAYLOAD, Kind, Plan, Source, TableDecoder, classify, namespace_of
+from spark_jobs.sources.reader import PAYLOAD, Kind, Plan, Source, classify, namespace_of
+from spark_jobs.sources.rows import NO_AFTER, TableDecoder
 from spark_jobs.sources.types import json_schema
 from worker.converters.avro_read import avro_reader
 from worker.converters.avro_schema import AvroSettings

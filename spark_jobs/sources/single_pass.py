@@ -6,7 +6,7 @@ such a batch at once, with what is known, and Spark keeps the rows. A task that 
 dropped, and the batch is read in the careful way, which alone learns schemas, reports bad records and raises errors. So both
 ways give the same rows.
 
-The JVM compares each record's beginning with the known schema texts and hands only the rest to Python.
+The JVM compares each record's beginning with the known schemas and hands only the rest to Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pyspark.storagelevel import StorageLevel
 
 from spark_jobs.contract import Packed
 from spark_jobs.sources.inference import accepted_types, is_enveloped, key_names
-from spark_jobs.sources.rows import PAYLOAD, SCHEMA, Plan, TableDecoder
+from spark_jobs.sources.reader import SCHEMA, Plan
+from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.tasks import no_report
 from spark_jobs.sources.types import inferred, wider_inferred
 from spark_jobs.worker_memory import frozen_after
@@ -62,7 +63,7 @@ class RecordKind:
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """What tasks know of a table.
+    """The facts about a table that tasks decode with.
 
     Attributes:
         plan: see ``rows.Plan``.
@@ -121,25 +122,25 @@ class SinglePass:
         )
         packed = records.mapInArrow(_decoding(tuple(kinds), dict(tables)), _PACKED)
         kept = self._kept = packed.persist(StorageLevel.MEMORY_AND_DISK_DESER)
-        found = kept.select("number", "nulls", "reason").collect()
-        if any(row["reason"] for row in found):
+        reports = kept.select("number", "nulls", "reason").collect()
+        if any(row["reason"] for row in reports):
             self.release()
             self._pause = min(2 * self._pause + 1, _LONGEST_PAUSE)
             self._left = self._pause
             return None
         self._pause = 0
         nulls: dict[str, frozenset[str]] = {}
-        for row in found:
+        for row in reports:
             if row["nulls"]:
                 name = kinds[row["number"]].namespace
                 nulls[name] = nulls.get(name, frozenset()) | frozenset(msgspec.json.decode(row["nulls"]))
-        present = {row["number"] for row in found}
+        present = {row["number"] for row in reports}
         rows: dict[str, Packed] = {}
         for namespace in dict.fromkeys(kinds[number].namespace for number in sorted(present)):
             numbers = [number for number, kind in enumerate(kinds) if kind.namespace == namespace]
-            own = kept.where(f.col("number").isin(*numbers)) if present - set(numbers) else kept
+            rows_of_table = kept.where(f.col("number").isin(*numbers)) if present - set(numbers) else kept
             schema = TableDecoder(tables[namespace].plan, no_report).arrow
-            rows[namespace] = Packed(own.select("data"), _unpacking(schema))
+            rows[namespace] = Packed(rows_of_table.select("data"), _unpacking(schema))
         return Regular(tuple(kinds[number] for number in sorted(present)), nulls, rows)
 
     def release(self) -> None:
@@ -150,14 +151,14 @@ class SinglePass:
 
 
 def _columns(kinds: Sequence[RecordKind], *, several: bool) -> tuple[Column, Column, Column]:
-    """Expressions for the number of a record's kind (-1: none), for what stands behind its schema, and for its key."""
+    """Expressions for the number of a record's kind (-1: none), for what follows its schema, and for its key."""
     value, key = f.col("value"), f.col("key")
     number, body, shown = f.lit(-1), value, f.lit(None).cast("binary")
     for index, kind in enumerate(kinds):
         mine = f.startswith(value, f.lit(kind.value)) if kind.value else ~f.startswith(value, f.lit(SCHEMA))
         if kind.key is not None:
-            own = f.startswith(key, f.lit(kind.key)) if kind.key else ~f.startswith(key, f.lit(SCHEMA))
-            mine &= f.coalesce(own, f.lit(not kind.key))
+            same_key = f.startswith(key, f.lit(kind.key)) if kind.key else ~f.startswith(key, f.lit(SCHEMA))
+            mine &= f.coalesce(same_key, f.lit(not kind.key))
         if several:
             mine &= f.col("topic") == kind.topic
         number = f.when(mine, f.lit(index)).otherwise(number)
@@ -183,11 +184,11 @@ def _decoding(
         import pyarrow as pa
 
         def row(number: int, data: Any, nulls: Collection[str], reason: str) -> pa.RecordBatch:
-            told = msgspec.json.encode(sorted(nulls)).decode() if nulls else None
+            names = msgspec.json.encode(sorted(nulls)).decode() if nulls else None
             columns = [
                 pa.array([number], pa.int32()),
                 pa.array([data], pa.binary()),
-                pa.array([told], pa.string()),
+                pa.array([names], pa.string()),
                 pa.array([reason or None], pa.string()),
             ]
             return pa.RecordBatch.from_arrays(columns, names=["number", "data", "nulls", "reason"])
@@ -198,11 +199,11 @@ def _decoding(
         try:
             for batch in batches:
                 try:
-                    made = list(decoder.decode(batch))
+                    decoded = list(decoder.decode(batch))
                 except _Irregular as reason:
                     yield row(-1, None, (), str(reason))
                     break
-                for number, rows in made:
+                for number, rows in decoded:
                     yield row(number, rows.serialize().to_pybytes(), decoder.nulls(number), "")
             for _ in batches:  # Spark expects that a task reads all of its input
                 pass
@@ -271,13 +272,13 @@ class WholeDecoder:
         names = {kind.namespace: index for index, kind in enumerate(self._kinds)}
         table_of = np.array([names[kind.namespace] for kind in self._kinds])
         for table in np.unique(table_of[numbers]):
-            (places,) = np.nonzero(table_of[numbers] == table)
-            of_table = numbers[places]
-            cuts = [0, *(np.flatnonzero(np.diff(of_table)) + 1).tolist(), len(places)]
+            (indexes,) = np.nonzero(table_of[numbers] == table)
+            of_table = numbers[indexes]
+            cuts = [0, *(np.flatnonzero(np.diff(of_table)) + 1).tolist(), len(indexes)]
             if len(cuts) > _RUNS:
                 raise _Irregular("records of several schemas alternate")
             for first, last in pairwise(cuts):
-                yield int(of_table[first]), self._rows(int(of_table[first]), batch.take(pa.array(places[first:last])))
+                yield int(of_table[first]), self._rows(int(of_table[first]), batch.take(pa.array(indexes[first:last])))
 
     def _rows(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         kind = self._kinds[number]
@@ -321,12 +322,12 @@ class WholeDecoder:
 
     def _learn_nulls(self, namespace: str, bodies: Sequence[bytes]) -> bool:
         """Look for members of images that no column has and that are null in all of ``bodies``; whether there are some."""
-        known = {column.name for column in self._tables[namespace].plan.schema.columns} | self._nulls[namespace]
+        known_names = {column.name for column in self._tables[namespace].plan.schema.columns} | self._nulls[namespace]
         fresh: set[str] = set()
         try:
             for event in msgspec.json.Decoder(_Images).decode_lines(b"\n".join(bodies)):
                 for image in (event.after, event.before):
-                    for name in (image or {}).keys() - known:
+                    for name in (image or {}).keys() - known_names:
                         if image is None or image[name] is not None:
                             return False
                         fresh.add(name)
@@ -345,19 +346,3 @@ class _Images(msgspec.Struct, gc=False):
 
     after: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
-
-
-def kind_of(topic: str, namespace: str, value: bytes, key: bytes | None) -> RecordKind | None:
-    """The kind of records whose values and keys begin so; None where the JVM can't tell them by their beginnings.
-
-    Args:
-        topic: theirs.
-        namespace: of their table.
-        value: the text that stands for the schema of values.
-        key: that of keys; None: keys are not read.
-    """
-    if not value.endswith(PAYLOAD):
-        return None
-    if key is not None and not key.endswith(PAYLOAD):
-        key = b""
-    return RecordKind(topic, namespace, value, key)

@@ -76,10 +76,10 @@ def _binlog_numbers(sources: Sequence[Any]) -> list[int] | None:
         return None
     if not set(BY_WRITE_TIME).isdisjoint(connectors):
         return None
-    places = [position + (row or 0) for position, row in zip(positions, rows, strict=True)]
-    binlog_number(files[0], min(places))
-    base = binlog_number(files[0], max(places)) - max(places)
-    return [base + place for place in places]
+    sums = [position + (row or 0) for position, row in zip(positions, rows, strict=True)]
+    binlog_number(files[0], min(sums))
+    base = binlog_number(files[0], max(sums)) - max(sums)
+    return [base + total for total in sums]
 
 
 def _times(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Skippable
 from spark_jobs.sources.kinds import Rules, Sample, better, subject
-from spark_jobs.sources.rows import Plan, Report, TableDecoder
+from spark_jobs.sources.rows import Report, TableDecoder
 from spark_jobs.sources.search import Search
 from spark_jobs.worker_memory import frozen_after
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import types as t
 
     from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.sources.reader import Plan
 
 #: Input columns of decoding tasks.
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")

@@ -49,7 +49,7 @@ _SOURCE: Final = struct(
 
 
 def row_schema() -> Schema:
-    """A key, texts, numbers, a time, a flag."""
+    """A key, strings, numbers, a time, a flag."""
     return struct(
         "server.shop.orders.Value",
         {
@@ -143,7 +143,7 @@ def change(number: int, keys: int) -> tuple[int, dict[str, Any]]:
 def encoders(
     encoding: str, topic: str, registry: str
 ) -> tuple[Callable[[Any], bytes | None], Callable[[Any], bytes | None]]:
-    """What writes keys and values; registers the schemas of Avro. Blocks."""
+    """The encoders of keys and values; registers the schemas of Avro. Blocks."""
     schemas = key_schema(), envelope_schema()
     if encoding != "avro":
         settings = {"schemas.enable": str(encoding == "json-schemas").lower()}
@@ -152,7 +152,7 @@ def encoders(
             for is_key, schema in zip((True, False), schemas, strict=True)
         )
         return key, value
-    found = []
+    pair = []
     for is_key, schema in zip((True, False), schemas, strict=True):
         converter = AvroConverter({"schema.registry.url": registry}, is_key=is_key)
 
@@ -161,18 +161,18 @@ def encoders(
             await converter.close()
 
         asyncio.run(prepare())
-        found.append(converter.encoder(topic, schema))
-    return found[0], found[1]
+        pair.append(converter.encoder(topic, schema))
+    return pair[0], pair[1]
 
 
 def records(encoding: str, topic: str, registry: str, numbers: range, keys: int) -> list[tuple[bytes, bytes, int]]:
     """Key, value and key number of the changes of these numbers."""
     encode_key, encode = encoders(encoding, topic, registry)
-    made = []
+    encoded = []
     for number in numbers:
         key, event = change(number, keys)
-        made.append((encode_key({"id": key}) or b"", encode(event) or b"", key))
-    return made
+        encoded.append((encode_key({"id": key}) or b"", encode(event) or b"", key))
+    return encoded
 
 
 def _fill(bootstrap: str, encoding: str, topic: str, registry: str, rows: int, partitions: int, partition: int) -> None:

@@ -69,13 +69,13 @@ def check(server: Postgres, topic: str, rows: int) -> None:
     newest: dict[int, tuple[int, bool]] = {}
     for number in range(rows):
         newest[number * 7919 % keys] = (number, number >= keys and number % 20 == 0)
-    wanted = (len(newest), sum(gone for _, gone in newest.values()), sum(154 + n * 300 for n, _ in newest.values()))
+    expected = (len(newest), sum(gone for _, gone in newest.values()), sum(154 + n * 300 for n, _ in newest.values()))
     with psycopg.connect(server.url.removeprefix("jdbc:"), user=server.user, password=server.password) as connection:
-        found = connection.execute(
+        row = connection.execute(
             f"SELECT count(*), count(*) FILTER (WHERE ums_active_ = 0), sum(ums_id_ - 3000000000000) FROM {topic}"  # noqa: S608 - own name
         ).fetchone()
-    if found is None or tuple(map(int, found)) != wanted:
-        raise RuntimeError(f"table {topic} holds {found}, expected {wanted} (keys, deleted, positions)")
+    if row is None or tuple(map(int, row)) != expected:
+        raise RuntimeError(f"table {topic} holds {row}, expected {expected} (keys, deleted, positions)")
 
 
 def measure(

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 def system_columns(chosen: Settings) -> tuple[str, ...]:
     """The columns that follow a table's own in the rows that tasks load."""
-    wanted = (*plans.table_system(chosen), *(plans.SPLIT_SYSTEM if chosen.mode == SPLIT else ()))
-    more = [name for name in ("ums_uid_", "ums_active_") if name in wanted]
+    present = (*plans.table_system(chosen), *(plans.SPLIT_SYSTEM if chosen.mode == SPLIT else ()))
+    more = [name for name in ("ums_uid_", "ums_active_") if name in present]
     return ("ums_id_", "ums_ts_", "ums_op_", *more, *POSITION)
 
 
-def writing(packed: Packed, own: int, chosen: Settings, writer: Task) -> Task:
+def writing(packed: Packed, columns: int, chosen: Settings, writer: Task) -> Task:
     """The function for ``mapInArrow`` over ``packed.frame`` that unpacks rows and gives them to ``writer``.
 
     Args:
         packed: rows of a table.
-        own: how many columns the table has itself.
+        columns: how many columns the table has itself.
         chosen: the sink's settings.
         writer: takes rows as ``sink.projected`` gives them.
     """
@@ -43,16 +43,16 @@ def writing(packed: Packed, own: int, chosen: Settings, writer: Task) -> Task:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        for given in packed.unpack(batches):
-            wanted = pc.not_equal(given.column("ums_op_"), "b")
+        for unpacked in packed.unpack(batches):
+            current = pc.not_equal(unpacked.column("ums_op_"), "b")
             # The image before an update is history only.
-            batch = given if history or pc.all(wanted).as_py() else given.filter(wanted)
-            named: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names[own:]}
+            batch = unpacked if history or pc.all(current).as_py() else unpacked.filter(current)
+            named: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names[columns:]}
             named["ums_id_"] = named[version]
             named["ums_active_"] = pc.not_equal(named["ums_op_"], "d").cast(pa.int8())
             yield pa.RecordBatch.from_arrays(
-                [*batch.columns[:own], *(named[name] for name in system)],
-                names=[*(f"c{number}" for number in range(own)), *system],
+                [*batch.columns[:columns], *(named[name] for name in system)],
+                names=[*(f"c{number}" for number in range(columns)), *system],
             )
 
     return lambda batches: writer(rows(batches))

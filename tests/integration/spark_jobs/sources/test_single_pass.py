@@ -20,7 +20,7 @@ from spark_jobs.sources.debezium import DebeziumSource
 from tests.selection import scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -31,31 +31,37 @@ Record = tuple[str, bytes | None, bytes | None]
 class Reader:
     """A source over batches of records."""
 
-    def __init__(self, spark: SparkSession, *, careful: bool, **options: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        patch: pytest.MonkeyPatch,
+        *,
+        careful: bool = False,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         definition = FRAME.extended(
             [key for key in DebeziumSource.config_def.keys.values() if key.name not in FRAME.keys]
         )
         raw = {"name": "n", "kafka.bootstrap.servers": "127.0.0.1:1", "source.format": "debezium", "sink.type": "x"}
-        config = definition.parse(raw | {"source.topics": "t,u"} | options)
+        config = definition.parse(raw | {"source.topics": "t,u"} | dict(options or {}))
         self.context = JobContext("n", config, spark, logging.LoggerAdapter(logging.getLogger("test"), {}))
         self.source = DebeziumSource(self.context)
         self.spark = spark
         self.passes = Counter[bool]()
-        decode = self.source._decoding._single.decode
-        if careful:
-            self.source._decoding._single.due = lambda: False  # type: ignore[method-assign]
-        else:
-            self.source._decoding._single.due = lambda: True  # type: ignore[method-assign]  # also after other batches
+        single = self.source._decoding._short.single
+        decode = single.decode
 
         def counted(*arguments: Any) -> Any:
-            found = decode(*arguments)
-            self.passes[found is not None] += 1
-            return found
+            decoded = decode(*arguments)
+            self.passes[decoded is not None] += 1
+            return decoded
 
-        self.source._decoding._single.decode = counted  # type: ignore[method-assign]
+        # Try each batch, also after one that was not regular; or none.
+        patch.setattr(single, "due", lambda: not careful)
+        patch.setattr(single, "decode", counted)
 
     def read(self, number: int, records: Sequence[Record]) -> Any:
-        """What a batch gives: for each table its columns and its rows; the error where it gives none."""
+        """Each table of a batch with its columns and rows, and the count of dead letters; or the error."""
         rows = [
             (
                 None if key is None else bytearray(key),
@@ -72,13 +78,13 @@ class Reader:
         topics = {topic for topic, _, _ in records}
         ranges = {(topic, 0): (100 * number, 100 * number + len(records)) for topic in topics}
         try:
-            found = []
+            tables = []
             for changes in self.source.changes(Batch(number, frame, ranges, lambda: ())):
-                rows = changes.frame.collect()
+                rows_of_frame = changes.frame.collect()
                 if changes.packed is not None:
-                    again = changes.packed.frame.mapInArrow(changes.packed.unpack, changes.frame.schema)
-                    assert again.collect() == rows
-                found.append((changes.schema, [tuple(row) for row in rows]))
+                    unpacked = changes.packed.frame.mapInArrow(changes.packed.unpack, changes.frame.schema)
+                    assert unpacked.collect() == rows_of_frame
+                tables.append((changes.schema, [tuple(row) for row in rows_of_frame]))
             self.source.written()
         except Exception as error:
             cause = cause_of(error)
@@ -86,7 +92,7 @@ class Reader:
                 raise
             return str(cause)
         counter = DeadLetters.of(self.context).counter
-        return sorted(found, key=lambda each: each[0].namespace), counter.value
+        return sorted(tables, key=lambda table: table[0].namespace), counter.value
 
 
 def envelope(
@@ -117,7 +123,7 @@ ODD_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "name": st.sampled_from([1, ["a"], {"b": None}]),
     "id": st.sampled_from([None, 1.0, "1"]),
 }
-ODD_ROWS = st.builds(lambda row, odd: row | odd, ROWS, st.fixed_dictionaries({}, optional=ODD_VALUES))
+ODD_ROWS = st.builds(lambda row, changed: row | changed, ROWS, st.fixed_dictionaries({}, optional=ODD_VALUES))
 
 
 @st.composite
@@ -133,7 +139,7 @@ def loose_records(draw: st.DrawFn, rows: st.SearchStrategy[Any]) -> Record:
 
 
 ROW = {"id": 1, "count": 1, "name": "n", "ratio": 0.5, "paid": True, "empty": None}
-ODD: list[Record] = [
+SPECIAL: list[Record] = [
     ("t", None, None),
     ("t", None, b"no JSON"),
     ("t", b'{"id":1}', dumped(envelope("m", None))),
@@ -195,7 +201,7 @@ FIRST: list[Record] = [
 ]
 REGULAR = st.lists(st.one_of(loose_records(ROWS), typed_records()), min_size=1, max_size=8)
 ANY = st.lists(
-    st.one_of(loose_records(ROWS), loose_records(ODD_ROWS), typed_records(), st.sampled_from(ODD)),
+    st.one_of(loose_records(ROWS), loose_records(ODD_ROWS), typed_records(), st.sampled_from(SPECIAL)),
     min_size=1,
     max_size=6,
 )
@@ -216,20 +222,19 @@ def test_both_ways_give_the_same(
     spark: SparkSession, batches: list[list[Record]], tolerance: str, declared: str
 ) -> None:
     options = {"errors.tolerance": tolerance} | ({"source.table.columns": declared} if declared else {})
-    short, careful = Reader(spark, careful=False, **options), Reader(spark, careful=True, **options)
-    for number, records in enumerate([FIRST, *batches]):
-        wanted = careful.read(number, records)
-        assert short.read(number, records) == wanted
-        assert [each.namespace for each in short.source.schemas()] == [
-            each.namespace for each in careful.source.schemas()
-        ]
-        if isinstance(wanted, str):
-            break
-    assert not careful.passes
+    with pytest.MonkeyPatch.context() as patch:
+        short, careful = Reader(spark, patch, options=options), Reader(spark, patch, careful=True, options=options)
+        for number, records in enumerate([FIRST, *batches]):
+            expected = careful.read(number, records)
+            assert short.read(number, records) == expected
+            assert short.source.schemas() == careful.source.schemas()
+            if isinstance(expected, str):
+                break
+        assert not careful.passes
 
 
-def test_batches_that_show_nothing_new_take_one_pass(spark: SparkSession) -> None:
-    reader = Reader(spark, careful=False)
+def test_batches_that_show_nothing_new_take_one_pass(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(spark, monkeypatch)
     for number in range(3):
         tables, bad = reader.read(number, FIRST * 3)
         assert [(schema.namespace, len(rows)) for schema, rows in tables] == [("shop.items", 3), ("shop.orders", 3)]

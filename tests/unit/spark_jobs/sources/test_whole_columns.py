@@ -16,7 +16,7 @@ from connectors.errors import Skippable
 from connectors.formats.order_number import MEMBERS, order_number
 from connectors.schema import decimal
 from spark_jobs.sources.columns import builder, fixer
-from spark_jobs.sources.rows import Source
+from spark_jobs.sources.reader import Source
 from spark_jobs.sources.system_columns import system_arrays
 from spark_jobs.sources.types import spark_type
 from worker.converters.javatext import integer_bytes
@@ -26,26 +26,26 @@ UNSCALED = st.one_of(
     st.integers(-(10**38) + 1, 10**38 - 1),
     st.sampled_from([10**38 - 1, 1 - 10**38, 10**38, -(10**38), 1 << 127, -(1 << 127), 1 << 200]),
 )
-TEXTS = st.one_of(st.none(), UNSCALED.map(lambda number: base64.b64encode(integer_bytes(number)).decode()))
+STRINGS = st.one_of(st.none(), UNSCALED.map(lambda number: base64.b64encode(integer_bytes(number)).decode()))
 NUMBERS = st.one_of(st.none(), st.integers(-1000, 1000), st.just(""), st.just("no Base64"), st.just('","'))
 
 
-@given(st.one_of(st.lists(TEXTS), st.lists(st.one_of(TEXTS, NUMBERS))), st.integers(0, 4))
+@given(st.one_of(st.lists(STRINGS), st.lists(st.one_of(STRINGS, NUMBERS))), st.integers(0, 4))
 def test_decimals_of_a_column_are_those_of_its_values(values: list[Any], scale: int) -> None:
     schema = decimal(scale, optional=True)
     kind = spark_type(schema)
-    one = fixer(schema, "c")
-    assert one is not None
+    fix = fixer(schema, "c")
+    assert fix is not None
     try:
-        expected = [None if each is None else one(each) for each in values]
-        wanted = pa.array(expected, pa.decimal128(38, scale))
+        expected = [None if value is None else fix(value) for value in values]
+        array = pa.array(expected, pa.decimal128(38, scale))
     except (Skippable, ValueError) as error:
         with pytest.raises((Skippable, ValueError), match=re.escape(str(error))):
             builder(schema, kind, "c")(values)
         return
     built = builder(schema, kind, "c")(values)
     built.validate(full=True)
-    assert built.equals(wanted)
+    assert built.equals(array)
 
 
 SOURCES = st.builds(
