@@ -37,13 +37,13 @@ def writing(packed: Packed, columns: int, chosen: Settings, writer: Task) -> Tas
     """
     system = system_columns(chosen)
     version = "ums_id_" if chosen.position == "ums_id" else "kafka_offset_"
-    history = chosen.mode == INSERT
+    history, unpack = chosen.mode == INSERT, packed.unpack  # the frame itself can't go to tasks
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        for unpacked in packed.unpack(batches):
+        for unpacked in unpack(batches):
             current = pc.not_equal(unpacked.column("ums_op_"), "b")
             # The image before an update is history only.
             batch = unpacked if history or pc.all(current).as_py() else unpacked.filter(current)
