@@ -49,7 +49,7 @@ def load(**options: str) -> list[dict[str, Any]]:
     )
     # A frame of Spark's can't be pickled, as a lock can't.
     packed = Packed(cast("Any", threading.Lock()), unpacked)
-    task = pickle.loads(dumps(writing(packed, 2, settings(config), unpacked)))  # noqa: S301 - our own
+    task = pickle.loads(dumps(writing(packed, 2, settings(config), unpacked)))  # type: ignore[no-untyped-call]  # noqa: S301 - our own
     return [row for batch in task(iter([ROWS])) for row in batch.to_pylist()]
 
 
