@@ -93,7 +93,7 @@ async def test_types_arrive_as_such_where_the_options_name_them(
         reader = Reader(
             scylla_node.address,
             full,
-            scylla_initial_lookback_ms="50000",
+            scylla_initial_lookback_ms="600000",
             cdc_output_format="advanced",
             cdc_include_before="full",
             cdc_include_after="full",
