@@ -301,6 +301,7 @@ def _stop(options: argparse.Namespace) -> int:
 
     controls = {name: Control(control_folder(name)) for name in _names(options.jobs)}
     asked: dict[str, dict[str, Any]] = {}
+    code = OK
     for name, control in controls.items():
         status = control.status()
         if not control.running():
@@ -308,11 +309,17 @@ def _stop(options: argparse.Namespace) -> int:
         elif not status.get("pid") or not alive(status["pid"], status["age"]):
             print(f"{name}: is just starting; try again", file=sys.stderr)
             return FAILED
+        elif status.get("application"):
+            print(
+                f"{name}: is a flow of the Spark application {status['application']} (process {status['pid']}), which a worker "
+                "runs with other flows: pause, stop or delete its connector",
+                file=sys.stderr,
+            )
+            code = FAILED
         else:
             os.kill(status["pid"], signal.SIGTERM)
             asked[name] = status
     deadline = time.monotonic() + options.timeout
-    code = OK
     for name, status in asked.items():
         while alive(status["pid"], status["age"]) and time.monotonic() < deadline:
             time.sleep(0.05)

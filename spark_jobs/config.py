@@ -15,8 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import ConfigInvalid
 from connectors.options import Config, ConfigDef, ConfigProblem
 from spark_jobs import masks, registry
-from spark_jobs.config_keys import FRAME, GUARANTEES, MATERIALIZE, MERGE, PASS_THROUGH, SEPARATE, SHARDS
+from spark_jobs.config_keys import (
+    FRAME,
+    GUARANTEES,
+    MATERIALIZE,
+    MERGE,
+    PASS_THROUGH,
+    SEPARATE,
+    SHARDS,
+    STEP_PREFIX,
+    STEPS,
+)
 from spark_jobs.job import Job, default_checkpoint, default_state_dir
+from spark_jobs.steps import options as steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,10 +107,19 @@ def _flatten_json(text: str, path: str) -> tuple[dict[str, str], dict[str, int]]
             if isinstance(value, _Pairs):
                 visit(f"{name}.", value)
                 continue
+            if name == STEPS and isinstance(value, list) and value and all(isinstance(item, _Pairs) for item in value):
+                value = [visit_step(item) for item in value]  # noqa: PLW2901 - the names of the steps
             if name in result:
                 raise ConfigInvalid(f"{path}: {name} is given twice; remove one")
             if value is not None:
                 result[name] = _plain(name, value, f"{path}: ")
+
+    def visit_step(pairs: _Pairs) -> str:
+        names = [str(value) for key, value in pairs if key == "name"]
+        if len(names) != 1:
+            raise ConfigInvalid(f"{path}: {STEPS}: each step of the list needs one name")
+        visit(f"{STEP_PREFIX}{names[0]}.", _Pairs(pair for pair in pairs if pair[0] != "name"))
+        return names[0]
 
     visit("", document)
     lines = text.splitlines()
@@ -221,7 +241,7 @@ def parts(raw: Mapping[str, str]) -> _Parts:
     """The definition of the job that ``raw`` describes: the frame's options, its source's, its sink's. Imports them."""
     problems: list[ConfigProblem] = []
     definition = ConfigDef(list(FRAME.keys.values()))
-    pass_through = PASS_THROUGH
+    pass_through: tuple[str, ...] = PASS_THROUGH
     source = sink = None
     if raw.get("source.format"):
         source, problem = _import("source.format", raw["source.format"].strip(), registry.targets(registry.SOURCES))
@@ -239,6 +259,11 @@ def parts(raw: Mapping[str, str]) -> _Parts:
             if key.name not in definition.keys:  # the frame's own declaration counts
                 definition.add(key)
         pass_through += tuple(part.pass_through)
+    declared = steps.declare(raw)
+    for key in declared.keys:
+        definition.add(key)
+    problems += declared.problems
+    pass_through += declared.pass_through
     return _Parts(definition, sink, source, problems, pass_through)
 
 
@@ -259,13 +284,14 @@ def check(properties: Mapping[str, str]) -> tuple[Config | None, list[ConfigProb
     ]
     parsed = {name: value.value for name, value in values.items()}
     bad = {problem.name for problem in problems}
-    together = (*_cross(parsed, raw, known), *masks.complaints(raw, parsed))
+    together = (*_cross(parsed, raw, known), *masks.complaints(raw, parsed), *steps.complaints(raw, parsed))
     problems += [problem for problem in together if problem.name not in bad]
     config = Config(_effective(parsed, known), raw) if not problems else None
     if config is not None:
         for part in (known.source, known.sink):
             if part is not None:
                 problems += [_named(text, config) for text in part.validate(config)]
+        problems += steps.check_steps(config)
     return (None if problems else config), problems
 
 

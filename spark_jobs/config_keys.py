@@ -18,6 +18,7 @@ from connectors.options import (
     non_empty,
     one_of,
 )
+from spark_jobs.application_address import APPLICATION
 
 if TYPE_CHECKING:
     from connectors.options import Validator
@@ -39,6 +40,9 @@ CONTINUOUS: Final = "continuous"
 AVAILABLE_NOW: Final = "available-now"
 MATERIALIZE: Final = "materialize"
 SHARDS: Final = "sink.shards"
+STEPS: Final = "transform.steps"
+#: Prefix of the options of a step: ``transform.step.<name>.<option>``.
+STEP_PREFIX: Final = "transform.step."
 REFUSE: Final = "refuse"
 SEPARATE: Final = "separate"
 MERGE: Final = "merge"
@@ -57,6 +61,15 @@ def job_name(name: str, value: Any) -> str | None:
             value,
             "1 to 200 letters, digits, '.', '_' and '-', beginning with a letter or a digit: it names "
             "folders, the consumer group and transactions",
+        )
+    return None
+
+
+def application_name(name: str, value: Any) -> str | None:
+    """A name that people and Spark can show."""
+    if _NAME.match(value) is None:
+        return invalid(
+            name, value, "1 to 200 letters, digits, '.', '_' and '-', beginning with a letter or a digit; or own"
         )
     return None
 
@@ -225,6 +238,18 @@ FRAME: Final = ConfigDef(
             "`none` hands the changes to the sink as they are.",
         ),
         ConfigKey(
+            name=STEPS,
+            type=_LIST,
+            default=None,
+            importance=_HIGH,
+            group=_OUT,
+            example="paid,columns",
+            doc="Names of steps, in order: each one transforms the changes before the next step and the sink get them. "
+            "`transform.step.<name>.type` says what a step does (`filter`, `select`, `sql`, `mask`, `union`, `route`, "
+            "`deduplicate`), its other options begin with `transform.step.<name>.`. In a job file, a list of mappings with "
+            "`name`, `type` and options says the same. See [steps.md](../jobs/steps.md).",
+        ),
+        ConfigKey(
             name="sink.type",
             type=_S,
             importance=_HIGH,
@@ -390,6 +415,18 @@ FRAME: Final = ConfigDef(
             example="spark://master:7077",
             doc="Where the tasks run: `local[N]` (this process, N cores; `*`: all), `spark://host:port`, `yarn`, "
             "`k8s://...`. All properties that begin with `spark.` are Spark's own and are passed to it.",
+        ),
+        ConfigKey(
+            name=APPLICATION,
+            type=_S,
+            default=None,
+            group=_SPARK,
+            validator=_optional(application_name),
+            example="orders",
+            doc="The Spark application (one driver process) in which a connector's job runs. Jobs of one name share it, on one "
+            "worker, and must have the same `spark.*` settings. `own`: a process of its own. Not set: jobs on one machine "
+            "whose `spark.*` settings are the same share one. `millrace job run` always uses a process of "
+            "its own.",
         ),
         ConfigKey(
             name="metrics.port",

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from connectors.api import JobConnector, JobPartition, JobTask
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import ConfigDef, ConfigProblem
+from spark_jobs.application_address import APPLICATION, DEDICATED, address_of
+from spark_jobs.application_client import FlowConnection
 from spark_jobs.config_keys import AVAILABLE_NOW, FRAME
 from spark_jobs.control import Control
 from spark_jobs.job import control_folder
 from spark_jobs.supervisor import JobProcess, Predecessor
+from worker.control.placement import TOGETHER_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,13 +78,21 @@ class SparkJobTask(JobTask):
                 f"{progress.error} (process {control.status().get('pid', 'unknown')}): one job has one run at a "
                 "time. End it with `millrace job stop`, or give the connector another name"
             )
-        process = JobProcess(command, config.raw, self._event, log)
+        address = address_of(config.raw)
+        process: JobProcess | FlowConnection
+        if address is None:
+            process = JobProcess(command, config.raw, self._event, log)
+        else:
+            process = FlowConnection(address, config.raw, self._event, log)
         try:
             await process.start()
             progress.pid = process.pid
             progress.starts += 1
-            before.remember(process.pid)
-            log.info("the job runs as process %d", process.pid)
+            if address is None:
+                before.remember(process.pid)
+                log.info("the job runs as process %d", process.pid)
+            else:
+                log.info("the job runs in the Spark application %s, process %d", address.name, process.pid)
             code = await process.wait()
             await process.drained()
         except asyncio.CancelledError:
@@ -95,7 +106,7 @@ class SparkJobTask(JobTask):
         finally:
             progress.pid = 0
             await process.close()
-        self._judge(code, list(process.tail))
+        self._judge(code, process.end_text(code), list(process.tail))
 
     def _patience(self, until: float) -> float:
         left = until - time.monotonic()
@@ -136,7 +147,7 @@ class SparkJobTask(JobTask):
         since = datetime.fromtimestamp(progress.retrying_since, UTC).isoformat(timespec="seconds")
         self.context.running(Retriable(f"the job retries since {since}: {progress.error}") if trouble else None)
 
-    def _judge(self, code: int, tail: list[str]) -> None:
+    def _judge(self, code: int, how: str, tail: list[str]) -> None:
         """What becomes of a process that ended without being asked to."""
         progress, failure = self.context.progress, self._failure
         error: Fatal | Retriable
@@ -158,17 +169,15 @@ class SparkJobTask(JobTask):
             error = Fatal("the job refuses its configuration")
             error.trace = "\n".join(tail) or None
         else:
-            error = self._crash(code, tail)
+            error = self._crash(how, tail)
         progress.phase, progress.error = "failed", (str(error).splitlines() or [""])[0]
         raise error
 
-    def _crash(self, code: int, tail: list[str]) -> Fatal | Retriable:
+    def _crash(self, how: str, tail: list[str]) -> Fatal | Retriable:
         """The error for an end without a word; a passing one, unless it happens again and again."""
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        hint = " (out of memory? see the system's log)" if code == -9 else ""
         now = time.monotonic()
         self._crashes = [at for at in self._crashes if now - at < _CRASH_WINDOW_S] + [now]
-        text = f"the job's process {how} without saying why{hint}"
+        text = f"the job's process {how}"
         error: Fatal | Retriable
         if len(self._crashes) >= _CRASHES:
             error = Fatal(
@@ -189,6 +198,12 @@ class SparkJob(JobConnector):
     config_def: ClassVar[ConfigDef] = FRAME
     task_class: ClassVar[type[JobTask]] = SparkJobTask
     aliases: ClassVar[tuple[str, ...]] = ("spark_jobs.SparkJob",)
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """One task; it shares its worker with the other flows of an application that is named."""
+        del max_tasks
+        name = self.context.config[APPLICATION]
+        return [{TOGETHER_KEY: f"Spark application {name}"} if name not in (None, DEDICATED) else {}]
 
     @classmethod
     def completed(cls, config: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:

@@ -242,6 +242,13 @@ class Source(ABC):
         (``dead_letters``), from the tasks that find it.
         """
 
+    def schemas(self) -> list[TableSchema]:
+        """The tables seen so far, as ``changes`` gives them, also those without a change in the batch.
+
+        Steps that combine tables use it, so that the types of their output don't depend on which tables a batch has.
+        """
+        return []
+
     def refused(self, namespace: str) -> None:
         """Called for a table that the sink refuses: forget what this batch showed of it, so that a renamed column helps."""
 

@@ -6,6 +6,7 @@ lease in a file, which is renewed and runs out.
 
 from __future__ import annotations
 
+import contextvars
 import fcntl
 import json
 import os
@@ -162,7 +163,9 @@ class Lease:
         holder = self._holder()
         if holder is None or holder["id"] != self._id:
             raise AlreadyRuns(f"{what} was taken by another run at the same moment")
-        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(self._renew,), name="lease", daemon=True
+        )
         self._thread.start()
 
     def _over(self, holder: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: Lines of its output that are kept for the case that it ends, and what of them an error shows.
 _KEPT: Final = 60
@@ -30,9 +30,14 @@ _NOISE: Final = (
 
 
 class JvmOutput:
-    """What a JVM writes: passed on to this process's standard error, its end kept."""
+    """What a JVM writes: passed on, its end kept.
 
-    def __init__(self) -> None:
+    Args:
+        take: gets each line; None: they go to this process's standard error.
+    """
+
+    def __init__(self, take: Callable[[str], None] | None = None) -> None:
+        self._take = take
         self._tail: deque[str] = deque(maxlen=_KEPT)
         self._thread: threading.Thread | None = None
 
@@ -58,7 +63,11 @@ class JvmOutput:
     def _pass_on(self, source: int, target: int) -> None:
         with os.fdopen(source, "rb") as lines:
             for line in lines:
-                self._tail.append(line.decode("utf-8", "replace").rstrip())
+                text = line.decode("utf-8", "replace").rstrip()
+                self._tail.append(text)
+                if self._take is not None:
+                    self._take(text)
+                    continue
                 with contextlib.suppress(OSError):
                     os.write(target, line)
         os.close(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
@@ -65,7 +66,9 @@ class LagWatch:
         self._committed: Offsets = {}
         self._standing: Standing | None = None
         self._answered_at = 0.0
-        self._thread = threading.Thread(target=self._run, name="lag", daemon=True)
+        self._thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(self._run,), name="lag", daemon=True
+        )
         self._thread.start()
 
     def begin(self, start: Offsets) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from spark_jobs.contract import Column
+    from spark_jobs.contract import Column, TableSchema
 
 _SIMPLE: Final[Mapping[type[t.DataType], Type]] = {
     t.ByteType: Type.INT8,
@@ -38,15 +38,15 @@ _SIMPLE: Final[Mapping[type[t.DataType], Type]] = {
 
 
 class NoRecords:
-    """Stands for a batch's raw records in a job with masks: a sink that asks for them would see plain values."""
+    """Stands for a batch's raw records in a job with masks or steps: a sink that asks for them would pass them by."""
 
     def __getattr__(self, name: str) -> Any:
         """Raises ``Fatal`` for every member."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise Fatal(
-            "the sink asks for Kafka's records as they are (Batch.raw), which mask.rules can't mask: it has to take "
-            "Batch.changes(), or the connector has to mask"
+            "the sink asks for Kafka's records as they are (Batch.raw), which mask.rules can't mask and steps can't "
+            "transform: it has to take Batch.changes()"
         )
 
 
@@ -59,16 +59,28 @@ def mask_changes(tables: Sequence[TableChanges], masks: Masks) -> list[TableChan
     return [_masked(table, masks) for table in tables] if masks else list(tables)
 
 
-def _masked(table: TableChanges, masks: Masks) -> TableChanges:
-    columns = table.schema.columns
-    found = column_masks(
-        [(column.name, schema_of(column.type), column.key) for column in columns],
-        table_names(table.schema.namespace),
-        masks,
+def masked_columns(schema: TableSchema, masks: Masks) -> tuple[Column, ...]:
+    """The columns of a table with their masks.
+
+    Raises:
+        Fatal: a rule names a column that it can't mask.
+    """
+    masked = _masks_of(schema, masks)
+    return tuple(
+        _masked_column(column, masked[column.name]) if column.name in masked else column for column in schema.columns
     )
+
+
+def _masks_of(schema: TableSchema, masks: Masks) -> dict[str, Mask]:
+    columns = [(column.name, schema_of(column.type), column.key) for column in schema.columns]
+    return column_masks(columns, table_names(schema.namespace), masks)
+
+
+def _masked(table: TableChanges, masks: Masks) -> TableChanges:
+    found = _masks_of(table.schema, masks)
     if not found:
         return table
-    kept = tuple(_masked_column(column, found[column.name]) if column.name in found else column for column in columns)
+    kept = masked_columns(table.schema, masks)
     types = {column.name: column.type for column in kept}
     frame = table.frame
     shape = t.StructType(

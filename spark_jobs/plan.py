@@ -14,6 +14,7 @@ from spark_jobs.control import Control, FileLock
 from spark_jobs.filesystems import missing_clients
 from spark_jobs.lag import KafkaView
 from spark_jobs.session import is_local
+from spark_jobs.steps.options import step_names
 
 if TYPE_CHECKING:
     from spark_jobs.job import Job
@@ -67,6 +68,7 @@ def reachability(job: Job) -> list[str]:
     finally:
         view.close()
     complaints += missing_clients(job.config.raw)
+    complaints += _step_refusals(job)
     url = job.config["source.schema.registry.url"]
     if url:
         complaints += _registry(url)
@@ -132,8 +134,10 @@ def plan(job: Job) -> list[str]:
     lines += [
         f"  trigger: {every}, at most {config['source.max.offsets.per.trigger']} records a batch",
         f"  transformation: {config['transform.type']}",
-        f"  sink: {config['sink.type']}",
     ]
+    steps = _step_lines(job)
+    lines += ["  steps:", *(f"    {line}" for line in steps)] if steps else []
+    lines.append(f"  sink: {config['sink.type']}")
     try:
         lines += [f"    {line}" for line in job.sink_class().plan(config)]
     except MillraceError as error:
@@ -149,6 +153,23 @@ def plan(job: Job) -> list[str]:
         f"  Spark master: {job.master}",
     ]
     return lines + [f"  note: {text}" for text in remarks(job)]
+
+
+def _step_lines(job: Job) -> list[str]:
+    if not step_names(job.config.raw):
+        return []
+    from spark_jobs.steps.planning import step_lines  # imports types of Spark
+
+    return step_lines(job.config)
+
+
+def _step_refusals(job: Job) -> list[str]:
+    lines = _step_lines(job)
+    if not lines:
+        return []
+    from spark_jobs.steps.planning import refusal_in
+
+    return [refusal for line in lines if (refusal := refusal_in(line))]
 
 
 def _source_lines(job: Job) -> list[str]:

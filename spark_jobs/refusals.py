@@ -48,14 +48,31 @@ def accepted(
             )
         source.refused(changes.schema.namespace)
     for changes, reason in refused:
-        records = _records(changes, raw).mapInArrow(_reporting(letters, reason, masked=masked), "n long").collect()
-        _log.error("%s; %d records are put aside", reason, sum(row["n"] for row in records))
+        count = put_aside(changes.frame, raw, letters, reason, masked=masked)
+        _log.error("%s; %d records are put aside", reason, count)
     return [changes for changes, reason in reasons if not reason]
 
 
-def _records(changes: TableChanges, raw: DataFrame) -> DataFrame:
-    """The records that hold a table's changes."""
-    positions = changes.frame.select(*KAFKA_COLUMNS).distinct().toDF(*_POSITION)
+def put_aside(rows: DataFrame, raw: DataFrame, letters: DeadLetters, reason: str, *, masked: bool) -> int:
+    """Report the records that hold ``rows`` as dead letters; the number of records. Blocks: runs a Spark job.
+
+    Args:
+        rows: changes with ``KAFKA_COLUMNS``.
+        raw: the batch's records.
+        letters: where they go.
+        reason: what is wrong with them; without values if ``masked``.
+        masked: whether the job masks columns: then a dead letter shows no key and no value.
+
+    Raises:
+        Retriable: Kafka does not take the dead letters.
+    """
+    reports = _records(rows, raw).mapInArrow(_reporting(letters, reason, masked=masked), "n long").collect()
+    return sum(row["n"] for row in reports)
+
+
+def _records(rows: DataFrame, raw: DataFrame) -> DataFrame:
+    """The records that hold ``rows``."""
+    positions = rows.select(*KAFKA_COLUMNS).distinct().toDF(*_POSITION)
     return raw.select(*_POSITION, "key", "value").join(positions, list(_POSITION), "left_semi")
 
 

@@ -9,17 +9,31 @@ from connectors.entry_points import entries
 
 if TYPE_CHECKING:
     from spark_jobs.contract import Sink, Source
+    from spark_jobs.steps.contract import Step
 
 #: Groups of entry points: the name is what ``sink.type`` and ``source.format`` say.
 SINKS: Final = "millrace.sinks"
 SOURCES: Final = "millrace.sources"
+#: The name is what ``transform.step.<name>.type`` says.
+STEPS: Final = "millrace.steps"
 #: With ``transform.type=materialize`` the whole batch goes here, whatever ``sink.type`` (which must be kafka) says.
 MATERIALIZER: Final = "spark_jobs.materializer.job:MaterializerSink"
+
+_STEPS: Final = {
+    "deduplicate": "spark_jobs.steps.deduplicate:DeduplicateStep",
+    "filter": "spark_jobs.steps.row_filter:FilterStep",
+    "mask": "spark_jobs.steps.mask:MaskStep",
+    "route": "spark_jobs.steps.route:RouteStep",
+    "select": "spark_jobs.steps.projection:SelectStep",
+    "sql": "spark_jobs.steps.sql:SqlStep",
+    "union": "spark_jobs.steps.union:UnionStep",
+}
 
 
 def targets(group: str) -> dict[str, str]:
     """The ``module:class`` of every entry point of a group by name; of two with one name Millrace's own. Blocks for some ms."""
-    return dict(sorted((entry.name, entry.value) for entry in reversed(entries(group))))
+    declared = {entry.name: entry.value for entry in reversed(entries(group))}
+    return dict(sorted((declared | (_STEPS if group == STEPS else {})).items()))
 
 
 def load(where: str) -> Any:
@@ -48,3 +62,14 @@ def source_class(name: str) -> type[Source]:
     """The class of ``source.format``, as ``sink_class``."""
     found: type[Source] = load(name if ":" in name else targets(SOURCES)[name])
     return found
+
+
+def step_class(name: str) -> type[Step]:
+    """The class of a type of step: the name of an entry point.
+
+    Raises:
+        KeyError: an unknown name.
+        ImportError, AttributeError: as ``load``.
+    """
+    step: type[Step] = load(targets(STEPS)[name])
+    return step

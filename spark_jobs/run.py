@@ -13,17 +13,24 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.application import Application
+    from spark_jobs.control import Control
     from spark_jobs.job import Job
+    from spark_jobs.runner import Runner
+    from worker.secrets.masking import SecretMasker
 
 _log = logging.getLogger("spark_jobs.run")
 #: What ending the query and the session may take beside ``stop.timeout.ms``, seconds.
-_GRACE_S: Final = 30.0
+GRACE_S: Final = 30.0
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -76,49 +83,89 @@ def _not_py4j(record: logging.LogRecord) -> bool:
     return record.name != "root" or "py4j" not in record.pathname or record.levelno > logging.WARNING
 
 
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """What surrounds a run.
+
+    Attributes:
+        begin: called with the run before it begins: whoever may end it keeps it.
+        host: the application whose driver the run uses; None: it starts its own.
+    """
+
+    begin: Callable[[Runner], None]
+    host: Application | None = None
+
+
 def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
     """Read, check and run the job in ``path``, with events to ``stream``."""
+    from spark_jobs import config
+
+    def read() -> Any:
+        return (
+            config.parse_text(sys.stdin.readline(), "standard input", as_json=True)
+            if path == "-"
+            else config.read(path)
+        )
+
+    return _run_checked(read, Path(path).name, stream, _of_process(supervised=supervised))
+
+
+def run_text(text: str, stream: Any, attendance: Attendance) -> int:
+    """Check and run the job that ``text`` (JSON) describes, with events to ``stream``; blocks."""
+    from spark_jobs import config
+
+    return _run_checked(lambda: config.parse_text(text, "the flow", as_json=True), "flow", stream, attendance)
+
+
+def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
+    """Run a checked job with its locks, its status file and its signals; blocks."""
+    return _run(job, stream, _of_process(supervised=supervised))
+
+
+def _of_process(*, supervised: bool) -> Attendance:
+    """A run that is all that its process does: signals end it and, if it is supervised, the end of standard input."""
+
+    def begin(runner: Runner) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: runner.stop("signal"))
+        if supervised:
+            timeout_s = runner.job.config["stop.timeout.ms"] / 1000
+            threading.Thread(
+                target=_wait_for_end, args=(runner.stop, timeout_s), name="supervisor", daemon=True
+            ).start()
+
+    return Attendance(begin)
+
+
+def _run_checked(read: Callable[[], Any], name: str, stream: Any, attendance: Attendance) -> int:
     from connectors.errors import ConfigInvalid
     from spark_jobs import config
     from spark_jobs.progress import Events
 
     try:
-        file = (
-            config.parse_text(sys.stdin.readline(), "standard input", as_json=True)
-            if path == "-"
-            else config.read(path)
-        )
-        job = config.build(file)
+        job = config.build(read())
     except ConfigInvalid as error:
         sys.stderr.write(f"millrace: {error}\n")
-        Events(Path(path).name, stream).emit(
+        Events(name, stream).emit(
             "failed", error=str(error), kind="ConfigInvalid", trace="", retriable=False, configuration=True
         )
         return 2
-    return run_job(job, stream, supervised=supervised)
+    return _run(job, stream, attendance)
 
 
-def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
-    """Run a checked job with its locks, its status file and its signals; blocks."""
+def _run(job: Job, stream: Any, attendance: Attendance) -> int:
+    from spark_jobs.causes import may_pass
     from spark_jobs.control import Control, process_age
     from spark_jobs.metrics import Exporter, Numbers
     from spark_jobs.progress import Events
     from spark_jobs.runner import Runner
-    from worker.secrets.masking import SecretFilter, SecretMasker
+    from worker.secrets.masking import SecretMasker
 
+    host = attendance.host
     masker = SecretMasker()
     masker.learn(job.config.raw, definition(job).keys.values())
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(SecretFilter(masker))
     control = Control(job.folder)
-    status: dict[str, Any] = {
-        "job": job.name,
-        "file": str(Path(job.origin).resolve()) if job.origin else "",
-        "pid": os.getpid(),
-        "age": process_age(os.getpid()),
-        "checkpoint": job.checkpoint,
-        "master": job.master,
-    }
+    status = _first_status(job, host)
     writable = threading.Event()
     numbers = Numbers(job.name, job.sink_class().metrics)
 
@@ -132,33 +179,78 @@ def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
             control.write(status)
 
     events = Events(job.name, stream, scrub=masker.scrub, on_event=remember)
-    exporter = None
+    exporter = release = None
+    unfilter = _filter_logs(masker)
     try:
-        release = _lock(job, control)
-        if job.config["metrics.port"]:
-            exporter = Exporter(job.config["metrics.host"], job.config["metrics.port"], numbers)
-    except Exception as error:  # noqa: BLE001 - told as an event, whatever it is
-        _log.error("%s", error)
-        events.emit("failed", error=str(error), kind=type(error).__name__, trace="", retriable=False)
-        return 1
-    writable.set()
-    runner = Runner(job, events, _lease)
-    events.on_broken = lambda: runner.stop("nobody reads the events")
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: runner.stop("signal"))
-    if supervised:
-        threading.Thread(
-            target=_wait_for_end,
-            args=(runner.stop, job.config["stop.timeout.ms"] / 1000),
-            name="supervisor",
-            daemon=True,
-        ).start()
-    try:
-        return runner.run()
+        try:
+            release = _lock(job, control)
+            if job.config["metrics.port"]:
+                exporter = Exporter(job.config["metrics.host"], job.config["metrics.port"], numbers)
+            writable.set()
+            spark = None if host is None else host.session(job)
+        except Exception as error:  # noqa: BLE001 - becomes an event, whatever it is
+            if host is not None:
+                masker.learn(host.settings)  # a refusal quotes them
+            _log.error("%s", error)
+            passes = host is not None and may_pass(error)
+            events.emit("failed", error=str(error), kind=type(error).__name__, trace="", retriable=passes)
+            return 1
+        runner = Runner(job, events, _lease, spark=spark, output=None if host is None else host.output)
+        events.on_broken = lambda: runner.stop("nobody reads the events")
+        attendance.begin(runner)
+        code = runner.run()
+        if spark is not None and host is not None:
+            _end_within(spark, job, host, control, status)
+        return code
     finally:
         if exporter is not None:
             exporter.close()
-        release()
+        if release is not None:
+            release()
+        unfilter()
+
+
+def _filter_logs(masker: SecretMasker) -> Callable[[], None]:
+    """Mask secrets in all logs until the returned function is called."""
+    from worker.secrets.masking import SecretFilter
+
+    secrets, handlers = SecretFilter(masker), list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(secrets)
+
+    def unfilter() -> None:
+        for handler in handlers:
+            handler.removeFilter(secrets)
+
+    return unfilter
+
+
+def _first_status(job: Job, host: Application | None) -> dict[str, Any]:
+    from spark_jobs.control import process_age
+
+    status: dict[str, Any] = {
+        "job": job.name,
+        "file": str(Path(job.origin).resolve()) if job.origin else "",
+        "pid": os.getpid(),
+        "age": process_age(os.getpid()),
+        "checkpoint": job.checkpoint,
+        "master": job.master,
+    }
+    return status if host is None else {**status, "application": host.name}
+
+
+def _end_within(spark: SparkSession, job: Job, host: Application, control: Control, status: dict[str, Any]) -> None:
+    """After a run in a driver that stays: nothing of the run may be left there. A driver that has ended has nothing."""
+    try:
+        left = [query for query in spark.streams.active if query.isActive]
+    except Exception as error:  # noqa: BLE001 - the JVM is gone
+        _log.debug("the driver does not answer: %s", error)
+        return
+    if left:
+        host.abort(f"the query of the flow {job.name} does not end")
+    # The next run need not wait for the end of this JVM.
+    status.pop("jvm", None)
+    control.write(status)
 
 
 def state_after(event: Mapping[str, Any]) -> str:
@@ -216,7 +308,7 @@ def _wait_for_end(stop: Callable[[str], None], timeout_s: float) -> None:
         pass
     stop("the supervisor is gone")
     # A daemon thread: a process that ends in time ends it.
-    time.sleep(timeout_s + _GRACE_S)
+    time.sleep(timeout_s + GRACE_S)
     if os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

@@ -6,6 +6,7 @@ The sink is only ever called under ``_busy``.
 
 from __future__ import annotations
 
+import contextvars
 import json
 import logging
 import os
@@ -30,6 +31,8 @@ from spark_jobs.metrics import PREFIX
 from spark_jobs.progress import lags, nested
 from spark_jobs.refusals import accepted
 from spark_jobs.session import build_session, submitted
+from spark_jobs.steps.flow import Flow, empty_changes
+from spark_jobs.steps.options import build_steps
 from spark_jobs.troubles import Troubles
 
 if TYPE_CHECKING:
@@ -73,6 +76,7 @@ class Runner:
         guard: called with the session once it is there, before the checkpoint is touched; what it returns is called at the end
             (the lease of a remote checkpoint).
         spark: a session to use, which stays; None: the job makes its own.
+        output: what the JVM of ``spark`` writes.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Runner:
         guard: Callable[[SparkSession, Runner], Callable[[], None]] | None = None,
         *,
         spark: SparkSession | None = None,
+        output: jvm.JvmOutput | None = None,
     ) -> None:
         self._spark = spark
         self.job = job
@@ -94,8 +99,9 @@ class Runner:
         self._batch_kafka = KafkaView(job.config)  # for the thread of batches: clients are not shared
         self._troubles = Troubles(events)
         self._lag: LagWatch
-        self._jvm_output = jvm.JvmOutput()
+        self._jvm_output = jvm.JvmOutput() if output is None else output
         self._masks = rules_of(job.config)
+        self._flow = Flow(build_steps(job.config))
         self._error: BaseException | None = None
         self._crashes: Counter[str] = Counter()
         self._current: int | None = None
@@ -316,7 +322,7 @@ class Runner:
         writer = (
             reader.load()
             .select(*RAW_COLUMNS)
-            .writeStream.foreachBatch(self._batch)
+            .writeStream.foreachBatch(_in_this_context(self._batch))
             .option("checkpointLocation", self.job.checkpoint)
             .queryName(self.job.name)
         )
@@ -503,17 +509,34 @@ class Runner:
         def changes() -> list[Any]:
             if not decoded:
                 source = self._decoder()
-                tables = mask_changes(source.changes(batch), masks)
+                spark = self.context.spark
+                tables = self._flow.apply(
+                    mask_changes(source.changes(batch), masks),
+                    spark,
+                    lambda: mask_changes(empty_changes(spark, source.schemas()), masks),
+                )
                 letters = DeadLetters.of(self.context)
                 decoded.append(accepted(tables, self._sink, source, letters, frame, masked=bool(masks)))
             result: list[Any] = decoded[0]
             return result
 
+        def write() -> int:
+            try:
+                return self._sink.write(given)
+            except Exception as error:
+                if not self._flow.recover(error, frame, DeadLetters.of(self.context), masked=bool(masks)):
+                    raise
+                decoded.clear()  # the steps leave out now what they can't compute
+                return self._sink.write(given)
+
         batch = given = Batch(number, frame, found, changes)
-        if masks and not self.job.materializes:
+        if (masks or self._flow) and not self.job.materializes:
             given = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
         rows = sum(after - first for first, after in found.values())
-        written = self._retry(troubles.BATCH, lambda: self._sink.write(given), batch=number)
+        try:
+            written = self._retry(troubles.BATCH, write, batch=number)
+        finally:
+            self._flow.end_batch()
         if decoded and self._source is not None:
             self._source.written()
         took = time.monotonic() - begin
@@ -605,6 +628,18 @@ class Runner:
         if missing and self.job.config["source.fail.on.data.loss"]:
             return Fatal(ranges.loss_message(missing, self.job.checkpoint))
         return cause_of(error)
+
+
+def _in_this_context(function: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    """``function`` for a thread of Spark's, which gets the context variables of the caller: log lines find their flow."""
+    context = contextvars.copy_context()
+
+    def call(frame: DataFrame, number: int) -> None:
+        for variable, value in context.items():
+            variable.set(value)  # to stay: py4j logs a failure after the function has ended
+        function(frame, number)
+
+    return call
 
 
 def _durations(query: Any) -> dict[str, int]:

@@ -16,6 +16,7 @@ from compose.local.java import Java, find_java
 from compose.local.paths import cache_dir
 from compose.local.resolver import Resolver
 from connectors.errors import Fatal
+from spark_jobs.application_address import APPLICATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -133,6 +134,7 @@ def build_session(
             "spark.databricks.delta.snapshotPartitions": "2",
         }
     settings |= conf or {}
+    settings.pop(APPLICATION, None)  # says which driver this is, and nothing to Spark
     if "spark.jars" in (conf or {}) and not submitted():
         settings["spark.jars"] = ",".join([*map(str, jars(("spark", *extra_jars))), (conf or {})["spark.jars"]])
     if not submitted():

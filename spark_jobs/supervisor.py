@@ -165,6 +165,14 @@ class JobProcess:
         if self._readers:
             await asyncio.wait(self._readers[:1], timeout=2)
 
+    @staticmethod
+    def end_text(code: int) -> str:
+        """How a process that gave no reason ended, for an error."""
+        if code < 0:
+            hint = " (out of memory? see the system's log)" if code == -signal.SIGKILL else ""
+            return f"was killed by signal {-code} without saying why{hint}"
+        return f"ended with exit code {code} without saying why"
+
     # Parts.
 
     async def _open(self, fd: int) -> asyncio.StreamReader:

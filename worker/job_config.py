@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.options import ConfigDef, ConfigProblem
 from worker import kafka_clients
-from worker.control.placement import LABELS_KEY, NODE_KEY
+from worker.control.placement import LABELS_KEY, NODE_KEY, TOGETHER_KEY
 from worker.source_config import SOURCE_CONFIG
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def job_properties(config: Mapping[str, str], declared: ConfigDef) -> dict[str, 
         if name in declared.keys
         or (
             name not in JOB_CONFIG.keys
-            and name != "task.class"
+            and name not in ("task.class", TOGETHER_KEY)
             and not any(_under(name, prefix) for prefix in _FOREIGN)
         )
     }

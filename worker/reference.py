@@ -181,6 +181,11 @@ def _jobs_page() -> str:
             )
             if getattr(part, "metrics", ()):
                 metrics.append((f"{title} `{name}`", part.metrics))
+    for name, where in jobs.targets(jobs.STEPS).items():
+        parts.append(
+            f"## Step `{name}`\n\nThe prefix of each option is `transform.step.<name>.`.\n\n"
+            f"{table(jobs.load(where).config_def)}\n"
+        )
     parts.append(
         "## Metrics\n\n`metrics.port` of a job serves them to Prometheus, each with the label `job`. A job "
         "that a worker runs shows its own on the worker's `/metrics`, with the labels `connector` and "

@@ -9,7 +9,7 @@ from spark_jobs.contract import Source, TableChanges
 from spark_jobs.sources.decoding import COMMON_KEYS, PASS_THROUGH, Decoding
 
 if TYPE_CHECKING:
-    from spark_jobs.contract import Batch, JobContext
+    from spark_jobs.contract import Batch, JobContext, TableSchema
 
 _GROUP: Final = "Debezium"
 
@@ -41,6 +41,10 @@ class DebeziumSource(Source):
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``."""
         return self._decoding.changes(batch)
+
+    def schemas(self) -> list[TableSchema]:
+        """See ``Source.schemas``."""
+        return self._decoding.schemas()
 
     def refused(self, namespace: str) -> None:
         """See ``Source.refused``."""

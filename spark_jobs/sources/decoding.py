@@ -208,6 +208,10 @@ class Decoding:
             for namespace in layouts
         ]
 
+    def schemas(self) -> list[TableSchema]:
+        """See ``Source.schemas``."""
+        return [self._written_as(namespace) for namespace in self.tables]
+
     def refused(self, namespace: str) -> None:
         """See ``Source.refused``."""
         restore(self.tables, self._earlier, namespace)
@@ -573,9 +577,12 @@ def sample_of(data: bytes, encoding: str) -> bytes:
 
 
 def frame_type(schema: TableSchema) -> t.StructType:
-    """The type of a table's frame: its columns, then the system columns."""
+    """The type of a table's frame: its columns, then the system columns.
+
+    Only key columns can't be null: of a delete without an image the others are, whatever the schema says.
+    """
     return t.StructType(
-        [t.StructField(column.name, column.type, column.nullable) for column in schema.columns] + list(SYSTEM_FIELDS)
+        [t.StructField(column.name, column.type, not column.key) for column in schema.columns] + list(SYSTEM_FIELDS)
     )
 
 

@@ -195,6 +195,10 @@ class UmsSource(Source):
             for table, layouts in groups.items()
         ]
 
+    def schemas(self) -> list[TableSchema]:
+        """See ``Source.schemas``."""
+        return [self._written_as(table) for table in self._tables]
+
     def refused(self, namespace: str) -> None:
         """See ``Source.refused``."""
         restore(self._tables, self._before, UmsLayout(namespace, (), ()).table)

@@ -29,7 +29,7 @@ from offsets.records import (
 )
 from worker.control.fencing import fence_producers
 from worker.control.instructions import instructions_record
-from worker.control.placement import INSTANCE, Placement, Unit, Worker, place, requirement
+from worker.control.placement import INSTANCE, TOGETHER_KEY, Placement, Unit, Worker, place, requirement
 from worker.control.table import advance, lost_units, row_record
 from worker.rest.facade import NotLeader, RestError
 
@@ -61,6 +61,16 @@ def wanted_units(snapshot: ClusterSnapshot) -> dict[Unit, Requirement]:
             # A task may ask for another node than its connector does; its own word counts.
             wanted[Unit(name, task)] = requirement({**config, **own})
     return wanted
+
+
+def groups_of(snapshot: ClusterSnapshot) -> dict[Unit, str]:
+    """The groups of tasks that share a worker, by task. Pure."""
+    return {
+        Unit(name, task): config[TOGETHER_KEY]
+        for name in snapshot.connectors
+        for task, config in enumerate(snapshot.task_configs(name))
+        if config.get(TOGETHER_KEY)
+    }
 
 
 def fencing_count(snapshot: ClusterSnapshot, name: str) -> int:
@@ -448,7 +458,13 @@ class Leader:
             if slot is not None and (slot.revoked or slot.owner.worker != worker):
                 previous[unit] = worker  # it is on its way there
         wanted = wanted_units(self._config.snapshot)
-        placement = place(wanted, workers, previous, rebalance=present != self._placed_for)
+        placement = place(
+            wanted,
+            workers,
+            previous,
+            rebalance=present != self._placed_for,
+            together=groups_of(self._config.snapshot),
+        )
         self.nowhere = len(wanted) - len(placement.assigned)
         self.reasons.update(placement.reasons)
         for unit in self.reasons.keys() - wanted.keys():

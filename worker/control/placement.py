@@ -5,11 +5,13 @@ A *unit* is a connector's own instance or one of its tasks. Rules, in this order
 2. What is placed stays, unless its worker has gone or ``rebalance`` says that the set of workers changed.
 3. A unit without a worker goes to the least loaded one; the tasks of one connector spread.
 4. With ``rebalance``, as few units as possible move until no worker has two more than another (relative to its capacity).
+5. Tasks of one group (``TOGETHER_KEY``) run on one worker and count as one unit in all of the above.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,6 +23,8 @@ INSTANCE: Final = -1
 #: Configuration keys with which a connector or a task asks for workers.
 NODE_KEY: Final = "millrace.node"
 LABELS_KEY: Final = "millrace.labels"
+#: Configuration key by which a connector puts its task into a group: tasks of one group share something on their worker.
+TOGETHER_KEY: Final = "millrace.together"
 #: The label that ``millrace.node`` is compared with, beside the worker's host and id.
 _NODE_LABEL: Final = "node"
 #: Values by which a label says that the worker is not what the label's name says.
@@ -93,7 +97,12 @@ def matches(needed: Requirement, worker_id: str, labels: Mapping[str, str]) -> b
 
 
 def place(
-    wanted: Mapping[Unit, Requirement], workers: Mapping[str, Worker], previous: Mapping[Unit, str], *, rebalance: bool
+    wanted: Mapping[Unit, Requirement],
+    workers: Mapping[str, Worker],
+    previous: Mapping[Unit, str],
+    *,
+    rebalance: bool,
+    together: Mapping[Unit, str] | None = None,
 ) -> Placement:
     """Place every unit.
 
@@ -102,21 +111,57 @@ def place(
         workers: live workers by id.
         previous: where units were placed; may name workers and units that are gone.
         rebalance: whether units may move to even the load out (the set of workers has changed).
+        together: the groups of units that share a worker, by unit.
     """
+    groups: dict[str, list[Unit]] = {}
+    for unit, group in sorted((together or {}).items()):
+        if unit in wanted:
+            groups.setdefault(group, []).append(unit)
+    if not groups:
+        return _place_units(wanted, workers, previous, rebalance=rebalance)
+    # A group is placed as one unit, under a name that no connector has.
+    members = {Unit(f"\0{group}", 0): units for group, units in groups.items()}
+    grouped = {unit for units in members.values() for unit in units}
+    alone: dict[Unit, Requirement] = {unit: needed for unit, needed in wanted.items() if unit not in grouped}
+    before = dict(previous)
+    for unit, units in members.items():
+        alone[unit] = frozenset[tuple[str, str]]().union(*(wanted[member] for member in units))
+        counts = Counter(sorted(previous[member] for member in units if previous.get(member) in workers))
+        if counts:
+            before[unit] = counts.most_common(1)[0][0]
+    placement = _place_units(alone, workers, before, rebalance=rebalance)
+    assigned, reasons = dict(placement.assigned), dict(placement.reasons)
+    for unit, units in members.items():
+        target, reason = assigned.pop(unit, None), reasons.pop(unit, "")
+        name = unit.connector[1:]
+        for member in units:
+            if target is not None:
+                assigned[member] = target
+                if previous.get(member) != target:
+                    reasons[member] = f"it runs on {target} with all of {name}" + (f": {reason}" if reason else "")
+            else:
+                reasons[member] = f"all of {name} runs on one worker, and {reason}"
+    return Placement(assigned, reasons)
+
+
+def _place_units(
+    needs: Mapping[Unit, Requirement], workers: Mapping[str, Worker], previous: Mapping[Unit, str], *, rebalance: bool
+) -> Placement:
+    """``place`` for units that nothing holds together."""
     chooser = _Chooser(workers)
     reasons: dict[Unit, str] = {}
     homeless: list[Unit] = []
     tasks, instances = _Loads(workers), _Loads(workers)
-    for unit, needed in wanted.items():
+    for unit, needed in needs.items():
         before = previous.get(unit)
         if before is not None and before in chooser.eligible(needed):
             (instances if unit.task == INSTANCE else tasks).add(unit, before)
         else:
             homeless.append(unit)
     for unit in sorted(homeless):
-        eligible = chooser.eligible(wanted[unit])
+        eligible = chooser.eligible(needs[unit])
         if not eligible:
-            reasons[unit] = _why_nowhere(wanted[unit], workers)
+            reasons[unit] = _why_nowhere(needs[unit], workers)
             continue
         load, other = (instances, tasks) if unit.task == INSTANCE else (tasks, instances)
         target = load.least(unit, eligible, other, spread_first=not rebalance)
@@ -129,7 +174,7 @@ def place(
         )
     if rebalance:
         for load in (tasks, instances):
-            for unit, source, target in _even_out(load, wanted, chooser):
+            for unit, source, target in _even_out(load, needs, chooser):
                 reasons[unit] = f"it moved from {source} to {target} to even the load out"
     return Placement({**tasks.where, **instances.where}, reasons)
 

@@ -196,3 +196,72 @@ def test_ten_thousand_tasks_on_fifty_workers() -> None:
     assert spread(all_of_them, fleet(50), instances=False) <= 1
     assert len({*all_of_them.assigned}) == len(wanted)
     print(f"placed twice in {time.process_time() - started:.2f} s of CPU")
+
+
+# Groups of tasks that share a worker.
+
+
+@given(_connectors, _workers, _workers, st.integers(0, 6), st.data())
+def test_tasks_of_a_group_share_a_worker_and_groups_are_spread(
+    connectors: dict[str, int], before: int, after: int, shift: int, data: st.DataObject
+) -> None:
+    needs = units(connectors)
+    groups = {
+        unit: data.draw(st.sampled_from(["application a", "application b"]))
+        for unit in sorted(needs)
+        if unit.task != INSTANCE and data.draw(st.booleans())
+    }
+    old, new = fleet(before), fleet(after, shift)
+    first = place(needs, old, {}, rebalance=False, together=groups)
+    second = place(needs, new, first.assigned, rebalance=True, together=groups)
+    for placement, workers in ((first, old), (second, new)):
+        assert placement.assigned.keys() == needs.keys()
+        homes = {
+            group: {placement.assigned[unit] for unit in groups if groups[unit] == group} for group in groups.values()
+        }
+        assert all(len(workers_of) == 1 for workers_of in homes.values())
+        loads = Counter(placement.assigned[unit] for unit in needs if unit.task != INSTANCE and unit not in groups)
+        loads.update(worker for (worker,) in homes.values())
+        numbers = [loads.get(worker, 0) for worker in workers]
+        assert max(numbers) - min(numbers) <= 1
+
+
+@given(_connectors, st.integers(2, 6), st.data())
+def test_a_drain_moves_a_whole_group_and_a_new_member_moves_nobody(
+    connectors: dict[str, int], count: int, data: st.DataObject
+) -> None:
+    late = Unit("late", 0)
+    needs = units(connectors) | {Unit("early", 0): ANYWHERE, Unit("early", 1): ANYWHERE}
+    groups = {Unit("early", 0): "application a", Unit("early", 1): "application a"}
+    workers = fleet(count)
+    first = place(needs, workers, {}, rebalance=False, together=groups)
+    grown = place(
+        needs | {late: ANYWHERE}, workers, first.assigned, rebalance=False, together=groups | {late: "application a"}
+    )
+    assert {unit: grown.assigned[unit] for unit in needs} == first.assigned
+    home = first.assigned[Unit("early", 0)]
+    assert grown.assigned[late] == home
+    assert grown.reasons[late] == f"it runs on {home} with all of application a"
+    leaving = data.draw(st.sampled_from(sorted(workers)))
+    workers[leaving] = Worker(draining=True)
+    groups[late] = "application a"
+    drained = place(needs | {late: ANYWHERE}, workers, grown.assigned, rebalance=True, together=groups)
+    assert leaving not in drained.assigned.values()
+    assert len({drained.assigned[unit] for unit in groups}) == 1
+
+
+def test_a_group_needs_what_all_its_members_need() -> None:
+    workers = {"h1:1": Worker(labels={"zone": "a"}), "h2:1": Worker(labels={"zone": "a", "disk": "ssd"})}
+    first, second, third = Unit("c", 0), Unit("d", 0), Unit("e", 0)
+    needs = {first: requirement({"millrace.labels": "zone=a"}), second: requirement({"millrace.labels": "disk=ssd"})}
+    groups = dict.fromkeys((first, second, third), "application orders")
+    assert place(needs, workers, {first: "h1:1"}, rebalance=False, together=groups).assigned == {
+        first: "h2:1",
+        second: "h2:1",
+    }
+    needs[third] = requirement({"millrace.labels": "zone=b"})
+    placement = place(needs, workers, {}, rebalance=False, together=groups)
+    assert placement.assigned == {}
+    assert placement.reasons[second] == (
+        "all of application orders runs on one worker, and no worker that is not draining has disk=ssd, zone=a, zone=b"
+    )

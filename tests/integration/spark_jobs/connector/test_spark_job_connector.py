@@ -53,6 +53,7 @@ class Bench:
             "sink.lines.password": SECRET,
             "spark.hadoop.fs.s3a.secret.key": KEY,
             "trigger.interval.ms": "100",
+            "spark.application": "own",
             "spark.master": "local[1]",
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": " ".join(FAST_START),

@@ -261,7 +261,8 @@ class Context:
 
     def __init__(self, home: Path, properties: dict[str, str]) -> None:
         self.connector, self.task = "orders", 0
-        parsed = FRAME.parse({**MINIMAL, "kafka.bootstrap.servers": "x", "stop.timeout.ms": "5000", **properties})
+        defaults = {"kafka.bootstrap.servers": "x", "stop.timeout.ms": "5000", "spark.application": "own"}
+        parsed = FRAME.parse({**MINIMAL, **defaults, **properties})
         self.config = parsed
         self.progress = JobProgress()
         self.log = logging.LoggerAdapter(logging.getLogger("tests.spark_job"), {})

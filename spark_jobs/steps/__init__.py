@@ -1,0 +1,1 @@
+"""Steps of a flow: they transform the changes of tables between a source and a sink."""

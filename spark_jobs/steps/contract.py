@@ -1,0 +1,158 @@
+"""The contract of every type of step: its options, a check, a plan from schemas, frames of changes from frames of changes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from connectors.options import ConfigKey, ConfigType, Importance
+from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.steps.names import matches
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from connectors.options import ConfigDef
+    from spark_jobs.contract import TableChanges, TableSchema
+
+#: An option of most types: which tables the step transforms.
+TABLES: Final = ConfigKey(
+    name="tables",
+    type=ConfigType.LIST,
+    default=None,
+    importance=Importance.HIGH,
+    example="shop.orders, shop.lines_*",
+    doc="The tables that the step transforms: namespaces, `database.table` or the table alone, with `*` and `?` as in file "
+    "names. The other tables pass unchanged. Not set: all tables.",
+)
+#: An option of types that may change the key.
+KEY: Final = ConfigKey(
+    name="key",
+    type=ConfigType.LIST,
+    default=None,
+    example="region,id",
+    doc="The columns of the output that tell its rows apart. Not set: the columns that are the key of the input table, which "
+    "must be in the output. Columns that are computed from columns outside of the input's key need `source.before.rows=true`.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """The options of a step and its surroundings.
+
+    Attributes:
+        name: of the step.
+        options: parsed values by the names in its ``config_def``.
+        raw: all its properties as strings, without ``transform.step.<name>.``.
+        before_rows: whether the source gives the row before an update (``source.before.rows``).
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    raw: Mapping[str, str]
+    before_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """A table between two steps.
+
+    Attributes:
+        changes: its schema and its changes in the batch.
+        present: whether the batch may have changes of it; else the frame is empty and only the schema counts.
+    """
+
+    changes: TableChanges
+    present: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BadRows:
+    """Rows for which an expression of a step fails.
+
+    Attributes:
+        step: the name of the step.
+        table: the namespace of the input table.
+        rows: of the input table, as the step got them.
+        expressions: Spark SQL by what it is called in messages, over the columns of ``rows``.
+    """
+
+    step: str
+    table: str
+    rows: DataFrame
+    expressions: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class StepRun:
+    """One pass of a batch through the steps.
+
+    Attributes:
+        spark: the session.
+        guarded: whether rows for which an expression fails are left out and noted in ``bad``; else they fail the batch.
+        bad: such rows, lazy.
+        persisted: frames to unpersist when the batch is written.
+    """
+
+    spark: SparkSession
+    guarded: bool = False
+    bad: list[BadRows] = field(default_factory=list)
+    persisted: list[DataFrame] = field(default_factory=list)
+
+
+class Step(ABC):
+    """A type of step. One instance per step and run of a job, on the driver."""
+
+    #: Its options, without the prefix ``transform.step.<name>.``.
+    config_def: ClassVar[ConfigDef]
+    #: Prefixes of properties that are accepted without a declaration each, without the prefix of the step.
+    pass_through: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, context: StepContext) -> None:
+        self.context = context
+        self.name = context.name
+
+    @property
+    def combines(self) -> bool:
+        """Whether rows of several tables make one table."""
+        return False
+
+    def check(self) -> list[str]:
+        """Complaints about the options, each as ``<option>: <text>``. Pure; needs no schema and no Spark."""
+        return []
+
+    def selects(self, table: TableSchema) -> bool:
+        """Whether the step transforms a table (option ``tables``)."""
+        return matches(self.context.options.get("tables") or (), table.namespace)
+
+    @abstractmethod
+    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+        """The tables after the step: outputs, and schemas of tables that need no expressions. Pure.
+
+        Raises:
+            StepRefused: a table can't go through the step; names step, column and fix.
+        """
+
+    def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
+        """The tables after the step; lazy.
+
+        Raises:
+            StepRefused: as ``plan``, or Spark can't analyse an expression.
+        """
+        from spark_jobs.steps.derive import derive
+
+        schemas = {table.changes.schema.namespace: table for table in tables}
+        result = []
+        for output in self.plan([table.changes.schema for table in tables]):
+            if isinstance(output, Output):
+                result.append(derive(self.name, output, schemas, run, pairs=self.context.before_rows))
+            else:
+                result.append(schemas[output.namespace])
+        return result
+
+    def refused(self, option: str, text: str) -> StepRefused:
+        """The error for an option."""
+        return StepRefused(f"step {self.name}: {option}: {text}")

@@ -1,0 +1,77 @@
+"""``type=deduplicate``: fewer changes of the same row within a batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from connectors.options import ConfigDef, ConfigKey, ConfigType, one_of
+from spark_jobs.contract import SYSTEM_COLUMNS, TableChanges
+from spark_jobs.steps.contract import TABLES, Step, StepRun, StepTable
+from spark_jobs.steps.model import StepRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.steps.model import Output
+
+_LAST: Final = "last"
+_RANK: Final = "millrace_rank_"
+
+
+class DeduplicateStep(Step):
+    """See docs/jobs/steps.md."""
+
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="keep",
+                type=ConfigType.STRING,
+                default=_LAST,
+                validator=one_of(_LAST, "changes"),
+                doc="`last`: of the changes of one key in a batch, the one with the largest order number, without images "
+                "before updates. `changes`: every change once, if it was delivered repeatedly within the batch (same key, "
+                "order number and operation).",
+            ),
+            TABLES,
+        ]
+    )
+
+    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+        """See ``Step.plan``."""
+        for table in tables:
+            if self.selects(table) and not table.key:
+                raise StepRefused(
+                    f"step {self.name}: table {table.namespace} has no key, so no two changes are known to be of one row: "
+                    f"name its key (source.key.columns), or the tables that have one in transform.step.{self.name}.tables"
+                )
+        return list(tables)
+
+    def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
+        """See ``Step.apply``."""
+        del run
+        self.plan([table.changes.schema for table in tables])
+        return [self._deduplicated(table) if self.selects(table.changes.schema) else table for table in tables]
+
+    def _deduplicated(self, table: StepTable) -> StepTable:
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        from spark_jobs.frames import numbered
+
+        schema = table.changes.schema
+        frame = numbered(table.changes.frame, len(schema.columns))
+        key = [f"c{number}" for number, column in enumerate(schema.columns) if column.key]
+        position = [f.col("kafka_offset_"), f.col("ums_uid_")]
+        if self.context.options["keep"] == _LAST:
+            frame = frame.where("ums_op_ <> 'b'")
+            window = Window.partitionBy(*key).orderBy(f.col("ums_id_").desc(), *(column.desc() for column in position))
+        else:
+            window = Window.partitionBy(*key, "ums_id_", "ums_op_").orderBy(*position)
+        frame = frame.withColumn(_RANK, f.row_number().over(window)).where(f"{_RANK} = 1").drop(_RANK)
+        if self.context.options["keep"] != _LAST:
+            # The image before an update has its order number and comes first.
+            frame = frame.repartition(*key).sortWithinPartitions(*key, "ums_id_", f.expr("ums_op_ <> 'b'"), *position)
+        names = [column.name for column in schema.columns]
+        return replace(table, changes=TableChanges(schema, frame.toDF(*names, *SYSTEM_COLUMNS)))

@@ -1,0 +1,168 @@
+"""Runs the steps of a job on its batches, and finds rows that a step can't compute."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from connectors.errors import Fatal, MillraceError
+from spark_jobs.causes import cause_of
+from spark_jobs.contract import KAFKA_COLUMNS, TableChanges
+from spark_jobs.refusals import put_aside
+from spark_jobs.steps.contract import StepRun, StepTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.steps.contract import BadRows, Step
+
+_log: Final = logging.getLogger(__name__)
+_HIDDEN: Final = "the reason is not shown, because columns are masked"
+_FIX: Final = (
+    "Correct the data or the expression (try_cast and the other try_ functions give null instead of an error), or set "
+    "errors.tolerance=all to put such records aside (errors.deadletterqueue.topic.name)"
+)
+
+
+class Flow:
+    """The steps of a job. Used by one thread at a time.
+
+    Args:
+        steps: in order; none: changes pass as they are.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self._guarded = False
+        self._tables: list[StepTable] = []
+        self._run: StepRun | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    @property
+    def combines(self) -> bool:
+        """Whether a step combines tables: then it needs the schemas also of tables without a change in the batch."""
+        return any(step.combines for step in self._steps)
+
+    def apply(
+        self, changes: Sequence[TableChanges], spark: SparkSession, seen: Callable[[], Sequence[TableChanges]]
+    ) -> list[TableChanges]:
+        """The changes after all steps; lazy, but for routes by a column.
+
+        Args:
+            changes: of a batch.
+            spark: the session.
+            seen: all tables that the job has seen, with empty frames; called if steps combine tables.
+
+        Raises:
+            StepRefused: a table can't go through a step.
+            Fatal: two tables have one name after a step.
+        """
+        if not self._steps:
+            return list(changes)
+        present = {table.schema.namespace for table in changes}
+        absent = [table for table in seen() if table.schema.namespace not in present] if self.combines else []
+        tables = [StepTable(table) for table in changes] + [StepTable(table, present=False) for table in absent]
+        self._tables = sorted(tables, key=lambda table: table.changes.schema.namespace)
+        return self._apply(StepRun(spark, guarded=self._guarded))
+
+    def _apply(self, run: StepRun) -> list[TableChanges]:
+        self.release()
+        self._run = run
+        tables = self._tables
+        for step in self._steps:
+            tables = step.apply(tables, run)
+            check_names(step.name, [table.changes.schema for table in tables])
+        return [table.changes for table in tables if table.present]
+
+    def recover(self, error: Exception, raw: DataFrame, letters: DeadLetters, *, masked: bool) -> bool:
+        """Look for rows that made a batch fail. Blocks: runs Spark jobs.
+
+        Args:
+            error: of the batch.
+            raw: the records of the batch.
+            letters: where records of such rows go.
+            masked: whether the job masks columns.
+
+        Returns:
+            Whether there were some, and their records are put aside: apply the steps again, which leave them out now.
+
+        Raises:
+            Fatal: there are some, and bad records are not tolerated.
+        """
+        if not self._steps or self._guarded or self._run is None:
+            return False
+        if not isinstance(error, PySparkException | Py4JJavaError) or isinstance(cause_of(error), MillraceError):
+            return False
+        run = StepRun(self._run.spark, guarded=True)
+        self._apply(run)
+        recovered = False
+        for bad in run.bad:
+            first = bad.rows.limit(1).collect()
+            if not first:
+                continue
+            sample = run.spark.createDataFrame(first, bad.rows.schema)
+            topic, partition, offset = (first[0][name] for name in KAFKA_COLUMNS)
+            text = f"step {bad.step}, table {bad.table}: {_HIDDEN if masked else _reason(bad, sample)}"
+            if not letters.tolerant:
+                raise Fatal(f"{text} (record at {topic}-{partition} offset {offset}). {_FIX}")
+            count = put_aside(bad.rows, raw, letters, text, masked=masked)
+            _log.error(
+                "%s; %d records are put aside, the first at %s-%s offset %s", text, count, topic, partition, offset
+            )
+            recovered = True
+        self._guarded = recovered
+        return recovered
+
+    def end_batch(self) -> None:
+        """Forget the batch and release what is cached of it."""
+        self.release()
+        self._tables, self._run, self._guarded = [], None, False
+
+    def release(self) -> None:
+        """Release frames that steps cached."""
+        if self._run is not None:
+            for frame in self._run.persisted:
+                frame.unpersist()
+            self._run.persisted.clear()
+
+
+def check_names(step: str, schemas: Sequence[TableSchema]) -> None:
+    """Refuse two tables of one name after a step.
+
+    Raises:
+        Fatal: there are two.
+    """
+    names = [schema.namespace for schema in schemas]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        raise Fatal(f"step {step}: two tables are called {twice} after it: combine them by a step of type union")
+
+
+def empty_changes(spark: SparkSession, schemas: Sequence[TableSchema]) -> list[TableChanges]:
+    """Tables without a change."""
+    from spark_jobs.sources.decoding import frame_type
+
+    return [TableChanges(schema, spark.createDataFrame([], frame_type(schema))) for schema in schemas]
+
+
+def _reason(bad: BadRows, sample: DataFrame) -> str:
+    """The expression that fails for the row of ``sample``, and the error."""
+    from pyspark.sql import functions as f
+
+    from spark_jobs.steps.derive import first_line
+
+    for name, sql in bad.expressions.items():
+        try:
+            sample.select(f.expr(sql)).collect()
+        except PySparkException as error:
+            return f"{name}: {first_line(error)}"
+    return "an expression fails"

@@ -1,0 +1,134 @@
+"""The options of steps: declared per step of a configuration, checked, and given to the steps. No Spark session."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.options import REQUIRED, ConfigKey, ConfigProblem, ConfigType, Importance, one_of
+from spark_jobs import registry
+from spark_jobs.config_keys import MATERIALIZE, STEPS
+from spark_jobs.config_keys import STEP_PREFIX as PREFIX
+from spark_jobs.steps.contract import StepContext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from connectors.options import Config
+    from spark_jobs.steps.contract import Step
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
+_RECORDS: Final = ("sink.console.content", "sink.kafka.content")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The declarations of the steps of a configuration.
+
+    Attributes:
+        keys: their options under their full names.
+        pass_through: prefixes of properties that are accepted without a declaration each.
+        problems: names and types that are wrong.
+    """
+
+    keys: tuple[ConfigKey, ...]
+    pass_through: tuple[str, ...]
+    problems: tuple[ConfigProblem, ...]
+
+
+def step_names(raw: Mapping[str, str]) -> list[str]:
+    """The names in ``transform.steps``, in order."""
+    return [name.strip() for name in raw.get(STEPS, "").split(",") if name.strip()]
+
+
+def declare(raw: Mapping[str, str]) -> Declared:
+    """The options of the steps of a configuration; imports their types."""
+    names = step_names(raw)
+    types = registry.targets(registry.STEPS) if names else {}
+    keys: list[ConfigKey] = []
+    prefixes: list[str] = []
+    problems = [
+        ConfigProblem(STEPS, f"Invalid value {name} for configuration {STEPS}: {text}")
+        for name, text in _bad_names(names)
+    ]
+    for name in dict.fromkeys(names):
+        prefix = f"{PREFIX}{name}."
+        keys.append(
+            ConfigKey(
+                name=f"{prefix}type",
+                type=ConfigType.STRING,
+                default=REQUIRED,
+                importance=Importance.HIGH,
+                validator=one_of(*types),
+                doc="The type of the step.",
+            )
+        )
+        type_name = raw.get(f"{prefix}type", "").strip()
+        if type_name not in types:
+            prefixes.append(prefix)  # its type is wrong: complain of that alone
+            continue
+        step = registry.step_class(type_name)
+        keys += [replace(key, name=f"{prefix}{key.name}") for key in step.config_def.keys.values()]
+        prefixes += [f"{prefix}{more}" for more in step.pass_through]
+    strangers = {name[len(PREFIX) :].partition(".")[0]: name for name in raw if name.startswith(PREFIX)}
+    problems += [
+        ConfigProblem(option, f"{option} is of a step that {STEPS} does not name: add {name} to {STEPS}, or remove it")
+        for name, option in strangers.items()
+        if name not in names
+    ]
+    prefixes += [f"{PREFIX}{name}." for name in strangers if name not in names]
+    return Declared(tuple(keys), tuple(prefixes), tuple(problems))
+
+
+def _bad_names(names: list[str]) -> Iterable[tuple[str, str]]:
+    for name in dict.fromkeys(names):
+        if _NAME.match(name) is None:
+            yield name, "a step's name is letters, digits and '_', and begins with a letter"
+        if names.count(name) > 1:
+            yield name, "two steps have this name"
+
+
+def complaints(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[ConfigProblem]:
+    """Complaints about options that can't be combined with steps. Pure."""
+    if not step_names(raw):
+        return []
+    problems = [
+        ConfigProblem(
+            name,
+            f"{name}=records passes records on as they are, so {STEPS} can't transform them: set {name}=rows",
+        )
+        for name in _RECORDS
+        if values.get(name) == "records"
+    ]
+    if values["transform.type"] == MATERIALIZE:
+        problems.append(
+            ConfigProblem(
+                STEPS,
+                f"{STEPS} can't be combined with transform.type={MATERIALIZE}, which writes its rows itself: put the "
+                "steps into the job that reads the materializer's output",
+            )
+        )
+    return problems
+
+
+def build_steps(config: Config) -> list[Step]:
+    """The steps of a job, in order."""
+    result = []
+    for name in step_names(config.raw):
+        prefix = f"{PREFIX}{name}."
+        step = registry.step_class(config[f"{prefix}type"])
+        options = {key: config[f"{prefix}{key}"] for key in step.config_def.keys}
+        before_rows = bool(config.get("source.before.rows"))
+        result.append(step(StepContext(name, options, config.prefixed(prefix), before_rows)))
+    return result
+
+
+def check_steps(config: Config) -> list[ConfigProblem]:
+    """The complaints of the steps about their options. Pure."""
+    problems = []
+    for step in build_steps(config):
+        for text in step.check():
+            option, _, message = text.partition(": ")
+            problems.append(ConfigProblem(f"{PREFIX}{step.name}.{option}", f"{PREFIX}{step.name}.{option}: {message}"))
+    return problems

@@ -1,0 +1,163 @@
+"""The steps of a job in ``millrace job plan``: tables and columns after each step, and their origins. No Spark session."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import types as t
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify import qualify
+
+from connectors.errors import ConfigInvalid, Fatal
+from spark_jobs.checkpoint import open_local
+from spark_jobs.config_keys import SEPARATE, SHARDS
+from spark_jobs.contract import Column, TableSchema
+from spark_jobs.shards import with_numbers
+from spark_jobs.sources.tables import from_json
+from spark_jobs.steps.flow import check_names
+from spark_jobs.steps.model import Output
+from spark_jobs.steps.options import build_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.options import Config
+    from spark_jobs.steps.contract import Step
+    from spark_jobs.steps.model import Branch, Expression
+
+_NAMES: Final[Mapping[str, t.DataType]] = {
+    "BIGINT": t.LongType(),
+    "INT": t.IntegerType(),
+    "SMALLINT": t.ShortType(),
+    "TINYINT": t.ByteType(),
+    "STRING": t.StringType(),
+    "VARCHAR": t.StringType(),
+    "DOUBLE": t.DoubleType(),
+    "FLOAT": t.FloatType(),
+    "BOOLEAN": t.BooleanType(),
+    "DATE": t.DateType(),
+    "TIMESTAMP": t.TimestampType(),
+    "BINARY": t.BinaryType(),
+}
+_DECIMAL: Final = re.compile(r"DECIMAL\((\d+), (\d+)\)\Z")
+_UNKNOWN: Final = t.NullType()
+_REFUSED: Final = "  REFUSED: "
+
+
+def seen_tables(config: Config) -> list[TableSchema]:
+    """The tables that the job's earlier runs saw, from a checkpoint on this machine; empty without one. Reads a file."""
+    folder = open_local(config["checkpoint.location"])
+    numbers = [int(name[:-5]) for name in folder.list("schemas") if name[:-5].isdigit()] if folder is not None else []
+    text = folder.read(f"schemas/{max(numbers)}.json") if folder is not None and numbers else None
+    if text is None:
+        return []
+    try:
+        tables = list(from_json(text)[0].values())
+        return [with_numbers(table) for table in tables] if config[SHARDS] == SEPARATE else tables
+    except (ValueError, KeyError, TypeError, Fatal):
+        return []  # the job complains of them when it starts
+
+
+def step_lines(config: Config, tables: Sequence[TableSchema] | None = None) -> list[str]:
+    """The lines of the steps; empty without steps.
+
+    Args:
+        config: of the job.
+        tables: the tables that the source gives; None: those that the job's earlier runs saw.
+    """
+    steps = build_steps(config)
+    if not steps:
+        return []
+    schemas = sorted(seen_tables(config) if tables is None else tables, key=lambda table: table.namespace)
+    lines = []
+    if not schemas:
+        lines.append(
+            "(the columns are shown once the job has run: the tables that it saw are in its checkpoint on this machine)"
+        )
+    for step in steps:
+        lines.append(f"{step.name} ({config[f'transform.step.{step.name}.type']}){_summary(step)}")
+        if not schemas:
+            continue
+        try:
+            planned = step.plan(schemas)
+            schemas = [planned_schema(item) if isinstance(item, Output) else item for item in planned]
+            check_names(step.name, schemas)
+        except (ConfigInvalid, Fatal) as error:
+            return [*lines, f"{_REFUSED}{error}"]
+        for item in planned:
+            lines += [f"  {line}" for line in _table_lines(item)]
+    return lines
+
+
+def refusal_in(line: str) -> str:
+    """The refusal that a line of ``step_lines`` holds; empty for other lines."""
+    return line.removeprefix(_REFUSED) if line.startswith(_REFUSED) else ""
+
+
+def _summary(step: Step) -> str:
+    shown = [
+        f"{name}={' '.join(str(value).split())}"
+        for name, value in step.context.raw.items()
+        if name in step.config_def.keys
+    ]
+    return f": {', '.join(shown)}" if shown else ""
+
+
+def _table_lines(item: Output | TableSchema) -> list[str]:
+    schema = planned_schema(item) if isinstance(item, Output) else item
+    key = ", ".join(column.name for column in schema.key)
+    lines = [f"{schema.namespace}: {f'key ({key})' if key else 'no key'}"]
+    for number, column in enumerate(schema.columns):
+        kind = "type known at the start" if column.type == _UNKNOWN else column.type.simpleString()
+        origin = f" = {_origins(item, number)}" if isinstance(item, Output) else ""
+        lines.append(f"  {column.name} {kind}{origin}")
+    if isinstance(item, Output):
+        for branch in item.branches:
+            lines += [f"  where {part.text} ({branch.source.namespace})" for part in branch.conditions]
+    return lines
+
+
+def _origins(output: Output, number: int) -> str:
+    return "; ".join(_origin(branch, branch.columns[number]) for branch in output.branches)
+
+
+def _origin(branch: Branch, part: Expression) -> str:
+    if part.direct:
+        return f"{branch.source.namespace}.{part.direct}"
+    read = ", ".join(f"{branch.source.namespace}.{name}" for name in part.columns)
+    return f"{part.text} (from {read})" if read else part.text
+
+
+def planned_schema(output: Output) -> TableSchema:
+    """The schema of an output as far as it is known without Spark: a type that is not is Spark's ``void``."""
+    columns = []
+    for number, name in enumerate(output.names):
+        branch = output.branches[0]
+        part = branch.columns[number]
+        in_key = number < output.key
+        source = next((column for column in branch.source.columns if column.name == part.direct), None)
+        if source is not None:
+            columns.append(replace(source, name=name, key=in_key))
+        else:
+            columns.append(Column(name, _type_of(part, branch.source), nullable=not in_key, key=in_key))
+    return TableSchema(output.namespace, tuple(columns), all(branch.source.sharded for branch in output.branches))
+
+
+def _type_of(part: Expression, source: TableSchema) -> t.DataType:
+    types = {f"c{number}": column.type.simpleString() for number, column in enumerate(source.columns)}
+    types |= {"ums_ts_": "timestamp", "ums_id_": "bigint", "ums_op_": "string"}
+    query = exp.select(f"{part.sql} AS value", dialect="spark").from_("input_")
+    try:
+        schema: dict[str, object] = {"input_": types}
+        typed = annotate_types(qualify(query, schema=schema, dialect="spark"), schema=schema, dialect="spark")
+    except SqlglotError:
+        return _UNKNOWN
+    name = typed.expressions[0].type.sql("spark") if typed.expressions[0].type is not None else ""
+    decimal = _DECIMAL.match(name)
+    if decimal:
+        return t.DecimalType(int(decimal[1]), int(decimal[2]))
+    return _NAMES.get(name, _UNKNOWN)

@@ -1,0 +1,313 @@
+"""Random histories of tables through steps, folded at the end, equal DuckDB's answer over the folded input."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import types as t
+
+from spark_jobs import config
+from spark_jobs.contract import Column, TableChanges, TableSchema
+from spark_jobs.steps.flow import Flow, empty_changes
+from spark_jobs.steps.options import build_steps
+from spark_jobs.testing.batches import frame
+from spark_jobs.testing.model import comparable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+Row = dict[str, Any]
+_TABLES: Final = ("shop.orders", "shop.old_orders")
+
+
+def schema(namespace: str) -> TableSchema:
+    return TableSchema(
+        namespace,
+        (
+            Column("id", t.IntegerType(), nullable=False, key=True),
+            Column("name", t.StringType()),
+            Column("amount", t.IntegerType()),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of a history: the next operation is chosen by what the table holds."""
+
+    table: int
+    id: int
+    name: str | None
+    amount: int | None
+    delete: bool
+    #: Columns that the image before the change holds, beyond the key; None: there is no image.
+    image: tuple[str, ...] | None
+
+
+EVENTS = st.lists(
+    st.builds(
+        Event,
+        st.integers(0, 1),
+        st.integers(1, 12),
+        st.sampled_from(["a", "b", "c", None]),
+        st.sampled_from([0, 1, 2, 3, 4, 5, None]),
+        st.sampled_from([False, False, True]),
+        st.sampled_from([None, ("name", "amount"), ("name", "amount"), ("name",), ("amount",)]),
+    ),
+    max_size=120,
+)
+
+
+@dataclass
+class History:
+    """Changes per table, and the rows that they leave."""
+
+    changes: list[list[Row]]
+    rows: list[dict[int, Row]]
+
+
+def history(events: Sequence[Event], *, before_rows: bool, whole_images: bool) -> History:
+    past = History([[], []], [{}, {}])
+    numbers = itertools.count(1)
+    for event in events:
+        rows, changes = past.rows[event.table], past.changes[event.table]
+        old = rows.get(event.id)
+        number = next(numbers)
+        kept = ("name", "amount") if whole_images else event.image
+
+        def image(old: Row = old or {}, kept: tuple[str, ...] = kept or ()) -> Row:
+            return {"id": old["id"], **{name: old[name] for name in kept}}
+
+        if event.delete:
+            if old is not None:
+                changes.append(_change("d", number, image(), event.id))
+                del rows[event.id]
+            continue
+        # Where images must be whole, a row is not null in every column: such an image would look like no image.
+        amount = event.amount if event.amount is not None or not whole_images else 0
+        row = {"id": event.id, "name": event.name, "amount": amount}
+        if old is None:
+            changes.append(_change("i", number, row, event.id))
+        else:
+            if before_rows and kept is not None:
+                changes.append(_change("b", number, image(), event.id))
+            changes.append(_change("u", number, row, event.id))
+        rows[event.id] = row
+    return past
+
+
+def _change(op: str, number: int, row: Row, key: int) -> Row:
+    return {
+        **row,
+        "ums_id_": number,
+        "ums_ts_": 1_780_000_000_000_000 + number,
+        "ums_op_": op,
+        "ums_uid_": f"{number}{'-b' if op == 'b' else ''}",
+        "kafka_topic_": "t",
+        "kafka_partition_": key % 2,
+        "kafka_offset_": number,
+    }
+
+
+def flow_of(steps: dict[str, str], *, before_rows: bool) -> Flow:
+    parsed, problems = config.check(
+        {
+            "name": "j",
+            "kafka.bootstrap.servers": "b:9092",
+            "source.topics": "t",
+            "source.format": "debezium",
+            "source.before.rows": str(before_rows).lower(),
+            "sink.type": "console",
+            **{f"transform.{name}": value for name, value in steps.items()},
+        }
+    )
+    assert parsed is not None, problems
+    return Flow(build_steps(parsed))
+
+
+def fold(table: TableChanges) -> list[Row]:
+    """The rows that the changes leave: of each key the change with the largest order number."""
+    key = [column.name for column in table.schema.key]
+    newest: dict[Any, Row] = {}
+    for row in (record.asDict() for record in table.frame.collect()):
+        assert all(row[name] is not None for name in key)
+        at = tuple(row[name] for name in key)
+        if row["ums_op_"] != "b" and (at not in newest or newest[at]["ums_id_"] <= row["ums_id_"]):
+            newest[at] = row
+    names = [column.name for column in table.schema.columns]
+    return [{name: row[name] for name in names} for row in newest.values() if row["ums_op_"] != "d"]
+
+
+def answer(past: History, query: str) -> list[Row]:
+    """DuckDB's answer over the folded input."""
+    with duckdb.connect() as database:
+        database.execute("CREATE SCHEMA shop")
+        for name, rows in zip(_TABLES, past.rows, strict=True):
+            database.execute(f"CREATE TABLE {name} (id INTEGER, name VARCHAR, amount INTEGER)")
+            if rows:
+                values = [(row["id"], row["name"], row["amount"]) for row in rows.values()]
+                database.executemany(f"INSERT INTO {name} VALUES (?, ?, ?)", values)  # noqa: S608 - names of the test
+        result = database.execute(query)
+        names = [column[0] for column in result.description]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def rows_in_order(rows: Sequence[Row]) -> list[Any]:
+    return sorted((tuple(sorted((name, comparable(value)) for name, value in row.items())) for row in rows), key=repr)
+
+
+_SQL: Final = """
+WITH big AS (SELECT o.*, amount * 2 AS twice FROM shop.orders AS o WHERE amount >= 1),
+named AS (SELECT id AS order_id, upper(name) AS label, twice FROM big WHERE twice < 10)
+SELECT order_id, label, twice + 1 AS more FROM named WHERE label <> 'B' OR label IS NULL
+"""
+_UNION: Final = """
+SELECT 'new' AS origin, id, name FROM shop.orders WHERE amount > 1
+UNION ALL SELECT 'old' AS origin, id, name FROM shop.old_orders WHERE name = 'a'
+"""
+
+#: Steps, the name of the output, and DuckDB's query.
+CASES: Final[dict[str, tuple[dict[str, str], str, str]]] = {
+    "filter": (
+        {"steps": "f", "step.f.type": "filter", "step.f.condition": "amount > 2", "step.f.tables": "orders"},
+        "shop.orders",
+        "SELECT * FROM shop.orders WHERE amount > 2",
+    ),
+    "filter that nulls pass": (
+        {"steps": "f", "step.f.type": "filter", "step.f.condition": "amount IS NULL OR name = 'a'"},
+        "shop.orders",
+        "SELECT * FROM shop.orders WHERE amount IS NULL OR name = 'a'",
+    ),
+    "filter on the key": (
+        {"steps": "f", "step.f.type": "filter", "step.f.condition": "id % 3 <> 0 AND amount BETWEEN 1 AND 3"},
+        "shop.orders",
+        "SELECT * FROM shop.orders WHERE id % 3 <> 0 AND amount BETWEEN 1 AND 3",
+    ),
+    "select": (
+        {
+            "steps": "s",
+            "step.s.type": "select",
+            "step.s.columns": "id AS number, upper(name) AS label, coalesce(amount, -1) AS filled",
+        },
+        "shop.orders",
+        "SELECT id AS number, upper(name) AS label, coalesce(amount, -1) AS filled FROM shop.orders",
+    ),
+    "several steps": (
+        {
+            "steps": "a,b,c",
+            "step.a.type": "filter",
+            "step.a.condition": "amount > 0",
+            "step.b.type": "select",
+            "step.b.columns": "*, concat(name, '!') AS loud",
+            "step.c.type": "filter",
+            "step.c.condition": "loud <> 'b!'",
+        },
+        "shop.orders",
+        "SELECT *, name || '!' AS loud FROM shop.orders WHERE amount > 0 AND name || '!' <> 'b!'",
+    ),
+    "sql": ({"steps": "q", "step.q.type": "sql", "step.q.sql": _SQL}, "q", _SQL),
+    "sql over two tables": (
+        {"steps": "q", "step.q.type": "sql", "step.q.sql": _UNION, "step.q.key": "origin,id"},
+        "q",
+        _UNION,
+    ),
+    "union": (
+        {
+            "steps": "u",
+            "step.u.type": "union",
+            "step.u.output": "everything",
+            "step.u.table.column": "origin",
+        },
+        "everything",
+        (
+            "SELECT 'shop.orders' AS origin, * FROM shop.orders UNION ALL "
+            "SELECT 'shop.old_orders' AS origin, * FROM shop.old_orders"
+        ),
+    ),
+    "deduplicate": (
+        {"steps": "d", "step.d.type": "deduplicate"},
+        "shop.orders",
+        "SELECT * FROM shop.orders",
+    ),
+    "deduplicate, all changes": (
+        {"steps": "d", "step.d.type": "deduplicate", "step.d.keep": "changes"},
+        "shop.orders",
+        "SELECT * FROM shop.orders",
+    ),
+}
+#: Steps that need whole images before changes.
+MOVING: Final[dict[str, tuple[dict[str, str], str, str]]] = {
+    "another key": (
+        {
+            "steps": "f,s",
+            "step.f.type": "filter",
+            "step.f.condition": "name IS NOT NULL",
+            "step.s.type": "select",
+            "step.s.columns": "name, id, amount",
+            "step.s.key": "name,id",
+        },
+        "shop.orders",
+        "SELECT * FROM shop.orders WHERE name IS NOT NULL",
+    ),
+    "a filter after another key": (
+        {
+            "steps": "s,f",
+            "step.s.type": "select",
+            "step.s.columns": "coalesce(name, '-') AS name, id, amount",
+            "step.s.key": "name,id",
+            "step.f.type": "filter",
+            "step.f.condition": "amount > 2 AND name <> 'b'",
+        },
+        "shop.orders",
+        "SELECT coalesce(name, '-') AS name, id, amount FROM shop.orders WHERE amount > 2 AND coalesce(name, '-') <> 'b'",
+    ),
+}
+
+
+def compare(
+    spark: SparkSession, case: tuple[dict[str, str], str, str], events: Sequence[Event], *, before: bool, whole: bool
+) -> None:
+    steps, output, query = case
+    past = history(events, before_rows=before, whole_images=whole)
+    flow = flow_of(steps, before_rows=before)
+    schemas = [schema(name) for name in _TABLES]
+    changes = [
+        TableChanges(table, frame(spark, table, rows))
+        for table, rows in zip(schemas, past.changes, strict=True)
+        if rows
+    ]
+    tables = {
+        table.schema.namespace: table for table in flow.apply(changes, spark, lambda: empty_changes(spark, schemas))
+    }
+    result = fold(tables[output]) if output in tables else []
+    assert rows_in_order(result) == rows_in_order(answer(past, query))
+    flow.end_batch()
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["alone", "with images"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_delete_stays_a_delete(spark: SparkSession, name: str, before: bool) -> None:
+    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(EVENTS)
+    def check(events: list[Event]) -> None:
+        compare(spark, CASES[name], events, before=before, whole=False)
+
+    check()
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_rows_that_change_their_key_move(spark: SparkSession, name: str) -> None:
+    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(EVENTS)
+    def check(events: list[Event]) -> None:
+        compare(spark, MOVING[name], events, before=True, whole=True)
+
+    check()

@@ -1,0 +1,106 @@
+"""Options of steps in job files: both forms, and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from connectors.errors import ConfigInvalid
+from spark_jobs import config
+from spark_jobs.steps.options import build_steps
+
+JOB = {
+    "name": "j",
+    "kafka.bootstrap.servers": "b:9092",
+    "source.topics": "t",
+    "source.format": "debezium",
+    "sink.type": "console",
+}
+STEPS = {
+    "transform.steps": "paid, out",
+    "transform.step.paid.type": "filter",
+    "transform.step.paid.condition": "amount > 0, 1",
+    "transform.step.out.type": "sql",
+    "transform.step.out.sql": "SELECT id, name FROM t",
+}
+
+
+def complaints(**more: str) -> dict[str, str]:
+    parsed, problems = config.check({**JOB, **STEPS, "transform.step.paid.condition": "amount > 0", **more})
+    assert (parsed is None) == bool(problems)
+    return {problem.name: problem.message for problem in problems}
+
+
+def test_a_list_of_mappings_says_the_same_as_dotted_names() -> None:
+    text = """
+name: j
+transform:
+  steps:
+    - name: paid
+      type: filter
+      condition: "amount > 0, 1"
+    - {name: out, type: sql, sql: "SELECT id, name FROM t"}
+"""
+    parsed = config.parse_text(text, "job.yaml")
+    assert parsed.properties == {"name": "j", **STEPS, "transform.steps": "paid,out"}
+    assert parsed.lines["transform.step.paid.condition"] == 7
+    document = {
+        "name": "j",
+        "transform": {
+            "steps": [
+                {"name": "paid", "type": "filter", "condition": "amount > 0, 1"},
+                {"name": "out", "type": "sql", "sql": "SELECT id, name FROM t"},
+            ]
+        },
+    }
+    assert config.parse_text(json.dumps(document), "job.json", as_json=True).properties == parsed.properties
+
+
+@pytest.mark.parametrize(
+    "steps", ["[{type: filter}]", "[{name: , type: filter}]", "[{name: a, name: b}]", "[a, {name: b}]"]
+)
+def test_a_step_of_a_list_needs_one_name(steps: str) -> None:
+    with pytest.raises(ConfigInvalid, match=r"job\.yaml:1: .*"):
+        config.parse_text(f"transform.steps: {steps}", "job.yaml")
+
+
+def test_steps_are_built_with_their_options() -> None:
+    parsed, problems = config.check({**JOB, **STEPS, "transform.step.paid.condition": "amount > 0"})
+    assert parsed is not None, problems
+    steps = build_steps(parsed)
+    assert [(step.name, type(step).__name__) for step in steps] == [("paid", "FilterStep"), ("out", "SqlStep")]
+    assert steps[0].context.options == {"condition": "amount > 0", "tables": None}
+
+
+@pytest.mark.parametrize(
+    ("more", "option", "message"),
+    [
+        ({"transform.step.paid.type": "filtre"}, "transform.step.paid.type", "must be one of"),
+        (
+            {"transform.step.paid.conditon": "x"},
+            "transform.step.paid.conditon",
+            "did you mean transform.step.paid.condition",
+        ),
+        (
+            {"transform.step.other.type": "filter"},
+            "transform.step.other.type",
+            "does not name: add other to transform.steps",
+        ),
+        ({"transform.steps": "paid,out,paid"}, "transform.steps", "two steps have this name"),
+        ({"transform.steps": "paid,out,1"}, "transform.steps", "begins with a letter"),
+        ({"transform.step.paid.condition": "sum(amount) > 1"}, "transform.step.paid.condition", "the aggregate sum"),
+        ({"transform.step.out.sql": "SELECT DISTINCT id FROM t"}, "transform.step.out.sql", "DISTINCT"),
+        ({"sink.console.content": "records"}, "sink.console.content", "set sink.console.content=rows"),
+        ({"transform.type": "materialize", "sink.type": "kafka"}, "transform.steps", "materializer's output"),
+    ],
+)
+def test_what_is_refused_by_name(more: dict[str, str], option: str, message: str) -> None:
+    assert message in complaints(**more)[option]
+
+
+def test_missing_options_of_a_step() -> None:
+    _, problems = config.check({**JOB, "transform.steps": "a", "transform.step.a.type": "filter"})
+    assert [problem.name for problem in problems] == ["transform.step.a.condition"]
+    _, problems = config.check({**JOB, "transform.steps": "a"})
+    assert [problem.name for problem in problems] == ["transform.step.a.type"]
