@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from pyspark.sql.avro.functions import from_avro
 
-from connectors.errors import ConfigInvalid
+from connectors.errors import ConfigInvalid, Skippable
 from connectors.schema import Schema, Type
 from spark_jobs.sources.avro_decimals import variable_decimal
 from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type, suited
@@ -282,3 +282,21 @@ def _cast(column: Column, own: t.DataType, target: t.DataType) -> Column:
             else column.cast(target)
         )
     return column.cast(target)
+
+
+def parse_schema_id(text: str, part: str) -> int:
+    """The schema id in the head of a record, which is given as hexadecimal digits.
+
+    Args:
+        text: the digits.
+        part: ``key`` or ``value``, for the error.
+
+    Raises:
+        Skippable: it is no head of the registry's wire format.
+    """
+    if len(text) != 10 or not text.startswith("00"):
+        raise Skippable(
+            f"The {part} was not written in the schema registry's wire format (unknown magic byte). Set "
+            f"source.{part}.encoding to what the topic holds."
+        )
+    return int.from_bytes(bytes.fromhex(text)[1:], "big")

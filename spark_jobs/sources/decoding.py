@@ -6,21 +6,20 @@ Decoding itself is lazy: JSON in Python tasks (``rows``), Avro in the JVM (``avr
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from connectors.errors import ConfigInvalid, Fatal, Skippable
+from connectors.errors import Fatal, Skippable
 from connectors.options import ConfigKey, ConfigType, Importance, invalid
 from spark_jobs import shards
 from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources import avro_frame, inference, tasks
-from spark_jobs.sources.avro import HEAD_SIZE, Registry, connect_schema
+from spark_jobs.sources.avro import Registry, connect_schema, parse_schema_id
 from spark_jobs.sources.discovery import TOMBSTONE, Found, Ref, find, reference, samples
 from spark_jobs.sources.kinds import (
     Known,
@@ -29,9 +28,10 @@ from spark_jobs.sources.kinds import (
     look_json,
     loose_flat,
     loose_layout,
+    sample_of,
 )
 from spark_jobs.sources.layout import VARIABLE_OPTION, Layout, envelope_layout, flat_layout
-from spark_jobs.sources.reader import PAYLOAD, Kind, Plan, classify
+from spark_jobs.sources.reader import Plan, classify
 from spark_jobs.sources.short_way import ShortWay, State
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
@@ -338,7 +338,7 @@ class Decoding:
         avro = ""
         if self._values == "avro":
             try:
-                avro = self._text(_schema_id(ref.value, "value"))
+                avro = self._text(parse_schema_id(ref.value, "value"))
                 self._layout(connect_schema(avro), None)
             except Skippable:
                 return Known(error=error, text=text)
@@ -389,8 +389,8 @@ class Decoding:
     def _look(self, ref: Ref, key: bytes | None, value: bytes) -> Known:
         if self._values == "avro":
             ids = (
-                _schema_id(ref.value, "value"),
-                _schema_id(ref.key, "key") if ref.key and self._keys == "avro" else -1,
+                parse_schema_id(ref.value, "value"),
+                parse_schema_id(ref.key, "key") if ref.key and self._keys == "avro" else -1,
             )
             texts = (self._text(ids[0]), self._text(ids[1]) if ids[1] >= 0 else "")
             schema = connect_schema(texts[0])
@@ -426,14 +426,14 @@ class Decoding:
         if config.get("source.key.columns"):
             keys[""] = tuple(config["source.key.columns"])
         if config.get("source.table.columns"):
-            declared[""] = _declared(config["source.table.columns"])
+            declared[""] = inference.declared_columns(config["source.table.columns"])
         for name, text in config.raw.items():
             if name.startswith(PASS_THROUGH[0]):
                 keys[name.removeprefix(PASS_THROUGH[0])] = tuple(
                     each.strip() for each in text.split(",") if each.strip()
                 )
             elif name.startswith(PASS_THROUGH[1]):
-                declared[name.removeprefix(PASS_THROUGH[1])] = _declared(text)
+                declared[name.removeprefix(PASS_THROUGH[1])] = inference.declared_columns(text)
         self._given = Rules(
             self._envelope,
             self._keys == "json",
@@ -596,22 +596,6 @@ class Decoding:
             rows.mapInArrow(tasks.reporting(report, self._known[each.ref].error), "n long").collect()
 
 
-def sample_of(data: bytes, encoding: str) -> bytes:
-    """What of a record's key or value tells its schema, without its values: the checkpoint keeps it."""
-    if encoding == "avro":
-        return data[:HEAD_SIZE]
-    kind, text = classify(data)
-    if kind is Kind.SCHEMA:
-        schema = text[len(b'{"schema":') : -len(PAYLOAD)] if text.endswith(PAYLOAD) else text
-        names = inference.key_names(json.loads(data))
-        return b'{"schema":' + schema + PAYLOAD + json.dumps(dict.fromkeys(names)).encode() + b"}"
-    try:
-        found = json.loads(data)
-    except ValueError:
-        return b"null"
-    return json.dumps(dict.fromkeys(found) if isinstance(found, dict) else None).encode()
-
-
 def frame_type(schema: TableSchema) -> t.StructType:
     """The type of a table's frame: its columns, then the system columns.
 
@@ -624,24 +608,3 @@ def frame_type(schema: TableSchema) -> t.StructType:
 
 def _types(schema: TableSchema) -> list[tuple[str, t.DataType]]:
     return [(column.name, column.type) for column in schema.columns]
-
-
-def _schema_id(text: str, what: str) -> int:
-    if len(text) != 10 or not text.startswith("00"):
-        raise Skippable(
-            f"The {what} was not written in the schema registry's wire format (unknown magic byte). Set "
-            f"source.{what}.encoding to "
-            "what the topic holds."
-        )
-    return int.from_bytes(bytes.fromhex(text)[1:], "big")
-
-
-def _declared(text: str) -> dict[str, t.DataType]:
-    """Columns and types as an option says them."""
-    try:
-        fields = t.StructType(t.StructType.fromDDL(text).fields).fields  # type: ignore[attr-defined]  # text with commas is a struct
-    except Exception as error:
-        raise ConfigInvalid(
-            f"source.table.columns: {text!r} is no list of columns with types as in SQL: {error}"
-        ) from error
-    return {field.name: inference.declared(field.dataType, field.name) for field in fields}

@@ -278,3 +278,19 @@ def _parsed(key: bytes | None) -> Any:
         return json.loads(key) if key else None
     except ValueError:
         return None
+
+
+def sample_of(data: bytes, encoding: str) -> bytes:
+    """The part of a record's key or value that shows its schema, without its values: the checkpoint keeps it."""
+    if encoding == "avro":
+        return data[:HEAD_SIZE]
+    kind, text = classify(data)
+    if kind is Kind.SCHEMA:
+        schema = text[len(b'{"schema":') : -len(PAYLOAD)] if text.endswith(PAYLOAD) else text
+        names = key_names(json.loads(data))
+        return b'{"schema":' + schema + PAYLOAD + json.dumps(dict.fromkeys(names)).encode() + b"}"
+    try:
+        members = json.loads(data)
+    except ValueError:
+        return b"null"
+    return json.dumps(dict.fromkeys(members) if isinstance(members, dict) else None).encode()
