@@ -57,14 +57,16 @@ class Application:
     Args:
         name: shown to people and by Spark.
         longest_idle_s: how long it waits for the next flow before it ends.
+        known_jars: further sets of pinned jars that later flows may need.
     """
 
-    def __init__(self, name: str, longest_idle_s: float) -> None:
+    def __init__(self, name: str, longest_idle_s: float, known_jars: Sequence[str] = KNOWN_JARS) -> None:
         self.name = name
         self.output = JvmOutput(self.say)
         #: Spark's settings of the running driver; empty before it starts.
         self.settings: dict[str, str] = {}
         self._longest_idle_s = longest_idle_s
+        self._known_jars = known_jars
         self._starting = threading.Lock()
         self._spark: SparkSession | None = None
         self._jars: frozenset[str] = frozenset()
@@ -116,7 +118,7 @@ class Application:
         from compose.local.errors import StackError
         from spark_jobs.session import build_session, jars
 
-        sets = {*KNOWN_JARS, *needed}
+        sets = {*self._known_jars, *needed}
         try:
             jars(("spark", *sorted(sets)))
         except StackError as error:
@@ -195,10 +197,14 @@ class Application:
         deadline = time.monotonic() + _LAST_WORDS_S
         for flow in self._flows:
             flow.ended.wait(max(0.0, deadline - time.monotonic()) if self._broken else None)
+        self.close()
+        return 1 if self._broken else 0
+
+    def close(self) -> None:
+        """End the driver, if it runs."""
         if self._spark is not None and not self._broken:
             with contextlib.suppress(Exception):
                 self._spark.stop()
-        return 1 if self._broken else 0
 
 
 class Flow:

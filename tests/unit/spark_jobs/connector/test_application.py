@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import Fatal
+from connectors.options import Config
 from spark_jobs.application_address import (
     DEDICATED,
     Address,
@@ -122,7 +123,7 @@ def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
 )
 async def test_flows_of_a_named_application_ask_for_one_worker(application: str | None, task: dict[str, str]) -> None:
     class Context:
-        config: ClassVar[dict[str, str | None]] = {"spark.application": application}
+        config: ClassVar[Config] = Config({"spark.application": application}, {})
 
     assert await SparkJob(Context()).task_configs(4) == [task]  # type: ignore[arg-type]  # all that it reads
     assert job_properties({"source.topics": "a", **task}, FRAME) == {"source.topics": "a"}
