@@ -197,6 +197,7 @@ def reported(policy: str, **others: str) -> set[tuple[str, str, str]]:
     return {(table, kind, others.get(table, policy)) for table, kind in zip(tables, kinds, strict=True)}
 
 
+@pytest.mark.slow  # several runs for each target
 def test_evolve_follows_and_stops_where_no_type_holds_both(flow: Flow) -> None:
     flow.send(BEFORE)
     flow.send(AFTER)
@@ -258,6 +259,7 @@ def test_ignore_leaves_the_target_as_it_is(flow: Flow) -> None:
     assert flow.dead_letters() == 1  # the row of the new table
 
 
+@pytest.mark.slow  # several runs for each target
 def test_fail_stops_before_the_first_row_and_loses_none(flow: Flow) -> None:
     flow.send(BEFORE)
     flow.send(AFTER)
