@@ -62,7 +62,7 @@ class Application:
 
     def __init__(self, name: str, longest_idle_s: float, known_jars: Sequence[str] = KNOWN_JARS) -> None:
         self.name = name
-        self.output = JvmOutput(self.say)
+        self.output = JvmOutput(self._say_to_flow)
         #: Spark's settings of the running driver; empty before it starts.
         self.settings: dict[str, str] = {}
         self._longest_idle_s = longest_idle_s
@@ -138,11 +138,14 @@ class Application:
 
     def say(self, line: str) -> None:
         """A line of no flow's: goes to the log of the flow that has been here longest, or to the process's own output."""
-        text = f"application {self.name}: {line}"
-        if any(flow.lines.say(text) for flow in list(self._flows)):
-            return
-        with contextlib.suppress(OSError):
-            os.write(2, f"{text}\n".encode())
+        if not self._say_to_flow(line):
+            with contextlib.suppress(OSError):
+                os.write(2, f"application {self.name}: {line}\n".encode())
+
+    def _say_to_flow(self, line: str) -> bool:
+        """Whether there is a flow that gets the line."""
+        # The JVM's lines must not go to file descriptor 2 here: while the JVM starts, that is the pipe that they come from.
+        return any(flow.lines.say(f"application {self.name}: {line}") for flow in list(self._flows))
 
     def abort(self, reason: str) -> None:
         """End the process with all that it started, at once: something in it can't be ended alone."""

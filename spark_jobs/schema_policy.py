@@ -152,7 +152,9 @@ def resolve(
     targets: list[Target] = []
     wide: dict[str, Column] = {}
     changes: list[Change] = []
-    string_columns = dict(state.string_columns)
+    brought = {column.name.lower() for column in new.columns}
+    # A column that the source has got since then keeps its name: the strings get another column.
+    string_columns = {column: name for column, name in state.string_columns.items() if name.lower() not in brought}
     names = {column.name for column in (*new.columns, *state.accepted.columns)}
     for column in new.columns:
         old = sink_columns.get(column.name)

@@ -119,6 +119,15 @@ def test_the_column_of_texts_has_a_name_of_its_own() -> None:
     assert [item.column.name for item in repeated.targets] == ["id", "c", "C_as_text", "c_as_text_2"]
 
 
+def test_a_later_column_of_the_source_keeps_its_name() -> None:
+    lenient = policies("lenient")
+    first = resolve(TableState(table(Column("c", INT))), table(Column("c", TEXT)), frozenset(), lenient)
+    assert [item.column.name for item in first.targets] == ["id", "c", "c_as_text"]
+    later = table(Column("c", TEXT), Column("C_as_text", TEXT))
+    result = resolve(first.state, later, frozenset(), lenient)
+    assert [item.column.name for item in result.targets] == ["id", "c", "C_as_text", "c_as_text_2"]
+
+
 def test_rows_of_an_older_version_narrow_nothing() -> None:
     state = TableState(table(Column("c", LONG)))
     result = resolve(state, table(Column("c", INT)), frozenset(), policies("fail"))
