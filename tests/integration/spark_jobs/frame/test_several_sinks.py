@@ -9,6 +9,8 @@ import secrets
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from compose.local.ports import free_port
 from spark_jobs import history
 from spark_jobs.cli import describe
@@ -130,6 +132,7 @@ def test_a_database_that_is_away_holds_up_no_other_sink(
     assert rows == sorted(shop.changes)  # each change once
 
 
+@pytest.mark.slow  # another process with Spark; the unit tests have the decision
 def test_a_sink_waits_for_another_at_the_bound(bench: Bench, postgres: Postgres, tmp_path: Path) -> None:
     shop = Shop(bench, 2)
     more = {"sinks.max.lag.records": 60, "source.max.offsets.per.trigger": 20}
