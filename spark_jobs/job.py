@@ -13,6 +13,7 @@ from spark_jobs.config_keys import AVAILABLE_NOW, MATERIALIZE
 if TYPE_CHECKING:
     from connectors.options import Config
     from spark_jobs.contract import Sink, Source
+    from spark_jobs.flow_sinks import Membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class Job:
         config: parsed; options whose default depends on others (``guarantee``, ``kafka.group.id``, ``checkpoint.location``,
             ``state.dir``) have their effective values.
         origin: the file it came from, for messages; empty if there is none.
+        membership: set where it writes one of several sinks of a flow.
     """
 
     name: str
     config: Config
     origin: str = ""
+    membership: Membership | None = None
 
     @property
     def sink_name(self) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from spark_jobs.contract import Sink, Source, TableChanges
+    from spark_jobs.contract import Source, TableChanges, TableSchema
     from spark_jobs.dead_letters import DeadLetters
 
 _log: Final = logging.getLogger(__name__)
@@ -22,13 +22,19 @@ _POSITION: Final = ("topic", "partition", "offset")
 
 
 def accepted(
-    tables: Sequence[TableChanges], sink: Sink, source: Source, letters: DeadLetters, raw: DataFrame, *, masked: bool
+    tables: Sequence[TableChanges],
+    refusal: Callable[[TableSchema], str],
+    source: Source,
+    letters: DeadLetters,
+    raw: DataFrame,
+    *,
+    masked: bool,
 ) -> list[TableChanges]:
     """The tables that the target can hold. Blocks: runs a Spark job for each of the others, which puts its records aside.
 
     Args:
         tables: of a batch.
-        sink: says by ``refusal`` which of them its target can't hold.
+        refusal: why the target can't hold a table (``Sink.refusal``); empty where it can.
         source: told by ``refused`` of those.
         letters: where records of refused tables go.
         raw: the batch's records.
@@ -38,7 +44,7 @@ def accepted(
         Fatal: a table is refused and bad records are not tolerated; the dead letter topic refuses a record.
         Retriable: Kafka does not take the dead letters.
     """
-    reasons = [(changes, sink.refusal(changes.schema)) for changes in tables]
+    reasons = [(changes, refusal(changes.schema)) for changes in tables]
     refused = [(changes, reason) for changes, reason in reasons if reason]
     for changes, reason in refused:
         if not letters.tolerant:
