@@ -32,7 +32,7 @@ from spark_jobs.progress import lags, nested
 from spark_jobs.refusals import accepted
 from spark_jobs.session import build_session, submitted
 from spark_jobs.steps.flow import Flow, empty_changes
-from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.options import build_functions, build_steps
 from spark_jobs.troubles import Troubles
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Runner:
         self._lag: LagWatch
         self._jvm_output = jvm.JvmOutput() if output is None else output
         self._masks = rules_of(job.config)
-        self._flow = Flow(build_steps(job.config))
+        self._flow = Flow(build_steps(job.config), build_functions(job.config))
         self._error: BaseException | None = None
         self._crashes: Counter[str] = Counter()
         self._current: int | None = None
@@ -203,7 +203,7 @@ class Runner:
             self._run_queries(spark)
         finally:
             self._lag.close()
-            for part in (self._sink, self._source):
+            for part in (self._sink, self._source, self._flow):
                 if part is not None:
                     part.close()
 
@@ -537,6 +537,7 @@ class Runner:
             written = self._retry(troubles.BATCH, write, batch=number)
         finally:
             self._flow.end_batch()
+        self.context.metrics.update(self._flow.measure())
         if decoded and self._source is not None:
             self._source.written()
         took = time.monotonic() - begin
