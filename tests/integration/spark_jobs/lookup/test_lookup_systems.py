@@ -54,7 +54,7 @@ def db(request: pytest.FixtureRequest) -> Database:
     return database(maria.url, maria.user, maria.password)
 
 
-def sql(db: Database, table: str, **more: str) -> Spec:
+def sql(db: Database, table: str, /, **more: str) -> Spec:
     login = {"url": db.url, "user": db.login.user, "password": db.login.password, "table": table}
     return spec(**(login | {"on": "id", "columns": "name string"} | more))
 
@@ -251,7 +251,8 @@ def test_a_key_that_comes_later_is_waited_for(row_server: RowServer, store: Call
 
 def test_a_topic_is_as_new_as_its_ends(bootstrap: str) -> None:
     topic = f"dim-{secrets.token_hex(4)}"
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions()
 
@@ -308,7 +309,8 @@ def test_a_topic_is_as_new_as_its_ends(bootstrap: str) -> None:
 
 def test_the_rows_of_a_topic_are_bounded(bootstrap: str) -> None:
     topic = f"dim-{secrets.token_hex(4)}"
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(4):
         producer.produce(topic, json.dumps({"id": number, "name": "n"}).encode(), str(number).encode())
