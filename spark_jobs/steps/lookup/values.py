@@ -119,7 +119,7 @@ def text_of(value: Any) -> str:
         return bytes(value).decode("utf-8")
     if isinstance(value, datetime | date | time):
         return value.isoformat()
-    if isinstance(value, Mapping | AbstractSet | list | tuple):
+    if isinstance(value, Mapping | list | tuple) or _is_set(value):
         return json.dumps(_plain_json(value), default=text_of, ensure_ascii=False, separators=(",", ":"))
     return str(value)
 
@@ -128,11 +128,16 @@ def _plain_json(value: Any) -> Any:
     """A value that JSON knows, but for single values; drivers have classes of their own for sets and maps."""
     if isinstance(value, Mapping):
         return {text_of(key): _plain_json(item) for key, item in value.items()}
-    if isinstance(value, AbstractSet):
+    if _is_set(value):
         return [_plain_json(item) for item in sorted(value, key=repr)]
     if isinstance(value, list | tuple):
         return [_plain_json(item) for item in value]
     return value
+
+
+def _is_set(value: Any) -> bool:
+    """Whether it is a set; that of the CQL driver is not registered as one."""
+    return isinstance(value, AbstractSet) or hasattr(value, "issubset")
 
 
 def _plain(value: Any) -> Any:

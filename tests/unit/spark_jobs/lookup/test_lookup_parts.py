@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from cassandra.util import OrderedMap, SortedSet
 
 from spark_jobs.steps.lookup import cql_client, sql_client
 from spark_jobs.steps.lookup.cache import Cache
@@ -65,6 +66,8 @@ def test_keys() -> None:
         ("string", {"a": [1, None]}, '{"a":[1,null]}'),
         ("string", Decimal("1.50"), "1.50"),
         ("string", {2, 1}, "[1,2]"),
+        ("string", SortedSet(["b", "a"]), '["a","b"]'),
+        ("string", OrderedMap([("k", {UUID(int=1)})]), '{"k":["00000000-0000-0000-0000-000000000001"]}'),
         ("int", "7", 7),
         ("int", Decimal("7.0"), 7),
         ("bigint", b"9000000000", 9_000_000_000),
