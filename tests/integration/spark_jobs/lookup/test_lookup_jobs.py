@@ -156,7 +156,14 @@ def test_folded_histories_are_the_join(spark: SparkSession, row_server: RowServe
 
 def test_tasks_report_what_they_asked_for(spark: SparkSession, row_server: RowServer) -> None:
     row_server.rows, row_server.failures = {"a": {"city": "A"}}, [503]
-    options = lookup("l", url=f"{row_server.url}/rows", on="name = id", columns="city string", retry_backoff_ms="10")
+    options = lookup(
+        "l",
+        url=f"{row_server.url}/rows",
+        on="name = id",
+        columns="city string",
+        retry_backoff_ms="10",
+        cache_misses_age_ms="600000",
+    )
     flow = flow_of(
         {"steps": "l", **{name.removeprefix("transform."): value for name, value in options.items()}}, before_rows=False
     )
