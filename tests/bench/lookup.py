@@ -24,7 +24,7 @@ from spark_jobs.steps.lookup.task import LookupTask
 from tests.bench._common import environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _BATCH: Final = 10_000
 _COLUMNS: Final = (
@@ -116,13 +116,13 @@ def through_spark(spec: Spec, count: int, keys: int, times: int) -> None:
     spark.stop()
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--spark", action="store_true", help="through Spark, too")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(argv)
     print(environment())
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -133,7 +133,4 @@ def main() -> None:
     if chosen.spark:
         through_spark(spec, chosen.rows, 50_000, chosen.times)
     server.shutdown()
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -23,8 +23,6 @@ _PROTOCOL: Final = 4
 class CqlClient:
     """See ``model.Client``."""
 
-    shared = True
-
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._cluster: Any = None

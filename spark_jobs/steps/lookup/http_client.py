@@ -31,8 +31,6 @@ _PASSING: Final = (408, 425, 429)
 class HttpClient:
     """See ``model.Client``."""
 
-    shared = False
-
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._parts = urlsplit(spec.url)

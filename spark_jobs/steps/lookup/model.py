@@ -103,6 +103,10 @@ class Spec:
         """The looked-up columns, as they are called there."""
         return tuple(column.field for column in self.columns)
 
+    def describe_key(self, key: Sequence[Any]) -> str:
+        """A key for messages, such as ``id=7, region=eu``."""
+        return ", ".join(f"{name}={part}" for name, part in zip(self.on, key, strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -120,10 +124,7 @@ class Access:
 
 
 class Client(Protocol):
-    """A connection to a system in which rows are looked up. Used by one thread at a time, unless it is shared."""
-
-    #: Whether one client serves all requests, and makes several at a time itself.
-    shared: bool
+    """A connection to a system in which rows are looked up. Used by one thread at a time."""
 
     def fetch(self, keys: Sequence[tuple[Any, ...]]) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
         """The values of ``keys``, one per looked-up column, as the system gives them; without keys that are not found. Blocks.

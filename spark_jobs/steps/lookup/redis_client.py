@@ -26,8 +26,6 @@ FORMS: Final = (HASH, JSON, STRING)
 class RedisClient:
     """See ``model.Client``."""
 
-    shared = False
-
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._client: Any = None

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 class SqlClient:
     """See ``model.Client``."""
 
-    shared = False
-
     def __init__(self, spec: Spec) -> None:
         if spec.login.jdbc is None:
             raise Fatal(f"step {spec.step}: {spec.system} needs a JDBC URL")

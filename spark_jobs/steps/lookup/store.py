@@ -94,8 +94,9 @@ class Store:
     def _fetch(self, keys: Sequence[Key]) -> dict[Key, Values]:
         spec = self.spec
         begin = time.monotonic()
-        shared = spec.system == "cassandra"
-        size = len(keys) if shared else 1 if PLACEHOLDER.search(spec.url) else spec.batch_keys
+        # The client of Cassandra makes many requests at a time itself.
+        at_once = len(keys) if spec.system == "cassandra" else spec.batch_keys
+        size = 1 if PLACEHOLDER.search(spec.url) else at_once
         parts = [keys[start : start + size] for start in range(0, len(keys), size)]
         try:
             if len(parts) == 1:
@@ -161,9 +162,8 @@ def convert_values(spec: Spec, converters: Sequence[Any], key: Key, values: Sequ
     try:
         return tuple(convert(value) for convert, value in zip(converters, values, strict=True))
     except Unsuited as error:
-        shown = ", ".join(f"{name}={part}" for name, part in zip(spec.on, key, strict=True))
         raise Fatal(
-            f"step {spec.step}: {spec.where}, row {shown}: {error}. Correct the types in columns of the step"
+            f"step {spec.step}: {spec.where}, row {spec.describe_key(key)}: {error}. Correct the types in columns of the step"
         ) from None
 
 

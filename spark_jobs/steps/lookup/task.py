@@ -101,27 +101,33 @@ class LookupTask:
         arrays[self.columns : self.columns] = new
         names[self.columns : self.columns] = [f"c{self.columns + number}" for number in range(len(new))]
         policy = self.spec.miss_then if self.spec.miss == RETRY else self.spec.miss
-        result = pa.RecordBatch.from_arrays(arrays, names)
-        if policy not in (DROP, DEAD_LETTER):
-            return self._with_reasons(result, pa.nulls(rows.num_rows, pa.string())) if self.guarded else result
-        has_row = pc.fill_null(pa.array([row is not None for row in values], pa.bool_()).take(codes), False)
-        if policy == DROP:
-            result = drop_rows(result, pc.and_(current, pc.invert(has_row)), self.key)
-            return self._with_reasons(result, pa.nulls(result.num_rows, pa.string())) if self.guarded else result
-        # A key with a null in it finds nothing, and is not wrong.
-        missed = pc.and_(pc.is_valid(codes), pc.invert(has_row))
-        if pc.any(missed).as_py():
-            distinct = pa.array([self._reason(key) for key in keys], pa.string())
-            reasons = pc.if_else(missed, distinct.take(codes), pa.scalar(None, pa.string()))
-            if not self.guarded:
+        result, reasons = pa.RecordBatch.from_arrays(arrays, names), None
+        if policy in (DROP, DEAD_LETTER):
+            has_row = pc.fill_null(pa.array([row is not None for row in values], pa.bool_()).take(codes), False)
+            if policy == DROP:
+                result = drop_rows(result, pc.and_(current, pc.invert(has_row)), self.key)
+            else:
+                # A key with a null in it finds nothing, and is not wrong.
+                reasons = self._reasons(pc.and_(pc.is_valid(codes), pc.invert(has_row)), codes, keys)
+        if not self.guarded:
+            if reasons is not None:
                 raise RowFailure(pc.drop_null(reasons)[0].as_py())
-            images = pc.equal(ops, "b")
-            return self._with_reasons(result, pc.if_else(images, _of_next(reasons), reasons))
-        return self._with_reasons(result, pa.nulls(rows.num_rows, pa.string())) if self.guarded else result
+            return result
+        if reasons is None:
+            return self._with_reasons(result, pa.nulls(result.num_rows, pa.string()))
+        return self._with_reasons(result, pc.if_else(pc.equal(ops, "b"), _of_next(reasons), reasons))
 
-    def _reason(self, key: tuple[Any, ...]) -> str:
-        shown = ", ".join(f"{name}={part}" for name, part in zip(self.spec.on, key, strict=True))
-        return f"{self.spec.where} has no row for {shown}"
+    def _reasons(self, missed: pa.Array, codes: pa.Array, keys: Sequence[tuple[Any, ...]]) -> pa.Array | None:
+        """Why each row is bad; null for good ones. None if all are good."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not pc.any(missed).as_py():
+            return None
+        distinct = pa.array(
+            [f"{self.spec.where} has no row for {self.spec.describe_key(key)}" for key in keys], pa.string()
+        )
+        return pc.if_else(missed, distinct.take(codes), pa.scalar(None, pa.string()))
 
     def _with_reasons(self, rows: pa.RecordBatch, reasons: pa.Array) -> pa.RecordBatch:
         import pyarrow as pa
