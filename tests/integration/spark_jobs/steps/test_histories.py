@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 
 from spark_jobs import config
@@ -247,9 +248,24 @@ CASES: Final[dict[str, tuple[dict[str, str], str, str]]] = {
         "SELECT * FROM shop.orders",
     ),
 }
+#: A null in an image may be a value that is missing, so the filter passes on a delete or an update without its image, and the
+#: step after it stops the job: see Limits in docs/jobs/steps.md.
+_NULL_FILTER: Final = "a filter by null before another key"
 #: Steps that need whole images before changes.
 MOVING: Final[dict[str, tuple[dict[str, str], str, str]]] = {
-    "another key": (
+    "a filter before another key": (
+        {
+            "steps": "f,s",
+            "step.f.type": "filter",
+            "step.f.condition": "amount > 2",
+            "step.s.type": "select",
+            "step.s.columns": "coalesce(name, '-') AS name, id, amount",
+            "step.s.key": "name,id",
+        },
+        "shop.orders",
+        "SELECT coalesce(name, '-') AS name, id, amount FROM shop.orders WHERE amount > 2",
+    ),
+    _NULL_FILTER: (
         {
             "steps": "f,s",
             "step.f.type": "filter",
@@ -309,7 +325,15 @@ def test_a_delete_stays_a_delete(spark: SparkSession, name: str, before: bool) -
 
 
 @pytest.mark.scaled
-@pytest.mark.parametrize("name", MOVING)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(raises=PySparkException, strict=True))
+        if name == _NULL_FILTER
+        else name
+        for name in MOVING
+    ],
+)
 def test_rows_that_change_their_key_move(spark: SparkSession, name: str) -> None:
     for seed in range(scaled(1, 10)):
         compare(spark, MOVING[name], random_events(seed), before=True, whole=True)
