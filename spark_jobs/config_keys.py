@@ -52,6 +52,9 @@ SINKS_MAX_LAG: Final = "sinks.max.lag.records"
 SINK_PREFIX: Final = "sink."
 #: Lists whose items may be mappings in a job file: option -> prefix of an item's options, what an item is.
 NAMED_LISTS: Final = {STEPS: (STEP_PREFIX, "step"), SINKS: (SINK_PREFIX, "sink")}
+#: Names of the functions of users that the SQL of steps may call; their options begin with ``FUNCTION_PREFIX``.
+FUNCTIONS: Final = "transform.functions"
+FUNCTION_PREFIX: Final = "transform.function."
 REFUSE: Final = "refuse"
 SEPARATE: Final = "separate"
 MERGE: Final = "merge"
@@ -255,8 +258,18 @@ FRAME: Final = ConfigDef(
             example="paid,columns",
             doc="Names of steps, in order: each one transforms the changes before the next step and the sink get them. "
             "`transform.step.<name>.type` says what a step does (`filter`, `select`, `sql`, `mask`, `union`, `route`, "
-            "`deduplicate`), its other options begin with `transform.step.<name>.`. In a job file, a list of mappings with "
-            "`name`, `type` and options says the same. See [steps.md](../jobs/steps.md).",
+            "`deduplicate`, `lookup`, `python`), its other options begin with `transform.step.<name>.`. In a job file, a list "
+            "of mappings with `name`, `type` and options says the same. See [steps.md](../jobs/steps.md).",
+        ),
+        ConfigKey(
+            name=FUNCTIONS,
+            type=_LIST,
+            default=None,
+            group=_OUT,
+            example="initials",
+            doc="Names of Python functions that the expressions of steps may call. `transform.function.<name>.python.file` and "
+            "`.python.function` say where a function is, `.type` the type of its result; see "
+            "[python-steps.md](../jobs/python-steps.md).",
         ),
         ConfigKey(
             name=SINKS,

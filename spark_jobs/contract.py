@@ -55,6 +55,8 @@ class Column:
         key: whether it belongs to the primary key.
         length: characters or bytes at most, where the source says so (VARCHAR(20)); None otherwise.
         meaning: what the values are, where the Spark type does not say it; one of the names below, or empty.
+        volatile: whether the value is not kept with the row, so that a delete and an image before an update don't have it (a
+            looked-up column).
     """
 
     name: str
@@ -63,6 +65,7 @@ class Column:
     key: bool = False
     length: int | None = None
     meaning: str = ""
+    volatile: bool = False
 
 
 @dataclass(frozen=True, slots=True)

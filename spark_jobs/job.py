@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from connectors.options import Config
     from spark_jobs.contract import Sink, Source
     from spark_jobs.flow_sinks import Membership
+    from spark_jobs.metrics import JobMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,12 @@ class Job:
             found: type[Sink] = registry.load(registry.MATERIALIZER)
             return found
         return registry.sink_class(self.config["sink.type"])
+
+    def metrics(self) -> list[JobMetric]:
+        """The declarations of the metrics of its sink and steps; imports them."""
+        from spark_jobs.steps.options import step_metrics
+
+        return [*self.sink_class().metrics, *step_metrics(self.config)]
 
     def source_class(self) -> type[Source]:
         """The class that decodes; imports it."""

@@ -183,7 +183,7 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
     status = _first_status(job, host if attendance.listens else None)
     writable = threading.Event()
     flow, sink = (job.name, "") if job.membership is None else (job.membership.flow, job.membership.sink)
-    numbers = Numbers(flow, job.sink_class().metrics, sink)
+    numbers = Numbers(flow, job.metrics(), sink)
 
     def remember(event: dict[str, Any]) -> None:
         numbers.take(event, time.time())

@@ -35,7 +35,7 @@ from spark_jobs.schema_options import SchemaPolicies
 from spark_jobs.schema_watch import SchemaWatch
 from spark_jobs.session import build_session, submitted
 from spark_jobs.steps.flow import Flow, empty_changes
-from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.options import build_functions, build_steps
 from spark_jobs.troubles import Troubles
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Runner:
         self._lag: LagWatch
         self._jvm_output = jvm.JvmOutput() if output is None else output
         self._masks = rules_of(job.config)
-        self._flow = Flow(build_steps(job.config))
+        self._flow = Flow(build_steps(job.config), build_functions(job.config))
         self._error: BaseException | None = None
         self._crashes: Counter[str] = Counter()
         self._current: int | None = None
@@ -210,7 +210,7 @@ class Runner:
             self._run_queries(spark)
         finally:
             self._lag.close()
-            for part in (self._sink, self._source):
+            for part in (self._sink, self._source, self._flow):
                 if part is not None:
                     part.close()
 
@@ -564,6 +564,7 @@ class Runner:
             written = self._retry(troubles.BATCH, write, batch=number)
         finally:
             self._flow.end_batch()
+        self.context.metrics.update(self._flow.measure())
         if decoded and self._source is not None:
             self._source.written()
             self._schemas.written(number)
