@@ -18,9 +18,11 @@ from spark_jobs import shards
 from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.schema_options import SchemaPolicies
 from spark_jobs.sources import avro_frame, inference, tasks
 from spark_jobs.sources.avro import Registry, connect_schema, parse_schema_id
 from spark_jobs.sources.discovery import TOMBSTONE, Found, Ref, find, reference, samples
+from spark_jobs.sources.fast_path import FastPath, State
 from spark_jobs.sources.kinds import (
     Known,
     Rules,
@@ -32,8 +34,7 @@ from spark_jobs.sources.kinds import (
 )
 from spark_jobs.sources.layout import VARIABLE_OPTION, Layout, envelope_layout, flat_layout
 from spark_jobs.sources.reader import Plan, classify
-from spark_jobs.sources.short_way import ShortWay, State
-from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
+from spark_jobs.sources.tables import SchemaFiles, absent, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE_SCALE
 
@@ -151,9 +152,12 @@ class Decoding:
         #: As records show them: without columns for the shard.
         self.tables: dict[str, TableSchema] = {}
         self._earlier: dict[str, TableSchema] = {}
+        #: Columns that some version of a table's rows in this batch does not have.
+        self._lacking: dict[str, frozenset[str]] = {}
+        self._takes_text = SchemaPolicies.of(config).takes_text
         self._loaded = False
         self._unsaved = False
-        self._short = ShortWay(json_keys=self._keys == "json")
+        self._fast = FastPath(json_keys=self._keys == "json")
         if self._values == "avro" and self._keys == "json":
             raise Fatal(
                 "source.key.encoding=json can't be combined with source.value.encoding=avro: set avro, or bytes and "
@@ -193,14 +197,16 @@ class Decoding:
         if schemaless:
             loose, texts = self._infer(batch, {each.ref.topic for each in schemaless}, groups, report)
             unusable |= texts
-        self._short.note_loose({each.ref.topic for each in schemaless}, loose)
+        self._fast.note_loose({each.ref.topic for each in schemaless}, loose)
         shown = {ref.topic for ref in present}.union(*(each.topics for each in loose.values()))
         for topic in sorted(buried - shown):
             self._recall(topic, groups, loose)
         layouts = self._bring_up_to_date(groups, loose)
         return [
             TableChanges(
-                self._written_as(namespace), self._frame(batch, namespace, groups, loose, layouts, unusable, report)
+                self._written_as(namespace),
+                self._frame(batch, namespace, groups, loose, layouts, unusable, report),
+                self._lacking.get(namespace, frozenset()),
             )
             for namespace in layouts
         ]
@@ -213,6 +219,7 @@ class Decoding:
         self._earlier = before
         if self._envelope:
             self._note_shards(groups, loose)
+        self._lacking.clear()
         layouts = {
             namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
             for namespace in [*groups, *loose]
@@ -225,22 +232,23 @@ class Decoding:
         if self._values != "json" or not self._envelope or self._before:
             return None
         state = State(self.tables, self._known, self._first, self._rules(), self._shards)
-        decoded = self._short.decode(batch, state)
+        decoded = self._fast.decode(batch, state)
         if decoded is None:
             return None
         layouts = self._bring_up_to_date(decoded.groups, decoded.seen)
         if any(_types(self.tables[name]) != _types(decoded.tables[name]) for name in layouts):
-            self._short.release()
+            self._fast.release()
             return None
         return [self._packed_changes(name, decoded.packed[name]) for name in layouts]
 
     def _packed_changes(self, namespace: str, packed: Packed) -> TableChanges:
         schema = self._written_as(namespace)
-        return TableChanges(schema, packed.frame.mapInArrow(packed.unpack, frame_type(schema)), packed)
+        frame = packed.frame.mapInArrow(packed.unpack, frame_type(schema))
+        return TableChanges(schema, frame, self._lacking.get(namespace, frozenset()), packed)
 
     def close(self) -> None:
         """Drop what is kept of the last batch."""
-        self._short.release()
+        self._fast.release()
 
     def schemas(self) -> list[TableSchema]:
         """See ``Source.schemas``."""
@@ -252,7 +260,7 @@ class Decoding:
 
     def written(self) -> None:
         """See ``Source.written``."""
-        self._short.release()
+        self._fast.release()
         if self._unsaved:
             kept = {"samples": self._samples, "shards": self._shards, "first_shards": self._first}
             self._files.save(to_json(self.tables, kept))
@@ -312,7 +320,7 @@ class Decoding:
                 continue
             key, value = found[each.ref]
             known = self._known[each.ref] = self._judge(batch, each, key, value)
-            self._short.note_kind(each.ref, known, key)
+            self._fast.note_kind(each.ref, known, key)
             if self._tombstones and not known.error:
                 self._samples[each.ref.topic] = [
                     base64.b64encode(sample_of(key, self._keys)).decode() if key is not None else None,
@@ -521,8 +529,9 @@ class Decoding:
                 columns = known.layout.columns(known.keys)
             except Skippable as error:
                 raise Fatal(f"Topic {ref.topic}, table {namespace}: {error}") from error
-            schema = merged(schema, namespace, columns, where)
+            schema = merged(schema, namespace, columns, where, to_string=self._takes_text)
             schema = lacking(schema, columns)
+            self._lacking[namespace] = self._lacking.get(namespace, frozenset()) | absent(schema, columns)
         layout = None
         if loose is not None:
             declared = self._rules().declared_of(namespace)

@@ -1,9 +1,9 @@
 """Batches of Debezium JSON that hold nothing new, decoded in one pass over their records.
 
-The careful way (``decoding``) reads a batch from Kafka once to find its schemas, once more to find columns and types of JSON
+The full path (``decoding``) reads a batch from Kafka once to find its schemas, once more to find columns and types of JSON
 without a schema, and once per table to decode it. Most batches show nothing that earlier ones have not shown. Here tasks decode
 such a batch at once, with what is known, and Spark keeps the rows. A task that meets anything else says so: then the rows are
-dropped, and the batch is read in the careful way, which alone learns schemas, reports bad records and raises errors. So both
+dropped, and the batch is read on the full path, which alone learns schemas, reports bad records and raises errors. So both
 ways give the same rows.
 
 The JVM compares each record's beginning with the known schemas and hands only the rest to Python.
@@ -100,7 +100,7 @@ class SinglePass:
         self._left = 0
 
     def due(self) -> bool:
-        """Whether to try with this batch: after batches that were not regular, several are left to the careful way."""
+        """Whether to try with this batch: after batches that were not regular, several are left to the full path."""
         if self._left:
             self._left -= 1
             return False

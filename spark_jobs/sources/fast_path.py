@@ -45,7 +45,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A batch that was decoded in one pass, as the careful way would see it.
+    """A batch that was decoded in one pass, as the full path would see it.
 
     Attributes:
         groups: kinds of records with a schema, by namespace.
@@ -60,7 +60,7 @@ class Decoded:
     packed: Mapping[str, Packed]
 
 
-class ShortWay:
+class FastPath:
     """Notes what records look like, and decodes batches of such records in one pass; for one job.
 
     Args:
