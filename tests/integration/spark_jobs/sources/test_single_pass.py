@@ -48,7 +48,7 @@ class Reader:
         self.source = DebeziumSource(self.context)
         self.spark = spark
         self.passes = Counter[bool]()
-        single = self.source._decoding._short.single
+        single = self.source._decoding._fast.single
         decode = single.decode
 
         def counted(*arguments: Any) -> Any:
