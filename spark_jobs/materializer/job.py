@@ -24,6 +24,7 @@ from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker,
 from spark_jobs.materializer.contract import Input
 from spark_jobs.materializer.stages import StageNumbers
 from spark_jobs.materializer.timers import Timers
+from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -374,7 +375,7 @@ def stream_task(found: BucketOptions, spans: Mapping[int, Range]) -> Task:
                 gc.enable()
         yield _row(result)
 
-    return task
+    return frozen_after("materializer", task)
 
 
 def idle_task(found: BucketOptions, spans: Mapping[int, Range]) -> Task:
@@ -386,7 +387,7 @@ def idle_task(found: BucketOptions, spans: Mapping[int, Range]) -> Task:
             for number in batch.column(0).to_pylist():
                 yield _row(guarded(found, buckets[number], (), spans[buckets[number]]))
 
-    return task
+    return frozen_after("materializer", task)
 
 
 def _row(result: Result) -> pa.RecordBatch:
