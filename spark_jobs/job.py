@@ -74,7 +74,11 @@ class Job:
 
     def source_class(self) -> type[Source]:
         """The class that decodes; imports it."""
-        return registry.source_class(self.config["source.format"])
+        address = registry.INPUT_SOURCES.get(self.config["source.type"])
+        source: type[Source] = (
+            registry.load(address) if address else registry.source_class(self.config["source.format"])
+        )
+        return source
 
 
 def control_folder(name: str) -> Path:

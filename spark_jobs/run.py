@@ -167,7 +167,7 @@ def _run(job: Job, stream: Any, attendance: Attendance) -> int:
     control = Control(job.folder)
     status = _first_status(job, host)
     writable = threading.Event()
-    numbers = Numbers(job.name, job.sink_class().metrics)
+    numbers = Numbers(job.name, (*job.sink_class().metrics, *job.source_class().metrics))
 
     def remember(event: dict[str, Any]) -> None:
         numbers.take(event, time.time())

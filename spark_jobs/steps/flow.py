@@ -113,7 +113,7 @@ class Flow:
             topic, partition, offset = (first[0][name] for name in KAFKA_COLUMNS)
             text = f"step {bad.step}, table {bad.table}: {_HIDDEN if masked else _reason(bad, sample)}"
             if not letters.tolerant:
-                raise Fatal(f"{text} (record at {topic}-{partition} offset {offset}). {_FIX}")
+                raise Fatal(f"{text} (record at {letters.where(topic, partition, offset)}). {_FIX}")
             count = put_aside(bad.rows, raw, letters, text, masked=masked)
             _log.error(
                 "%s; %d records are put aside, the first at %s-%s offset %s", text, count, topic, partition, offset
