@@ -51,8 +51,7 @@ class FileLetters(DeadLetters):
         """
         if not self.tolerant:
             raise Fatal(
-                f"the file {file.name} can't be read: {file.error}. Correct it in its location, or source.files.*, and start "
-                "the job again; or set errors.tolerance=all to put such files aside "
-                "(errors.deadletterqueue.topic.name)"
+                f"the file {file.name} can't be read: {file.error}. Correct the file in its folder, or source.files.*, and "
+                "start the job again; or set errors.tolerance=all to put such files aside (errors.deadletterqueue.topic.name)"
             )
         self.report(namespace, 0, file.first, file.name.encode("utf-8", "replace"), None, file.error, stage=_READING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
@@ -16,6 +17,38 @@ UPDATE: Final = "update"
 #: Options of Spark's reader of the format.
 READER: Final = "source.files.options."
 _GROUP: Final = "Files"
+_COLUMN: Final = re.compile(
+    r"(?:`(?:[^`]|``)+`|\w+)\s*:?\s+(?P<type>[A-Za-z_]+)\s*(?:[(<].*[)>])?(?:\s+(?i:not null|comment '.*'))*\Z"
+)
+_TYPES: Final = (
+    "tinyint",
+    "byte",
+    "smallint",
+    "short",
+    "int",
+    "integer",
+    "bigint",
+    "long",
+    "float",
+    "real",
+    "double",
+    "decimal",
+    "dec",
+    "numeric",
+    "boolean",
+    "string",
+    "varchar",
+    "char",
+    "binary",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "timestamp_ltz",
+    "array",
+    "map",
+    "struct",
+    "variant",
+)
 #: Options of Spark's readers that the frame sets: another value would lose rows or their numbers.
 _RESERVED: Final = (
     "header",
@@ -144,6 +177,29 @@ def complaints(config: Config) -> list[str]:
     if config.get("source.starting.offsets") == "latest":
         problems.append("source.starting.offsets: latest can't be used with files: every file is read; leave it out")
     return problems
+
+
+def check_columns(text: str) -> str:
+    """Describe a mistake in a list of columns with types as in SQL, or return an empty text. Pure: Spark needs a JVM for it."""
+    for column in split_columns(text):
+        match = _COLUMN.match(column)
+        if match is None:
+            return f"{column!r} is no column with a type as in SQL (example: price decimal(10,2))"
+        if match["type"].lower() not in _TYPES:
+            return f"{column!r}: {match['type']} is no type of SQL; known are {', '.join(_TYPES)}"
+    return ""
+
+
+def split_columns(text: str) -> list[str]:
+    """The parts of a list between commas that are not within brackets. Pure."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "(<") - (letter in ")>")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
 
 
 def _has_keys(config: Config) -> bool:

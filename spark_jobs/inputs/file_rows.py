@@ -66,11 +66,9 @@ class FilesSource(Source):
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
         problems = options.complaints(config)
-        try:
-            declared_types(config, str(config[options.NAMESPACE]))
-        except ConfigInvalid as error:
-            problems.append(str(error))
-        return problems
+        name, text = _types_option(config, str(config[options.NAMESPACE]))
+        mistake = options.check_columns(text) if text else ""
+        return [*problems, f"{name}: {mistake}"] if mistake else problems
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``."""
@@ -264,15 +262,20 @@ def key_columns(config: Config, namespace: str) -> tuple[str, ...]:
     return tuple(config.get(_KEY_OPTION) or ())
 
 
+def _types_option(config: Config, namespace: str) -> tuple[str, str]:
+    """The option that declares types of the table, and its text."""
+    name = f"{_TYPES_OPTION}.{namespace}"
+    name = name if name in config.raw else _TYPES_OPTION
+    return name, config.raw.get(name, "").strip()
+
+
 def declared_types(config: Config, namespace: str) -> dict[str, t.DataType]:
     """The columns and types that ``source.table.columns`` declares for the table.
 
     Raises:
         ConfigInvalid: it is no list of columns and types.
     """
-    name = f"{_TYPES_OPTION}.{namespace}"
-    name = name if name in config.raw else _TYPES_OPTION
-    text = config.raw.get(name)
+    name, text = _types_option(config, namespace)
     if not text:
         return {}
     try:

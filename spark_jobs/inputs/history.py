@@ -159,13 +159,23 @@ class HistoryInput(Input):
 
     def _look(self, table: Found) -> tuple[dict[str, dict[str, int]], list[Range]]:
         """The end of a table, and the ranges of its chunks."""
+        offsets, spans = self._spans(table)
+        if not offsets and spans:
+            raise Fatal(
+                f"{table.path}: the table has rows, but no Kafka offsets: no files sink of Millrace wrote it; choose others by "
+                "source.tables"
+            )
+        return offsets, cut_ranges(spans, self.run.config["source.max.offsets.per.trigger"])
+
+    def _spans(self, table: Found) -> tuple[dict[str, dict[str, int]], list[Span]]:
+        """The end of a table, and where its rows are. Blocks."""
         spark, target = self.run.spark, self.run.config["source.max.offsets.per.trigger"]
         if table.delta:
             from spark_jobs.history.delta import progress
 
             offsets = _newest_offsets(progress(spark, table.path).offsets)
             rows = read_range(spark, table, since=self._since, until=self._until)
-            return offsets, cut_ranges(_quantiles(rows, target), target)
+            return offsets, _quantiles(rows, target)
         state = Log(open_storage(spark, table.path)).load()
         low, high = time_bounds(self._since, self._until)
         files = prune(state.files.values(), low=low, high=high)
@@ -174,7 +184,7 @@ class HistoryInput(Input):
             for file in files
             if file.min_id is not None and file.max_id is not None
         ]
-        return _newest_offsets(state.offsets), cut_ranges(spans, target)
+        return _newest_offsets(state.offsets), spans
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """One file for each chunk."""

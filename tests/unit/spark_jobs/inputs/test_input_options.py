@@ -34,6 +34,13 @@ def complaints(properties: dict[str, str]) -> list[str]:
     return [problem.message for problem in config.check(properties)[1]]
 
 
+def test_types_of_columns_need_no_session() -> None:
+    types = (
+        "id bigint, `a b` decimal(10, 2) NOT NULL, tags array<string>, m map<string,struct<x:int,y:string>>, at: date"
+    )
+    assert complaints(FILES | {"source.table.columns": types}) == []
+
+
 @pytest.mark.parametrize("properties", [FILES, HISTORY, TOPICS])
 def test_valid_jobs(properties: dict[str, str]) -> None:
     assert complaints(properties) == []
@@ -53,7 +60,14 @@ def test_valid_jobs(properties: dict[str, str]) -> None:
         ),
         (FILES | {"source.tables": "a"}, "source.tables can't be used with source.type=files"),
         (FILES | {"source.files.options.mode": "DROPMALFORMED"}, "source.files.options.mode: can't be set"),
-        (FILES | {"source.table.columns": "id nonsense"}, "source.table.columns: 'id nonsense' is no list of columns"),
+        (
+            FILES | {"source.table.columns": "id nonsense"},
+            "source.table.columns: 'id nonsense': nonsense is no type of SQL",
+        ),
+        (
+            FILES | {"source.table.columns.drop.orders": "id"},
+            "source.table.columns.drop.orders: 'id' is no column with a type",
+        ),
         (FILES | {"source.files.format": "json", "source.files.position.columns": "true"}, "name a key in the rows"),
         (FILES | {"transform.type": "materialize"}, "transform.type=materialize reads topics only"),
         (
