@@ -20,6 +20,7 @@ from connectors.options import (
 )
 from connectors.topic_names import topic_name
 from spark_jobs.config_keys import SHARDS
+from spark_jobs.materializer import per_topic
 from spark_jobs.materializer.model import DEFAULT_GRACE_S, MergeOptions
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ FORMATS: Final = ("partition-update", "debezium", "ums")
 KILL_VARIABLE: Final = "MILLRACE_MATERIALIZER_KILL"
 
 
+def topic_template(name: str, value: Any) -> str | None:
+    """A topic's name, which may hold ``${topic}``."""
+    if value is None or topic_name(name, str(value).replace(per_topic.TOPIC, "t")) is None:
+        return None
+    return topic_name(name, value)
+
+
 OPTIONS: Final = ConfigDef(
     [
         ConfigKey(
@@ -47,9 +55,11 @@ OPTIONS: Final = ConfigDef(
             type=_S,
             importance=_HIGH,
             group=_OUT,
-            validator=topic_name,
+            validator=topic_template,
             example="shop.orders.rows",
-            doc="The topic of the row images. It is made with as many partitions as the input where it does not exist.",
+            doc="The topic of the row images. It is made with as many partitions as the input where it does not exist. "
+            "`${topic}` stands for the input topic: then the job may read several, each with an output, a changelog and a "
+            "state of its own.",
         ),
         ConfigKey(
             name="materializer.output.format",
@@ -157,8 +167,9 @@ OPTIONS: Final = ConfigDef(
             type=_S,
             default=None,
             group=_STATE,
-            validator=topic_name,
-            doc="The compacted topic that holds the state. Not set: `<name>-changelog`. It is the truth: never delete it "
+            validator=topic_template,
+            doc="The compacted topic that holds the state. Not set: `<name>-changelog`; `<name>-<input topic>-changelog` "
+            "where `sink.kafka.topic` has `${topic}`. It is the truth: never delete it "
             "alone.",
         ),
         ConfigKey(
@@ -403,12 +414,7 @@ def complaints(config: Config) -> list[str]:
     """What is wrong with the options together; no I/O but reading schema files."""
     problems = []
     topics = config["source.topics"] or []
-    if len(topics) != 1:
-        problems.append(
-            f"Invalid value {topics or config['source.topics.pattern']} for configuration source.topics: "
-            "the materializer reads one topic (each of its partitions has a state of its own); make a "
-            "job per topic"
-        )
+    problems += per_topic.problems_of(config, topics)
     if config["source.format"] not in FORMATS:
         problems.append(
             f"Invalid value {config['source.format']} for configuration source.format: the materializer merges "
@@ -418,12 +424,15 @@ def complaints(config: Config) -> list[str]:
         problems.append(
             "Missing required configuration materializer.schema.registry.url: materializer.output.encoding is avro"
         )
-    names = [*topics, config["sink.kafka.topic"], changelog_topic(config)]
-    if len(set(names)) != len(names):
-        problems.append(
-            f"Invalid value {config['sink.kafka.topic']} for configuration sink.kafka.topic: input, "
-            f"output and changelog ({', '.join(names)}) must be three topics"
-        )
+    for topic in topics:
+        part = per_topic.config_for(config, topic)
+        names = [*topics, part["sink.kafka.topic"], changelog_topic(part)]
+        if len(set(names)) != len(names):
+            problems.append(
+                f"Invalid value {config['sink.kafka.topic']} for configuration sink.kafka.topic: input, "
+                f"output and changelog ({', '.join(names)}) must be three topics"
+            )
+            break
     problems += [
         f"Invalid value {name} for configuration materializer.input.schemas: no such file"
         for name in config["materializer.input.schemas"]
