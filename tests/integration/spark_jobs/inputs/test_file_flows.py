@@ -248,7 +248,7 @@ def test_a_driver_that_is_killed_in_the_middle(
     expected: dict[int, str] = {}
     drop = tmp_path / "drop"
     drop.mkdir()
-    for number in range(24):
+    for number in range(12):
         # Each file changes half of the keys of the one before it.
         rows = [(number * 50 + row, f"{number}-{row}") for row in range(100)]
         expected |= dict(rows)
@@ -274,7 +274,7 @@ def test_a_driver_that_is_killed_in_the_middle(
     first = Job(options, tmp_path / "first")
     first.start()
     try:
-        first.wait_rows(500, 120)
+        first.wait_rows(300, 300)
     finally:
         first.kill()
     assert server.query(count)[0][0] < len(expected)
@@ -282,7 +282,7 @@ def test_a_driver_that_is_killed_in_the_middle(
     second.start()
     try:
         second.wait_for(
-            lambda: server.query(count)[0][0] == len(expected), 120, lambda: f"{server.query(count)} of {len(expected)}"
+            lambda: server.query(count)[0][0] == len(expected), 300, lambda: f"{server.query(count)} of {len(expected)}"
         )
         second.wait_for(lambda: second.rows > 0, 60, lambda: "no batch was committed")
     finally:

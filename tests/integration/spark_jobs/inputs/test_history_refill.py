@@ -161,7 +161,7 @@ def test_a_refill_whose_driver_is_killed_while_the_history_is_compacted(
     first = Job(options, jobs.folder / "first")
     first.start()
     try:
-        first.wait_rows(100, 120)
+        first.wait_rows(100, 300)
     finally:
         first.kill()
     # All files that the killed run may have known are merged and deleted.
@@ -173,7 +173,7 @@ def test_a_refill_whose_driver_is_killed_while_the_history_is_compacted(
     second = Job(options, jobs.folder / "second")
     second.start()
     try:
-        assert second.process.wait(180) == 0, second.failure or second.log()
+        assert second.process.wait(400) == 0, second.failure or second.log()
     finally:
         if second.process.poll() is None:
             second.kill()
