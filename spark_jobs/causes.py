@@ -26,7 +26,8 @@ _RAISED: Final = re.compile(
 )
 #: What Spark says of a Python worker that is gone, and the first line of what the worker left behind.
 _CRASHED: Final = re.compile(
-    r"Python worker (?:exited unexpectedly \(crashed\)|failed to connect back)[.:]?[ -]*([^\n]*)"
+    r"Python (?:worker (?:exited unexpectedly \(crashed\)|failed to connect back)|daemon failed to launch worker)"
+    r"[.:]?[ -]*([^\n]*)"
 )
 #: A connection to a Python worker that broke, at its start for instance: an I/O error whose own stack is Spark's side of it.
 _CUT_OFF: Final = re.compile(
