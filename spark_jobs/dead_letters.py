@@ -116,7 +116,7 @@ class DeadLetters:
         return found
 
     @classmethod
-    def from_config(cls, job: str, config: Config, counter: Any = None) -> DeadLetters:
+    def from_config(cls, job: str, config: Config, counter: Any = None) -> Self:
         """As the ``errors.*`` options say."""
         from spark_jobs import clients
 

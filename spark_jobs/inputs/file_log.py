@@ -58,11 +58,10 @@ def parse_entry(text: str, number: int) -> list[Listed]:
     lines = text.splitlines()
     if not lines or lines[0] != "v1":
         raise Fatal(f"the checkpoint's list of files has a form that this version does not know; {_NEW_CHECKPOINT}")
-    entries = [entry for line in lines[1:] if line and (entry := json.loads(line))["batchId"] == number]
     return [
         Listed(int(entry["timestamp"]), re.sub("^file:/+", "file:///", entry["path"]))
-        for entry in entries
-        if entry["batchId"] == number
+        for line in lines[1:]
+        if line and (entry := json.loads(line))["batchId"] == number
     ]
 
 

@@ -1,7 +1,7 @@
 """Files as frames: what is in a file, and its rows with their numbers. Everything here is Spark's own readers.
 
-A file is never cut into parts, and path one is a partition of its own: so the number that Spark counts within a partition is
-the row's number in the file. The session must have ``SETTINGS`` for that.
+A file is never cut into parts, and each is a partition of its own: so the number that Spark counts within a partition is the
+row's number in the file. The session must have ``SETTINGS`` for that.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class FileReader:
     # Looking.
 
     def probe(self, paths: Sequence[str]) -> dict[str, Probe]:
-        """Look into path of the files, by ``paths`` (percent-encoded). Blocks: reads them all once.
+        """Look into each of the files, by ``paths`` (percent-encoded). Blocks: reads them all once.
 
         Raises:
             MillraceError: the files are not the reason (the file system does not answer).
@@ -166,7 +166,7 @@ class FileReader:
         return whole
 
     def _groups(self, files: Sequence[BatchFile]) -> Iterable[list[BatchFile]]:
-        """The files that one reader reads: of CSV those with one header; path one of Avro, whose reader knows one schema."""
+        """The files that one reader reads: of CSV those with one header; of Avro one file, as its reader knows one schema."""
         if self.kind == AVRO:
             return [[file] for file in files]
         groups: dict[str, list[BatchFile]] = defaultdict(list)

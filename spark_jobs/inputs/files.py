@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs import troubles
-from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.frames import column
 from spark_jobs.inputs import file_options as options
 from spark_jobs.inputs.contract import Input, InputBatch
 from spark_jobs.inputs.file_letters import FileLetters
 from spark_jobs.inputs.file_log import batch_files
 from spark_jobs.inputs.file_positions import number_files
-from spark_jobs.inputs.file_reading import EXTRA_COLUMNS, LINE, MODIFIED, NUMBER, SETTINGS, FileReader
+from spark_jobs.inputs.file_reading import (
+    CORRUPT,
+    EXTRA_COLUMNS,
+    LINE,
+    MODIFIED,
+    NUMBER,
+    PATH,
+    ROW,
+    SETTINGS,
+    FileReader,
+)
+from spark_jobs.inputs.file_rows import declared_types
+from spark_jobs.inputs.listing import HEADERS, listing
 from spark_jobs.inputs.positions import position_after, save_position
 from spark_jobs.json_options import WHOLE
 
@@ -25,10 +36,6 @@ if TYPE_CHECKING:
     from spark_jobs.contract import JobContext
     from spark_jobs.inputs.contract import InputRun
     from spark_jobs.ranges import Offsets
-
-#: What Spark's source of whole files gives; the content is not read unless it is selected.
-_LISTING: Final = "path string, modificationTime timestamp, length long, content binary"
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
 
 
 class FilesInput(Input):
@@ -40,7 +47,8 @@ class FilesInput(Input):
         super().__init__(run)
         self.namespace = str(run.config[options.NAMESPACE])
         self.kind = str(run.config[options.FORMAT])
-        self._reader = FileReader.of(run.spark, self.kind, run.config, declared_names(run.config, self.namespace))
+        names = list(declared_types(run.config, self.namespace))
+        self._reader = FileReader.of(run.spark, self.kind, run.config, names)
         self._settings: dict[str, str | None] = {}
 
     def position(self, batch: int) -> Offsets:
@@ -62,24 +70,20 @@ class FilesInput(Input):
             self._settings[name] = spark.conf.get(name, None)
             spark.conf.set(name, value)
         context.input = self
-        context.dead_letters = FileLetters.from_config(
-            context.name, context.config, context.spark.sparkContext.accumulator(0)
-        )
-        self._context = context
+        self._letters = FileLetters.from_config(context.name, context.config, context.spark.sparkContext.accumulator(0))
+        context.dead_letters = self._letters
+        self._metrics = context.metrics
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """The files as they appear, without their content."""
         config = self.run.config
-        reader = (
-            spark.readStream.format("binaryFile")
-            .schema(_LISTING)
-            .option("maxFilesPerTrigger", str(config[options.MOST]))
-            .option("recursiveFileLookup", str(config[options.RECURSIVE]).lower())
-            .option("maxFileAge", "36500d")  # else Spark leaves out what is a week older than the newest file
-        )
+        reader_options = {
+            "maxFilesPerTrigger": str(config[options.MOST]),
+            "recursiveFileLookup": str(config[options.RECURSIVE]).lower(),
+        }
         if config[options.GLOB]:
-            reader = reader.option("pathGlobFilter", config[options.GLOB])
-        return reader.load(str(config[options.PATH])).select("path", "modificationTime", "length")
+            reader_options["pathGlobFilter"] = config[options.GLOB]
+        return listing(spark, str(config[options.PATH]), reader_options)
 
     def batch(self, frame: DataFrame, number: int) -> InputBatch:
         """See ``Input.batch``; blocks while it reads the batch's files once, to find those that can't be read.
@@ -95,12 +99,11 @@ class FilesInput(Input):
         where = (self.namespace, 0)
         start = position_after(self.run.folder, number - 1).get(where, 0)
         files = number_files(listed, probes, start)
-        letters = DeadLetters.of(self._context)
-        letters.files = files.files  # type: ignore[attr-defined]  # those that ``prepare`` made
+        self._letters.files = files.files
         bad = [file for file in files.files if file.error]
-        with letters:
+        with self._letters:
             for file in bad:
-                letters.report_file(self.namespace, file)  # type: ignore[attr-defined]  # as above
+                self._letters.report_file(self.namespace, file)
         save_position(self.run.folder, number, {where: files.end})
         self._count(len(files.files), len(bad))
         good = files.good
@@ -109,9 +112,8 @@ class FilesInput(Input):
         return InputBatch(self._raw(), {where: (first, files.end)}, {where: files.end}, files.rows)
 
     def _count(self, files: int, bad: int) -> None:
-        metrics = self._context.metrics
         for name, count in (("files_read_total", files - bad), ("files_bad_total", bad)):
-            metrics[name] = metrics.get(name, 0.0) + count
+            self._metrics[name] = self._metrics.get(name, 0.0) + count
 
     def _raw(self) -> DataFrame:
         """The rows as records of a topic with the table's name: lines as they are, others as JSON."""
@@ -126,7 +128,7 @@ class FilesInput(Input):
         return rows.select(
             f.lit(None).cast("binary").alias("key"),
             value.cast("binary").alias("value"),
-            f.lit(None).cast(_HEADERS).alias("headers"),
+            f.lit(None).cast(HEADERS).alias("headers"),
             f.lit(self.namespace).alias("topic"),
             f.lit(0).alias("partition"),
             column(NUMBER).alias("offset"),
@@ -143,15 +145,8 @@ class FilesInput(Input):
         self._settings = {}
 
 
-def declared_names(config: Any, namespace: str) -> list[str]:
-    """The columns that ``source.table.columns`` declares for the table, in order."""
-    from spark_jobs.inputs.file_rows import declared_types
-
-    return list(declared_types(config, namespace))
-
-
 def _no_rows(spark: SparkSession) -> DataFrame:
-    columns = f"{NUMBER} long, {MODIFIED} timestamp, file_path_ string, file_row_ long, millrace_corrupt_ string"
+    columns = f"{NUMBER} long, {MODIFIED} timestamp, {PATH} string, {ROW} long, {CORRUPT} string"
     return spark.createDataFrame([], columns)
 
 

@@ -27,6 +27,7 @@ from spark_jobs.inputs.contract import Input, InputBatch
 from spark_jobs.inputs.file_log import offset_of
 from spark_jobs.inputs.history_chunks import Range, Span, cut_ranges
 from spark_jobs.inputs.history_options import BEFORE, PATH, SINCE, UNTIL, parse_time
+from spark_jobs.inputs.listing import HEADERS, listing
 from spark_jobs.inputs.positions import position_after, save_position
 from spark_jobs.json_options import WHOLE
 from spark_jobs.ranges import parse_offsets
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 _PLAN: Final = "_millrace_history"
 _TICKS: Final = "millrace_chunks"
-_LISTING: Final = "path string, modificationTime timestamp, length long, content binary"
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
 #: The rows of a key are in one of these partitions, so that sinks write in that many tasks.
 _PARTITIONS: Final = 4
 #: Quantiles of a table that are asked for, at most.
@@ -134,7 +133,7 @@ class HistoryInput(Input):
             changed = ", ".join(name for name, value in options.items() if plan.options.get(name) != value)
             raise Fatal(
                 f"source.history.*: {changed} changed since the job began to read the history; set it back, or give the job a "
-                "checkpoint of its columns (or another name)"
+                "checkpoint of its own (or another name)"
             )
         self._plan = plan
         self._metrics = context.metrics
@@ -188,14 +187,7 @@ class HistoryInput(Input):
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """One file for each chunk."""
-        return (
-            spark.readStream.format("binaryFile")
-            .schema(_LISTING)
-            .option("maxFilesPerTrigger", "1")
-            .option("maxFileAge", "36500d")
-            .load(f"{self.run.job.checkpoint.rstrip('/')}/{_TICKS}")
-            .select("path")
-        )
+        return listing(spark, f"{self.run.job.checkpoint.rstrip('/')}/{_TICKS}", {"maxFilesPerTrigger": "1"})
 
     def batch(self, frame: DataFrame, number: int) -> InputBatch:
         """See ``Input.batch``; blocks while it reads the rows of the chunk."""
@@ -255,7 +247,7 @@ class HistoryInput(Input):
 
     def _raw(self) -> DataFrame:
         """The rows as records: what a dead letter of one shows."""
-        shape = f"key binary, value binary, headers {_HEADERS}, topic string, partition int, offset long, timestamp timestamp"
+        shape = f"key binary, value binary, headers {HEADERS}, topic string, partition int, offset long, timestamp timestamp"
         whole = self.run.spark.createDataFrame([], shape)
         for _, rows in self.frames:
             value = f.to_json(f.struct(*[column(name) for name in rows.columns if name not in SYSTEM_COLUMNS]), WHOLE)
@@ -263,7 +255,7 @@ class HistoryInput(Input):
                 rows.select(
                     f.lit(None).cast("binary"),
                     value.cast("binary"),
-                    f.lit(None).cast(_HEADERS),
+                    f.lit(None).cast(HEADERS),
                     _KAFKA_TOPIC,
                     _KAFKA_PARTITION,
                     _KAFKA_OFFSET,

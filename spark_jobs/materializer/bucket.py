@@ -593,7 +593,7 @@ class Resident:
 
 
 class Residents:
-    """Holds the ``Resident``s of this process: one per job, and per input topic of a job with many.
+    """Holds every ``Resident`` of this process: one per job, and per input topic of a job with many.
 
     The one global of the materializer: Spark keeps Python worker processes between tasks but hands them nothing but the task,
         and a

@@ -24,7 +24,7 @@ from spark_jobs.materializer import per_topic
 from spark_jobs.materializer.model import DEFAULT_GRACE_S, MergeOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.materializer.contract import Engine
@@ -372,6 +372,26 @@ class EngineFactory:
 def changelog_topic(config: Config) -> str:
     """The name of the job's changelog topic."""
     return str(config["materializer.changelog.topic"] or f"{config['name']}-changelog")
+
+
+def find_loop(config: Config, topics: Iterable[str]) -> str:
+    """Complain about input topics that the job would write itself; empty without one. Pure.
+
+    Args:
+        config: the job's.
+        topics: the input topics.
+    """
+    read = set(topics)
+    written = {
+        name
+        for table in (per_topic.config_for(config, topic) for topic in read)
+        for name in (table["sink.kafka.topic"], changelog_topic(table))
+    }
+    both = ", ".join(sorted(read & written))
+    return both and (
+        f"source.topics.pattern matches {both}, which this job writes: it would read its own events. Choose another "
+        "pattern, or other names (sink.kafka.topic, materializer.changelog.topic)"
+    )
 
 
 def registry(config: Config) -> dict[str, str]:

@@ -29,7 +29,7 @@ from spark_jobs.materializer.stages import StageNumbers
 from spark_jobs.materializer.timers import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -104,7 +104,10 @@ class MaterializerSink(Sink):
         problems: list[str] = []
         try:
             admin = topics.Topics(clients.confluent(config))
-            for topic in input_topics(config):
+            names = input_topics(config)
+            loop = options.find_loop(config, names)
+            problems += [loop] if loop else []
+            for topic in names:
                 own = config_for(config, topic)
                 source = admin.find(topic)
                 if source is None:
@@ -151,22 +154,20 @@ class MaterializerSink(Sink):
         Raises:
             Retriable, Fatal: see ``Topics``; topics that can't be used.
         """
-        for topic in input_topics(self.context.config):
+        self._take_all(input_topics(self.context.config))
+
+    def _take_all(self, names: Iterable[str]) -> None:
+        """Take over the states of input topics that are new in this run. Blocks; raises as ``open``."""
+        new = [name for name in names if name not in self._states]
+        loop = options.find_loop(self.context.config, [*self._states, *new]) if new else ""
+        if loop:
+            raise Fatal(loop)
+        for topic in new:
             self._states[topic] = self._take(topic)
 
     def _take(self, topic: str) -> TopicState:
         """The state of an input topic, taken over from an earlier run. Blocks; raises as ``open``."""
         config = config_for(self.context.config, topic)
-        written = {
-            name
-            for state in self._states.values()
-            for name in (state.options.output_topic, state.options.changelog_topic)
-        }
-        if topic in written:
-            raise Fatal(
-                f"source.topics.pattern matches {topic}, which this job writes: it would read its own events. Choose another "
-                "pattern, or other names (sink.kafka.topic, materializer.changelog.topic)"
-            )
         prepared = prepare(config, self.engine(config), self._letters(), log=self.context.log.warning)
         changelog = Changelog(prepared.client, prepared.changelog_topic, prepared.group)
         try:
@@ -190,9 +191,8 @@ class MaterializerSink(Sink):
         Raises:
             Retriable, Fatal: of any bucket. The others' work stays, and is skipped when the batch comes again.
         """
-        for topic in dict.fromkeys(topic for topic, _ in batch.ranges):
-            if topic not in self._states:  # of a pattern, and it came while the job runs
-                self._states[topic] = self._take(topic)
+        # Topics of a pattern may appear while the job runs.
+        self._take_all(dict.fromkeys(topic for topic, _ in batch.ranges))
         if not any(state.known for state in self._states.values()) and batch.id > 0:
             changelogs = ", ".join(state.options.changelog_topic for state in self._states.values())
             raise Fatal(

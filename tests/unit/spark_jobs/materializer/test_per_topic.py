@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_jobs import config
-from spark_jobs.materializer.config import changelog_topic
+from spark_jobs.materializer.config import changelog_topic, find_loop
 from spark_jobs.materializer.per_topic import choose_topic, config_for
 
 JOB = {
@@ -39,6 +39,24 @@ def test_one_topic_keeps_the_names_of_the_job() -> None:
     assert config_for(job, "a") is job
     assert choose_topic(job, None) is job
     assert changelog_topic(job) == "rows-changelog"
+
+
+@pytest.mark.parametrize(
+    ("template", "topics", "loop"),
+    [
+        ("${topic}.rows", ["a", "b"], ""),
+        ("${topic}.rows", ["a", "a.rows"], "a.rows"),
+        # The output comes before its input in the list of topics.
+        ("rows.${topic}", ["rows.z", "z"], "rows.z"),
+        ("${topic}.rows", ["a", "rows-a-changelog"], "rows-a-changelog"),
+    ],
+)
+def test_a_pattern_must_not_match_what_the_job_writes(template: str, topics: list[str], loop: str) -> None:
+    named = {name: value for name, value in JOB.items() if name != "source.topics"}
+    job = config.build(named | {"source.topics.pattern": ".*", "sink.kafka.topic": template}).config
+    complaint = find_loop(job, topics)
+    assert complaint.startswith(f"source.topics.pattern matches {loop}, which this job writes" if loop else "")
+    assert bool(complaint) == bool(loop)
 
 
 @pytest.mark.parametrize(
