@@ -19,6 +19,7 @@ from connectors.options import (
     one_of,
 )
 from spark_jobs.application_address import APPLICATION
+from spark_jobs.schema_options import SCHEMA_KEYS
 
 if TYPE_CHECKING:
     from connectors.options import Validator
@@ -48,6 +49,17 @@ TABLES: Final = "source.tables"
 STEPS: Final = "transform.steps"
 #: Prefix of the options of a step: ``transform.step.<name>.<option>``.
 STEP_PREFIX: Final = "transform.step."
+#: Names of the sinks of a flow that has several.
+SINKS: Final = "sinks"
+SINKS_ONLY: Final = "sinks.only"
+SINKS_MAX_LAG: Final = "sinks.max.lag.records"
+#: Prefix of the options of one of several sinks: ``sink.<name>.<option>``.
+SINK_PREFIX: Final = "sink."
+#: Lists whose items may be mappings in a job file: option -> prefix of an item's options, what an item is.
+NAMED_LISTS: Final = {STEPS: (STEP_PREFIX, "step"), SINKS: (SINK_PREFIX, "sink")}
+#: Names of the functions of users that the SQL of steps may call; their options begin with ``FUNCTION_PREFIX``.
+FUNCTIONS: Final = "transform.functions"
+FUNCTION_PREFIX: Final = "transform.function."
 REFUSE: Final = "refuse"
 SEPARATE: Final = "separate"
 MERGE: Final = "merge"
@@ -275,8 +287,49 @@ FRAME: Final = ConfigDef(
             example="paid,columns",
             doc="Names of steps, in order: each one transforms the changes before the next step and the sink get them. "
             "`transform.step.<name>.type` says what a step does (`filter`, `select`, `sql`, `mask`, `union`, `route`, "
-            "`deduplicate`), its other options begin with `transform.step.<name>.`. In a job file, a list of mappings with "
-            "`name`, `type` and options says the same. See [steps.md](../jobs/steps.md).",
+            "`deduplicate`, `lookup`, `python`), its other options begin with `transform.step.<name>.`. In a job file, a list "
+            "of mappings with `name`, `type` and options says the same. See [steps.md](../jobs/steps.md).",
+        ),
+        ConfigKey(
+            name=FUNCTIONS,
+            type=_LIST,
+            default=None,
+            group=_OUT,
+            example="initials",
+            doc="Names of Python functions that the expressions of steps may call. `transform.function.<name>.python.file` and "
+            "`.python.function` say where a function is, `.type` the type of its result; see "
+            "[python-steps.md](../jobs/python-steps.md).",
+        ),
+        ConfigKey(
+            name=SINKS,
+            type=_LIST,
+            default=None,
+            importance=_HIGH,
+            group=_OUT,
+            example="database,history",
+            doc="Names of the sinks of a flow that has several: each gets all changes, with its own guarantee, progress and "
+            "retries. What a single sink has below `sink.` is below `sink.<name>.` (`sink.database.type=jdbc`, "
+            "`sink.database.jdbc.url=...`). In a job file, a list of mappings with `name`, `type` and options says the same. "
+            "See [sinks.md](../jobs/sinks.md).",
+        ),
+        ConfigKey(
+            name=SINKS_ONLY,
+            type=_LIST,
+            default=None,
+            importance=_LOW,
+            group=_OUT,
+            doc="Run only these of `sinks`. Not set: all. A connector's tasks set it: each runs one sink.",
+        ),
+        ConfigKey(
+            name=SINKS_MAX_LAG,
+            type=_L,
+            default=-1,
+            unit="records",
+            group=_OUT,
+            validator=at_least(-1),
+            doc="How many records the slowest of `sinks` may be behind another one, before that one waits for it (it may be "
+            "ahead by this number and one batch). -1: any number; no sink waits for another, and the retention of the topics "
+            "is the bound. For topics only.",
         ),
         ConfigKey(
             name="sink.type",
@@ -287,6 +340,7 @@ FRAME: Final = ConfigDef(
             doc="Where the changes go: `console`, `files`, `jdbc` or `kafka`, or `module:Class` of a sink of your "
             "own. Its options begin with `sink.<type>.`.",
         ),
+        *SCHEMA_KEYS,
         ConfigKey(
             name=SHARDS,
             type=_S,

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from connectors.errors import Fatal
+
 if TYPE_CHECKING:
     import logging
 
@@ -53,6 +55,8 @@ class Column:
         key: whether it belongs to the primary key.
         length: characters or bytes at most, where the source says so (VARCHAR(20)); None otherwise.
         meaning: what the values are, where the Spark type does not say it; one of the names below, or empty.
+        volatile: whether the value is not kept with the row, so that a delete and an image before an update don't have it (a
+            looked-up column).
     """
 
     name: str
@@ -61,6 +65,7 @@ class Column:
     key: bool = False
     length: int | None = None
     meaning: str = ""
+    volatile: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +103,25 @@ class TableChanges:
         frame: lazy; the table's columns in the schema's order, then ``SYSTEM_COLUMNS``. One row per change: the after image of
             i and u; of d the before image where it is known, else the key and nulls. Rows of a key stand in order within
             one partition of the frame (Kafka's partitions are kept).
+        lacking: columns of the schema that the definition of some of the rows does not have: the source's table had not got
+            them yet, or has dropped them.
     """
 
     schema: TableSchema
     frame: DataFrame
+    lacking: frozenset[str] = frozenset()
+
+
+class SchemaRefused(Fatal):
+    """The target can't follow a change of a table's schema; nothing of that table's batch was written.
+
+    Attributes:
+        namespace: the table.
+    """
+
+    def __init__(self, text: str, namespace: str) -> None:
+        super().__init__(text)
+        self.namespace = namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +227,8 @@ class Sink(ABC):
         Raises:
             connectors.errors.Retriable: the target is away; the frame backs off and calls again with the same batch.
             connectors.errors.Fatal: the job fails with this text.
+            SchemaRefused: the target can't follow a table's schema; with ``try_evolve`` the frame calls again without the
+                change.
         """
 
     def idle(self) -> None:

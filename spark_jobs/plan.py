@@ -122,6 +122,8 @@ def plan(job: Job) -> list[str]:
     """The lines of ``millrace job plan``. Blocks while it asks Kafka and the sink."""
     config = job.config
     lines = [f"job {job.name}" + (f" ({job.origin})" if job.origin else "")]
+    if job.membership is not None:
+        lines.append(f"  writes the sink {job.membership.sink} of the flow {job.membership.flow}")
     running = Control(job.folder)
     if running.running():
         lines.append(f"  running now: process {running.status().get('pid', '?')}; a second run would be refused")

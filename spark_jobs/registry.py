@@ -1,4 +1,4 @@
-"""Which sinks and sources there are: entry points, imported only when a job asks for one."""
+"""Which sinks, sources and types of steps there are: entry points, imported only when a job asks for one."""
 
 from __future__ import annotations
 
@@ -31,21 +31,11 @@ INPUT_SOURCES: Final = {
     "history": "spark_jobs.inputs.history_rows:HistorySource",
 }
 
-_STEPS: Final = {
-    "deduplicate": "spark_jobs.steps.deduplicate:DeduplicateStep",
-    "filter": "spark_jobs.steps.row_filter:FilterStep",
-    "mask": "spark_jobs.steps.mask:MaskStep",
-    "route": "spark_jobs.steps.route:RouteStep",
-    "select": "spark_jobs.steps.projection:SelectStep",
-    "sql": "spark_jobs.steps.sql:SqlStep",
-    "union": "spark_jobs.steps.union:UnionStep",
-}
-
 
 def targets(group: str) -> dict[str, str]:
     """The ``module:class`` of every entry point of a group by name; of two with one name Millrace's own. Blocks for some ms."""
     declared = {entry.name: entry.value for entry in reversed(entries(group))}
-    return dict(sorted((declared | (_STEPS if group == STEPS else {})).items()))
+    return dict(sorted(declared.items()))
 
 
 def load(where: str) -> Any:

@@ -20,8 +20,9 @@ from connectors.errors import Fatal, MillraceError, Retriable
 from spark_jobs import jvm, ranges, registry, troubles
 from spark_jobs.causes import WorkerCrashed, cause_of, described, may_pass
 from spark_jobs.checkpoint import open_folder
-from spark_jobs.contract import Batch, JobContext
+from spark_jobs.contract import Batch, JobContext, SchemaRefused
 from spark_jobs.dead_letters import DeadLetters, prepare
+from spark_jobs.flow_lag import demand_others
 from spark_jobs.inputs.contract import InputRun
 from spark_jobs.lag import KafkaView
 from spark_jobs.masked_frames import NoRecords, mask_changes
@@ -29,9 +30,11 @@ from spark_jobs.masks import rules_of
 from spark_jobs.metrics import PREFIX
 from spark_jobs.progress import lags, nested
 from spark_jobs.refusals import accepted
+from spark_jobs.schema_options import SchemaPolicies
+from spark_jobs.schema_watch import SchemaWatch
 from spark_jobs.session import build_session, submitted
 from spark_jobs.steps.flow import Flow, empty_changes
-from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.options import build_functions, build_steps
 from spark_jobs.troubles import Troubles
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.checkpoint import Folder
-    from spark_jobs.contract import Sink, Source
+    from spark_jobs.contract import Sink, Source, TableSchema
     from spark_jobs.inputs.contract import Input, LagView
     from spark_jobs.job import Job
     from spark_jobs.lag_watch import Standing
@@ -97,7 +100,7 @@ class Runner:
         self._lag: LagView
         self._jvm_output = jvm.JvmOutput() if output is None else output
         self._masks = rules_of(job.config)
-        self._flow = Flow(build_steps(job.config))
+        self._flow = Flow(build_steps(job.config), build_functions(job.config))
         self._error: BaseException | None = None
         self._crashes: Counter[str] = Counter()
         self._current: int | None = None
@@ -111,6 +114,7 @@ class Runner:
         self.context: JobContext
         self._folder: Folder
         self._input: Input | None = None
+        self._schemas: SchemaWatch
         self._sink: Sink
         self._source: Source | None = None
 
@@ -187,6 +191,9 @@ class Runner:
         )
         if self._last_batch is not None:
             self._position = given.position(self._last_batch)
+        self._schemas = SchemaWatch(
+            SchemaPolicies.of(job.config), self._folder, self.events, tolerant=self._puts_aside()
+        )
         given.check(self._last_batch)
         try:
             self._retry(troubles.START, given.demand, longest_s=_LOOK_S)
@@ -206,9 +213,14 @@ class Runner:
             self._run_queries(spark)
         finally:
             self._lag.close()
-            for part in (self._sink, self._source):
+            for part in (self._sink, self._source, self._flow):
                 if part is not None:
                     part.close()
+
+    def _puts_aside(self) -> bool:
+        """Whether records can be kept in a dead letter topic."""
+        config = self.job.config
+        return config["errors.tolerance"] == "all" and bool(config["errors.deadletterqueue.topic.name"])
 
     def _run_queries(self, spark: SparkSession) -> None:
         """One query after the other, until the job ends: Spark ends a query when Kafka is away for minutes."""
@@ -251,7 +263,13 @@ class Runner:
         )
 
     def _retry(
-        self, part: str, step: Callable[[], T], *, batch: int | None = None, longest_s: float | None = None
+        self,
+        part: str,
+        step: Callable[[], T],
+        *,
+        batch: int | None = None,
+        longest_s: float | None = None,
+        forever: bool = False,
     ) -> T:
         """``step`` until it succeeds, ``errors.retry.timeout.ms`` is over, or the job is told to stop. Blocks.
 
@@ -260,6 +278,7 @@ class Runner:
             step: raises ``Retriable`` where it is to be tried again.
             batch: for events; None: the last one done.
             longest_s: the longest pause; None: ``errors.retry.delay.max.ms``.
+            forever: whether ``errors.retry.timeout.ms`` is no limit.
 
         Raises:
             StopRequested: the job is told to stop.
@@ -275,7 +294,7 @@ class Runner:
             except Exception as error:  # noqa: BLE001 - raised again, as what it really is
                 found = cause_of(error)
                 self._count_crash(part, found)
-                limit = config["errors.retry.timeout.ms"] / 1000
+                limit = -1 if forever else config["errors.retry.timeout.ms"] / 1000
                 if not isinstance(found, Retriable) or 0 <= limit < time.monotonic() - begin + pause:
                     raise found from (error.__cause__ if found is error else error)
             else:
@@ -451,6 +470,7 @@ class Runner:
         position = self._position or ({} if standing is None else standing.position)
         lag = {} if standing is None else lags(self._position or standing.position, standing.ends)
         metrics = {name.removeprefix(PREFIX): value for name, value in dict(self.context.metrics).items()}
+        metrics["schema_changes_total"] = self._schemas.reported
         if self.context.dead_letters is not None and self.context.dead_letters.counter is not None:
             metrics["dead_letters_total"] = self.context.dead_letters.counter.value
         self.events.emit(
@@ -483,6 +503,7 @@ class Runner:
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begin = time.monotonic()
+        self._wait_for_others(number)
         read = self._given.batch(frame, number)
         frame = read.raw
         decoded: list[Any] = []
@@ -498,13 +519,19 @@ class Runner:
                     lambda: mask_changes(empty_changes(spark, source.schemas()), masks),
                 )
                 letters = DeadLetters.of(self.context)
-                decoded.append(accepted(tables, self._sink, source, letters, frame, masked=bool(masks)))
+                tables = self._schemas.apply(tables)
+                decoded.append(accepted(tables, self._refusal, source, letters, frame, masked=bool(masks)))
             result: list[Any] = decoded[0]
             return result
 
         def write() -> int:
             try:
                 return self._sink.write(given)
+            except SchemaRefused as error:
+                if not self._schemas.fall_back(error):
+                    raise
+                decoded.clear()  # the changes that the target refuses are ignored now
+                return write()
             except Exception as error:
                 if not self._flow.recover(error, frame, DeadLetters.of(self.context), masked=bool(masks)):
                     raise
@@ -518,8 +545,10 @@ class Runner:
             written = self._retry(troubles.BATCH, write, batch=number)
         finally:
             self._flow.end_batch()
+        self.context.metrics.update(self._flow.measure())
         if decoded and self._source is not None:
             self._source.written()
+            self._schemas.written(number)
         took = time.monotonic() - begin
         self._done.append(
             {
@@ -531,6 +560,23 @@ class Runner:
                 "rows_per_s": round(read.rows / max(took, 1e-3), 1),
             }
         )
+
+    def _wait_for_others(self, number: int) -> None:
+        """Wait while another sink of the flow is further behind than ``sinks.max.lag.records`` allows."""
+        member = self.job.membership
+        if member is None or member.max_lag < 0:
+            return
+        start = ranges.start_of(self._folder, number)
+        self._retry(
+            troubles.SINKS,
+            lambda: demand_others(member, start, self.context.spark),
+            batch=number,
+            longest_s=_LOOK_S,
+            forever=True,
+        )
+
+    def _refusal(self, schema: TableSchema) -> str:
+        return self._schemas.refusal(schema) or self._sink.refusal(schema)
 
     def _decoder(self) -> Source:
         if self._source is None:

@@ -155,9 +155,10 @@ def _openapi() -> str:
 def _jobs_page() -> str:
     """Options of Spark jobs, part by part, and their metrics."""
     from spark_jobs import registry as jobs
-    from spark_jobs.config_keys import FRAME
+    from spark_jobs.config_keys import FRAME, FUNCTIONS
     from spark_jobs.metrics import FRAME_METRICS
     from spark_jobs.sources.plain import PLAIN_KEYS
+    from spark_jobs.steps.python.functions import keys_of
 
     intro = (
         "What a job file ([../jobs/running.md](../jobs/running.md)) may hold: the frame's options, those of its source, "
@@ -185,10 +186,18 @@ def _jobs_page() -> str:
             if getattr(part, "metrics", ()):
                 metrics.append((f"{title} `{name}`", part.metrics))
     for name, where in jobs.targets(jobs.STEPS).items():
+        step = jobs.load(where)
+        passed = "".join(
+            f"\nProperties that begin with `{prefix}` are passed on.\n" for prefix in step.pass_through if prefix
+        )
         parts.append(
             f"## Step `{name}`\n\nThe prefix of each option is `transform.step.<name>.`.\n\n"
-            f"{table(jobs.load(where).config_def)}\n"
+            f"{table(step.config_def)}\n{passed}"
         )
+        if step.metrics:
+            metrics.append((f"Step `{name}`", step.metrics))
+    functions = ConfigDef(keys_of({FUNCTIONS: "<name>"}))
+    parts.append(f"## Functions in SQL\n\nFor each name in `{FUNCTIONS}`.\n\n{table(functions)}\n")
     parts.append(
         "## Metrics\n\n`metrics.port` of a job serves them to Prometheus, each with the label `job`. A job "
         "that a worker runs shows its own on the worker's `/metrics`, with the labels `connector` and "

@@ -15,11 +15,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal
-from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.frames import column
 from spark_jobs.history import formats
 from spark_jobs.history.log import Offsets, behind, whole
-from spark_jobs.history.schema import evolve
+from spark_jobs.history.schema import followed
 from spark_jobs.history.storage import open_storage
 from spark_jobs.history.table import is_known, look_up
 from spark_jobs.history.writing import Appended
@@ -197,7 +196,7 @@ def _rows(
         schema = table.drop(*levels).schema
     before = schema
     for each in changes:
-        schema = evolve(f"{each.schema.namespace} ({path})", schema, each.frame.schema, SYSTEM_COLUMNS)
+        schema = followed(each, schema, path)
     if schema is None:
         raise ValueError("no changes")
     if before is not None and any(schema[field.name].dataType != field.dataType for field in before.fields):

@@ -12,10 +12,9 @@ from urllib.parse import unquote
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal, Fenced, Retriable
-from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.history import formats
 from spark_jobs.history.log import BATCH_PREFIX, SMALL, STAGING, Entry, File, Log, behind, whole
-from spark_jobs.history.schema import evolve, from_json, to_json
+from spark_jobs.history.schema import followed, from_json, to_json
 from spark_jobs.history.writing import Appended, Writer
 
 if TYPE_CHECKING:
@@ -250,7 +249,7 @@ class Table:
         schema = from_json(state.schemas[-1]) if state.schemas else None
         keys = state.keys
         for each in changes:
-            schema = evolve(f"{each.schema.namespace} ({self.storage.root})", schema, each.frame.schema, SYSTEM_COLUMNS)
+            schema = followed(each, schema, self.storage.root)
             keys = tuple(column.name for column in each.schema.key) or keys
         if schema is None:
             raise ValueError("no changes")

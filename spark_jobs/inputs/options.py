@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.options import ConfigProblem
-from spark_jobs.config_keys import AVAILABLE_NOW, FILES, HISTORY, KAFKA, MATERIALIZE, SOURCE_TYPE, TABLES
+from spark_jobs.config_keys import AVAILABLE_NOW, FILES, HISTORY, KAFKA, MATERIALIZE, SINKS_MAX_LAG, SOURCE_TYPE, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 #: Options of topics, which other inputs don't have.
 _OF_TOPICS: Final = ("source.topics", "source.topics.pattern", "source.min.partitions")
@@ -109,6 +109,20 @@ def _no_topics(values: Mapping[str, Any]) -> list[ConfigProblem]:
             )
         )
     return problems
+
+
+def lag_complaints(configs: Iterable[Mapping[str, Any]], most: int | None) -> list[ConfigProblem]:
+    """Complaints about a limit between sinks whose source has no offsets that can be compared.
+
+    Args:
+        configs: the parsed configuration of each sink's job.
+        most: ``sinks.max.lag.records``; negative: no limit.
+    """
+    kinds = sorted({config[SOURCE_TYPE] for config in configs} - {KAFKA})
+    if not kinds or most is None or most < 0:
+        return []
+    text = f"{SINKS_MAX_LAG} can't be used with {SOURCE_TYPE}={kinds[0]}: it counts records of topics; remove it"
+    return [_problem(SINKS_MAX_LAG, text)]
 
 
 def input_lines(config: Mapping[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from connectors.errors import ConfigInvalid
 from connectors.schema import Schema, Type
+from spark_jobs.json_options import WHOLE
 from spark_jobs.sources.avro_decimals import variable_decimal
 from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type, suited
 from worker.converters.avro import AVRO_OPTIONS
@@ -219,9 +220,13 @@ def _differs(schema: Schema) -> bool:
 
 
 def _cast(column: Column, own: t.DataType, target: t.DataType) -> Column:
-    """A cast to a wider type; members of structs are found by name."""
+    """A cast to a wider type; members of structs are found by name. As text nested values are JSON, and bytes Base64."""
     if own == target:
         return column
+    if isinstance(target, t.StringType) and isinstance(own, (t.StructType, t.ArrayType, t.MapType)):
+        return f.to_json(column, WHOLE)
+    if isinstance(target, t.StringType) and isinstance(own, t.BinaryType):
+        return f.base64(column)
     if isinstance(own, t.StructType) and isinstance(target, t.StructType):
         have = {field.name: field.dataType for field in own.fields}
         members = [

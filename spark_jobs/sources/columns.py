@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -112,9 +113,11 @@ def builder(schema: Schema, target: t.DataType, column: str = "") -> Callable[[S
 
 
 def recast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """``array`` as the wider type ``wanted``; members of structs are found by name."""
+    """``array`` as the wider type ``wanted``; members of structs are found by name. Every value can become a string."""
     if array.type == wanted:
         return array
+    if pa.types.is_string(wanted):
+        return _as_text(array)
     if pa.types.is_struct(wanted):
         members = {field.name: index for index, field in enumerate(array.type)}
         arrays = [
@@ -129,6 +132,20 @@ def recast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
             array.offsets, recast(array.values, wanted.value_type), type=wanted, mask=array.is_null()
         )
     return array.cast(wanted)
+
+
+def _as_text(array: pa.Array) -> pa.Array:
+    """Values as text: nested ones as JSON, bytes in Base64."""
+    kind = array.type
+    if not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        return array.cast(pa.string())
+    strings: list[str | None] = []
+    for value in array.to_pylist(maps_as_pydicts="lossy"):
+        if value is None or isinstance(value, bytes):
+            strings.append(None if value is None else base64.b64encode(value).decode())
+        else:
+            strings.append(msgspec.json.encode(value).decode())
+    return pa.array(strings, pa.string())
 
 
 def fixer(schema: Schema, column: str = "") -> Callable[[Any], Any] | None:

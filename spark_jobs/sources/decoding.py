@@ -19,6 +19,7 @@ from spark_jobs import shards
 from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.schema_options import SchemaPolicies
 from spark_jobs.sources import avro_frame, inference, tasks
 from spark_jobs.sources.avro import HEAD_SIZE, Registry, connect_schema
 from spark_jobs.sources.discovery import TOMBSTONE, Found, Ref, find, reference, samples
@@ -33,7 +34,7 @@ from spark_jobs.sources.kinds import (
 from spark_jobs.sources.layout import VARIABLE_OPTION, Layout, envelope_layout, flat_layout
 from spark_jobs.sources.rows import PAYLOAD, Kind, Plan, classify
 from spark_jobs.sources.table_filter import selects
-from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
+from spark_jobs.sources.tables import SchemaFiles, absent, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE_SCALE
 
@@ -152,6 +153,9 @@ class Decoding:
         #: As records show them: without columns for the shard.
         self.tables: dict[str, TableSchema] = {}
         self._earlier: dict[str, TableSchema] = {}
+        #: Columns that some version of a table's rows in this batch does not have.
+        self._lacking: dict[str, frozenset[str]] = {}
+        self._takes_text = SchemaPolicies.of(config).takes_text
         self._loaded = False
         self._unsaved = False
         if self._values == "avro" and self._keys == "json":
@@ -205,6 +209,7 @@ class Decoding:
         samples = dict(self._samples)
         if self._envelope:
             self._note_shards(groups, loose)
+        self._lacking.clear()
         layouts = {
             namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
             for namespace in [*groups, *loose]
@@ -212,7 +217,9 @@ class Decoding:
         self._unsaved |= self.tables != before or self._samples != samples or self._first != first
         return [
             TableChanges(
-                self._written_as(namespace), self._frame(batch, namespace, groups, loose, layouts, unusable, report)
+                self._written_as(namespace),
+                self._frame(batch, namespace, groups, loose, layouts, unusable, report),
+                self._lacking.get(namespace, frozenset()),
             )
             for namespace in layouts
         ]
@@ -495,8 +502,9 @@ class Decoding:
                 columns = known.layout.columns(known.keys)
             except Skippable as error:
                 raise Fatal(f"Topic {ref.topic}, table {namespace}: {error}") from error
-            schema = merged(schema, namespace, columns, where)
+            schema = merged(schema, namespace, columns, where, to_string=self._takes_text)
             schema = lacking(schema, columns)
+            self._lacking[namespace] = self._lacking.get(namespace, frozenset()) | absent(schema, columns)
         layout = None
         if loose is not None:
             declared = self._rules().declared_of(namespace)

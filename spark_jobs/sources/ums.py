@@ -24,12 +24,13 @@ from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.misfit import Misfit
-from spark_jobs.sources.columns import arrow_type
+from spark_jobs.schema_options import SchemaPolicies
+from spark_jobs.sources.columns import arrow_type, recast
 from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
 from spark_jobs.sources.layout import check_names
 from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP
 from spark_jobs.sources.table_filter import selects
-from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
+from spark_jobs.sources.tables import SchemaFiles, absent, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 
 if TYPE_CHECKING:
@@ -167,6 +168,9 @@ class UmsSource(Source):
         #: As the messages show them: without columns for the shard, under the newest version's namespace.
         self._tables: dict[str, TableSchema] = {}
         self._before: dict[str, TableSchema] = {}
+        #: Columns that some version of a table's rows in this batch does not have.
+        self._lacking: dict[str, frozenset[str]] = {}
+        self._takes_text = SchemaPolicies.of(context.config).takes_text
         self._loaded = False
         self._unsaved = False
 
@@ -184,6 +188,7 @@ class UmsSource(Source):
                     continue
                 groups.setdefault(layout.table, {})[bytes(found["schema"])] = layout
         before = self._before = dict(self._tables)
+        self._lacking.clear()
         for table, layouts in groups.items():
             if self._shards == REFUSE:
                 known = self._tables.get(table)
@@ -195,7 +200,11 @@ class UmsSource(Source):
             self._merge(table, layouts)
         self._unsaved |= before != self._tables
         return [
-            TableChanges(schema := self._written_as(table), self._frame(rows, schema, layouts, report))
+            TableChanges(
+                schema := self._written_as(table),
+                self._frame(rows, schema, layouts, report),
+                self._lacking.get(table, frozenset()),
+            )
             for table, layouts in groups.items()
         ]
 
@@ -245,7 +254,8 @@ class UmsSource(Source):
             except Skippable as error:
                 raise Fatal(str(error)) from error
             newest = schema is None or layout.version >= UmsLayout(schema.namespace, (), ()).version
-            schema = lacking(merged(schema, layout.namespace, columns, where), columns)
+            schema = lacking(merged(schema, layout.namespace, columns, where, to_string=self._takes_text), columns)
+            self._lacking[table] = self._lacking.get(table, frozenset()) | absent(schema, columns)
             if newest and schema.namespace != layout.namespace:
                 schema = TableSchema(layout.namespace, schema.columns)
         if schema is not None:
@@ -441,7 +451,7 @@ class UmsDecoder:
 
         def made(some: Sequence[str | None]) -> pa.Array:
             array = cast(some, kind)
-            return array if target is None else array.cast(target)
+            return array if target is None else recast(array, target)
 
         try:
             return made(values)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.contract import Sink
+from spark_jobs.contract import SchemaRefused, Sink
 from spark_jobs.frames import numbered
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
@@ -192,12 +192,28 @@ class JdbcSink(Sink):
                 known = self._tables.known(changes.schema)
                 if known is None:
                     connection = connection or stack.enter_context(self._driver_connection())
-                    plan, names, run = self._tables.plan(changes.schema, connection)
+                    plan, names, run = self._planned(changes.schema, connection)
                     for statement in run:
                         self.context.log.info("%s", statement)
                     known = plan, names
                 found.append((changes, *known))
             return found
+
+    def _planned(self, schema: TableSchema, connection: Connection) -> tuple[Plan, Columns, list[str]]:
+        """``Tables.plan``.
+
+        Raises:
+            SchemaRefused: the table can't follow, or the database refuses a statement for good.
+        """
+        try:
+            return self._tables.plan(schema, connection)
+        except Fatal as error:
+            raise SchemaRefused(str(error), schema.namespace) from error
+        except Exception as error:
+            if self._dialect.classify(error) in (None, Fault.RETRY):
+                raise
+            text = f"table {schema.namespace}: {self._settings.login.text}: {' '.join(str(error).split())}"
+            raise SchemaRefused(text, schema.namespace) from error
 
     def _letters(self) -> DeadLetters | None:
         if self.context.config.get("errors.tolerance") != "all":

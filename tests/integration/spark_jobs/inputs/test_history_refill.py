@@ -9,6 +9,8 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from spark_jobs import history
 from spark_jobs.history import commands
 from spark_jobs.history.reader import find_tables
@@ -20,8 +22,6 @@ from tests.support.job_runs import run_job
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from compose.local.postgres import Postgres
     from tests.integration.spark_jobs.jdbc.conftest import Database
@@ -135,6 +135,7 @@ def test_a_time_range_of_a_history_into_another_history(jobs: Jobs) -> None:
     assert f"no table of {path} is chosen by source.tables; there are: shop.{table}" in run_job(jobs.spark, nothing)
 
 
+@pytest.mark.slow
 def test_a_refill_whose_driver_is_killed_while_the_history_is_compacted(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

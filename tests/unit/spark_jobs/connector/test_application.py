@@ -16,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import Fatal
+from connectors.options import Config
+from spark_jobs.application import Application
 from spark_jobs.application_address import (
     DEDICATED,
     Address,
@@ -121,7 +123,7 @@ def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
 )
 async def test_flows_of_a_named_application_ask_for_one_worker(application: str | None, task: dict[str, str]) -> None:
     class Context:
-        config: ClassVar[dict[str, str | None]] = {"spark.application": application}
+        config: ClassVar[Config] = Config({"spark.application": application}, {})
 
     assert await SparkJob(Context()).task_configs(4) == [task]  # type: ignore[arg-type]  # all that it reads
     assert job_properties({"source.topics": "a", **task}, FRAME) == {"source.topics": "a"}
@@ -250,3 +252,12 @@ async def test_a_process_that_can_not_start_says_why(address: Address, monkeypat
     with pytest.raises(OSError, match="ended with exit code 3 at its start; it says: no room for this"):
         await flow.start()
     await flow.close()
+
+
+def test_what_the_jvm_writes_while_no_flow_runs_goes_to_standard_error_once(capfd: pytest.CaptureFixture[str]) -> None:
+    application = Application("a", 1.0)
+    with application.output.captured():
+        os.write(2, b"first line\n")
+        os.write(1, b"second line\n")
+    application.output.end()
+    assert capfd.readouterr().err == "first line\nsecond line\n"

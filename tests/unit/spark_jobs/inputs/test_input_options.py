@@ -97,3 +97,13 @@ def test_valid_jobs(properties: dict[str, str]) -> None:
 def test_complaints(properties: dict[str, str], message: str) -> None:
     messages = complaints(properties)
     assert any(message in text for text in messages), messages
+
+
+def test_sinks_of_a_flow_without_topics_can_not_wait_for_each_other() -> None:
+    files = {name: value for name, value in FILES.items() if name != "sink.type"}
+    flow = files | {"sinks": "first,second", "sink.first.type": "console", "sink.second.type": "console"}
+    assert config.check_flow(flow)[1] == []
+    _, problems = config.check_flow(flow | {"sinks.max.lag.records": "100"})
+    assert [problem.message for problem in problems] == [
+        "sinks.max.lag.records can't be used with source.type=files: it counts records of topics; remove it"
+    ]
