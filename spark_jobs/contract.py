@@ -8,7 +8,7 @@ the job's ``Sink``. A sink asks the batch for raw Kafka records (``batch.raw``) 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -95,6 +95,19 @@ class TableSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """Rows of a table as record batches of Arrow's, for sinks that write in Arrow: Spark need not take them apart.
+
+    Attributes:
+        frame: one binary column; rows of a Kafka partition are in one partition of the frame, in order.
+        unpack: a function for ``mapInArrow`` over the frame: gives the rows as ``TableChanges.frame`` has them.
+    """
+
+    frame: DataFrame
+    unpack: Callable[[Iterator[Any]], Iterator[Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class TableChanges:
     """The changes of one table in one batch.
 
@@ -105,11 +118,13 @@ class TableChanges:
             one partition of the frame (Kafka's partitions are kept).
         lacking: columns of the schema that the definition of some of the rows does not have: the source's table had not got
             them yet, or has dropped them.
+        packed: the same rows as record batches, where the source has them so; whoever changes the frame leaves it out.
     """
 
     schema: TableSchema
     frame: DataFrame
     lacking: frozenset[str] = frozenset()
+    packed: Packed | None = None
 
 
 class SchemaRefused(Fatal):

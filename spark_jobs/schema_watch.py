@@ -82,7 +82,7 @@ class SchemaWatch:
             return changes
         from spark_jobs.schema_frames import projected
 
-        return replace(changes, schema=resolution.schema(schema), frame=projected(changes, resolution))
+        return replace(changes, schema=resolution.schema(schema), frame=projected(changes, resolution), packed=None)
 
     def _find_new_table(self, name: str, schema: TableSchema, *, refused: bool) -> None:
         change = new_table(schema.namespace, self._policies, refused=refused)

@@ -27,6 +27,7 @@ from spark_jobs.materializer.contract import Input
 from spark_jobs.materializer.per_topic import config_for
 from spark_jobs.materializer.stages import StageNumbers
 from spark_jobs.materializer.timers import Timers
+from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -472,7 +473,7 @@ def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[Partition,
                 gc.enable()
         yield _row(topic, result)
 
-    return task
+    return frozen_after("materializer", task)
 
 
 def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[Partition, Range]) -> Task:
@@ -485,7 +486,7 @@ def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[Partition, R
                 topic, bucket = buckets[number]
                 yield _row(topic, guarded(by_topic[topic], bucket, (), spans[topic, bucket]))
 
-    return task
+    return frozen_after("materializer", task)
 
 
 def _row(topic: str, result: Result) -> pa.RecordBatch:

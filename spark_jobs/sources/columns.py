@@ -29,6 +29,8 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 #: More zeros of a decimal are not written out: a scale of 2^31 would fill the memory.
 MAX_ZEROS: Final = 10_000
 _EXACT: Final = Context(prec=100_000)
+#: The smallest unscaled number with more digits than a decimal of Spark's can have.
+_TOO_LARGE: Final = 10**MAX_PRECISION
 _SHOWN: Final = 100
 
 
@@ -105,11 +107,34 @@ def builder(schema: Schema, target: t.DataType, column: str = "") -> Callable[[S
         return _texts
     fix = fixer(schema, column)
     mine = arrow_type(own)
+    if form is Form.DECIMAL and own == target and fix is not None:
+        return _decimals(fix, mine)
     if fix is None:
         first: Callable[[Sequence[Any]], pa.Array] = lambda values: pa.array(values, mine)  # noqa: E731 - one of two
     else:
         first = lambda values: pa.array([None if each is None else fix(each) for each in values], mine)  # noqa: E731
     return first if own == target else lambda values: recast(first(values), wanted)
+
+
+def _decimals(fix: Callable[[Any], Any], kind: pa.DataType) -> Callable[[Sequence[Any]], pa.Array]:
+    """The builder of a column of decimals: of strings with unscaled bytes at once, of other values one by one by ``fix``."""
+    read = msgspec.json.Decoder(list[bytes | None]).decode
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        try:
+            unscaled = read(msgspec.json.encode(values))
+        except ValueError:  # numbers, or strings that are no Base64
+            unscaled = []
+        numbers = [0 if data is None else int.from_bytes(data, "big", signed=True) for data in unscaled]
+        if not numbers or min(numbers) <= -_TOO_LARGE or max(numbers) >= _TOO_LARGE:
+            return pa.array([None if value is None else fix(value) for value in values], kind)
+        data = b"".join([number.to_bytes(16, "little", signed=True) for number in numbers])
+        valid = None
+        if None in values:
+            valid = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
+        return pa.Array.from_buffers(kind, len(numbers), [valid, pa.py_buffer(data)])
+
+    return build
 
 
 def recast(array: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -32,6 +32,7 @@ from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, TIMEST
 from spark_jobs.sources.table_filter import selects
 from spark_jobs.sources.tables import SchemaFiles, absent, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
+from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -180,7 +181,8 @@ class UmsSource(Source):
         report = DeadLetters.of(self.context)
         rows = batch.raw.where(f.col("value").isNotNull()).select(*FIELDS)
         groups: dict[str, dict[bytes, UmsLayout]] = {}
-        for found in rows.mapInArrow(_looking(report, numbers=self._shards == SEPARATE), _KINDS).collect():
+        looking = frozen_after("looking", _looking(report, numbers=self._shards == SEPARATE))
+        for found in rows.mapInArrow(looking, _KINDS).collect():
             self._count(found["protocol"], found["count"])
             if found["protocol"] in WITH_ROWS:
                 layout = layout_of(bytes(found["schema"]))
@@ -264,9 +266,9 @@ class UmsSource(Source):
     def _frame(
         self, rows: DataFrame, schema: TableSchema, layouts: dict[bytes, UmsLayout], report: DeadLetters
     ) -> DataFrame:
-        return rows.mapInArrow(
-            _decoding(schema, layouts, bool(self.context.config.get("source.before.rows")), report), frame_type(schema)
-        )
+        before = bool(self.context.config.get("source.before.rows"))
+        task = frozen_after("decoding", _decoding(schema, layouts, before, report))
+        return rows.mapInArrow(task, frame_type(schema))
 
 
 def _looking(report: DeadLetters, *, numbers: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -16,6 +16,7 @@ from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, table_group, target_topic
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.topics import create_topic
+from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -173,7 +174,7 @@ class KafkaSink(Sink):
         )
         task = _writing(settings, dict(batch.ranges), self.points)
         try:
-            found = rows.mapInArrow(task, _RESULT).collect()
+            found = rows.mapInArrow(frozen_after("kafka", task), _RESULT).collect()
         except Exception as error:
             cause = cause_of(error)
             self._explain = EXPLAIN in str(cause)
