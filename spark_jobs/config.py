@@ -25,7 +25,9 @@ from spark_jobs.config_keys import (
     SEPARATE,
     SHARDS,
     SINKS_MAX_LAG,
+    SOURCE_TYPE,
 )
+from spark_jobs.inputs import options as inputs
 from spark_jobs.job import Job, default_checkpoint, default_state_dir
 from spark_jobs.steps import options as steps
 
@@ -251,7 +253,7 @@ def parts(raw: Mapping[str, str]) -> _Parts:
     definition = ConfigDef(list(FRAME.keys.values()))
     pass_through: tuple[str, ...] = PASS_THROUGH
     source = sink = None
-    if raw.get("source.format"):
+    if raw.get("source.format", "").strip():
         source, problem = _import("source.format", raw["source.format"].strip(), registry.targets(registry.SOURCES))
         problems += [problem] if problem else []
     if raw.get("transform.type", "").strip() == MATERIALIZE:
@@ -260,11 +262,13 @@ def parts(raw: Mapping[str, str]) -> _Parts:
     elif raw.get("sink.type"):
         sink, problem = _import("sink.type", raw["sink.type"].strip(), registry.targets(registry.SINKS))
         problems += [problem] if problem else []
-    for part in (source, sink):
+    own_source = registry.INPUT_SOURCES.get(raw.get(SOURCE_TYPE, "").strip())
+    decoder, source = source, registry.load(own_source) if own_source else source
+    for part in (source, decoder if decoder is not source else None, sink):
         if part is None:
             continue
         for key in part.config_def.keys.values():
-            if key.name not in definition.keys:  # the frame's own declaration counts
+            if key.name not in definition.keys:  # the declaration of the frame, or of the source, counts
                 definition.add(key)
         pass_through += tuple(part.pass_through)
     declared = steps.declare(raw)
@@ -320,6 +324,7 @@ def check_flow(
         if config is not None:
             configs[sink.name] = config
     problems += flow_sinks.shared_complaints(configs)
+    problems += inputs.lag_complaints(configs.values(), value.value)
     problems = list(dict.fromkeys(problems))  # what the sinks share is wrong once
     if problems:
         return [], problems
@@ -407,11 +412,8 @@ def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> 
     def complain(name: str, text: str) -> None:
         problems.append(ConfigProblem(name, text))
 
-    topics, pattern = values["source.topics"], values["source.topics.pattern"]
-    if not topics and not pattern:
-        complain("source.topics", "Missing required configuration: give source.topics or source.topics.pattern")
-    if topics and pattern:
-        complain("source.topics.pattern", "source.topics and source.topics.pattern are both given; remove one")
+    topics = values["source.topics"]
+    problems += inputs.complaints(values)
     if topics and len(set(topics)) != len(topics):
         complain(
             "source.topics", f"Invalid value {','.join(topics)} for configuration source.topics: a topic is named twice"

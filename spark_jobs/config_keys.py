@@ -41,6 +41,11 @@ CONTINUOUS: Final = "continuous"
 AVAILABLE_NOW: Final = "available-now"
 MATERIALIZE: Final = "materialize"
 SHARDS: Final = "sink.shards"
+SOURCE_TYPE: Final = "source.type"
+KAFKA: Final = "kafka"
+FILES: Final = "files"
+HISTORY: Final = "history"
+TABLES: Final = "source.tables"
 STEPS: Final = "transform.steps"
 #: Prefix of the options of a step: ``transform.step.<name>.<option>``.
 STEP_PREFIX: Final = "transform.step."
@@ -120,11 +125,13 @@ FRAME: Final = ConfigDef(
         ConfigKey(
             name="kafka.bootstrap.servers",
             type=_S,
+            default=None,
             importance=_HIGH,
             group=_KAFKA,
-            validator=non_empty,
+            validator=_optional(non_empty),
             example="broker-1:9092,broker-2:9092",
-            doc="Where Kafka is. Every other property that begins with `kafka.` goes to all of the job's Kafka "
+            doc="Where Kafka is; a job that reads files, writes no topic and has no dead letter topic needs none. Every other "
+            "property that begins with `kafka.` goes to all of the job's Kafka "
             "clients: names are the Java client's (`kafka.security.protocol`, `kafka.sasl.jaas.config`, "
             "`kafka.ssl.truststore.location` ...), and are translated for clients that are not Java.",
         ),
@@ -137,6 +144,16 @@ FRAME: Final = ConfigDef(
             doc="The consumer group to which the job commits what it has consumed, so that Kafka's tools show its "
             "lag. The job never reads these offsets back: its checkpoint says where it stands. Not set: "
             "`millrace-<name>`.",
+        ),
+        ConfigKey(
+            name=SOURCE_TYPE,
+            type=_S,
+            default=KAFKA,
+            importance=_HIGH,
+            group=_SOURCE,
+            validator=one_of(KAFKA, FILES, HISTORY),
+            doc="What the job reads: topics of Kafka (`kafka`), files (`files`), or the history that a files sink has written "
+            "(`history`). See [sources.md](../jobs/sources.md).",
         ),
         ConfigKey(
             name="source.topics",
@@ -160,10 +177,22 @@ FRAME: Final = ConfigDef(
         ConfigKey(
             name="source.format",
             type=_S,
+            default=None,
             importance=_HIGH,
             group=_SOURCE,
             example="debezium",
-            doc="The form of the events: `debezium`, `ums`, `partition-update` or `plain`.",
+            doc="The form of the events: `debezium`, `ums`, `partition-update` or `plain`. Needed for topics; files of JSON "
+            "are `plain` unless it says otherwise.",
+        ),
+        ConfigKey(
+            name=TABLES,
+            type=_LIST,
+            default=None,
+            group=_SOURCE,
+            example="mysql.crm.shop.*, orders",
+            doc="The tables to read out of topics that many tables share: namespaces, `database.table` or the table alone, "
+            "with `*` and `?` as in file names; of UMS namespaces the version and the partitions may be left out. Records of "
+            "other tables are not decoded. Not set: all tables.",
         ),
         ConfigKey(
             name="source.value.encoding",
@@ -300,7 +329,7 @@ FRAME: Final = ConfigDef(
             validator=at_least(-1),
             doc="How many records the slowest of `sinks` may be behind another one, before that one waits for it (it may be "
             "ahead by this number and one batch). -1: any number; no sink waits for another, and the retention of the topics "
-            "is the bound.",
+            "is the bound. For topics only.",
         ),
         ConfigKey(
             name="sink.type",

@@ -167,6 +167,7 @@ class JobContext:
         log: the job's log.
         metrics: set by parts, shown in the job's status and on /metrics: name without ``millrace_job_`` -> value.
         dead_letters: the job's ``DeadLetters``; get them by ``DeadLetters.of(context)``, which makes them.
+        input: the job's ``Input``, for the source that decodes what it reads.
     """
 
     name: str
@@ -175,6 +176,7 @@ class JobContext:
     log: logging.LoggerAdapter[logging.Logger]
     metrics: dict[str, float] = field(default_factory=dict)
     dead_letters: Any = None
+    input: Any = None
 
 
 class Sink(ABC):
@@ -258,6 +260,8 @@ class Source(ABC):
     config_def: ClassVar[ConfigDef]
     #: As ``Sink.pass_through``.
     pass_through: ClassVar[tuple[str, ...]] = ()
+    #: As ``Sink.metrics``.
+    metrics: ClassVar[tuple[JobMetric, ...]] = ()
 
     def __init__(self, context: JobContext) -> None:
         self.context = context

@@ -77,14 +77,18 @@ class Job:
         return registry.sink_class(self.config["sink.type"])
 
     def metrics(self) -> list[JobMetric]:
-        """The declarations of the metrics of its sink and steps; imports them."""
+        """The declarations of the metrics of its source, sink and steps; imports them."""
         from spark_jobs.steps.options import step_metrics
 
-        return [*self.sink_class().metrics, *step_metrics(self.config)]
+        return [*self.source_class().metrics, *self.sink_class().metrics, *step_metrics(self.config)]
 
     def source_class(self) -> type[Source]:
         """The class that decodes; imports it."""
-        return registry.source_class(self.config["source.format"])
+        address = registry.INPUT_SOURCES.get(self.config["source.type"])
+        source: type[Source] = (
+            registry.load(address) if address else registry.source_class(self.config["source.format"])
+        )
+        return source
 
 
 def control_folder(name: str) -> Path:

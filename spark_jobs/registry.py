@@ -9,6 +9,7 @@ from connectors.entry_points import entries
 
 if TYPE_CHECKING:
     from spark_jobs.contract import Sink, Source
+    from spark_jobs.inputs.contract import Input
     from spark_jobs.steps.contract import Step
 
 #: Groups of entry points: the name is what ``sink.type`` and ``source.format`` say.
@@ -18,6 +19,17 @@ SOURCES: Final = "millrace.sources"
 STEPS: Final = "millrace.steps"
 #: With ``transform.type=materialize`` the whole batch goes here, whatever ``sink.type`` (which must be kafka) says.
 MATERIALIZER: Final = "spark_jobs.materializer.job:MaterializerSink"
+
+#: By ``source.type``: the class of the input, and of the source where ``source.format`` alone does not say it.
+_INPUTS: Final = {
+    "kafka": "spark_jobs.inputs.kafka:KafkaInput",
+    "files": "spark_jobs.inputs.files:FilesInput",
+    "history": "spark_jobs.inputs.history:HistoryInput",
+}
+INPUT_SOURCES: Final = {
+    "files": "spark_jobs.inputs.file_rows:FilesSource",
+    "history": "spark_jobs.inputs.history_rows:HistorySource",
+}
 
 
 def targets(group: str) -> dict[str, str]:
@@ -63,3 +75,13 @@ def step_class(name: str) -> type[Step]:
     """
     step: type[Step] = load(targets(STEPS)[name])
     return step
+
+
+def input_class(name: str) -> type[Input]:
+    """The class of a ``source.type``.
+
+    Raises:
+        KeyError: an unknown name.
+    """
+    chosen: type[Input] = load(_INPUTS[name])
+    return chosen

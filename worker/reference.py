@@ -157,15 +157,17 @@ def _jobs_page() -> str:
     from spark_jobs import registry as jobs
     from spark_jobs.config_keys import FRAME, FUNCTIONS
     from spark_jobs.metrics import FRAME_METRICS
+    from spark_jobs.sources.plain import PLAIN_KEYS
     from spark_jobs.steps.python.functions import keys_of
 
     intro = (
-        "What a job file ([../jobs/running.md](../jobs/running.md)) may hold: the frame's options, those of its source "
-        "format, and those of its sink or of the materializer. Nested mappings mean the same as dotted names."
+        "What a job file ([../jobs/running.md](../jobs/running.md)) may hold: the frame's options, those of its source, "
+        "and those of its sink or of the materializer. Nested mappings mean the same as dotted names."
     )
     parts = [f"# Options and metrics of Spark jobs\n{_NOTE}\n{intro}\n", "## The frame\n", table(FRAME)]
     metrics = [("Every job", FRAME_METRICS)]
     kinds = {
+        "Source type": jobs.INPUT_SOURCES,
         "Source format": jobs.targets(jobs.SOURCES),
         "Sink": jobs.targets(jobs.SINKS),
         "Transformation": {"materialize": jobs.MATERIALIZER},
@@ -173,7 +175,8 @@ def _jobs_page() -> str:
     for title, known in kinds.items():
         for name, where in sorted(known.items()):
             part = jobs.load(where)
-            own = ConfigDef([key for key in part.config_def.keys.values() if key.name not in FRAME.keys])
+            shared = {*FRAME.keys, *(key.name for key in PLAIN_KEYS if title == "Source type" and name == "files")}
+            own = ConfigDef([key for key in part.config_def.keys.values() if key.name not in shared])
             prefixes = "".join(f" Properties that begin with `{prefix}` are passed on." for prefix in part.pass_through)
             offers = f"Guarantees: {', '.join(part.guarantees)}.\n\n" if hasattr(part, "guarantees") else ""
             parts.append(

@@ -7,7 +7,6 @@ batch id is not used for that: it begins anew when a checkpoint is lost, and Del
 
 from __future__ import annotations
 
-import math
 import uuid
 from typing import TYPE_CHECKING, Final
 
@@ -139,7 +138,7 @@ def append(
         for name, expression in buckets:
             rows = rows.withColumn(name, expression)
         records = sum(after - first for first, after in ranges.values())
-        rows = rows.coalesce(max(1, math.ceil(records / writing.rows_per_task)))
+        rows = rows.coalesce(writing.tasks(records))
         done = _next(known, changes, ranges, source)
         _write(rows, path, [name for name, _ in buckets], done, job, writing)
         there, metrics = _newest(spark, path, known.version)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 import uuid
 from collections import defaultdict
@@ -208,7 +207,7 @@ class Table:
         attempt = f"{writer.prefix}{batch}.{uuid.uuid4().hex[:12]}"
         where = f"{STAGING if writing.immediate else SMALL}/{attempt}"
         records = sum(after - first for first, after in ranges.values())
-        rows = rows.coalesce(max(1, math.ceil(records / writing.rows_per_task)))
+        rows = rows.coalesce(writing.tasks(records))
         self._write(rows, where, writing)
         files = self.describe(where, schema, index, writing.format, started)
         if not files:

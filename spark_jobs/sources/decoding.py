@@ -15,7 +15,7 @@ from pyspark.sql import types as t
 from connectors.errors import Fatal, Skippable
 from connectors.options import ConfigKey, ConfigType, Importance, invalid
 from spark_jobs import shards
-from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS
+from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.schema_options import SchemaPolicies
@@ -34,6 +34,7 @@ from spark_jobs.sources.kinds import (
 )
 from spark_jobs.sources.layout import VARIABLE_OPTION, Layout, envelope_layout, flat_layout
 from spark_jobs.sources.reader import Plan, classify
+from spark_jobs.sources.table_filter import selects
 from spark_jobs.sources.tables import SchemaFiles, absent, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE_SCALE
@@ -139,6 +140,7 @@ class Decoding:
         self._truncates = config.get("source.truncates") == "ignore"
         self._tombstones = not envelope and config.get("source.tombstones", "delete") == "delete"
         self._shards = str(config.get(SHARDS) or REFUSE)
+        self._chosen: tuple[str, ...] = tuple(config.get(TABLES) or ())
         #: The shard of each table that was seen first; with ``refuse`` the only one.
         self._first: dict[str, Shard] = {}
         self._samples: dict[str, list[str | None]] = {}
@@ -174,6 +176,8 @@ class Decoding:
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs one Spark job, and more where a schema is new or there is none."""
         self._load()
+        if self._chosen and not self._envelope:  # a topic is a table
+            batch = chosen_topics(batch, self._chosen)
         for ref in self._doubtful:
             self._known.pop(ref, None)
         self._doubtful.clear()
@@ -187,16 +191,21 @@ class Decoding:
         schemaless = [each for each in found if not each.ref.value] if self._values == "json" else []
         self._learn(batch, [each for each in found if each not in schemaless and each.ref not in self._known])
         present = {each.ref: self._known[each.ref] for each in found if each not in schemaless}
+        others = {ref for ref, kind in present.items() if not kind.error and not selects(self._chosen, kind.namespace)}
+        # Tasks leave out records of these schemas.
+        unusable = frozenset(present.pop(ref).text for ref in others)
         self._report_groups(batch, [each for each in found if each.ref in present and present[each.ref].error], report)
         groups: dict[str, list[tuple[Ref, Known]]] = {}
         for ref, known in present.items():
             if not known.error:
                 groups.setdefault(known.namespace, []).append((ref, known))
         loose: dict[str, inference.Seen] = {}
-        unusable = frozenset(known.text for known in present.values() if known.error)
+        unusable |= frozenset(known.text for known in present.values() if known.error)
         if schemaless:
             loose, texts = self._infer(batch, {each.ref.topic for each in schemaless}, groups, report)
             unusable |= texts
+            for namespace in [name for name in groups if not selects(self._chosen, name)]:
+                unusable |= {kind.text for _, kind in groups.pop(namespace)}
         self._fast.note_loose({each.ref.topic for each in schemaless}, loose)
         shown = {ref.topic for ref in present}.union(*(each.topics for each in loose.values()))
         for topic in sorted(buried - shown):
@@ -229,7 +238,7 @@ class Decoding:
 
     def _in_one_pass(self, batch: Batch) -> list[TableChanges] | None:
         """The changes of a batch that shows nothing new; None where it may."""
-        if self._values != "json" or not self._envelope or self._before:
+        if self._values != "json" or not self._envelope or self._before or self._chosen:
             return None
         state = State(self.tables, self._known, self._first, self._rules(), self._shards)
         decoded = self._fast.decode(batch, state)
@@ -472,6 +481,7 @@ class Decoding:
         kept |= {namespace: known.keys for namespace, kinds in groups.items() for _, known in kinds if known.keys}
         rules = replace(self._rules(), keys={**kept, **self._rules().keys})
         tables, envelopes = self._search(rows, rules, report.report)
+        tables = {name: table for name, table in tables.items() if selects(self._chosen, name)}
         mixed = {name: each.keys for name, each in tables.items() if each.mixed and each.keys}
         if mixed:
             # Some records came before the first one that shows the key: now it is known which of them have it.
@@ -603,6 +613,13 @@ class Decoding:
         for each in bad:
             rows = self._of_kind(batch, each.ref)
             rows.mapInArrow(tasks.reporting(report, self._known[each.ref].error), "n long").collect()
+
+
+def chosen_topics(batch: Batch, patterns: Sequence[str]) -> Batch:
+    """The part of a batch that is in topics that ``patterns`` name."""
+    ranges = {where: offsets for where, offsets in batch.ranges.items() if selects(patterns, where[0])}
+    topics = sorted({topic for topic, _ in ranges})
+    return replace(batch, raw=batch.raw.where(f.col("topic").isin(*topics)), ranges=ranges)
 
 
 def frame_type(schema: TableSchema) -> t.StructType:

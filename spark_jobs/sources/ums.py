@@ -20,7 +20,7 @@ from connectors.errors import Fatal, Skippable
 from connectors.formats.ums import SIGNALS, UID, WITH_ROWS, Namespace
 from connectors.options import ConfigDef
 from spark_jobs import shards
-from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS
+from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.misfit import Misfit
@@ -29,6 +29,7 @@ from spark_jobs.sources.columns import arrow_type, recast
 from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
 from spark_jobs.sources.layout import check_names
 from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP
+from spark_jobs.sources.table_filter import selects
 from spark_jobs.sources.tables import SchemaFiles, absent, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 from spark_jobs.worker_memory import frozen_after
@@ -164,6 +165,7 @@ class UmsSource(Source):
         super().__init__(context)
         self._files = SchemaFiles(context.spark, context.config.get("checkpoint.location"))
         self._shards = str(context.config.get(SHARDS) or REFUSE)
+        self._chosen: tuple[str, ...] = tuple(context.config.get(TABLES) or ())
         #: As the messages show them: without columns for the shard, under the newest version's namespace.
         self._tables: dict[str, TableSchema] = {}
         self._before: dict[str, TableSchema] = {}
@@ -184,6 +186,8 @@ class UmsSource(Source):
             self._count(found["protocol"], found["count"])
             if found["protocol"] in WITH_ROWS:
                 layout = layout_of(bytes(found["schema"]))
+                if not selects(self._chosen, layout.namespace):
+                    continue
                 groups.setdefault(layout.table, {})[bytes(found["schema"])] = layout
         before = self._before = dict(self._tables)
         self._lacking.clear()

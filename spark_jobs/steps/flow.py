@@ -155,7 +155,7 @@ class Flow:
                 reason = _reason(bad, run.spark.createDataFrame(first, bad.rows.schema))
             text = f"{where}: {reason}"
             if not letters.tolerant:
-                raise Fatal(f"{text} (record at {topic}-{partition} offset {offset}). {_FIX}")
+                raise Fatal(f"{text} (record at {letters.where(topic, partition, offset)}). {_FIX}")
             if with_reasons and not masked:
                 count = put_aside(bad.rows, raw, letters, where, masked=masked, column=REASON)
             else:

@@ -71,6 +71,12 @@ class KafkaSink(Sink):
                 "guarantee: exactly-once can't be had into another cluster, where positions of this one's topics "
                 "can't be kept; set at-least-once"
             )
+        kind = config.get("source.type") or "kafka"
+        if kind != "kafka" and config.get("guarantee") in {None, "exactly-once"}:
+            problems.append(
+                f"guarantee: exactly-once can't be had with source.type={kind}: the position is kept as an offset of the "
+                "topic that is read; set at-least-once"
+            )
         topics = config.get("source.topics") or []
         if not rows and any(target_topic(template, topic, "") in topics for topic in topics):
             problems.append("sink.kafka.topic: the job would read what it writes; name another topic")
