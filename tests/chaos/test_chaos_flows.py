@@ -15,7 +15,6 @@ from compose.local.jvm import FAST_START
 from spark_jobs.cli import describe
 from spark_jobs.testing.gate import Gate
 from tests.chaos.event_load import COLUMNS, effective_changes, write_events
-from tests.selection import scaled
 from tests.support.eventually import eventually
 from tests.support.job_process import Job
 
@@ -111,7 +110,7 @@ _FAULTS: Final[dict[str, Callable[[FlowRun], None]]] = {
 }
 
 
-@pytest.mark.scaled
+@pytest.mark.slow  # minutes; the tests of sinks and lookups have single faults
 def test_a_flow_loses_and_repeats_nothing(
     broker: ProxiedKafka, postgres: Postgres, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
@@ -131,7 +130,7 @@ def test_a_flow_loses_and_repeats_nothing(
         run = FlowRun(config, tmp_path / "run", broker, lookup, sink)
         try:
             chance = random.Random(11)
-            faults = [fault for _ in range(scaled(1, 3)) for fault in chance.sample(list(_FAULTS), len(_FAULTS))]
+            faults = [fault for _ in range(2) for fault in chance.sample(list(_FAULTS), len(_FAULTS))]
             for number, fault in enumerate(faults):
                 goal = len(events) * (number + 1) // (len(faults) + 2)
                 run.wait(lambda goal=goal: max(map(run.position, _SINKS)) >= goal, f"{goal} records are done")  # type: ignore[misc]
