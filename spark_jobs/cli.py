@@ -61,6 +61,10 @@ def parser() -> argparse.ArgumentParser:
 
     plan = commands.add_parser("plan", help="tell what a job would do, without doing it")
     plan.add_argument("files", nargs="+", metavar="FILE")
+    plan.add_argument("--json", action="store_true", help="as JSON, one object a job, as `POST /flows/plan` answers")
+    plan.add_argument(
+        "--running", metavar="FILE", help="also say what an edit of this job keeps and drops (with one FILE and --json)"
+    )
     plan.set_defaults(run=_plan)
 
     status = commands.add_parser("status", help="what jobs on this machine are doing")
@@ -162,6 +166,13 @@ def _plan(options: argparse.Namespace) -> int:
     from spark_jobs import config
     from spark_jobs.plan import plan
 
+    if options.json:
+        from spark_jobs.flow_plan import plan_flow
+
+        running = config.read(options.running).properties if options.running else None
+        answers = [plan_flow(config.read(path).properties, running) for path in options.files]
+        print("\n".join(json.dumps(answer, indent=2) for answer in answers))
+        return OK if all(answer["valid"] for answer in answers) else INVALID
     jobs = [config.load(path) for path in options.files]  # all complaints before the first line
     for number, job in enumerate(jobs):
         print(("\n" if number else "") + "\n".join(plan(job)))

@@ -128,6 +128,23 @@ class Step(ABC):
         """Whether the step transforms a table (option ``tables``)."""
         return matches(self.context.options.get("tables") or (), table.namespace)
 
+    def state(self) -> str:
+        """The state that the step keeps from batch to batch, for the plan; empty: nothing. Pure."""
+        return ""
+
+    def remarks(self) -> list[str]:
+        """Options that are allowed, but may not be what was meant, for the plan (a lookup without a cache ...). Pure."""
+        return []
+
+    def masked(self, table: TableSchema) -> frozenset[str]:
+        """The columns of a table that the step masks: previews hide them also before the step. Pure."""
+        del table
+        return frozenset()
+
+    def left_out(self) -> str:
+        """Why a row is left out for which no condition is to blame, for previews. Pure."""
+        return f"the step {self.name} leaves it out"
+
     @abstractmethod
     def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
         """The tables after the step: outputs, and schemas of tables that need no expressions. Pure.
