@@ -28,6 +28,7 @@ _LONGEST_LINE: Final = 300
 #: Commands of other parts: name -> (module:function, one line of help). The function takes the list of arguments behind the
 #: command's name and returns an exit code.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "preview": ("spark_jobs.preview.command:main", "some rows through every step of a job, printed as tables"),
     "rebuild": ("spark_jobs.materializer.rebuild:main", "write a lost output topic again, or the state from the input"),
     "state": ("spark_jobs.materializer.state_frame:main", "print the materializer's state"),
     "snapshot": ("spark_jobs.history.commands:snapshot", "a table as it was at a time, from its full history"),

@@ -248,6 +248,16 @@ class SparkJob(JobConnector):
         return await ask_plan(properties, running, deadline_s)
 
     @classmethod
+    async def preview(
+        cls, properties: Mapping[str, str], request: Mapping[str, Any], deadline_s: float
+    ) -> dict[str, Any]:
+        """See the contract; a Spark application does it: the flow's own if it runs on this machine, else one for previews."""
+        from spark_jobs.preview.client import preview_flow
+
+        _demand_packages()
+        return await preview_flow(properties, request, deadline_s=deadline_s)
+
+    @classmethod
     async def offsets(cls, config: Config) -> list[tuple[Position, Position]]:
         """What the job has committed to its consumer group, as Kafka Connect shows it for sinks."""
         from spark_jobs.committed import committed

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from spark_jobs.steps.contract import BadRows, Step
 
 _log: Final = logging.getLogger(__name__)
-_HIDDEN: Final = "the reason is not shown, because columns are masked"
+#: In place of a reason that may quote values of masked columns.
+HIDDEN_REASON: Final = "the reason is not shown, because columns are masked"
 _FIX: Final = (
     "Correct the data or the expression (try_cast and the other try_ functions give null instead of an error), or set "
     "errors.tolerance=all to put such records aside (errors.deadletterqueue.topic.name)"
@@ -111,7 +112,7 @@ class Flow:
                 continue
             sample = run.spark.createDataFrame(first, bad.rows.schema)
             topic, partition, offset = (first[0][name] for name in KAFKA_COLUMNS)
-            text = f"step {bad.step}, table {bad.table}: {_HIDDEN if masked else _reason(bad, sample)}"
+            text = f"step {bad.step}, table {bad.table}: {HIDDEN_REASON if masked else reason_for(bad, sample)}"
             if not letters.tolerant:
                 raise Fatal(f"{text} (record at {topic}-{partition} offset {offset}). {_FIX}")
             count = put_aside(bad.rows, raw, letters, text, masked=masked)
@@ -154,7 +155,7 @@ def empty_changes(spark: SparkSession, schemas: Sequence[TableSchema]) -> list[T
     return [TableChanges(schema, spark.createDataFrame([], frame_type(schema))) for schema in schemas]
 
 
-def _reason(bad: BadRows, sample: DataFrame) -> str:
+def reason_for(bad: BadRows, sample: DataFrame) -> str:
     """The expression that fails for the row of ``sample``, and the error."""
     from pyspark.sql import functions as f
 

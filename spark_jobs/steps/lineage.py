@@ -57,8 +57,10 @@ def plan_stages(steps: Sequence[Step], tables: Sequence[TableSchema]) -> tuple[l
 def parents_of(stage: Stage) -> dict[ColumnId, frozenset[ColumnId]]:
     """The columns before a step that each column after it reads.
 
-    A table whose name the plan does not have gets all columns of the same name: no column is taken for one without an origin.
+    Where the plan does not say it, a column reads too much rather than too little: all columns of the same name if only the
+    table has another name than planned, else all columns before the step.
     """
+    everything = {(table.namespace, column.name) for table in stage.before for column in table.columns}
     parents: dict[ColumnId, set[ColumnId]] = {}
     earlier_tables = {table.namespace: table for table in stage.before}
     for number, item in enumerate(stage.planned):
@@ -69,11 +71,14 @@ def parents_of(stage: Stage) -> dict[ColumnId, frozenset[ColumnId]]:
                     parents.setdefault((item.namespace, name), set()).update(read)
             continue
         # A table that the step only renames stays in its position.
-        origin = earlier_tables.get(item.namespace) or (
-            stage.before[number] if len(stage.planned) == len(stage.before) else item
-        )
+        origin = earlier_tables.get(item.namespace)
+        if origin is None and len(stage.planned) == len(stage.before):
+            origin = stage.before[number]
+        names = set() if origin is None else {column.name for column in origin.columns}
         for column in item.columns:
-            parents[item.namespace, column.name] = {(origin.namespace, column.name)}
+            parents[item.namespace, column.name] = (
+                {(origin.namespace, column.name)} if origin is not None and column.name in names else everything
+            )
     named = {column_id[0] for column_id in parents}
     for table in stage.after:
         if table.namespace in named:

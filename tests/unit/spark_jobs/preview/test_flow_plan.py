@@ -5,21 +5,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import types as t
 
+from connectors.options import ConfigDef
 from spark_jobs import config
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.flow_edit import changed_options, effects, table_changes
 from spark_jobs.flow_plan import plan_flow
 from spark_jobs.sources.tables import to_json
-from spark_jobs.steps.lineage import hidden_columns, origins, plan_stages
+from spark_jobs.steps.contract import Step, StepContext
+from spark_jobs.steps.lineage import hidden_columns, origins, parents_of, plan_stages
 from spark_jobs.steps.options import build_steps
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from spark_jobs.steps.model import Output
 
 #: No server listens there: plans say so, and continue.
 NOWHERE = "127.0.0.1:9"
@@ -229,6 +235,22 @@ def test_columns_that_a_later_step_masks_are_hidden_in_all_tables_before_it() ->
         frozenset(),
     ]
     assert origins(stages)[1]["shop.orders", "number"] == {("shop.orders", "card")}
+
+
+def test_a_column_whose_origin_the_plan_does_not_say_reads_all_that_may_be_it() -> None:
+    class Opaque(Step):
+        config_def = ConfigDef([])
+
+        def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+            return [TableSchema("new", (Column("secret", t.StringType()),)), *tables]
+
+    everything = {("shop.orders", name) for name in ("id", "name", "card")}
+    stages, _ = plan_stages([Opaque(StepContext("x", {}, {}))], [ORDERS])
+    assert parents_of(stages[0])["new", "secret"] == everything
+    assert parents_of(stages[0])["shop.orders", "card"] == {("shop.orders", "card")}
+    # A route by a column: the run has other names than the plan.
+    renamed = replace(stages[0], planned=(), after=(replace(ORDERS, namespace="orders_eu"),))
+    assert parents_of(renamed)["orders_eu", "card"] == {("shop.orders", "card")}
 
 
 def test_the_process_answers_one_request_and_starts_no_session() -> None:
