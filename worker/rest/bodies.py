@@ -13,7 +13,8 @@ from typing import Any, Final, NoReturn
 from msgspec import Struct, inspect
 
 from worker.rest.facade import RestError
-from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, PreviewRequest, SnapshotRequest
+from worker.rest.flow_schemas import PreviewRequest
+from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SnapshotRequest
 
 _BODY: Final = "The request body"
 _SCALAR: Final = "must be a string, a number or a boolean"

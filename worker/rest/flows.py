@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from worker.rest import bodies
 from worker.rest.call import answer
 from worker.rest.checks import check_no_nulls, check_type
+from worker.rest.flow_schemas import FlowPlan, FlowPreview, PreviewRequest
 from worker.rest.operations import Operation, Reply, Tag
 from worker.rest.routing import Access, Route
-from worker.rest.schemas import ConfigBody, FlowPlan, FlowPreview, PreviewRequest
+from worker.rest.schemas import ConfigBody
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -33,7 +33,7 @@ from spark_jobs.preview.request import (
 from spark_jobs.preview.tables import cell, preview_lines
 from spark_jobs.preview.trace import HIDDEN, Line, compare, hide, json_value, reason_of
 from spark_jobs.ranges import Existing
-from worker.rest.schemas import MOST_PREVIEW_ROWS
+from worker.rest.flow_schemas import MOST_PREVIEW_ROWS
 
 if TYPE_CHECKING:
     from pathlib import Path
