@@ -45,9 +45,6 @@ _log = logging.getLogger("spark_jobs.application")
 #: Further sets of pinned jars that flows may need. The driver has them from its start: a later flow can't add them.
 KNOWN_JARS: Final = ("delta",)
 _POLL_S: Final = 0.2
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-#: A driver that lives for some small batches compiles its code once, and not a second time for speed.
-_FAST_JAVA: Final = "-XX:TieredStopAtLevel=1"
 #: How long flows may take to report that the JVM has ended, seconds.
 _LAST_WORDS_S: Final = 20.0
 #: How long a start waits for the end of an earlier application of this name, seconds.
@@ -71,16 +68,16 @@ class Application:
     Args:
         name: shown to people and by Spark.
         longest_idle_s: how long it waits for the next flow before it ends.
-        previews: whether it is for previews alone: then its driver starts fast and has no jars of sinks.
+        known_jars: further sets of pinned jars that later flows may need.
     """
 
-    def __init__(self, name: str, longest_idle_s: float, *, previews: bool = False) -> None:
+    def __init__(self, name: str, longest_idle_s: float, known_jars: Sequence[str] = KNOWN_JARS) -> None:
         self.name = name
-        self._previews = previews
-        self.output = JvmOutput(self.say)
+        self.output = JvmOutput(self._say_to_flow)
         #: Spark's settings of the running driver; empty before it starts.
         self.settings: dict[str, str] = {}
         self._longest_idle_s = longest_idle_s
+        self._known_jars = known_jars
         self._starting = threading.Lock()
         self._spark: SparkSession | None = None
         self._jars: frozenset[str] = frozenset()
@@ -135,7 +132,7 @@ class Application:
         from compose.local.errors import StackError
         from spark_jobs.session import build_session, jars
 
-        sets = {*needed} if self._previews else {*KNOWN_JARS, *needed}
+        sets = {*self._known_jars, *needed}
         try:
             jars(("spark", *sorted(sets)))
         except StackError as error:
@@ -143,8 +140,6 @@ class Application:
             _log.warning("flows of this application can't use all sinks: %s", error)
         settings = {name: value for name, value in required.items() if name != "spark.master"}
         conf = {"spark.scheduler.mode": "FAIR", **settings, "spark.sql.streaming.stopTimeout": "20000"}
-        if self._previews:
-            conf[_JAVA_OPTIONS] = f"{_FAST_JAVA} {conf.get(_JAVA_OPTIONS, '')}".strip()
         master = required["spark.master"]
         spark = build_session(self.name, master=master, conf=conf, extra_jars=sorted(sets), output=self.output)
         spark.sparkContext.setLogLevel("WARN")
@@ -158,11 +153,14 @@ class Application:
 
     def say(self, line: str) -> None:
         """A line of no flow's: goes to the log of the flow that has been here longest, or to the process's own output."""
-        text = f"application {self.name}: {line}"
-        if any(flow.lines.say(text) for flow in list(self._flows)):
-            return
-        with contextlib.suppress(OSError):
-            os.write(2, f"{text}\n".encode())
+        if not self._say_to_flow(line):
+            with contextlib.suppress(OSError):
+                os.write(2, f"application {self.name}: {line}\n".encode())
+
+    def _say_to_flow(self, line: str) -> bool:
+        """Whether there is a flow that gets the line."""
+        # The JVM's lines must not go to file descriptor 2 here: while the JVM starts, that is the pipe that they come from.
+        return any(flow.lines.say(f"application {self.name}: {line}") for flow in list(self._flows))
 
     def abort(self, reason: str) -> None:
         """End the process with all that it started, at once: something in it can't be ended alone."""
@@ -217,10 +215,14 @@ class Application:
         deadline = time.monotonic() + _LAST_WORDS_S
         for flow in self._flows:
             flow.ended.wait(max(0.0, deadline - time.monotonic()) if self._broken else None)
+        self.close()
+        return 1 if self._broken else 0
+
+    def close(self) -> None:
+        """End the driver, if it runs."""
         if self._spark is not None and not self._broken:
             with contextlib.suppress(Exception):
                 self._spark.stop()
-        return 1 if self._broken else 0
 
 
 class Flow:
@@ -387,7 +389,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if lock is None:
         sys.stderr.write(f"millrace: an earlier Spark application {address.name} does not end (lock: {address.lock})\n")
         return 1
-    application = Application(address.name, options.idle_s, previews=options.previews)
+    # Previews have no sinks, and so need none of their jars.
+    application = Application(address.name, options.idle_s, () if options.previews else KNOWN_JARS)
     sys.stdout = sys.stderr = FlowOutput(application.say)
     run.set_up_logs("INFO")
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -79,11 +79,14 @@ def address_of(properties: Mapping[str, str]) -> Address | None:
     """The application of a flow; None: the flow has a process of its own.
 
     Flows that name no application share one if their Spark settings are equal. A name means one application, whatever the
-    settings: the application refuses a flow that does not fit.
+    settings: the application refuses a flow that does not fit. The sinks of a flow share the process that it has of its own.
     """
     name = properties.get(APPLICATION, "").strip()
-    if name == DEDICATED:
+    sinks, flow = properties.get("sinks", "").strip(), properties.get("name", "")
+    if name == DEDICATED and not sinks:
         return None
+    if name == DEDICATED:
+        return Address(flow or SHARED, runtime_path(), make_key(name, flow))
     settings = () if name else (json.dumps(spark_settings(properties), sort_keys=True),)
     return Address(name or SHARED, runtime_path(), make_key(name, *settings))
 

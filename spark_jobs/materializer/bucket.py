@@ -53,6 +53,10 @@ class Range(msgspec.Struct, frozen=True):
     first: bool = False
 
 
+#: Jobs, or topics of a job with many, whose clients one Python worker keeps.
+_RESIDENT_JOBS: Final = 8
+
+
 class Result(msgspec.Struct):
     """What came of one pass over one bucket. Counts are of this pass; ``rows`` and ``bytes`` of the state after it.
 
@@ -589,35 +593,38 @@ class Resident:
 
 
 class Residents:
-    """Holds the ``Resident`` of this process.
+    """Holds every ``Resident`` of this process: one per job, and per input topic of a job with many.
 
     The one global of the materializer: Spark keeps Python worker processes between tasks but hands them nothing but the task,
         and a
-    producer and a map for each task would cost 60-80 ms. One run of one job at a time: of another run, the former is closed.
+    producer and a map for each task would cost 60-80 ms. One run of a job at a time: of another run, the former is closed.
     """
 
     def __init__(self) -> None:
-        self._current: Resident | None = None
+        self._by_job: OrderedDict[str, Resident] = OrderedDict()
 
     def get(self, options: BucketOptions) -> Resident:
-        """The resident of this run."""
-        current = self._current
-        if (
-            current is None
-            or current.options.owner != options.owner
-            or current.options.job != options.job
+        """The resident of this run; the one that was not used for longest is closed if there are too many."""
+        current = self._by_job.get(options.job)
+        if current is not None and (
+            current.options.owner != options.owner
             or current.options.changelog_id != options.changelog_id
             or current.options.output_id != options.output_id
         ):
-            self.close()
-            current = self._current = Resident(options)
+            self._by_job.pop(options.job).close()
+            current = None
+        if current is None:
+            while len(self._by_job) >= _RESIDENT_JOBS:
+                self._by_job.popitem(last=False)[1].close()
+            current = self._by_job[options.job] = Resident(options)
+        self._by_job.move_to_end(options.job)
         return current
 
     def close(self) -> None:
         """Close what is open."""
-        if self._current is not None:
-            self._current.close()
-            self._current = None
+        for resident in self._by_job.values():
+            resident.close()
+        self._by_job.clear()
 
 
 RESIDENTS: Final = Residents()

@@ -26,10 +26,11 @@ from spark_jobs.preview.records import read_newest, to_frame
 from spark_jobs.preview.trace import Line, compare, hide, json_value, reason_of
 from spark_jobs.steps.contract import StepRun, StepTable
 from spark_jobs.steps.derive import attempt
-from spark_jobs.steps.flow import HIDDEN_REASON, check_names, empty_changes, reason_for
+from spark_jobs.steps.flow import HIDDEN_REASON, empty_changes, reason_for
 from spark_jobs.steps.lineage import Stage, hidden_columns
 from spark_jobs.steps.mask import MaskStep
 from spark_jobs.steps.model import Output
+from spark_jobs.steps.names import check_names
 from spark_jobs.steps.options import build_steps
 
 if TYPE_CHECKING:
