@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.application_address import spark_settings
-from spark_jobs.config_keys import MATERIALIZE, STEP_PREFIX, STEPS
+from spark_jobs.config_keys import HISTORY, KAFKA, MATERIALIZE, SOURCE_TYPE, STEP_PREFIX, STEPS, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from connectors.options import Config
     from spark_jobs.contract import TableSchema
+    from spark_jobs.job import Job
 
 KEPT: Final = "kept"
 DROPPED: Final = "dropped"
@@ -33,16 +34,49 @@ class Effect:
         part: what it is about (``position``, ``schemas``, ``steps``, ``sink`` ...).
         effect: ``kept``, ``dropped``, ``changed`` or ``refused``.
         reason: a sentence.
+        sink: the name of the sink that it is about, in a flow with several.
     """
 
     part: str
     effect: str
     reason: str
+    sink: str = ""
 
 
 def changed_options(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """Names of options whose text differs; never values, as some are secret."""
     return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+
+
+def flow_effects(old: Sequence[Job], new: Sequence[Job], states: Sequence[str] = ()) -> list[Effect]:
+    """The effects on a running flow, for each of its sinks.
+
+    A sink is the same as before if its job has the same name.
+
+    Args:
+        old: the jobs of the running flow.
+        new: the jobs that shall replace them.
+        states: as for ``effects``.
+    """
+    if len(old) == len(new) == 1:
+        return effects(old[0].config, new[0].config, states)
+    earlier = {job.name: job for job in old}
+    result = []
+    for job in new:
+        before = earlier.pop(job.name, None)
+        if before is None:
+            begin = job.config["source.starting.offsets"]
+            text = f"it is new and begins at source.starting.offsets={begin}, if {job.checkpoint} is empty"
+            listed = [Effect("sink", CHANGED, text)]
+        elif not changed_options(before.config.raw, job.config.raw):
+            listed = [Effect("sink", KEPT, "its options and its position stay; it may restart with the flow")]
+        else:
+            listed = effects(before.config, job.config, states)
+        result += [replace(effect, sink=job.member_name) for effect in listed]
+    for job in earlier.values():
+        text = f"it is not written any more; its position stays in {job.checkpoint}, and counts if the sink comes back"
+        result.append(Effect("sink", DROPPED, text, job.member_name))
+    return result
 
 
 def effects(old: Config, new: Config, states: Sequence[str] = ()) -> list[Effect]:
@@ -70,7 +104,7 @@ def effects(old: Config, new: Config, states: Sequence[str] = ()) -> list[Effect
         ]
     else:
         result.append(Effect("position", KEPT, f"the checkpoint {new['checkpoint.location']} stays"))
-        result += _topics(old, new)
+        result += _topics(old, new) if old[SOURCE_TYPE] == new[SOURCE_TYPE] == KAFKA else _input(old, new, changed)
         result += _decoding(changed)
     if any(name.startswith("source.starting.offsets") for name in changed):
         result.append(
@@ -92,6 +126,20 @@ def _restart(old: Config, new: Config, changed: Sequence[str]) -> Effect:
     if all(name.startswith(_SILENT) for name in changed):
         return Effect("run", CHANGED, "the flow restarts after its batch; its results stay the same")
     return Effect("run", CHANGED, "the flow stops after its batch and starts again in the same Spark application")
+
+
+def _input(old: Config, new: Config, changed: Sequence[str]) -> list[Effect]:
+    before, after = old[SOURCE_TYPE], new[SOURCE_TYPE]
+    if before != after:
+        text = f"the position in the checkpoint is one of source.type={before}: give the flow another name"
+        return [Effect("source", REFUSED, text)]
+    options = ", ".join(name for name in changed if name.startswith((f"source.{after}.", TABLES)))
+    if not options:
+        return []
+    if after == HISTORY:
+        text = f"{options}: the work was divided by these options when the flow began: give the flow another name"
+        return [Effect("source", REFUSED, text)]
+    return [Effect("source", CHANGED, f"{options}: counts for files that were not read yet; those that were stay read")]
 
 
 def _topics(old: Config, new: Config) -> list[Effect]:

@@ -8,28 +8,38 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, MillraceError
 from spark_jobs import config as job_config
+from spark_jobs.config_keys import FILES, HISTORY, KAFKA, SOURCE_TYPE
 from spark_jobs.contract import JobContext
-from spark_jobs.flow_edit import changed_options, effects, table_changes
+from spark_jobs.flow_edit import changed_options, flow_effects, table_changes
+from spark_jobs.inputs.options import input_lines
 from spark_jobs.job import Job
 from spark_jobs.plan import guarantee_reason, remarks, source_lines
 from spark_jobs.steps.lineage import origins, plan_stages, touched
 from spark_jobs.steps.model import Output, StepRefused
 from spark_jobs.steps.options import build_steps
-from spark_jobs.steps.planning import UNKNOWN, seen_tables
+from spark_jobs.steps.planning import UNKNOWN, computed_columns, seen_tables
+from spark_jobs.steps.unmatched import unmatched_names
 from worker.secrets.masking import SecretMasker, scrub_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from connectors.options import Config
     from spark_jobs.contract import Column, TableSchema
     from spark_jobs.steps.contract import Step
     from spark_jobs.steps.lineage import ColumnId, Stage
 
+_HISTORY: Final = "a plan does not read the history, so columns are not known before the flow has run"
+#: What the source keeps, by ``source.type``.
+_KEPT: Final = {
+    KAFKA: "position in the topics and the tables seen so far",
+    FILES: "names of the files that were read, and the tables seen so far",
+    HISTORY: "the chunks of the history, and which of them were read",
+}
 _UNSEEN: Final = (
     "no table has been seen yet: columns are known once the flow has run (they are in its checkpoint on this machine); "
     "a preview shows them before"
@@ -39,19 +49,20 @@ _UNSEEN: Final = (
 def plan_flow(
     properties: Mapping[str, str], running: Mapping[str, str] | None = None, *, ask: bool = True
 ) -> dict[str, Any]:
-    """The plan of the flow that ``properties`` describe, as ``FlowPlan`` of the REST API. Blocks: asks Kafka and the sink.
+    """The plan of the flow that ``properties`` describe, as ``FlowPlan`` of the REST API. Blocks: asks Kafka and the sinks.
 
     Args:
         properties: the configuration, references resolved.
         running: the configuration of the running flow of that name; None: no such flow runs.
-        ask: whether to ask Kafka and the sink; else nothing is said of what they have.
+        ask: whether to ask Kafka and the sinks; else nothing is said of what they have.
     """
-    config, problems = job_config.check(properties)
-    if config is None:
+    configs, problems = job_config.check_flow(properties)
+    if not configs:
         errors = [{"option": problem.name, "message": problem.message} for problem in problems]
         answer: dict[str, Any] = {"name": properties.get("name", ""), "valid": False, "errors": errors}
     else:
-        answer = _plan(Job(config["name"], config), running, ask=ask)
+        jobs = [_plan_job(Job(config["name"], config, "", member)) for config, member in configs]
+        answer = _answer(jobs, ask=ask) | {"edit": _edit(properties, jobs, running)}
     scrubbed: dict[str, Any] = scrub_all(answer, _masker(properties).scrub)
     return scrubbed
 
@@ -62,44 +73,105 @@ def _masker(properties: Mapping[str, str]) -> SecretMasker:
     return masker
 
 
-def _plan(job: Job, running: Mapping[str, str] | None, *, ask: bool) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _PlannedJob:
+    """A job with what its steps make of the tables that it has seen. The jobs of a flow differ in their sinks.
+
+    Attributes:
+        job: the job.
+        steps: of the job.
+        tables: before the first step.
+        stages: the steps, up to the first one that refuses its tables.
+        refusal: why it does; empty: no step does.
+    """
+
+    job: Job
+    steps: Sequence[Step]
+    tables: list[TableSchema]
+    stages: list[Stage]
+    refusal: str
+
+    @property
+    def final(self) -> list[TableSchema]:
+        """The tables that the sink gets, as far as they are known."""
+        return list(self.stages[-1].after) if self.stages else self.tables
+
+
+def _plan_job(job: Job) -> _PlannedJob:
     steps = build_steps(job.config)
     tables = sorted(seen_tables(job.config), key=lambda table: table.namespace)
-    stages, refusal = plan_stages(steps, tables)
-    final = list(stages[-1].after) if stages else tables
-    # The first step without a stage is the one that refuses.
-    errors = [{"option": f"transform.step.{steps[len(stages)].name}", "message": refusal}] if refusal else []
-    warnings = [*remarks(job), *([] if tables else [_UNSEEN]), *_warnings(steps, stages)]
-    if not refusal:
-        refusals, notes = _sink_refusals(job, final)
-        errors += [{"option": "sink.type", "message": text} for text in refusals]
-        warnings += notes
+    return _PlannedJob(job, steps, tables, *plan_stages(steps, tables))
+
+
+def _answer(jobs: Sequence[_PlannedJob], *, ask: bool) -> dict[str, Any]:
+    # The steps are the same for all sinks; one that was added has seen no table yet.
+    shown = max(jobs, key=lambda planned: len(planned.tables))
+    errors: list[dict[str, str]] = []
+    warnings: dict[str, list[str]] = {}
+    for planned in jobs:
+        sink = planned.job.member_name
+        warnings[sink] = [*remarks(planned.job), *_warnings(planned)]
+        if planned.refusal:
+            # The first step without a stage is the one that refuses.
+            option = f"transform.step.{planned.steps[len(planned.stages)].name}"
+            errors.append({"option": option, "message": planned.refusal})
+            continue
+        refusals, notes = _sink_refusals(planned.job, planned.final)
+        option = f"sink.{sink}.type" if sink else "sink.type"
+        errors += [{"option": option, "message": text} for text in refusals]
+        warnings[sink] += notes
+    unique = {tuple(error.values()): error for error in errors}
     return {
-        "name": job.name,
+        "name": shown.job.flow_name,
         "valid": not errors,
-        "errors": errors,
-        "source": source_lines(job) if ask else [],
-        "tables": [_table(table) for table in tables],
-        "steps": _steps(steps, stages),
-        "sinks": [_sink(job, ask=ask)],
-        "state": _state(job, steps),
-        "edit": _edit(job, running, tables, final),
-        "warnings": warnings,
+        "errors": list(unique.values()),
+        "source": merge_lines({planned.job.member_name: _source_lines(planned.job) for planned in jobs}) if ask else [],
+        "tables": [_table(table) for table in shown.tables],
+        "steps": _steps(shown.steps, shown.stages),
+        "sinks": [_sink(planned.job, ask=ask) for planned in jobs],
+        "state": [*(state for planned in jobs for state in _job_state(planned.job)), *_step_states(shown.steps)],
+        "warnings": merge_lines(warnings),
     }
 
 
-def step_warnings(config: Config) -> list[str]:
-    """Warnings about the steps of a job. Reads the tables seen so far from a checkpoint on this machine."""
-    steps = build_steps(config)
-    return _warnings(steps, plan_stages(steps, seen_tables(config))[0])
+def merge_lines(by_sink: Mapping[str, Sequence[str]]) -> list[str]:
+    """The lines about all sinks of a flow, each once; those that are not about every sink with its name. Pure.
+
+    Args:
+        by_sink: lines by the sink's name.
+    """
+    result: dict[str, None] = {}
+    for sink, lines in by_sink.items():
+        for line in lines:
+            shared = all(line in other for other in by_sink.values())
+            result[line if shared else f"sink {sink}: {line}"] = None
+    return list(result)
 
 
-def _warnings(steps: Sequence[Step], stages: Sequence[Stage]) -> list[str]:
-    return [f"step {step.name}: {text}" for step in steps for text in step.remarks()] + unmatched(stages)
+def step_warnings(job: Job) -> list[str]:
+    """Warnings about the steps of a job but those of ``step_lines``. Reads the tables seen so far from a local checkpoint."""
+    planned = _plan_job(job)
+    return _step_warnings(planned.steps, planned.stages)
 
 
-def unmatched(stages: Sequence[Stage]) -> list[str]:
-    """Warnings: tables that no step transforms, and steps that transform no table. Pure."""
+def _step_warnings(steps: Sequence[Step], stages: Sequence[Stage]) -> list[str]:
+    named = [stage for stage in stages if stage.step.unmatched(stage.before)]  # these have a warning of their own
+    return [f"step {step.name}: {text}" for step in steps for text in step.remarks()] + unmatched(stages, named)
+
+
+def _warnings(planned: _PlannedJob) -> list[str]:
+    unseen = [] if planned.tables else [_HISTORY if planned.job.config[SOURCE_TYPE] == HISTORY else _UNSEEN]
+    names = unmatched_names(planned.steps, planned.tables)
+    return [*unseen, *names, *_step_warnings(planned.steps, planned.stages)]
+
+
+def unmatched(stages: Sequence[Stage], explained: Sequence[Stage] = ()) -> list[str]:
+    """Warnings: tables that no step transforms, and steps that transform no table. Pure.
+
+    Args:
+        stages: all steps.
+        explained: those that get no warning.
+    """
     if not stages or not stages[0].before:
         return []
     reached = [touched(stage) for stage in stages]
@@ -109,7 +181,7 @@ def unmatched(stages: Sequence[Stage]) -> list[str]:
         if not any(table.namespace in names for names in reached)
     ]
     for stage, names in zip(stages, reached, strict=True):
-        if not names:
+        if not names and stage not in explained:
             listed = ", ".join(table.namespace for table in stage.before)
             result.append(f"step {stage.step.name}: matches none of the tables that come to it: {listed}")
     return result
@@ -127,13 +199,17 @@ def _sink_refusals(job: Job, tables: Sequence[TableSchema]) -> tuple[list[str], 
         return [], [f"the sink can't say before the start whether it can hold the tables: {error}"]
 
 
+def _source_lines(job: Job) -> list[str]:
+    return source_lines(job) if job.config[SOURCE_TYPE] == KAFKA else input_lines(job.config)
+
+
 def _sink(job: Job, *, ask: bool) -> dict[str, Any]:
     try:
         lines = job.sink_class().plan(job.config) if ask else []
     except MillraceError as error:
         lines = [str(error)]
     return {
-        "name": job.sink_name,
+        "name": job.member_name or job.sink_name,
         "type": job.sink_name,
         "guarantee": job.guarantee,
         "reason": guarantee_reason(job),
@@ -141,14 +217,18 @@ def _sink(job: Job, *, ask: bool) -> dict[str, Any]:
     }
 
 
-def _state(job: Job, steps: Sequence[Step]) -> list[dict[str, str]]:
-    checkpoint = f"position in the topics and the tables seen so far, in {job.checkpoint}"
-    result = [{"of": "source", "keeps": checkpoint}]
+def _job_state(job: Job) -> list[dict[str, str]]:
+    of_sink = f" of the sink {job.member_name}" if job.member_name else ""
+    result = [{"of": f"source{of_sink}", "keeps": f"{_KEPT[job.config[SOURCE_TYPE]]}, in {job.checkpoint}"}]
     if job.materializes:
         result.append(
             {"of": "materializer", "keeps": "the current rows, in its state topic and a cache on this machine"}
         )
-    return result + [{"of": f"step {step.name}", "keeps": step.state() or "nothing"} for step in steps]
+    return result
+
+
+def _step_states(steps: Sequence[Step]) -> list[dict[str, str]]:
+    return [{"of": f"step {step.name}", "keeps": step.state() or "nothing"} for step in steps]
 
 
 def _steps(steps: Sequence[Step], stages: Sequence[Stage]) -> list[dict[str, Any]]:
@@ -159,7 +239,8 @@ def _steps(steps: Sequence[Step], stages: Sequence[Stage]) -> list[dict[str, Any
         if number < len(stages):
             stage = stages[number]
             entry["tables"] = [
-                _planned(item, table, roots[number]) for item, table in zip(stage.planned, stage.after, strict=True)
+                _planned(stage, item, table, roots[number])
+                for item, table in zip(stage.planned, stage.after, strict=True)
             ]
             entry["matches"] = sorted(touched(stage))
         result.append(entry)
@@ -167,9 +248,10 @@ def _steps(steps: Sequence[Step], stages: Sequence[Stage]) -> list[dict[str, Any
 
 
 def _planned(
-    item: Output | TableSchema, table: TableSchema, roots: Mapping[ColumnId, frozenset[ColumnId]]
+    stage: Stage, item: Output | TableSchema, table: TableSchema, roots: Mapping[ColumnId, frozenset[ColumnId]]
 ) -> dict[str, Any]:
     shown = _table(table)
+    computed = {} if isinstance(item, Output) else computed_columns(stage.step, item, stage.before)
     for number, column in enumerate(shown["columns"]):
         come_from = sorted(roots.get((table.namespace, column["name"]), ()))
         column["from"] = [{"table": namespace, "column": name} for namespace, name in come_from]
@@ -177,6 +259,8 @@ def _planned(
             expressions = [branch.columns[number].text for branch in item.branches if not branch.columns[number].direct]
             if expressions:
                 column["expression"] = "; ".join(dict.fromkeys(expressions))
+        elif column["name"] in computed:
+            column["expression"] = computed[column["name"]].text
     if isinstance(item, Output):
         shown["conditions"] = [
             {"table": branch.source.namespace, "condition": part.text}
@@ -203,23 +287,30 @@ def _type(column: Column) -> str | None:
 
 
 def _edit(
-    job: Job, running: Mapping[str, str] | None, tables: Sequence[TableSchema], final: Sequence[TableSchema]
+    properties: Mapping[str, str], jobs: Sequence[_PlannedJob], running: Mapping[str, str] | None
 ) -> dict[str, Any] | None:
     if running is None:
         return None
-    changed = changed_options(running, job.config.raw)
-    old, problems = job_config.check(running)
-    if old is None:
+    changed = changed_options(job_config.resolve(running)[0], job_config.resolve(properties)[0])
+    configs, problems = job_config.check_flow(running)
+    if not configs:
         reason = f"the running configuration is not valid any more: {problems[0].message}"
         return {"changed": changed, "effects": [{"part": "flow", "effect": "changed", "reason": reason}], "tables": []}
-    steps = build_steps(old)
-    stages, refusal = plan_stages(steps, tables)
-    before = [] if refusal else list(stages[-1].after) if stages else list(tables)
-    listed = effects(old, job.config, [f"step {step.name}: {text}" for step in steps if (text := step.state())])
+    old = [Job(config["name"], config, "", member) for config, member in configs]
+    steps = build_steps(old[0].config)
+    states = [f"step {step.name}: {text}" for step in steps if (text := step.state())]
+    new = [planned.job for planned in jobs]
+    shown = max(jobs, key=lambda planned: len(planned.tables))
+    stages, refusal = plan_stages(steps, shown.tables)
+    before = [] if refusal else list(stages[-1].after) if stages else shown.tables
     return {
         "changed": changed,
-        "effects": [{"part": effect.part, "effect": effect.effect, "reason": effect.reason} for effect in listed],
-        "tables": table_changes(before, final),
+        "effects": [
+            {"part": effect.part, "effect": effect.effect, "reason": effect.reason}
+            | ({"sink": effect.sink} if effect.sink else {})
+            for effect in flow_effects(old, new, states)
+        ],
+        "tables": table_changes(before, shown.final),
     }
 
 

@@ -183,7 +183,7 @@ def _step_warnings(job: Job) -> list[str]:
         return []
     from spark_jobs.flow_plan import step_warnings  # imports types of Spark
 
-    return step_warnings(job.config)
+    return step_warnings(job)
 
 
 def _step_refusals(job: Job) -> list[str]:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs.application_address import address_of, spark_settings
 from spark_jobs.application_client import FlowConnection
-from spark_jobs.config import build
+from spark_jobs.config import build_flow
+from spark_jobs.config_keys import FILES, HISTORY, SOURCE_TYPE
 from spark_jobs.preview.request import preview_address, preview_settings, read_request, to_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_jobs.application_address import Address
+    from spark_jobs.job import Job
     from spark_jobs.preview.request import Request
 
 _log: Final = logging.LoggerAdapter(logging.getLogger("spark_jobs.preview"), {})
@@ -56,12 +58,10 @@ async def preview_flow(
     """
     request = read_request(body)
     request = replace(request, timeout_s=min(request.timeout_s, max(deadline_s - _MARGIN_S, deadline_s / 2)))
-    job = await asyncio.to_thread(build, properties)
-    if job.materializes:
-        raise ConfigInvalid(
-            "transform.type=materialize has no steps, and its rows need the whole history: preview the flow that reads its "
-            "output"
-        )
+    # The sinks of a flow have the same source and steps.
+    job = (await asyncio.to_thread(build_flow, properties))[0]
+    if text := refusal(job, request):
+        raise ConfigInvalid(text)
     idle_s = job.config["preview.idle.ms"] / 1000
     try:
         async with asyncio.timeout(deadline_s):
@@ -71,6 +71,23 @@ async def preview_flow(
             f"the preview was not done within {deadline_s:g} s; if an application for previews had to start, the next one is "
             "faster"
         ) from None
+
+
+def refusal(job: Job, request: Request) -> str:
+    """Why there is no preview of a job, and what to do; empty: there is one. Pure."""
+    if job.materializes:
+        return (
+            "transform.type=materialize has no steps, and its rows need the whole history: preview the flow that reads its "
+            "output"
+        )
+    if job.config[SOURCE_TYPE] == HISTORY:
+        return (
+            f"{SOURCE_TYPE}={HISTORY} has no preview, as a history is read as a whole: preview the flow that wrote it, with "
+            "these steps"
+        )
+    if job.config[SOURCE_TYPE] == FILES and request.rows is None:
+        return f"a preview of {SOURCE_TYPE}={FILES} reads no files: give rows (--rows FILE, or rows in the request)"
+    return ""
 
 
 async def ask_preview(

@@ -51,11 +51,13 @@ def main(argv: Sequence[str]) -> int:
         MillraceError: the preview can't be had.
     """
     options = parser().parse_args(argv)
-    job = config.load(options.file)
+    file = config.read(options.file)
+    config.build_flow(file)  # its complaints name file and line
+    properties, _ = config.resolve(file.properties)
     body: dict[str, Any] = {"limit": options.limit, "timeout_ms": options.timeout * 1000}
     if options.rows is not None:
         body["rows"] = read_rows_file(options.rows)
-    answer = asyncio.run(preview_flow(job.config.raw, body, deadline_s=options.timeout + _START_S, detached=True))
+    answer = asyncio.run(preview_flow(properties, body, deadline_s=options.timeout + _START_S, detached=True))
     text = json.dumps(answer, indent=2, ensure_ascii=False) if options.json else "\n".join(preview_lines(answer))
     sys.stdout.write(f"{text}\n")
     failing = (

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError
 from spark_jobs.causes import cause_of, described
+from spark_jobs.config_keys import KAFKA, SOURCE_TYPE, TABLES
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, Batch, JobContext, TableChanges
 from spark_jobs.flow_plan import columns_of, unmatched
 from spark_jobs.masked_frames import mask_changes
@@ -24,14 +25,18 @@ from spark_jobs.preview.letters import CollectedLetters
 from spark_jobs.preview.limits import Cancelled
 from spark_jobs.preview.records import read_newest, to_frame
 from spark_jobs.preview.trace import Line, compare, hide, json_value, reason_of
+from spark_jobs.sources.table_filter import selects
+from spark_jobs.sources.tables import SchemaFiles, from_json
 from spark_jobs.steps.contract import StepRun, StepTable
 from spark_jobs.steps.derive import attempt
+from spark_jobs.steps.failures import REASON
 from spark_jobs.steps.flow import HIDDEN_REASON, empty_changes, reason_for
 from spark_jobs.steps.lineage import Stage, hidden_columns
 from spark_jobs.steps.mask import MaskStep
 from spark_jobs.steps.model import Output
 from spark_jobs.steps.names import check_names
-from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.options import build_functions, build_steps
+from spark_jobs.steps.python.functions import register, with_functions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,6 +111,8 @@ class _Preview:
         self._spark = spark
         self._limit = limit
         self._steps = build_steps(job.config)
+        #: Names of users' functions, in lower case.
+        self._functions: frozenset[str] = frozenset()
         self._masks = rules_of(job.config)
         #: Whether reasons that may quote values are kept back.
         self._secretive = bool(self._masks) or any(isinstance(step, MaskStep) for step in self._steps)
@@ -119,7 +126,7 @@ class _Preview:
     def run(self) -> dict[str, Any]:
         """All of it; see ``run_preview``."""
         answer: dict[str, Any] = {
-            "name": self._job.name,
+            "name": self._job.flow_name,
             "source": "newest" if self._request.rows is None else "given",
             "records": 0,
         }
@@ -129,6 +136,7 @@ class _Preview:
         error, failed = "", None
         source = self._job.source_class()(self._context)
         try:
+            self._register_functions()
             inputs, absent = self._inputs(source, answer)
             before = inputs
             for step in self._steps:
@@ -145,9 +153,16 @@ class _Preview:
             error = self._limit.reason or self._explain(trouble)
         finally:
             source.close()
+            for step in self._steps:
+                step.close()
         if error and failed is None:
             answer["error"] = error
         return answer | self._answer(inputs, passed, failed, error)
+
+    def _register_functions(self) -> None:
+        functions = build_functions(self._job.config)
+        register(self._spark, functions)
+        self._functions = frozenset(function.name.lower() for function in functions)
 
     # Rows.
 
@@ -156,9 +171,10 @@ class _Preview:
         rows = self._request.rows
         if rows is None:
             changes = source.changes(self._read())
-            answer["records"] = len(self._records)
+            answer["records"], known_tables = len(self._records), source.schemas()
         else:
-            changes = self._caller_rows(source)
+            known_tables = self._known_tables(source, rows)
+            changes = self._caller_rows(rows, known_tables)
             answer["records"] = len(rows)
         self._limit.check()
         tables = [self._collect(StepTable(table)) for table in mask_changes(changes, self._masks)]
@@ -166,7 +182,7 @@ class _Preview:
         present = {table.schema.namespace for table in tables}
         absent = []
         if any(step.combines for step in self._steps):
-            schemas = [schema for schema in source.schemas() if schema.namespace not in present]
+            schemas = [schema for schema in known_tables if schema.namespace not in present]
             empty = mask_changes(empty_changes(self._spark, schemas), self._masks)
             absent = [StepTable(table, present=False) for table in empty]
         return tables, absent
@@ -187,18 +203,28 @@ class _Preview:
             ranges[record.topic, record.partition] = (first, record.offset + 1)
         return Batch(0, to_frame(self._spark, records), ranges, list)
 
-    def _caller_rows(self, source: Source) -> list[TableChanges]:
-        """The rows of the request, with the tables that the flow has seen, or that its newest records show."""
-        rows = self._request.rows or ()
+    def _known_tables(self, source: Source, rows: Sequence[GivenRow]) -> list[TableSchema]:
+        """The tables that the flow has seen; of topics also those of the newest records, if ``rows`` have others."""
+        if self._job.config[SOURCE_TYPE] != KAFKA:
+            text = SchemaFiles(self._spark, self._job.checkpoint).load()
+            return [] if text is None else list(from_json(text)[0].values())
         source.changes(self._batch([]))  # loads the tables seen so far
-        groups = by_table(rows, source.schemas())
-        seen = {schema.namespace for schema in source.schemas()}
-        if not seen.issuperset(groups):
-            self._learn(source)
-            groups = by_table(rows, source.schemas())
-        schemas = {schema.namespace: schema for schema in source.schemas()}
+        tables = source.schemas()
+        if {schema.namespace for schema in tables}.issuperset(by_table(rows, tables)):
+            return tables
+        self._learn(source)
+        return source.schemas()
+
+    def _caller_rows(self, rows: Sequence[GivenRow], known_tables: Sequence[TableSchema]) -> list[TableChanges]:
+        """The rows of the request as changes of the tables that are known, or of new ones."""
+        schemas = {schema.namespace: schema for schema in known_tables}
+        chosen = self._job.config[TABLES] or ()
         result = []
-        for namespace, numbered in groups.items():
+        for namespace, numbered in by_table(rows, known_tables).items():
+            if not selects(chosen, namespace):
+                raise ConfigInvalid(
+                    f"row {numbered[0][0]}: the flow does not read table {namespace}: {TABLES} is {', '.join(chosen)}"
+                )
             schema = schemas.get(namespace)
             if schema is None:
                 schema = infer_schema(self._spark, namespace, [row for _, row in numbered], self._job.config)
@@ -248,7 +274,7 @@ class _Preview:
     # Steps.
 
     def _pass(self, step: Step, before: list[_Table], absent: list[StepTable]) -> _Passed:
-        run = StepRun(self._spark, guarded=True)
+        run = StepRun(self._spark, guarded=True, functions=self._functions)
         tables = sorted(
             [*(table.step_table for table in before), *absent], key=lambda table: table.changes.schema.namespace
         )
@@ -262,7 +288,10 @@ class _Preview:
             passed = _Passed(stage, before, after)
             for bad in run.bad:
                 schema = next(schema for schema in schemas if schema.namespace == bad.table)
-                passed.errors += self._errors(bad, schema)
+                lines = {line.uid: line for table in before if table.schema == schema for line in table.lines}
+                passed.errors += [
+                    (name, lines.get(line.uid, line), reason) for name, line, reason in self._errors(bad, schema)
+                ]
             self._differences(passed, run)
         finally:
             for frame in run.persisted:
@@ -272,17 +301,21 @@ class _Preview:
     def _errors(self, bad: BadRows, schema: TableSchema) -> list[tuple[str, Line, str]]:
         """The rows that a step can't compute, each with its reason."""
         self._limit.check()
+        with_reasons = REASON in bad.rows.columns
         columns = [f"c{number}" for number in range(len(schema.columns))]
-        frame = bad.rows.select(*columns, *SYSTEM_COLUMNS).limit(_MOST_ROWS)
+        frame = bad.rows.select(*columns, *SYSTEM_COLUMNS, *([REASON] if with_reasons else [])).limit(_MOST_ROWS)
         rows = frame.toArrow()
         if not rows.num_rows:
             return []
         lines = to_lines(rows, len(columns), [column.name for column in schema.columns])
+        reasons = rows.column(REASON).to_pylist() if with_reasons else []
         result = []
         for number, line in enumerate(lines):
             reason = _EXPRESSION
             if self._secretive:
                 reason = HIDDEN_REASON
+            elif with_reasons:
+                reason = reasons[number]
             elif number < _MOST_REASONS:
                 self._limit.check()
                 reason = reason_for(bad, self._spark.createDataFrame(rows.slice(number, 1), frame.schema))
@@ -303,11 +336,13 @@ class _Preview:
                 continue
             results = self._condition_results(passed.stage, table, run)
             otherwise = passed.stage.step.left_out()
+            has_conditions = any(isinstance(item, Output) for item in passed.stage.planned)
+            moved = "the key or its conditions change" if has_conditions else otherwise
             passed.dropped += [
                 (table, line, reason_of(results.get(line.uid), otherwise)) for line in difference.dropped
             ]
             passed.changed += [
-                (table, line, f"becomes {op}: {reason_of(results.get(line.uid), 'the key or its conditions change')}")
+                (table, line, f"becomes {op}: {reason_of(results.get(line.uid), moved)}")
                 for line, op in difference.changed
             ]
 
@@ -319,7 +354,7 @@ class _Preview:
             part.text: part.sql
             for item in stage.planned
             if isinstance(item, Output)
-            for branch in item.branches
+            for branch in with_functions(item, run.functions).branches
             if branch.source.namespace == table.schema.namespace
             for part in branch.conditions
         }

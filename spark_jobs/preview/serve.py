@@ -56,11 +56,11 @@ def _result(
 ) -> dict[str, Any]:
     from spark_jobs import config
 
-    job = config.build(message.configuration)
+    job = config.build_flow(message.configuration)[0]
     from spark_jobs.preview.run import run_preview
 
     with limit:
-        spark = open_session(f"preview of {job.name}", message.settings)
+        spark = open_session(f"preview of {job.flow_name}", message.settings)
         # Some rows only: one partition is enough, and to compile code for them takes longer than to compute them.
         spark.conf.set("spark.sql.shuffle.partitions", "1")
         spark.conf.set("spark.sql.codegen.wholeStage", "false")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.options import ConfigKey, ConfigType, Importance
-from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.steps.model import Expression, Output, StepRefused
 from spark_jobs.steps.names import matches
 
 if TYPE_CHECKING:
@@ -142,6 +142,14 @@ class Step(ABC):
     def remarks(self) -> list[str]:
         """Options that are allowed, but may not be what was meant, for the plan (a lookup without a cache ...). Pure."""
         return []
+
+    def computed(self, table: TableSchema) -> Mapping[str, Expression]:
+        """The columns of a table after the step that it computes outside of SQL, for the lineage: by name, without ``sql``.
+
+        The table may have further columns of the same name as before, which the step passes on.
+        """
+        del table
+        return {}
 
     def masked(self, table: TableSchema) -> frozenset[str]:
         """The columns of a table that the step masks: previews hide them also before the step. Pure."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.steps.model import Output
-from spark_jobs.steps.planning import plan_step
+from spark_jobs.steps.planning import computed_columns, plan_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,10 +75,15 @@ def parents_of(stage: Stage) -> dict[ColumnId, frozenset[ColumnId]]:
         if origin is None and len(stage.planned) == len(stage.before):
             origin = stage.before[number]
         names = set() if origin is None else {column.name for column in origin.columns}
+        computed = computed_columns(stage.step, item, stage.before)
         for column in item.columns:
-            parents[item.namespace, column.name] = (
-                {(origin.namespace, column.name)} if origin is not None and column.name in names else everything
-            )
+            if origin is not None and column.name in computed:
+                read = {(origin.namespace, name) for name in computed[column.name].columns}
+            elif origin is not None and column.name in names:
+                read = {(origin.namespace, column.name)}
+            else:
+                read = everything
+            parents[item.namespace, column.name] = read
     named = {column_id[0] for column_id in parents}
     for table in stage.after:
         if table.namespace in named:

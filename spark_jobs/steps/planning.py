@@ -85,12 +85,14 @@ def step_lines(config: Config, tables: Sequence[TableSchema] | None = None) -> l
         if not schemas:
             continue
         lines += [f"  WARNING: {text}" for text in unmatched_sentences(step.name, step.unmatched(schemas), schemas)]
+        before = schemas
         try:
-            planned, schemas = plan_step(step, schemas)
+            planned, schemas = plan_step(step, before)
         except (ConfigInvalid, Fatal) as error:
             return [*lines, f"{_REFUSED}{error}"]
         for item in planned:
-            lines += [f"  {line}" for line in _table_lines(item)]
+            computed = {} if isinstance(item, Output) else computed_columns(step, item, before)
+            lines += [f"  {line}" for line in _table_lines(item, computed)]
     return lines
 
 
@@ -107,6 +109,18 @@ def plan_step(step: Step, tables: Sequence[TableSchema]) -> tuple[list[Output | 
     return planned, schemas
 
 
+def computed_columns(step: Step, table: TableSchema, before: Sequence[TableSchema]) -> Mapping[str, Expression]:
+    """The columns of a table after a step that the step computes outside of SQL, by name. Pure.
+
+    Args:
+        step: the step.
+        table: after it; planned without expressions.
+        before: the tables before it.
+    """
+    origin = next((other for other in before if other.namespace == table.namespace), None)
+    return {} if origin is None else step.computed(origin)
+
+
 def refusal_in(line: str) -> str:
     """The refusal that a line of ``step_lines`` holds; empty for other lines."""
     return line.removeprefix(_REFUSED) if line.startswith(_REFUSED) else ""
@@ -121,13 +135,15 @@ def _summary(step: Step) -> str:
     return f": {', '.join(shown)}" if shown else ""
 
 
-def _table_lines(item: Output | TableSchema) -> list[str]:
+def _table_lines(item: Output | TableSchema, computed: Mapping[str, Expression]) -> list[str]:
     schema = planned_schema(item) if isinstance(item, Output) else item
     key = ", ".join(column.name for column in schema.key)
     lines = [f"{schema.namespace}: {f'key ({key})' if key else 'no key'}"]
     for number, column in enumerate(schema.columns):
         kind = "type known at the start" if column.type == UNKNOWN else column.type.simpleString()
         origin = f" = {_origins(item, number)}" if isinstance(item, Output) else ""
+        if column.name in computed:
+            origin = f" = {computed[column.name].text}"
         lines.append(f"  {column.name} {kind}{origin}")
     if isinstance(item, Output):
         for branch in item.branches:

@@ -158,6 +158,9 @@ class FlowEffect(Struct):
     part: str
     effect: Literal["kept", "dropped", "changed", "refused"]
     reason: str
+    sink: Annotated[str, Meta(description="The sink that it is about; absent in a flow with one sink.")] | UnsetType = (
+        UNSET
+    )
 
 
 class FlowEdit(Struct):

@@ -15,6 +15,7 @@ from spark_jobs.preview.limits import Limit
 from spark_jobs.preview.request import read_request
 from spark_jobs.preview.run import run_preview
 from spark_jobs.sources.tables import to_json
+from tests.integration.spark_jobs.lookup.conftest import row_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.integration.spark_jobs.lookup.conftest import RowServer
+
     Preview = Callable[..., dict[str, Any]]
+
+__all__ = ["row_server"]
 
 ORDERS = TableSchema(
     "shop.orders",
@@ -49,14 +54,13 @@ def preview(spark: SparkSession, tmp_path: Path) -> Preview:
     (tmp_path / "schemas" / "1.json").write_text(to_json({"shop.orders": ORDERS}, {}))
 
     def run(rows: list[dict[str, Any]] = ROWS, seconds: float = 120, **options: str) -> dict[str, Any]:
-        job = config.build(
+        topics = {"kafka.bootstrap.servers": "127.0.0.1:9", "source.topics": "t", "source.format": "plain"}
+        job, *_ = config.build_flow(
             {
                 "name": "j",
-                "kafka.bootstrap.servers": "127.0.0.1:9",
-                "source.topics": "t",
-                "source.format": "plain",
-                "sink.type": "console",
                 "checkpoint.location": str(tmp_path),
+                **({} if "source.type" in options else topics),
+                **({} if "sinks" in options else {"sink.type": "console"}),
                 **options,
             }
         )
@@ -150,3 +154,93 @@ def test_rows_that_do_not_fit_and_time_that_is_over(preview: Preview) -> None:
         preview([{"table": "orders", "row": {"idd": 1}}])
     late = preview(seconds=0.001)
     assert late["error"] == "the time limit of 0.001 s is over"
+
+
+FUNCTIONS = """
+def score(rows):
+    if 13 in [int(price) for price in rows["price"].to_pylist()]:
+        raise ValueError("an unlucky price")
+    return {"score": [7] * rows.num_rows, "phone": [None] * rows.num_rows}
+
+def loud(text: str) -> str:
+    return text.upper() + "!"
+"""
+
+
+def test_rows_through_lookups_python_and_functions_in_sql(
+    preview: Preview, row_server: RowServer, tmp_path: Path
+) -> None:
+    code = tmp_path / "functions.py"
+    code.write_text(FUNCTIONS)
+    row_server.rows = {"7": {"city": "Rome"}, "9": {"city": "Oslo"}, "10": {"city": "Bonn"}}
+    steps = {
+        "transform.steps": "crm,scored,cries",
+        "transform.functions": "loud",
+        "transform.function.loud.python.file": str(code),
+        "transform.step.crm.type": "lookup",
+        "transform.step.crm.url": f"{row_server.url}/rows/${{id}}",
+        "transform.step.crm.on": "code = id",
+        "transform.step.crm.columns": "city string",
+        "transform.step.crm.miss": "drop",
+        "transform.step.scored.type": "python",
+        "transform.step.scored.python.file": str(code),
+        "transform.step.scored.python.function": "score",
+        "transform.step.scored.columns": "score int, phone string",
+        "transform.step.cries.type": "sql",
+        "transform.step.cries.sql": "SELECT id, loud(city) AS cry, score FROM orders WHERE loud(city) <> 'BONN!'",
+    }
+    rows = [
+        {"table": "orders", "row": {"id": number, "code": code, "price": price, "phone": "+49"}}
+        for number, code, price in ((1, "7", "1"), (2, "unknown", "1"), (3, "9", "13"), (4, "10", "1"))
+    ]
+    rows.append({"table": "orders", "op": "u", "row": {"id": 1, "code": "unknown"}})
+    answer = preview(rows, **steps)
+    assert "error" not in answer, answer
+    crm, scored, cries = answer["steps"]
+    assert not [step["error"] for step in answer["steps"] if "error" in step]
+    assert [(step["rows_in"], step["rows_out"]) for step in answer["steps"]] == [(5, 4), (4, 3), (3, 2)]
+    (missed,) = crm["dropped"]
+    assert (missed["values"]["id"], missed["reason"]) == (2, "its key is not in http (miss=drop)")
+    (moved,) = crm["changed"]
+    assert (moved["op"], moved["reason"]) == ("u", "becomes d: its key is not in http (miss=drop)")
+    (failing,) = scored["errors"]
+    assert (failing["values"]["id"], failing["values"]["phone"]) == (3, "+49")
+    assert "ValueError: an unlucky price" in failing["reason"]
+    (quiet,) = cries["dropped"]
+    assert quiet["values"]["id"] == 4
+    assert "loud(city)" in quiet["reason"].lower()
+    assert quiet["reason"].endswith("is false")
+    assert values(cries["tables"][0]) == [
+        {"id": 1, "cry": "ROME!", "score": 7},
+        {"id": 1, "cry": None, "score": None},
+    ]
+
+    # What a function raises may quote values, so a flow with masks does not show it.
+    mask = {"mask.rules": "r", "mask.r.columns": ".*card", "mask.r.type": "md5"}
+    masked = preview(rows, **steps, **mask)
+    assert "columns are masked" in masked["steps"][1]["errors"][0]["reason"]
+
+
+def test_given_rows_of_files_of_chosen_tables_and_of_flows_with_sinks(preview: Preview, tmp_path: Path) -> None:
+    files = {"source.type": "files", "source.files.path": "/drop", "source.files.format": "csv"}
+    keep = {"transform.steps": "typed", **TYPED, "source.key.columns": "id"}
+    answer = preview(ROWS, **files, **keep, **{"source.files.namespace": "shop.orders"})
+    assert [column["type"] for column in answer["inputs"][0]["columns"]][:3] == ["bigint", "string", "decimal(10,2)"]
+    assert [row["n"] for row in values(answer["steps"][0]["tables"][0])] == [7, 8]
+    new = preview([{"table": "new", "row": {"id": 1, "code": "2"}}], **files, **{"source.key.columns": "id"})
+    assert (new["inputs"][0]["table"], new["inputs"][0]["key"]) == ("new", ["id"])
+
+    with pytest.raises(
+        ConfigInvalid, match=r"row 1: the flow does not read table shop\.orders: source\.tables is other"
+    ):
+        preview(ROWS, **{"source.tables": "other"})
+
+    sinks = {
+        "sinks": "a,b",
+        "sink.a.type": "console",
+        "sink.a.checkpoint.location": str(tmp_path),
+        "sink.b.type": "console",
+    }
+    flow = preview(ROWS, **sinks, **{"transform.steps": "typed", **TYPED})
+    assert flow["name"] == "j"
+    assert [row["n"] for row in values(flow["steps"][0]["tables"][0])] == [7, 8]

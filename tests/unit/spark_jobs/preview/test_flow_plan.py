@@ -143,8 +143,12 @@ def test_a_step_that_matches_nothing_and_tables_that_nobody_has_seen(tmp_path: P
     assert any("no table has been seen yet" in text for text in plan_flow(properties(), ask=False)["warnings"])
     save(tmp_path, ORDERS)
     steps = {"steps": "a", "step.a.type": "filter", "step.a.tables": "lines", "step.a.condition": "true"}
-    warnings = plan_flow(properties(tmp_path, **steps), ask=False)["warnings"]
-    assert "step a: matches none of the tables that come to it: shop.orders" in warnings
+    (unknown, untouched) = plan_flow(properties(tmp_path, **steps), ask=False)["warnings"]
+    assert unknown.startswith("step a names the table lines, which no table seen so far is called")
+    assert untouched == "table shop.orders: no step matches it, so it goes to the sink as it is"
+    mask = {"steps": "m", "step.m.type": "mask", "step.m.rules": "r", "step.m.r.columns": "x", "step.m.r.type": "md5"}
+    warnings = plan_flow(properties(tmp_path, **mask), ask=False)["warnings"]
+    assert "step m: matches none of the tables that come to it: shop.orders" in warnings
 
 
 def test_the_plan_tells_what_an_edit_changes(tmp_path: Path) -> None:
