@@ -59,6 +59,14 @@ _MOST_ANSWER: Final = 2 << 20
 #: The part of the time that reading Kafka may take.
 _READING: Final = 0.5
 _EXPRESSION: Final = "an expression of the step fails for the row"
+#: Of the session.
+_SETTINGS: Final = {
+    # Some rows only: one partition is enough, and to compile code for them takes longer than to compute them.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    # Spark takes what two expressions share out of both, and out of the guard around each: a failing row would end the step.
+    "spark.sql.subexpressionElimination.enabled": "false",
+}
 _FAILURES: Final = (MillraceError, PySparkException, Py4JError)
 
 
@@ -99,6 +107,8 @@ def run_preview(job: Job, request: Request, spark: SparkSession, limit: Limit) -
     Raises:
         ConfigInvalid: a given row does not fit.
     """
+    for name, value in _SETTINGS.items():
+        spark.conf.set(name, value)
     return _Preview(job, request, spark, limit).run()
 
 

@@ -61,8 +61,5 @@ def _result(
 
     with limit:
         spark = open_session(f"preview of {job.flow_name}", message.settings)
-        # Some rows only: one partition is enough, and to compile code for them takes longer than to compute them.
-        spark.conf.set("spark.sql.shuffle.partitions", "1")
-        spark.conf.set("spark.sql.codegen.wholeStage", "false")
         limit.guard(spark)
         return run_preview(job, message.request, spark, limit)
