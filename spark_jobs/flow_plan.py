@@ -5,6 +5,7 @@ Reads, never writes, and starts no Spark. The process imports Spark's types, whi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
@@ -318,7 +319,9 @@ def main() -> int:
     """Read ``{"configuration", "running"}`` from standard input, write the plan to standard output; returns the exit code."""
     request = json.load(sys.stdin)
     try:
-        answer: dict[str, Any] = {"plan": plan_flow(request["configuration"], request.get("running"))}
+        # A user's module may print when it is loaded.
+        with contextlib.redirect_stdout(sys.stderr):
+            answer: dict[str, Any] = {"plan": plan_flow(request["configuration"], request.get("running"))}
     except (MillraceError, StepRefused) as error:
         masker = _masker(request["configuration"])
         answer = {"error": masker.scrub(str(error)), "invalid": isinstance(error, ConfigInvalid)}

@@ -12,6 +12,7 @@ from connectors.errors import ConfigInvalid
 from spark_jobs import config
 from spark_jobs.flow_plan import merge_lines, plan_flow
 from spark_jobs.plan import plan
+from spark_jobs.plan_client import ask_plan
 from spark_jobs.preview.client import preview_flow, refusal
 from spark_jobs.preview.request import read_request
 from spark_jobs.steps.lineage import hidden_columns, plan_stages
@@ -169,6 +170,18 @@ def test_columns_of_python_steps_may_come_from_each_column_of_their_table(tmp_pa
 
     text = "\n".join(plan(job))
     assert f"score double = score of {code}" in text
+
+
+def test_a_module_that_prints_does_not_spoil_the_plan(tmp_path: Path) -> None:
+    save(tmp_path, ORDERS)
+    code = tmp_path / "functions.py"
+    code.write_text(
+        "from typing import TypedDict\nclass Out(TypedDict):\n    score: int\n"
+        "print('loaded')\ndef score(rows) -> Out: ...\n"
+    )
+    steps = {"steps": "s", "step.s.type": "python", "step.s.python.file": str(code), "step.s.python.function": "score"}
+    answer = asyncio.run(ask_plan(properties(tmp_path, **steps), None, 60))
+    assert [column["name"] for column in answer["steps"][0]["tables"][0]["columns"]] == ["id", "name", "card", "score"]
 
 
 @pytest.mark.parametrize(
