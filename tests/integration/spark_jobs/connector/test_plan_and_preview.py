@@ -86,7 +86,7 @@ class Setup:
         }
 
     def ask(self, path: str, body: Mapping[str, Any], status: int = 200) -> Any:
-        answered, answer = self.worker.request("POST", f"/flows/{path}", body)
+        answered, answer = self.worker.request("POST", f"/flows/{path}", body, timeout=120)
         assert answered == status, answer
         return answer
 
