@@ -398,7 +398,9 @@ class _Preview:
         if failed is not None:
             steps.append(_failed_step(failed, error, passed[-1].after if passed else inputs))
         shown_inputs = [self._table(table, hidden[0]) for table in inputs]
-        bad = [self._bad_record(*record) for record in self._letters.bad()]
+        # Given rows are not decoded; records in which tables were looked for are not part of the preview.
+        letters = self._letters.bad() if self._request.rows is None else []
+        bad = [self._bad_record(*record) for record in letters]
         warnings = [*self._notes, *(unmatched(stages) if len(stages) == len(self._steps) else [])]
         if self._answer_bytes > _MOST_ANSWER:
             warnings.append(f"rows were cut off: an answer has {_MOST_ANSWER >> 20} MiB at most")

@@ -30,7 +30,7 @@ _FLOW: Final = {
     "name": "previewed",
     "source.topics": _TOPIC,
     "source.format": "plain",
-    "source.key.columns": "id",
+    "source.key.columns": "id,region",
     "sink.type": "console",
     "transform.steps": "paid,typed,by_region",
     "transform.step.paid.type": "filter",
