@@ -44,7 +44,8 @@ _FLOW: Final = {
 
 def fill_topic(bootstrap: str) -> None:
     """Create the topic with its records."""
-    for future in AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(_TOPIC, 2, 1)]).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(_TOPIC, 2, 1)]).values():
         future.result()
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(_RECORDS):
