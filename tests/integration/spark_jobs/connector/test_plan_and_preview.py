@@ -213,7 +213,7 @@ def test_a_preview_shows_every_step_and_touches_nothing(setup: Setup, tmp_path: 
         {"table": "orders", "row": {"id": 10, "amount": 5, "status": "x", "region": "eu", "code": "3"}},
     ]
     answer = setup.preview(config, rows=rows)
-    # The topic has a record that is no JSON, but nobody asked for it.
+    # The topic has a record that is not JSON; given rows do not need it.
     assert (answer["source"], answer["records"], answer["errors"]) == ("given", 2, [])
     (changed,) = answer["steps"][0]["changed"]
     assert (changed["op"], changed["reason"]) == ("u", "becomes d: the condition amount > 0 is false")
