@@ -47,6 +47,8 @@ class KafkaTarget(SinkTarget):
             "sink.kafka.content": "rows",
             "sink.kafka.topic": "${namespace}.out",
             "sink.kafka.topic.config.max.message.bytes": "16000000",
+            # Kafka deletes records by their own times, and those of the kit are old.
+            "sink.kafka.topic.config.retention.ms": "-1",
             "sink.kafka.producer.message.max.bytes": "16000000",
         }
 
