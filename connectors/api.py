@@ -540,6 +540,42 @@ class JobConnector(ABC):
         return []
 
     @classmethod
+    async def plan(
+        cls, properties: Mapping[str, str], running: Mapping[str, str] | None, deadline_s: float
+    ) -> dict[str, Any]:
+        """The plan of a job with these properties, as ``FlowPlan`` of the REST API; nothing is started or written.
+
+        Args:
+            properties: as of ``validate``.
+            running: the properties of the running job of that name; None: no such job runs.
+            deadline_s: how long it may take.
+
+        Raises:
+            ConfigInvalid: connectors of this class have no plan.
+            Retriable: what has to be asked does not answer.
+        """
+        del properties, running, deadline_s
+        raise ConfigInvalid(f"{cls.__name__} connectors have no plan")
+
+    @classmethod
+    async def preview(
+        cls, properties: Mapping[str, str], request: Mapping[str, Any], deadline_s: float
+    ) -> dict[str, Any]:
+        """Some rows on their way through a job with these properties, as ``FlowPreview`` of the REST API; nothing is written.
+
+        Args:
+            properties: as of ``validate``.
+            request: as ``PreviewRequest`` of the REST API, without the configuration.
+            deadline_s: how long it may take.
+
+        Raises:
+            ConfigInvalid: the properties or the request are wrong, or connectors of this class have no preview.
+            Retriable: what has to be asked does not answer.
+        """
+        del properties, request, deadline_s
+        raise ConfigInvalid(f"{cls.__name__} connectors have no preview")
+
+    @classmethod
     async def offsets(cls, config: Config) -> list[tuple[Position, Position]]:
         """How far the job has come, as Kafka Connect shows it for sinks.
 

@@ -29,6 +29,8 @@ from spark_jobs.application_address import Address, refusal, spark_settings, why
 from spark_jobs.control import AlreadyRuns, FileLock
 from spark_jobs.flow_output import FLOW, FlowOutput, Lines
 from spark_jobs.jvm import JvmOutput
+from spark_jobs.preview.limits import Limit
+from spark_jobs.preview.request import from_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_jobs.job import Job
+    from spark_jobs.preview.request import Message
     from spark_jobs.runner import Runner
 
 _log = logging.getLogger("spark_jobs.application")
@@ -49,6 +52,14 @@ _PREDECESSOR_S: Final = 60.0
 _LONGEST_CONFIGURATION: Final = 1 << 24
 #: How long a flow may take to end before its query starts, seconds: the driver may be starting.
 _START_STOP_S: Final = 150.0
+
+
+class Unfit(Fatal):
+    """A flow does not fit into the running driver."""
+
+
+class Restarting(Retriable):
+    """The application ends; the next one takes the flow."""
 
 
 class Application:
@@ -85,36 +96,39 @@ class Application:
             Fatal: the flow does not fit into this driver, or the driver can't start.
             Retriable: the driver has ended; the next application takes the flow.
         """
-        required, needed = spark_settings(job.config.raw), job.sink_class().jars(job.config)
+        return self.open_session(job.name, spark_settings(job.config.raw), job.sink_class().jars(job.config))
+
+    def open_session(self, name: str, required: dict[str, str], needed: Sequence[str] = ()) -> SparkSession:
+        """``session`` for a flow of this name, with these settings of Spark and sets of jars. Blocks; raises as that."""
         with self._starting:
             if self._broken:
-                raise Retriable(f"the Spark application {self.name} ends: {self._broken}")
+                raise Restarting(f"the Spark application {self.name} ends: {self._broken}")
             if self._spark is None:
                 try:
-                    self._start(required, needed, job.master)
+                    self._start(required, needed)
                 except BaseException as error:
                     # What is left of a start that failed would be used by the next one, settings included.
                     self._broken = f"its driver could not start: {error}"
                     raise
             spark = self._spark
         assert spark is not None, "started above"  # noqa: S101 - for the type checker
-        reason = refusal(self.name, job.name, self.settings, required)
+        reason = refusal(self.name, name, self.settings, required)
         missing = sorted(set(needed) - self._jars)
         if missing:
             reason = (
                 f"the running Spark application {self.name} has no jars for {', '.join(missing)}: they could not be "
-                f"downloaded when it started. Restart its flows once they can be, or give {job.name} a driver of its own "
+                f"downloaded when it started. Restart its flows once they can be, or give {name} a driver of its own "
                 "(spark.application=own)"
             )
         if reason and not any(flow.busy for flow in list(self._flows)):
             self.ask_to_end("no flow uses it, and the next one has other settings")
-            raise Retriable(f"the Spark application {self.name} restarts with the settings of the flow {job.name}")
+            raise Restarting(f"the Spark application {self.name} restarts with the settings of the flow {name}")
         if reason:
-            raise Fatal(reason)
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.name)
+            raise Unfit(reason)
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         return spark.newSession()
 
-    def _start(self, required: dict[str, str], needed: Sequence[str], master: str) -> None:
+    def _start(self, required: dict[str, str], needed: Sequence[str]) -> None:
         from compose.local.errors import StackError
         from spark_jobs.session import build_session, jars
 
@@ -126,6 +140,7 @@ class Application:
             _log.warning("flows of this application can't use all sinks: %s", error)
         settings = {name: value for name, value in required.items() if name != "spark.master"}
         conf = {"spark.scheduler.mode": "FAIR", **settings, "spark.sql.streaming.stopTimeout": "20000"}
+        master = required["spark.master"]
         spark = build_session(self.name, master=master, conf=conf, extra_jars=sorted(sets), output=self.output)
         spark.sparkContext.setLogLevel("WARN")
         self._spark, self.settings, self._jars = spark, required, frozenset(sets)
@@ -224,6 +239,8 @@ class Flow:
         self._application = application
         self._connection = connection
         self._runner: Runner | None = None
+        self._previews = False
+        self._preview_limit: Limit | None = None
         self._requests: list[tuple[str, BaseException | None]] = []
         self._lock = threading.Lock()
         self._limit_s = _START_STOP_S
@@ -237,6 +254,8 @@ class Flow:
             text, rest = self._configuration()
             if not text:
                 self._connection.close()
+            elif (message := from_message(text)) is not None:
+                code = self._preview(message)
             else:
                 threading.Thread(target=self._read, args=(rest,), name="flow-reader", daemon=True).start()
                 code = run.run_text(text, self.lines, run.Attendance(self._begin, self._application))
@@ -247,6 +266,28 @@ class Flow:
             with contextlib.suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
             self.ended.set()
+
+    def _preview(self, message: Message) -> int:
+        """Send the answer to a request for a preview; the end of the connection ends the preview."""
+        from spark_jobs.preview.serve import answer_preview
+
+        limit = self._preview_limit = Limit(message.request.timeout_s)
+
+        def cancel_at_end() -> None:
+            while self._receive():
+                pass
+            limit.cancel("the client is gone")
+            self._connection.close()
+
+        def open_session(name: str, settings: dict[str, str]) -> SparkSession:
+            spark = self._application.open_session(name, settings)
+            self._previews = True
+            return spark
+
+        threading.Thread(target=cancel_at_end, name="preview-reader", daemon=True).start()
+        answer = answer_preview(message, open_session, limit)
+        self.lines.send("previewed", **answer)
+        return 0 if "result" in answer else 1
 
     def _configuration(self) -> tuple[str, bytes]:
         """The first line that the client sends, and what came after it; empty if the client has gone."""
@@ -268,7 +309,7 @@ class Flow:
     @property
     def busy(self) -> bool:
         """Whether its job uses the driver."""
-        return self._runner is not None and not self.ended.is_set()
+        return (self._runner is not None or self._previews) and not self.ended.is_set()
 
     def _begin(self, runner: Runner) -> None:
         with self._lock:
@@ -281,6 +322,8 @@ class Flow:
         """End the job after its batch, or with ``error`` at once; may be called before the job begins."""
         with self._lock:
             self._requests.append((reason, error))
+            if self._preview_limit is not None:
+                self._preview_limit.cancel(reason)
             if self._runner is not None:
                 _end(self._runner, reason, error)
 
@@ -338,18 +381,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("key", help="names its files there")
     parser.add_argument("name", help="for people")
     parser.add_argument("--idle-s", type=float, default=60.0, help="how long to wait for a flow before it ends")
+    parser.add_argument("--previews", action="store_true", help="for previews alone")
+    parser.add_argument("--detached", action="store_true", help="it does not end with the process that starts it")
     options = parser.parse_args(argv)
     address = Address(options.name, options.folder, options.key)
     lock = _lock(address)
     if lock is None:
         sys.stderr.write(f"millrace: an earlier Spark application {address.name} does not end (lock: {address.lock})\n")
         return 1
-    application = Application(address.name, options.idle_s)
+    # Previews have no sinks, and so need none of their jars.
+    application = Application(address.name, options.idle_s, () if options.previews else KNOWN_JARS)
     sys.stdout = sys.stderr = FlowOutput(application.say)
     run.set_up_logs("INFO")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: application.ask_to_end("a signal"))
-    threading.Thread(target=application.watch_starter, args=(0,), name="starter", daemon=True).start()
+    if not options.detached:
+        threading.Thread(target=application.watch_starter, args=(0,), name="starter", daemon=True).start()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     address.socket.unlink(missing_ok=True)  # of a process that was killed
     listener.bind(str(address.socket))

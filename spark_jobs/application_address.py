@@ -85,14 +85,16 @@ def address_of(properties: Mapping[str, str]) -> Address | None:
     sinks, flow = properties.get("sinks", "").strip(), properties.get("name", "")
     if name == DEDICATED and not sinks:
         return None
-    identity = [str(home_dir().absolute()), sys.executable, *sys.path, name]
     if name == DEDICATED:
-        identity.append(flow)
-        name = flow
-    elif not name:
-        identity.append(json.dumps(spark_settings(properties), sort_keys=True))
-    key = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:24]
-    return Address(name or SHARED, runtime_path(), key)
+        return Address(flow or SHARED, runtime_path(), make_key(name, flow))
+    settings = () if name else (json.dumps(spark_settings(properties), sort_keys=True),)
+    return Address(name or SHARED, runtime_path(), make_key(name, *settings))
+
+
+def make_key(*identity: str) -> str:
+    """The key of an application of this installation's that has this identity."""
+    parts = [str(home_dir().absolute()), sys.executable, *sys.path, *identity]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
 def runtime_path() -> Path:

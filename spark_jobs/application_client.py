@@ -23,7 +23,7 @@ from spark_jobs.application_address import make_private
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from spark_jobs.application_address import Address
 
@@ -52,18 +52,25 @@ class FlowConnection:
         properties: the job's configuration.
         on_event: called with each event of the job, on the event loop.
         log: gets the flow's log, line by line.
+        launch: the command line that starts the application; None: of one for flows.
+        detached: whether an application that is started outlives this process.
     """
 
     def __init__(
         self,
         address: Address,
-        properties: Mapping[str, str],
+        properties: Mapping[str, Any],
         on_event: Callable[[dict[str, Any]], None],
         log: logging.LoggerAdapter[logging.Logger],
+        *,
+        launch: Sequence[str] | None = None,
+        detached: bool = False,
     ) -> None:
         self._address = address
         self._properties = properties
-        self._on_event = on_event
+        self._launch_command = command(address) if launch is None else list(launch)
+        self._detached = detached
+        self.on_event = on_event
         self._log = log
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -95,6 +102,21 @@ class FlowConnection:
                         await self._launch(deadline)
                     if self._writer is not None:
                         break
+        self._listen()
+
+    async def join(self) -> bool:
+        """As ``start``, if the application runs already; returns whether it does.
+
+        Raises:
+            Fatal: the folder of sockets is not private.
+        """
+        make_private(self._address.folder)
+        if not await self._connect():
+            return False
+        self._listen()
+        return True
+
+    def _listen(self) -> None:
         assert self._reader is not None, "connected"  # noqa: S101 - for the type checker
         self._reading = asyncio.create_task(self._read(self._reader))
 
@@ -102,8 +124,8 @@ class FlowConnection:
         """Start the process and wait until it listens."""
         with self._address.output.open("wb") as output:
             process = subprocess.Popen(  # noqa: ASYNC220 - takes milliseconds; a thread waits for its end
-                command(self._address),
-                stdin=subprocess.PIPE,
+                self._launch_command,
+                stdin=subprocess.DEVNULL if self._detached else subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -169,7 +191,7 @@ class FlowConnection:
         elif kind == "ended":
             self._code = int(event.get("code", _LOST))
         else:
-            self._on_event(event)
+            self.on_event(event)
 
     async def wait(self) -> int:
         """Wait for the flow's end; returns its exit code, 1 if the application is gone."""

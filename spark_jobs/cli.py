@@ -28,6 +28,7 @@ _LONGEST_LINE: Final = 300
 #: Commands of other parts: name -> (module:function, one line of help). The function takes the list of arguments behind the
 #: command's name and returns an exit code.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "preview": ("spark_jobs.preview.command:main", "some rows through every step of a job, printed as tables"),
     "rebuild": ("spark_jobs.materializer.rebuild:main", "write a lost output topic again, or the state from the input"),
     "state": ("spark_jobs.materializer.state_frame:main", "print the materializer's state"),
     "snapshot": ("spark_jobs.history.commands:snapshot", "a table as it was at a time, from its full history"),
@@ -61,6 +62,10 @@ def parser() -> argparse.ArgumentParser:
 
     plan = commands.add_parser("plan", help="tell what a job would do, without doing it")
     plan.add_argument("files", nargs="+", metavar="FILE")
+    plan.add_argument("--json", action="store_true", help="as JSON, one object a job, as `POST /flows/plan` answers")
+    plan.add_argument(
+        "--running", metavar="FILE", help="also say what an edit of this job keeps and drops (with one FILE and --json)"
+    )
     plan.set_defaults(run=_plan)
 
     status = commands.add_parser("status", help="what jobs on this machine are doing")
@@ -165,6 +170,13 @@ def _plan(options: argparse.Namespace) -> int:
     from spark_jobs import config
     from spark_jobs.plan import plan
 
+    if options.json:
+        from spark_jobs.flow_plan import plan_flow
+
+        running = config.read(options.running).properties if options.running else None
+        answers = [plan_flow(config.read(path).properties, running) for path in options.files]
+        print("\n".join(json.dumps(answer, indent=2) for answer in answers))
+        return OK if all(answer["valid"] for answer in answers) else INVALID
     # All complaints before the first line.
     jobs = [job for path in options.files for job in config.build_flow(config.read(path))]
     for number, job in enumerate(jobs):

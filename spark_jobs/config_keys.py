@@ -512,6 +512,17 @@ FRAME: Final = ConfigDef(
             "its own.",
         ),
         ConfigKey(
+            name="preview.idle.ms",
+            type=_L,
+            default=300_000,
+            unit="ms",
+            importance=_LOW,
+            group=_SPARK,
+            validator=between(1000, 86_400_000),
+            doc="How long the Spark application that a preview of this job starts waits for the next preview before it ends. "
+            "The first preview waits for its start; the next ones take a second or two.",
+        ),
+        ConfigKey(
             name="metrics.port",
             type=_I,
             default=0,

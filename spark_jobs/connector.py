@@ -250,6 +250,26 @@ class SparkJob(JobConnector):
         return await asyncio.to_thread(_check, properties)
 
     @classmethod
+    async def plan(
+        cls, properties: Mapping[str, str], running: Mapping[str, str] | None, deadline_s: float
+    ) -> dict[str, Any]:
+        """See the contract; a process of its own does it."""
+        from spark_jobs.plan_client import ask_plan
+
+        _demand_packages()
+        return await ask_plan(properties, running, deadline_s)
+
+    @classmethod
+    async def preview(
+        cls, properties: Mapping[str, str], request: Mapping[str, Any], deadline_s: float
+    ) -> dict[str, Any]:
+        """See the contract; a Spark application does it: the flow's own if it runs on this machine, else one for previews."""
+        from spark_jobs.preview.client import preview_flow
+
+        _demand_packages()
+        return await preview_flow(properties, request, deadline_s=deadline_s)
+
+    @classmethod
     async def offsets(cls, config: Config) -> list[tuple[Position, Position]]:
         """What the job has committed to its consumer group, as Kafka Connect shows it for sinks."""
         from spark_jobs.committed import committed
@@ -309,6 +329,12 @@ def groups_of(config: Config) -> dict[str, str]:
 def missing_packages() -> list[str]:
     """Distributions of the extra ``spark`` that are not installed here."""
     return [name for module, name in _NEEDED.items() if find_spec(module) is None]
+
+
+def _demand_packages() -> None:
+    missing = missing_packages()
+    if missing:
+        raise ConfigInvalid(install_text(missing))
 
 
 def install_text(missing: Sequence[str]) -> str:

@@ -150,7 +150,7 @@ class DeadLetters:
         """
         if self._masked and stage != _WRITING:
             key = value = headers = None
-            error = error.hidden if isinstance(error, Misfit) else hide_reason(error)
+        error = self.shown(error, stage)
         if not self.tolerant:
             raise Fatal(
                 f"the record at {self.where(topic, partition, offset)} can't be decoded: {error}. Correct the "
@@ -163,6 +163,12 @@ class DeadLetters:
             self._produce(topic, partition, offset, key, value, error, headers, stage)
         if self.counter is not None:
             self.counter.add(1)
+
+    def shown(self, error: BaseException | str, stage: str) -> BaseException | str:
+        """The error as it may be shown: without values of a job with masks, if the record was not decoded. Pure."""
+        if not self._masked or stage == _WRITING:
+            return error
+        return error.hidden if isinstance(error, Misfit) else hide_reason(error)
 
     def where(self, topic: str, partition: int, offset: int) -> str:
         """The position of a record as text."""

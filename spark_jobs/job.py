@@ -35,6 +35,16 @@ class Job:
     membership: Membership | None = None
 
     @property
+    def flow_name(self) -> str:
+        """The name of the flow whose sink it writes; its own where the flow has one sink."""
+        return self.name if self.membership is None else self.membership.flow
+
+    @property
+    def member_name(self) -> str:
+        """The name of its sink among the sinks of the flow; empty where the flow has one sink."""
+        return "" if self.membership is None else self.membership.sink
+
+    @property
     def sink_name(self) -> str:
         """``sink.type``, or ``materializer``."""
         return "materializer" if self.materializes else str(self.config["sink.type"])

@@ -65,19 +65,24 @@ def masked_columns(schema: TableSchema, masks: Masks) -> tuple[Column, ...]:
     Raises:
         Fatal: a rule names a column that it can't mask.
     """
-    masked = _masks_of(schema, masks)
+    masked = masks_of(schema, masks)
     return tuple(
         _masked_column(column, masked[column.name]) if column.name in masked else column for column in schema.columns
     )
 
 
-def _masks_of(schema: TableSchema, masks: Masks) -> dict[str, Mask]:
+def masks_of(schema: TableSchema, masks: Masks) -> dict[str, Mask]:
+    """The masks of a table by column.
+
+    Raises:
+        Fatal: a rule names a column that it can't mask.
+    """
     columns = [(column.name, schema_of(column.type), column.key) for column in schema.columns]
     return column_masks(columns, table_names(schema.namespace), masks)
 
 
 def _masked(table: TableChanges, masks: Masks) -> TableChanges:
-    found = _masks_of(table.schema, masks)
+    found = masks_of(table.schema, masks)
     if not found:
         return table
     kept = masked_columns(table.schema, masks)

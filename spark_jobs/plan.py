@@ -134,7 +134,7 @@ def plan(job: Job) -> list[str]:
     if config[SOURCE_TYPE] == KAFKA:
         forms = f"{config['source.value.encoding']} values, {config['source.key.encoding']} keys"
         lines.append(f"  reads {config['source.format']} ({forms}) from {config['kafka.bootstrap.servers']}:")
-        lines += [f"    {line}" for line in _source_lines(job)]
+        lines += [f"    {line}" for line in source_lines(job)]
     else:
         lines += [f"  {line}" for line in input_lines(config)]
     if config[TABLES]:
@@ -160,14 +160,14 @@ def plan(job: Job) -> list[str]:
     letters = config["errors.deadletterqueue.topic.name"]
     bad = "stop the job" if config["errors.tolerance"] == "none" else f"to {letters or 'the log'}"
     lines += [
-        f"  guarantee: {job.guarantee}: {_why(job)}",
+        f"  guarantee: {job.guarantee}: {guarantee_reason(job)}",
         f"  bad records: {bad}",
         f"  checkpoint: {job.checkpoint}",
         f"  local caches: {config['state.dir']}",
         *([f"  consumer group (shows the lag): {config['kafka.group.id']}"] if config[SOURCE_TYPE] == KAFKA else []),
         f"  Spark master: {job.master}",
     ]
-    return lines + [f"  note: {text}" for text in remarks(job)]
+    return lines + [f"  note: {text}" for text in (*remarks(job), *_step_warnings(job))]
 
 
 def _step_lines(job: Job) -> list[str]:
@@ -176,6 +176,14 @@ def _step_lines(job: Job) -> list[str]:
     from spark_jobs.steps.planning import step_lines  # imports types of Spark
 
     return step_lines(job.config)
+
+
+def _step_warnings(job: Job) -> list[str]:
+    if not step_names(job.config.raw):
+        return []
+    from spark_jobs.flow_plan import step_warnings  # imports types of Spark
+
+    return step_warnings(job)
 
 
 def _step_refusals(job: Job) -> list[str]:
@@ -187,7 +195,8 @@ def _step_refusals(job: Job) -> list[str]:
     return [refusal for line in lines if (refusal := refusal_in(line))]
 
 
-def _source_lines(job: Job) -> list[str]:
+def source_lines(job: Job) -> list[str]:
+    """The topics that the job reads, topic by topic. Blocks: asks Kafka."""
     view = KafkaView(job.config, timeout_s=5)
     try:
         names = view.topics_read()
@@ -226,7 +235,8 @@ def _topic_line(job: Job, name: str, now: Existing, position: ranges.Offsets | N
     return f"{name}: {len(now.end)} partitions, {where} ({offsets}{more}), {waiting} records to read"
 
 
-def _why(job: Job) -> str:
+def guarantee_reason(job: Job) -> str:
+    """The meaning of the guarantee, and where it comes from."""
     how = {
         "exactly-once": "a batch that is done again after a crash has the same records, and the sink recognizes what it has "
         "already",

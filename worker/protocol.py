@@ -160,6 +160,24 @@ class JobOffsets(Message, frozen=True):
     config: dict[str, str]
 
 
+class AskFlow(Message, frozen=True):
+    """Ask a connector's class for the plan or a preview of a configuration; answered with JSON bytes.
+
+    Attributes:
+        config: the connector's properties (unresolved).
+        method: the method that is asked.
+        deadline_s: how long it may take.
+        running: the configuration of the running connector of that name (unresolved), for a plan; None: no such connector.
+        request: what is asked of a preview, a JSON object as bytes.
+    """
+
+    config: dict[str, str]
+    method: Literal["plan", "preview"]
+    deadline_s: float
+    running: dict[str, str] | None = None
+    request: bytes = b"{}"
+
+
 class CheckSnapshot(Message, frozen=True):
     """Let the connector's class check a request for a snapshot; answered with the request as JSON bytes.
 
@@ -411,6 +429,7 @@ ToHost = (
     | PluginConfig
     | AlterOffsets
     | JobOffsets
+    | AskFlow
     | CheckSnapshot
     | ConnectorView
     | SetLogLevel

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.options import ConfigKey, ConfigType, Importance
-from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.steps.model import Expression, Output, StepRefused
 from spark_jobs.steps.names import matches
 
 if TYPE_CHECKING:
@@ -134,6 +134,31 @@ class Step(ABC):
     def selects(self, table: TableSchema) -> bool:
         """Whether the step transforms a table (option ``tables``)."""
         return matches(self.context.options.get("tables") or (), table.namespace)
+
+    def state(self) -> str:
+        """The state that the step keeps from batch to batch, for the plan; empty: nothing. Pure."""
+        return ""
+
+    def remarks(self) -> list[str]:
+        """Options that are allowed, but may not be what was meant, for the plan (a lookup without a cache ...). Pure."""
+        return []
+
+    def computed(self, table: TableSchema) -> Mapping[str, Expression]:
+        """The columns of a table after the step that it computes outside of SQL, for the lineage: by name, without ``sql``.
+
+        The table may have further columns of the same name as before, which the step passes on.
+        """
+        del table
+        return {}
+
+    def masked(self, table: TableSchema) -> frozenset[str]:
+        """The columns of a table that the step masks: previews hide them also before the step. Pure."""
+        del table
+        return frozenset()
+
+    def left_out(self) -> str:
+        """Why a row is left out for which no condition is to blame, for previews. Pure."""
+        return f"the step {self.name} leaves it out"
 
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """The names of tables in the options that none of ``tables`` has. Pure."""

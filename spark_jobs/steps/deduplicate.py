@@ -54,6 +54,12 @@ class DeduplicateStep(Step):
         self.plan([table.changes.schema for table in tables])
         return [self._deduplicated(table) if self.selects(table.changes.schema) else table for table in tables]
 
+    def left_out(self) -> str:
+        """See ``Step.left_out``."""
+        if self.context.options["keep"] == _LAST:
+            return "a later change of the same key is in the batch, or it is an image before an update (keep=last)"
+        return "the same change is in the batch more than once (keep=changes)"
+
     def _deduplicated(self, table: StepTable) -> StepTable:
         from pyspark.sql import Window
         from pyspark.sql import functions as f

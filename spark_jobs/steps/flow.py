@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from spark_jobs.steps.python.functions import UserFunction
 
 _log: Final = logging.getLogger(__name__)
-_HIDDEN: Final = "the reason is not shown, because columns are masked"
+#: In place of a reason that may quote values of masked columns.
+HIDDEN_REASON: Final = "the reason is not shown, because columns are masked"
 _FIX: Final = (
     "Correct the data or the expression (try_cast and the other try_ functions give null instead of an error), or set "
     "errors.tolerance=all to put such records aside (errors.deadletterqueue.topic.name)"
@@ -148,11 +149,11 @@ class Flow:
             where = f"step {bad.step}, table {bad.table}"
             with_reasons = REASON in bad.rows.columns
             if masked:
-                reason = _HIDDEN
+                reason = HIDDEN_REASON
             elif with_reasons:
                 reason = first[0][REASON]
             else:
-                reason = _reason(bad, run.spark.createDataFrame(first, bad.rows.schema))
+                reason = reason_for(bad, run.spark.createDataFrame(first, bad.rows.schema))
             text = f"{where}: {reason}"
             if not letters.tolerant:
                 raise Fatal(f"{text} (record at {letters.where(topic, partition, offset)}). {_FIX}")
@@ -201,7 +202,7 @@ def empty_changes(spark: SparkSession, schemas: Sequence[TableSchema]) -> list[T
     return [TableChanges(schema, spark.createDataFrame([], frame_type(schema))) for schema in schemas]
 
 
-def _reason(bad: BadRows, sample: DataFrame) -> str:
+def reason_for(bad: BadRows, sample: DataFrame) -> str:
     """The expression that fails for the row of ``sample``, and the error."""
     from pyspark.sql import functions as f
 

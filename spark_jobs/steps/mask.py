@@ -63,5 +63,11 @@ class MaskStep(Step):
         masked = mask_changes([table.changes for table in tables], masks)
         return [replace(table, changes=changes) for table, changes in zip(tables, masked, strict=True)]
 
+    def masked(self, table: TableSchema) -> frozenset[str]:
+        """See ``Step.masked``."""
+        from spark_jobs.masked_frames import masks_of
+
+        return frozenset(masks_of(table, masking.parse_rules(self._raw(), debezium=False)))
+
     def _raw(self) -> dict[str, str]:
         return {f"{_PREFIX}{name}": value for name, value in self.context.raw.items() if name != "type"}

@@ -45,7 +45,8 @@ _NAMES: Final[Mapping[str, t.DataType]] = {
     "BINARY": t.BinaryType(),
 }
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+), (\d+)\)\Z")
-_UNKNOWN: Final = t.NullType()
+#: The type of columns whose type only Spark can tell.
+UNKNOWN: Final = t.NullType()
 _REFUSED: Final = "  REFUSED: "
 
 
@@ -84,15 +85,40 @@ def step_lines(config: Config, tables: Sequence[TableSchema] | None = None) -> l
         if not schemas:
             continue
         lines += [f"  WARNING: {text}" for text in unmatched_sentences(step.name, step.unmatched(schemas), schemas)]
+        before = schemas
         try:
-            planned = step.plan(schemas)
-            schemas = [planned_schema(item) if isinstance(item, Output) else item for item in planned]
-            check_names(step.name, schemas)
+            planned, schemas = plan_step(step, before)
         except (ConfigInvalid, Fatal) as error:
             return [*lines, f"{_REFUSED}{error}"]
         for item in planned:
-            lines += [f"  {line}" for line in _table_lines(item)]
+            computed = {} if isinstance(item, Output) else computed_columns(step, item, before)
+            lines += [f"  {line}" for line in _table_lines(item, computed)]
     return lines
+
+
+def plan_step(step: Step, tables: Sequence[TableSchema]) -> tuple[list[Output | TableSchema], list[TableSchema]]:
+    """The plan of a step for tables, and the schemas after it as far as they are known without Spark. Pure.
+
+    Raises:
+        ConfigInvalid: a table can't go through the step.
+        Fatal: two tables have one name after it.
+    """
+    planned = step.plan(tables)
+    schemas = [planned_schema(item) if isinstance(item, Output) else item for item in planned]
+    check_names(step.name, schemas)
+    return planned, schemas
+
+
+def computed_columns(step: Step, table: TableSchema, before: Sequence[TableSchema]) -> Mapping[str, Expression]:
+    """The columns of a table after a step that the step computes outside of SQL, by name. Pure.
+
+    Args:
+        step: the step.
+        table: after it; planned without expressions.
+        before: the tables before it.
+    """
+    origin = next((other for other in before if other.namespace == table.namespace), None)
+    return {} if origin is None else step.computed(origin)
 
 
 def refusal_in(line: str) -> str:
@@ -109,13 +135,15 @@ def _summary(step: Step) -> str:
     return f": {', '.join(shown)}" if shown else ""
 
 
-def _table_lines(item: Output | TableSchema) -> list[str]:
+def _table_lines(item: Output | TableSchema, computed: Mapping[str, Expression]) -> list[str]:
     schema = planned_schema(item) if isinstance(item, Output) else item
     key = ", ".join(column.name for column in schema.key)
     lines = [f"{schema.namespace}: {f'key ({key})' if key else 'no key'}"]
     for number, column in enumerate(schema.columns):
-        kind = "type known at the start" if column.type == _UNKNOWN else column.type.simpleString()
+        kind = "type known at the start" if column.type == UNKNOWN else column.type.simpleString()
         origin = f" = {_origins(item, number)}" if isinstance(item, Output) else ""
+        if column.name in computed:
+            origin = f" = {computed[column.name].text}"
         lines.append(f"  {column.name} {kind}{origin}")
     if isinstance(item, Output):
         for branch in item.branches:
@@ -158,9 +186,9 @@ def _type_of(part: Expression, source: TableSchema) -> t.DataType:
         schema: dict[str, object] = {"input_": types}
         typed = annotate_types(qualify(query, schema=schema, dialect="spark"), schema=schema, dialect="spark")
     except SqlglotError:
-        return _UNKNOWN
+        return UNKNOWN
     name = typed.expressions[0].type.sql("spark") if typed.expressions[0].type is not None else ""
     decimal = _DECIMAL.match(name)
     if decimal:
         return t.DecimalType(int(decimal[1]), int(decimal[2]))
-    return _NAMES.get(name, _UNKNOWN)
+    return _NAMES.get(name, UNKNOWN)

@@ -26,7 +26,7 @@ from worker.host.routes import ProducerSettings
 from worker.host.saved import OffsetWriter, SavedOffsets
 from worker.host.task_runner import TaskRunner
 from worker.host.tracing import Tracing, make_tracing
-from worker.job_config import worker_kafka
+from worker.job_config import job_properties, worker_kafka
 from worker.logs import LoggerRegistry, set_context
 from worker.plugins.model import Description
 from worker.plugins.providers import provider_finder
@@ -34,6 +34,7 @@ from worker.plugins.registry import PluginRegistry
 from worker.protocol import (
     ActiveTopic,
     AlterOffsets,
+    AskFlow,
     CheckSnapshot,
     ConnectorView,
     DescribePlugins,
@@ -54,7 +55,7 @@ from worker.protocol import (
     TopicForgotten,
     Validate,
 )
-from worker.secrets.masking import SecretMasker
+from worker.secrets.masking import SecretMasker, scrub_all
 from worker.secrets.providers import build_providers
 from worker.secrets.rotation import SecretKeeper, keeper
 from worker.turns import Turnstile
@@ -117,6 +118,8 @@ class Host:
         self._connectors: dict[str, ConnectorRunner] = {}
         #: What starts takes turns.
         self._starts = Turnstile()
+        #: Plans and previews under way: each may need a process.
+        self._flow_turns = asyncio.Semaphore(2)
         self._reporter: asyncio.Task[None] | None = None
         self._tracing: Tracing | None = None
 
@@ -155,6 +158,8 @@ class Host:
                 return None
             case Init():
                 return await self._start(message)
+            case AskFlow():
+                return await self._ask_flow(message)
             case _:
                 return await self._ask_plugin(message)
 
@@ -414,6 +419,47 @@ class Host:
             return orjson.dumps(await cls.offsets(parsed) if issubclass(cls, JobConnector) else [])
         offsets = [(partition, offset) for partition, offset in orjson.loads(message.offsets)]
         return await cls.alter_offsets(parsed, offsets)
+
+    async def _ask_flow(self, message: AskFlow) -> bytes:
+        """The plan or a preview of a job; two at a time, as each may need a process."""
+        current = asyncio.current_task()
+        if current is not None:
+            current.set_name(f"{message.config.get('name', '')}|{message.method}")
+        try:
+            async with asyncio.timeout(message.deadline_s), self._flow_turns:
+                answer = await self._flow_answer(message)
+        except TimeoutError:
+            raise Retriable(
+                f"the {message.method} was not done within {message.deadline_s:g} s: ask for fewer rows, or raise "
+                "validate.timeout.ms of the workers"
+            ) from None
+        return orjson.dumps(scrub_all(answer, self._masker.scrub))
+
+    async def _flow_answer(self, message: AskFlow) -> dict[str, Any]:
+        cls, properties = await self._job(message.config)
+        if message.method == "preview":
+            return await cls.preview(properties, orjson.loads(message.request), message.deadline_s)
+        running = None
+        if message.running is not None:
+            other, running = await self._job(message.running)
+            running = running if other is cls else None
+        return await cls.plan(properties, running, message.deadline_s)
+
+    async def _job(self, config: Mapping[str, str]) -> tuple[type[JobConnector], dict[str, str]]:
+        """The class and the job's own properties of a configuration.
+
+        Raises:
+            ConfigInvalid: it is not of a connector that moves data itself.
+        """
+        resolved = await self._resolve(config)
+        cls = self._known_plugins().configured_class(resolved)
+        if not issubclass(cls, JobConnector):
+            raise ConfigInvalid(
+                f"{cls.__name__} is a source connector: plans and previews are of flows (connector.class spark_jobs.SparkJob)"
+            )
+        completed = cls.completed(resolved, worker_kafka(self._worker))
+        definition = await asyncio.to_thread(cls.definition, completed)
+        return cls, job_properties(definition.canonical(completed), definition)
 
     async def _ask_source(self, message: CheckSnapshot | ConnectorView) -> bytes:
         config = await self._resolve(message.config)

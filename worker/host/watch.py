@@ -48,6 +48,8 @@ _SUFFIXES: Final = frozenset(
         "snapshots",
         "lag",
         "tables",
+        "plan",
+        "preview",
     }
 )
 

@@ -30,6 +30,8 @@ _OF_NO_CONNECTOR: Final = frozenset(
         "/connector-plugins",
         "/connector-plugins/{plugin}/config",
         "/connector-plugins/{plugin}/config/validate",
+        "/flows/plan",
+        "/flows/preview",
         "/openapi.json",
     )
 )

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 from msgspec import Struct, inspect
 
 from worker.rest.facade import RestError
+from worker.rest.flow_schemas import PreviewRequest
 from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SnapshotRequest
 
 _BODY: Final = "The request body"
@@ -94,6 +95,20 @@ def read_snapshot(data: bytes) -> dict[str, Any]:
     """
     body: dict[str, Any] = _read(read_json(data), _declared(SnapshotRequest), _BODY)
     return {name: value for name, value in body.items() if value is not None}
+
+
+def read_preview(data: bytes) -> tuple[dict[str, str | None], dict[str, Any]]:
+    """The body of ``POST /flows/preview``: the configuration, and the other fields that are given.
+
+    Raises:
+        RestError: 400.
+    """
+    parsed, written = read_json(data), read_json(data, numbers_as_text=True)
+    if isinstance(parsed, dict) and "config" in parsed:
+        # The configuration keeps its numbers' digits; rows have numbers.
+        parsed["config"] = written["config"]
+    body: dict[str, Any] = _read(parsed, _declared(PreviewRequest), _BODY)
+    return body["config"], {name: value for name, value in body.items() if name != "config" and value is not None}
 
 
 def read_level(data: bytes) -> str | None:

@@ -116,6 +116,12 @@ class Herder(Protocol):
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
         """``ConfigInfos``: name, error_count, groups, configs."""
 
+    async def plan_flow(self, config: Mapping[str, str]) -> dict[str, Any]:
+        """``FlowPlan`` of a configuration, compared with the connector of its name if there is one; changes nothing."""
+
+    async def preview_flow(self, config: Mapping[str, str], request: Mapping[str, Any]) -> dict[str, Any]:
+        """``FlowPreview``: what the configuration makes of some rows; changes nothing."""
+
     async def loggers(self) -> dict[str, dict[str, Any]]:
         """``{name: {level, last_modified}}``."""
 

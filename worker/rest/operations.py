@@ -25,6 +25,7 @@ class Tag(StrEnum):
     TOPICS = "topics"
     SNAPSHOTS = "snapshots"
     PLUGINS = "connector-plugins"
+    FLOWS = "flows"
     ADMIN = "admin"
     INTERNAL = "internal"
 

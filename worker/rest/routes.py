@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from worker.rest import (
     admin,
     connectors,
+    flows,
     health,
     internal,
     loggers,
@@ -86,6 +87,7 @@ _MAIN: Final = (
     *topics.ROUTES,
     *snapshots.ROUTES,
     *plugins.ROUTES,
+    *flows.ROUTES,
     *internal.ROUTES,
 )
 _ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)

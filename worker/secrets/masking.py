@@ -15,14 +15,14 @@ import logging
 import re
 import threading
 import traceback
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus, unquote
 
 from connectors.options import MASK
 from worker.secrets.providers import only_references
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from connectors.options import ConfigKey
 
@@ -325,6 +325,15 @@ class SecretMasker:
         starts = {text[at : at + SHORTEST] for at in range(len(text) - SHORTEST + 1)} & by_start.keys()
         found = [secret for start in starts for secret in by_start[start] if secret in text]
         return sorted(found, key=len, reverse=True)
+
+
+def scrub_all(value: Any, scrub: Callable[[str], str]) -> Any:
+    """A JSON value with all its strings scrubbed; names of fields stay. Pure."""
+    if isinstance(value, str):
+        return scrub(value)
+    if isinstance(value, dict):
+        return {name: scrub_all(member, scrub) for name, member in value.items()}
+    return [scrub_all(member, scrub) for member in value] if isinstance(value, list | tuple) else value
 
 
 def _shorten(kept: dict[str, None], most: int) -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from spark_jobs.contract import SYSTEM_COLUMNS, Column
 from spark_jobs.metrics import JobMetric
 from spark_jobs.steps.contract import Step
-from spark_jobs.steps.lookup.model import parse_columns, parse_on
+from spark_jobs.steps.lookup.model import DROP, RETRY, parse_columns, parse_on
 from spark_jobs.steps.lookup.options import CONFIG_DEF, HEADER, problems, spec_of, system_of
-from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.model import Expression, StepRefused
 from spark_jobs.steps.names import find_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from connectors.options import ConfigDef
     from spark_jobs.contract import TableSchema
@@ -47,6 +47,53 @@ class LookupStep(Step):
     def check(self) -> list[str]:
         """See ``Step.check``."""
         return problems(self.context.options)
+
+    def remarks(self) -> list[str]:
+        """See ``Step.remarks``."""
+        if self.context.options["topic"]:
+            return []
+        for option in ("cache.rows", "cache.age.ms"):
+            if not self.context.options[option]:
+                where = self._system_and_table()
+                text = f"{option}=0: there is no cache, so every batch asks {where} for all of its keys. "
+                return [f"{text}Set {option} if changes there may be seen later"]
+        return []
+
+    def state(self) -> str:
+        """See ``Step.state``."""
+        options = self.context.options
+        if options["topic"]:
+            return f"the rows of the topic {options['topic']}, in the memory of Python workers, which read it again at a start"
+        if not options["cache.rows"] or not options["cache.age.ms"]:
+            return ""
+        return f"a cache of at most {options['cache.rows']} keys, in the memory of each Python worker"
+
+    def computed(self, table: TableSchema) -> Mapping[str, Expression]:
+        """See ``Step.computed``: looked-up columns are made of the columns that are the key of the lookup."""
+        if not self.selects(table):
+            return {}
+        pairs = parse_on(self.context.options["on"])
+        key = tuple(table.columns[position].name for position in self._positions(table))
+        where = " and ".join(f"{there} = {name}" for name, (_, there) in zip(key, pairs, strict=True))
+        return {
+            column.name: Expression("", key, text=f"{column.field} from {self._system_and_table()} where {where}")
+            for column in parse_columns(self.context.options["columns"])
+        }
+
+    def left_out(self) -> str:
+        """See ``Step.left_out``."""
+        options = self.context.options
+        miss = options["miss.retry.then"] if options["miss"] == RETRY else options["miss"]
+        return (
+            f"its key is not in {self._system_and_table()} (miss={options['miss']})"
+            if miss == DROP
+            else super().left_out()
+        )
+
+    def _system_and_table(self) -> str:
+        """The system and its table or topic, for messages."""
+        options = self.context.options
+        return f"{system_of(options)} {options['topic'] or options['table'] or ''}".strip()
 
     def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
         """See ``Step.plan``."""

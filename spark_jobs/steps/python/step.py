@@ -10,11 +10,11 @@ from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance
 from spark_jobs.contract import SYSTEM_COLUMNS, Column
 from spark_jobs.steps.contract import TABLES, Step
 from spark_jobs.steps.lookup.model import parse_columns
-from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.model import Expression, StepRefused
 from spark_jobs.steps.python.code import FILE, FILE_KEY, FUNCTION, FUNCTION_KEY, columns_of, returned, user_code
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from spark_jobs.contract import TableSchema
     from spark_jobs.steps.contract import StepContext, StepRun, StepTable
@@ -74,6 +74,15 @@ class PythonStep(Step):
     def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
         """See ``Step.plan``. Without the option ``columns`` it runs the user's module."""
         return [self._planned(table)[0] if self.selects(table) else table for table in tables]
+
+    def computed(self, table: TableSchema) -> Mapping[str, Expression]:
+        """See ``Step.computed``: the function sees all columns, so it may read each of them."""
+        if not self.selects(table):
+            return {}
+        planned, _, positions = self._planned(table)
+        read = tuple(column.name for column in table.columns)
+        text = self._user_code().where
+        return {planned.columns[position].name: Expression("", read, text=text) for position in positions}
 
     def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
         """See ``Step.apply``."""

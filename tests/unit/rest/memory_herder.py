@@ -193,6 +193,14 @@ class MemoryHerder:
             "configs": [{"definition": {}, "value": {**value, "visible": True}}],
         }
 
+    async def plan_flow(self, config: Mapping[str, str]) -> dict[str, Any]:
+        self.calls.append(("plan_flow", dict(config)))
+        return {"name": config.get("name", ""), "valid": True, "errors": []}
+
+    async def preview_flow(self, config: Mapping[str, str], request: Mapping[str, Any]) -> dict[str, Any]:
+        self.calls.append(("preview_flow", dict(config), dict(request)))
+        return {"name": config.get("name", ""), "inputs": [], "steps": [], "warnings": []}
+
     async def loggers(self) -> dict[str, dict[str, Any]]:
         return self.levels
 

@@ -69,6 +69,8 @@ WANTED = {
         "PATCH /connectors/{connector}/offsets",
         "DELETE /connectors/{connector}/offsets",
         "PUT /connector-plugins/{plugin}/config/validate",
+        "POST /flows/plan",
+        "POST /flows/preview",
         "PUT /admin/loggers/{logger}",
         "PUT /admin/drain",
         "PUT /admin/plugins/refresh",
@@ -82,6 +84,8 @@ FOR_SOME = {
     "GET /connector-plugins",
     "GET /connector-plugins/{plugin}/config",
     "PUT /connector-plugins/{plugin}/config/validate",
+    "POST /flows/plan",
+    "POST /flows/preview",
     "GET /openapi.json",
 }
 LEVEL = {Access.READ: 1, Access.OPERATE: 2, Access.ADMIN: 3}
@@ -227,3 +231,15 @@ async def test_connector_classes_may_be_limited(start: Start) -> None:
     assert (await call("PATCH", "/connectors/a/config", {"connector.class": "file"})).status == 403
     assert (await call("PATCH", "/connectors/a/config", {"rate": "1"})).status == 200
     assert (await call("PUT", "/connector-plugins/B/config/validate", {"connector.class": "a.B"})).status == 200
+
+
+async def test_a_plan_or_preview_needs_the_right_to_create_that_connector(start: Start, tmp_path: Path) -> None:
+    call, _ = await start(
+        rest_authentication="basic",
+        rest_auth_users_file=write_users(tmp_path / "users", {"seller": "admin:sales-.*"}),
+    )
+    headers = basic("seller", "relles")
+    for name, status in (("sales-eu", 200), ("stock", 403)):
+        config = {"connector.class": "x", "name": name}
+        assert (await call("POST", "/flows/plan", config, headers)).status == status
+        assert (await call("POST", "/flows/preview", {"config": config}, headers)).status == status

@@ -220,6 +220,28 @@ async def test_plugins(rest: Served) -> None:
     assert nulls["configs"][0]["definition"] is None
 
 
+async def test_plans_and_previews_of_flows(rest: Served) -> None:
+    call, herder = rest
+    reply = await call("POST", "/flows/plan", {**CONFIG, "name": "f", "n": 1})
+    assert (reply.status, herder.calls[-1]) == (200, ("plan_flow", {**CONFIG, "name": "f", "n": "1"}))
+    rows = [{"table": "shop.orders", "row": {"id": 1, "price": 1.5, "gone": None}}]
+    reply = await call("POST", "/flows/preview", {"config": {**CONFIG, "n": 1}, "limit": 5, "rows": rows})
+    assert reply.status == 200
+    assert herder.calls[-1] == ("preview_flow", {**CONFIG, "n": "1"}, {"limit": 5, "rows": rows})
+    for body, error in (
+        ({}, "The field 'config' is missing"),
+        ({"config": CONFIG, "limit": 0}, "The field 'limit' must be a whole number from 1 to 1000"),
+        ({"config": CONFIG, "rows": [{"table": "t", "row": {}, "op": "x"}]}, "must be i, u, d or b"),
+        ({"config": CONFIG, "topics": []}, "Unknown field 'topics'"),
+        ({"config": {"name": "x"}}, "contains no connector type"),
+    ):
+        reply = await call("POST", "/flows/preview", body)
+        assert (reply.status, error in reply.error) == (400, True), reply.error
+    reply = await call("POST", "/flows/plan", {"name": "x"})
+    assert (reply.status, "contains no connector type" in reply.error) == (400, True)
+    assert (await call("POST", "/flows/plan", {**CONFIG, "x": None})).status == 400
+
+
 async def test_loggers(rest: Served) -> None:
     call, herder = rest
     assert (await call("GET", "/admin/loggers/")).json == {"root": {"level": "INFO", "last_modified": None}}

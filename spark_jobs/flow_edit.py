@@ -1,0 +1,270 @@
+"""The effects of an edit of a flow, by comparing the old and the new configuration: kept, dropped, changed. Pure, no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.application_address import spark_settings
+from spark_jobs.config_keys import HISTORY, KAFKA, MATERIALIZE, SOURCE_TYPE, STEP_PREFIX, STEPS, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.options import Config
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.job import Job
+
+KEPT: Final = "kept"
+DROPPED: Final = "dropped"
+CHANGED: Final = "changed"
+REFUSED: Final = "refused"
+#: Options that say nothing about what the flow does; a start with other values of them changes no result.
+_SILENT: Final = (
+    "connector.class", "tasks.max", "metrics.", "trigger.", "stop.timeout.ms", "errors.retry.", "preview.",
+)  # fmt: skip
+_DECODING: Final = ("source.format", "source.value.encoding", "source.key.encoding", "source.key.columns")
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One consequence of an edit.
+
+    Attributes:
+        part: what it is about (``position``, ``schemas``, ``steps``, ``sink`` ...).
+        effect: ``kept``, ``dropped``, ``changed`` or ``refused``.
+        reason: a sentence.
+        sink: the name of the sink that it is about, in a flow with several.
+    """
+
+    part: str
+    effect: str
+    reason: str
+    sink: str = ""
+
+
+def changed_options(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Names of options whose text differs; never values, as some are secret."""
+    return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+
+
+def flow_effects(old: Sequence[Job], new: Sequence[Job], states: Sequence[str] = ()) -> list[Effect]:
+    """The effects on a running flow, for each of its sinks.
+
+    A sink is the same as before if its job has the same name.
+
+    Args:
+        old: the jobs of the running flow.
+        new: the jobs that shall replace them.
+        states: as for ``effects``.
+    """
+    if len(old) == len(new) == 1:
+        return effects(old[0].config, new[0].config, states)
+    earlier = {job.name: job for job in old}
+    result = []
+    for job in new:
+        before = earlier.pop(job.name, None)
+        if before is None:
+            begin = job.config["source.starting.offsets"]
+            text = f"it is new and begins at source.starting.offsets={begin}, if {job.checkpoint} is empty"
+            listed = [Effect("sink", CHANGED, text)]
+        elif not changed_options(before.config.raw, job.config.raw):
+            listed = [Effect("sink", KEPT, "its options and its position stay; it may restart with the flow")]
+        else:
+            listed = effects(before.config, job.config, states)
+        result += [replace(effect, sink=job.member_name) for effect in listed]
+    for job in earlier.values():
+        text = f"it is not written any more; its position stays in {job.checkpoint}, and counts if the sink comes back"
+        result.append(Effect("sink", DROPPED, text, job.member_name))
+    return result
+
+
+def effects(old: Config, new: Config, states: Sequence[str] = ()) -> list[Effect]:
+    """The effects on the running flow ``old`` when it continues as ``new``.
+
+    Args:
+        old: the running configuration, with effective values.
+        new: the configuration that shall replace it.
+        states: what steps of the old flow keep from batch to batch, a phrase each.
+    """
+    changed = changed_options(old.raw, new.raw)
+    if not changed:
+        return [Effect("flow", KEPT, "nothing changes: the configuration is the running one")]
+    result = [_restart(old, new, changed)]
+    if old["checkpoint.location"] != new["checkpoint.location"]:
+        result += [
+            Effect(
+                "position",
+                DROPPED,
+                f"checkpoint.location changes from {old['checkpoint.location']} to {new['checkpoint.location']}: the flow "
+                "continues from what is there; an empty folder means source.starting.offsets="
+                f"{new['source.starting.offsets']}, so rows may come again",
+            ),
+            Effect("schemas", DROPPED, "the tables seen so far are in the old checkpoint and are found again"),
+        ]
+    else:
+        result.append(Effect("position", KEPT, f"the checkpoint {new['checkpoint.location']} stays"))
+        result += _topics(old, new) if old[SOURCE_TYPE] == new[SOURCE_TYPE] == KAFKA else _input(old, new, changed)
+        result += _decoding(changed)
+    if any(name.startswith("source.starting.offsets") for name in changed):
+        result.append(
+            Effect("source.starting.offsets", KEPT, "has no effect: the checkpoint says where the flow continues")
+            if old["checkpoint.location"] == new["checkpoint.location"]
+            else Effect("source.starting.offsets", CHANGED, "counts for an empty checkpoint")
+        )
+    if old["kafka.group.id"] != new["kafka.group.id"]:
+        result.append(Effect("group", CHANGED, "the lag is shown under the new group; nothing is read back from it"))
+    result += _transformation(old, new, changed, states)
+    result += _sink(old, new, changed)
+    return result
+
+
+def _restart(old: Config, new: Config, changed: Sequence[str]) -> Effect:
+    before, after = spark_settings(old.raw), spark_settings(new.raw)
+    if before != after or old.raw.get("spark.application") != new.raw.get("spark.application"):
+        return Effect("run", CHANGED, "the flow stops after its batch and starts in another Spark application")
+    if all(name.startswith(_SILENT) for name in changed):
+        return Effect("run", CHANGED, "the flow restarts after its batch; its results stay the same")
+    return Effect("run", CHANGED, "the flow stops after its batch and starts again in the same Spark application")
+
+
+def _input(old: Config, new: Config, changed: Sequence[str]) -> list[Effect]:
+    before, after = old[SOURCE_TYPE], new[SOURCE_TYPE]
+    if before != after:
+        text = f"the position in the checkpoint is one of source.type={before}: give the flow another name"
+        return [Effect("source", REFUSED, text)]
+    options = ", ".join(name for name in changed if name.startswith((f"source.{after}.", TABLES)))
+    if not options:
+        return []
+    if after == HISTORY:
+        text = f"{options}: the work was divided by these options when the flow began: give the flow another name"
+        return [Effect("source", REFUSED, text)]
+    return [Effect("source", CHANGED, f"{options}: counts for files that were not read yet; those that were stay read")]
+
+
+def _topics(old: Config, new: Config) -> list[Effect]:
+    before, after = set(old["source.topics"] or ()), set(new["source.topics"] or ())
+    result = []
+    if before and after:
+        if added := sorted(after - before):
+            result.append(
+                Effect(
+                    "source",
+                    CHANGED,
+                    f"{', '.join(added)}: read from the first record, whatever source.starting.offsets says",
+                )
+            )
+        if removed := sorted(before - after):
+            names = ", ".join(removed)
+            result.append(
+                Effect("position", DROPPED, f"{names}: not read any more, and the positions are forgotten")
+                if not new["source.fail.on.data.loss"]
+                else Effect(
+                    "source",
+                    REFUSED,
+                    f"{names}: the checkpoint has positions in it, and Spark takes a topic that is not read any more for lost "
+                    "data: set source.fail.on.data.loss=false for one start",
+                )
+            )
+    elif old["source.topics.pattern"] != new["source.topics.pattern"]:
+        result.append(
+            Effect(
+                "source",
+                CHANGED,
+                "other topics match: new ones are read from the first record; positions in those that do not match any more "
+                "count as lost data (source.fail.on.data.loss)",
+            )
+        )
+    return result
+
+
+def _decoding(changed: Sequence[str]) -> list[Effect]:
+    options = [name for name in changed if name.startswith(_DECODING)]
+    if not options:
+        return [Effect("schemas", KEPT, "the tables seen so far, with their columns and types, stay in the checkpoint")]
+    return [
+        Effect(
+            "schemas",
+            KEPT,
+            f"{', '.join(options)} changes, and the tables seen so far stay: a key or a type that does not fit to them stops "
+            "the flow. Another name or checkpoint.location begins with none",
+        )
+    ]
+
+
+def _transformation(old: Config, new: Config, changed: Sequence[str], states: Sequence[str]) -> list[Effect]:
+    if old["transform.type"] != new["transform.type"]:
+        materializes = new["transform.type"] == MATERIALIZE
+        return [
+            Effect(
+                "state",
+                REFUSED if materializes else DROPPED,
+                "a materializer needs the whole history, and the checkpoint is behind its beginning: give the flow another "
+                "name"
+                if materializes
+                else "the materializer's state topic is not used any more; rows are written as they come",
+            )
+        ]
+    if not any(name == STEPS or name.startswith(STEP_PREFIX) for name in changed):
+        return [Effect("steps", KEPT, "the steps stay")] if new.raw.get(STEPS) else []
+    result = [
+        Effect(
+            "steps",
+            CHANGED,
+            "the new steps hold from the next batch on; rows that are in the sink already stay as the old steps made them",
+        )
+    ]
+    return result + (
+        [Effect("state", DROPPED, text) for text in states]
+        or [Effect("state", KEPT, "no step keeps anything from batch to batch, so nothing is lost")]
+    )
+
+
+def _sink(old: Config, new: Config, changed: Sequence[str]) -> list[Effect]:
+    if old["sink.type"] != new["sink.type"]:
+        return [
+            Effect(
+                "sink",
+                CHANGED,
+                f"{old['sink.type']} keeps what it has; {new['sink.type']} gets the changes from the position on, not those "
+                "before. For all rows give the flow another name, which reads from source.starting.offsets",
+            )
+        ]
+    options = [name for name in changed if name.startswith("sink.")]
+    if not options:
+        return [Effect("sink", KEPT, "the target and all that is in it stay")]
+    return [
+        Effect(
+            "sink",
+            CHANGED,
+            f"{', '.join(options)}: what is written stays; if they name another target, it gets the changes from the position "
+            "on, not those before",
+        )
+    ]
+
+
+def table_changes(old: Sequence[TableSchema], new: Sequence[TableSchema]) -> list[dict[str, Any]]:
+    """How the tables that the sink gets change: a mapping for each table that does."""
+    before, after = ({table.namespace: table for table in tables} for tables in (old, new))
+    result: list[dict[str, Any]] = []
+    for name in [*before, *(name for name in after if name not in before)]:
+        if name not in after:
+            result.append({"table": name, "change": "no longer written"})
+        elif name not in before:
+            result.append({"table": name, "change": "new"})
+        elif difference := _difference(before[name], after[name]):
+            result.append({"table": name, "change": "changed", **difference})
+    return result
+
+
+def _difference(old: TableSchema, new: TableSchema) -> dict[str, Any]:
+    before, after = ({column.name: column for column in table.columns} for table in (old, new))
+    difference: dict[str, Any] = {
+        "columns_added": [name for name in after if name not in before],
+        "columns_removed": [name for name in before if name not in after],
+        "types_changed": [name for name in after if name in before and after[name].type != before[name].type],
+    }
+    keys = [[column.name for column in table.key] for table in (old, new)]
+    if keys[0] != keys[1]:
+        difference["key_changed"] = {"from": keys[0], "to": keys[1]}
+    return {name: value for name, value in difference.items() if value}
