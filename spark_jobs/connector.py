@@ -21,6 +21,7 @@ from spark_jobs.application_client import FlowConnection
 from spark_jobs.config_keys import AVAILABLE_NOW, FRAME
 from spark_jobs.control import Control
 from spark_jobs.job import control_folder
+from spark_jobs.savepoints import SAVEPOINT
 from spark_jobs.supervisor import JobProcess, Predecessor
 from worker.control.placement import TOGETHER_KEY
 
@@ -161,6 +162,10 @@ class SparkJobTask(JobTask):
             if self.context.config["trigger.mode"] == AVAILABLE_NOW:
                 progress.phase, progress.error = "finished", ""
                 return
+            if self._reason == SAVEPOINT:
+                progress.phase, progress.error = "stopped", ""
+                self.context.log.info("the job stopped behind its savepoint; restart the task to continue")
+                return
             error = Retriable(
                 f"the job was stopped from outside ({self._reason or 'it ended with exit code 0'}); to stop it "
                 "for longer, pause or stop the connector"
@@ -247,6 +252,17 @@ class SparkJob(JobConnector):
             ({"kafka_topic": topic, "kafka_partition": partition}, {"kafka_offset": offset})
             for (topic, partition), offset in sorted(found.items())
         ]
+
+    @classmethod
+    async def savepoints(cls, config: Config, action: str, request: Mapping[str, Any]) -> Any:
+        """Savepoints of the job; see ``savepoints.rest``."""
+        from spark_jobs.savepoints import rest
+
+        if action == "create":
+            return await asyncio.to_thread(rest.create, config, request)
+        if action == "delete":
+            return await asyncio.to_thread(rest.delete, config, request)
+        return await asyncio.to_thread(rest.list_all, config)
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:

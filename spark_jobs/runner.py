@@ -30,6 +30,9 @@ from spark_jobs.masks import rules_of
 from spark_jobs.metrics import PREFIX
 from spark_jobs.progress import lags, nested
 from spark_jobs.refusals import accepted
+from spark_jobs.savepoints import SAVEPOINT
+from spark_jobs.savepoints.requests import Answer, Inbox, serve
+from spark_jobs.savepoints.start import start_from_savepoint
 from spark_jobs.session import build_session, submitted
 from spark_jobs.steps.flow import Flow, empty_changes
 from spark_jobs.steps.options import build_steps
@@ -57,6 +60,8 @@ _HEARTBEAT_S: Final = 10.0
 _LAG_S: Final = 3.0
 #: The longest pause before Kafka is looked at again: whoever waits for a topic wants its records at once.
 _LOOK_S: Final = 2.0
+#: How long a batch that is written may take into the checkpoint's commits, while a savepoint waits for it.
+_COMMIT_S: Final = 60.0
 #: A query that lived for so long ended by a new fault, not by the one before.
 _STABLE_S: Final = 600.0
 
@@ -113,6 +118,7 @@ class Runner:
         self._standing: Standing | None = None
         self._last_batch: int | None = None
         self._topic_ids: dict[str, str] = {}
+        self._inbox = Inbox(job.folder)
         self.context: JobContext
         self._folder: Folder
         self._sink: Sink
@@ -184,6 +190,7 @@ class Runner:
     def _run(self, spark: SparkSession) -> None:
         job = self.job
         self._folder = open_folder(job.checkpoint, spark)
+        self._retry(troubles.START, lambda: start_from_savepoint(job, spark, self._folder))
         self._last_batch = ranges.last_batch(self._folder, "commits")
         if self._last_batch is not None:
             self._position = ranges.position(self._folder, self._last_batch) or {}
@@ -337,6 +344,7 @@ class Runner:
         self._lag.begin(ranges.start_of(self._folder, 0))
         while query.isActive and not self._stop.wait(_WATCH_S):
             self._report(query)
+            self._save(query)
             if time.monotonic() - self._idled_at >= every and self._busy.acquire(blocking=False):
                 try:
                     self._idle()
@@ -358,6 +366,28 @@ class Runner:
                         "spark_ms": _durations(query),
                     }
                 )
+
+    def _save(self, query: Any) -> None:
+        """Make the savepoint that is requested, between two batches, and answer the request."""
+        request = self._inbox.next()
+        if request is None or not self._busy.acquire(timeout=_WATCH_S):
+            return  # while a batch is written, the request waits
+        try:
+            # Nothing begins now; the batch before may still be on its way into the checkpoint's commits.
+            deadline = time.monotonic() + _COMMIT_S
+            while self._current is not None and self._folder.read(f"commits/{self._current}") is None:
+                if not query.isActive or time.monotonic() > deadline:
+                    error = f"batch {self._current} was not committed"
+                    self._inbox.answer(Answer(request.id, request.name, error=error))
+                    return
+                time.sleep(0.02)
+            answer = serve(request, self.job, self.context.spark, self._folder)
+            _log.info("savepoint %s: %s", request.location, answer.error or "made")
+            if request.stop and not answer.error:
+                self.stop(SAVEPOINT)
+        finally:
+            self._busy.release()
+        self._inbox.answer(answer)
 
     def _idle(self) -> None:
         self._idled_at = time.monotonic()

@@ -160,6 +160,14 @@ class JobOffsets(Message, frozen=True):
     config: dict[str, str]
 
 
+class JobSavepoints(Message, frozen=True):
+    """Savepoints of a job; answered with JSON bytes (``JobConnector.savepoints``). ``request`` is a JSON object as bytes."""
+
+    config: dict[str, str]
+    action: Literal["create", "list", "delete"]
+    request: bytes
+
+
 class CheckSnapshot(Message, frozen=True):
     """Let the connector's class check a request for a snapshot; answered with the request as JSON bytes.
 
@@ -411,6 +419,7 @@ ToHost = (
     | PluginConfig
     | AlterOffsets
     | JobOffsets
+    | JobSavepoints
     | CheckSnapshot
     | ConnectorView
     | SetLogLevel

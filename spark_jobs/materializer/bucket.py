@@ -22,7 +22,7 @@ import msgspec
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.formats.masking import hide_reason
 from spark_jobs.materializer.changelog import Changelog
-from spark_jobs.materializer.config import EngineFactory, Marker
+from spark_jobs.materializer.config import EngineFactory, Marker, changed
 from spark_jobs.materializer.stages import Histogram  # noqa: TC001 - msgspec reads the annotation at run time
 from spark_jobs.materializer.store import Cache, Meta, Moved, Overlay
 from spark_jobs.materializer.transaction import Redo, Writer
@@ -46,11 +46,13 @@ class Range(msgspec.Struct, frozen=True):
     Attributes:
         start, end: the offsets of the batch, end excluded; -1: no input, expiry alone.
         first: the job's very first batch: a bucket without a marker begins at ``start``.
+        parts: with buckets by key, in place of ``start`` and ``end``: input partition -> both.
     """
 
     start: int = -1
     end: int = -1
     first: bool = False
+    parts: dict[int, tuple[int, int]] = {}
 
 
 class Result(msgspec.Struct):
@@ -153,6 +155,8 @@ class Bucket:
         #: Records since the last commit, to be done again if the transaction fails.
         self._chunk: list[Input] = []
         self._chunk_bytes = 0
+        #: With buckets by key: input partition -> the offset after its last record of this pass, once another one follows.
+        self._passed: dict[int, int] = {}
         self._outputs = 0
         self._output_bytes = 0
         self._output_time = 0
@@ -199,6 +203,8 @@ class Bucket:
                     continue
                 self._check_owner(marker)
                 self._engine = self.options.engine(0 if marker is None else marker.sequence)
+                if self.options.buckets:
+                    self._engine.limit_to(self.number, self.options.buckets)
                 self._marker = marker
                 self._begin()
             except Moved:
@@ -216,6 +222,29 @@ class Bucket:
         self.result.discarded = self._cache.discarded or self.result.discarded
         self._cache.discarded = ""
 
+    def export(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every record of the state as of the changelog's end, in key order; ``marker`` is that moment's. Blocks.
+
+        No run may write the bucket meanwhile.
+
+        Raises:
+            Retriable: Kafka does not answer.
+            Fatal: the changelog is damaged.
+        """
+        while True:
+            try:
+                self._catch_up()
+                break
+            except Moved:
+                self._meta = self._cache.meta()
+        with self._cache.reading() as txn:
+            yield from self._cache.scan(txn, b"", None)
+
+    @property
+    def marker(self) -> bytes:
+        """The last marker of the state that ``export`` gives, as it is in the changelog; empty: there is no marker."""
+        return self._meta.marker
+
     def _check_owner(self, marker: Marker | None) -> None:
         mine = self.options.owner
         if marker is not None and marker.owner != mine and marker.owner.epoch >= mine.epoch:
@@ -232,7 +261,7 @@ class Bucket:
             Fatal: what the batch brings does not follow on what was done.
         """
         options, marker = self.options, self._marker
-        where = f"{options.input_topic} [{self.number}]"
+        where = options.input_topic if options.buckets else f"{options.input_topic} [{self.number}]"
         rebuild = f"run millrace job rebuild with --state to make the state again from the input (job {options.job})"
         if marker is None:
             if not span.first:
@@ -249,26 +278,39 @@ class Bucket:
                 partitions=options.partitions,
                 owner=options.owner,
                 output_id=options.output_id,
+                buckets=options.buckets,
+                positions={partition: start for partition, (start, _) in span.parts.items()},
             )
+        if marker.restoring:
+            raise Fatal(
+                f"bucket {self.number} was not completely written from the savepoint {marker.savepoint}: start the job "
+                "with source.savepoint once more, which continues that."
+            )
+        if marker.buckets != options.buckets:
+            raise Fatal(f"materializer.buckets: {changed(marker.buckets)}.")
         if marker.topic != options.input_topic or marker.topic_id != options.input_id:
             raise Fatal(
                 f"the state of bucket {self.number} is of the topic {marker.topic} (id {marker.topic_id}), "
                 f"not of {options.input_topic} (id {options.input_id}): the topic was deleted and made "
                 f"again, or source.topics was changed. Give the job another name, or {rebuild}."
             )
-        if marker.partitions != options.partitions:
+        if marker.partitions != options.partitions and not options.buckets:
             raise Fatal(
                 f"{options.input_topic} had {marker.partitions} partitions and has {options.partitions} now: "
                 f"rows may have moved to other partitions, away from their state; {rebuild}."
             )
-        if span.start > marker.next:
-            raise Fatal(
-                f"the batch begins at offset {span.start} of {where}, but what was done ends at "
-                f"{marker.next}: {span.start - marker.next} offsets are missing ({marker.next} to "
-                f"{span.start - 1}). The checkpoint is ahead of the state (the changelog was set back), or "
-                "the records were deleted unread (retention). If the input still has them, remove the "
-                f"checkpoint; else {rebuild}."
-            )
+        starts = {
+            f"{where} [{partition}]": (start, marker.positions.get(partition, start))
+            for partition, (start, _) in span.parts.items()
+        }
+        for partition, (start, reached) in (starts or {where: (span.start, marker.next)}).items():
+            if start > reached:
+                raise Fatal(
+                    f"the batch begins at offset {start} of {partition}, but what was done ends at {reached}: "
+                    f"{start - reached} offsets are missing ({reached} to {start - 1}). The checkpoint is ahead of the "
+                    "state (the changelog was set back), or the records were deleted unread (retention). If the input "
+                    f"still has them, remove the checkpoint; else {rebuild}."
+                )
         if marker.output_id != options.output_id and not options.rebuild_output:
             raise Fatal(
                 f"the output topic {options.output_topic} (id {options.output_id}) is not the one that has "
@@ -294,9 +336,10 @@ class Bucket:
             while True:
                 try:
                     self.prepare()
-                    if self._marker is None and span.start < 0:
+                    if self._marker is None and span.start < 0 and not span.parts:
                         break
                     self._position = self._check(span)
+                    self._passed = {}
                     self._replay()
                     self._merge(source)
                     self._expire(int(time.time()) if now_s is None else now_s)
@@ -324,8 +367,15 @@ class Bucket:
         engine, emit, chunk, result = self._engine, self._emit, self._chunk, self.result
         most, overlay, begin = self.options.max_bytes, self._overlay, self._position.next
         size = 0
+        partition = last = -1 if self.options.buckets else 0
         for record in source:
             offset = record.offset
+            if record.partition != partition:
+                if partition >= 0:
+                    self._passed[partition] = max(last + 1, begin)
+                partition = record.partition
+                begin = self._position.positions.get(partition, 0)
+            last = offset
             if offset < begin:
                 result.replayed += 1
                 continue
@@ -340,7 +390,7 @@ class Bucket:
                 done = True
             while not done:
                 # A fan-out that is larger than a transaction: the position stays before this record.
-                overlay = self._partial(offset)
+                overlay = self._partial(self._at(offset, partition))
                 chunk[:] = [record]
                 done = engine.apply(record, overlay, emit)
             if emit:
@@ -348,17 +398,24 @@ class Bucket:
             else:
                 result.suppressed += 1
             if overlay.full or size >= most or self._output_bytes >= most:
-                self._commit(offset + 1)
+                self._commit(self._at(offset + 1, partition))
                 overlay, size = self._continued(), 0
                 chunk.clear()
 
-    def _partial(self, position: int) -> Overlay:
+    def _at(self, offset: int, partition: int) -> Marker:
+        """The marker with everything done up to ``offset`` (excluded) of an input partition, and in those before it."""
+        position = self._position
+        if not self.options.buckets:
+            return msgspec.structs.replace(position, next=offset)
+        return msgspec.structs.replace(position, positions={**position.positions, **self._passed, partition: offset})
+
+    def _partial(self, position: Marker) -> Overlay:
         """Commit an unfinished piece of work at ``position``; the overlay to go on with."""
         assert self._overlay is not None  # noqa: S101
         if not self._overlay.changes and not self._emit:
             raise Fatal(
-                f"the merge of bucket {self.number} at offset {position} makes no progress: it asks for a "
-                "commit and has changed nothing. This is a fault of the program."
+                f"the merge of bucket {self.number} at offset {position.positions or position.next} makes no progress: it "
+                "asks for a commit and has changed nothing. This is a fault of the program."
             )
         self._hand_over()
         self._commit(position)
@@ -394,7 +451,7 @@ class Bucket:
             self._position = msgspec.structs.replace(
                 self._position, output_id=self.options.output_id, replay=None if following is None else following.hex()
             )
-            self._commit(self._position.next, force=True)
+            self._commit(self._position, force=True)
             self._begin()
             if following is None:
                 return
@@ -402,9 +459,15 @@ class Bucket:
 
     def _finish(self, span: Range) -> None:
         # Also offsets without a record (control records, compacted ones) are done.
-        position = max(self._reached(), span.end)
+        position = self._reached()
+        if self.options.buckets:
+            reached = position.positions
+            ends = {partition: max(end, reached.get(partition, 0)) for partition, (_, end) in span.parts.items()}
+            position = msgspec.structs.replace(position, positions={**reached, **ends})
+        else:
+            position = msgspec.structs.replace(position, next=max(position.next, span.end))
         if (
-            position > self._position.next
+            position != self._position
             or self._marker is None
             or (self._overlay is not None and self._overlay.changes)
             or (self._writer is not None and self._writer.open)
@@ -412,8 +475,8 @@ class Bucket:
             self._commit(position, force=True)
         self._chunk.clear()
 
-    def _reached(self) -> int:
-        return self._chunk[-1].offset + 1 if self._chunk else self._position.next
+    def _reached(self) -> Marker:
+        return self._at(self._chunk[-1].offset + 1, self._chunk[-1].partition) if self._chunk else self._position
 
     # The transaction
 
@@ -477,7 +540,7 @@ class Bucket:
             letters.report(topic, number, record.offset, record.key, record.value, error)
         self.result.dead += 1
 
-    def _commit(self, position: int, *, force: bool = False) -> None:
+    def _commit(self, position: Marker, *, force: bool = False) -> None:
         """Commit what was done, with the marker at ``position``, then write the cache.
 
         Raises:
@@ -491,7 +554,7 @@ class Bucket:
             and not changes
             and self._writer is not None
             and not self._writer.open
-            and position == self._position.next
+            and position == self._position
         ):
             return
         began = time.monotonic()
@@ -499,12 +562,13 @@ class Bucket:
         writer = self._open()
         writer.changes(changes.items())
         sequence = max(self._engine.sequence, self._position.sequence)
-        marker = msgspec.structs.replace(
-            self._position, next=position, sequence=sequence, owner=options.owner, writer=writer.token
-        )
+        marker = msgspec.structs.replace(position, sequence=sequence, owner=options.owner, writer=writer.token)
         raw = msgspec.json.encode(marker)
         at = writer.commit(
-            raw, position, self._changelog.group_metadata(), before_commit=lambda: crash(options.kill, "commit")
+            raw,
+            None if options.buckets else marker.next,
+            self._changelog.group_metadata(),
+            before_commit=lambda: crash(options.kill, "commit"),
         )
         crash(options.kill, "committed")
         now_ms = int(time.time() * 1000)
@@ -567,6 +631,7 @@ class Resident:
         self.options = options
         self.changelog = Changelog(options.client, options.changelog_topic, options.group)
         self._buckets: OrderedDict[int, Bucket] = OrderedDict()
+        self._router: Engine | None = None
 
     def bucket(self, number: int) -> Bucket:
         """The bucket, opened if it isn't; the one that was not used for longest is closed if there are too many."""
@@ -577,6 +642,13 @@ class Resident:
             found = self._buckets[number] = Bucket(self.options, number, self.changelog)
         self._buckets.move_to_end(number)
         return found
+
+    @property
+    def router(self) -> Engine:
+        """An engine that names the rows of records and merges none."""
+        if self._router is None:
+            self._router = self.options.engine(0)
+        return self._router
 
     def close(self) -> None:
         """Close everything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import secrets
 import time
@@ -15,6 +16,7 @@ from connectors.errors import Fatal, Retriable
 from connectors.formats.masking import rule_names
 from spark_jobs import clients
 from spark_jobs.causes import cause_of
+from spark_jobs.checkpoint import open_folder
 from spark_jobs.contract import Batch, JobContext, Sink
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
@@ -22,6 +24,7 @@ from spark_jobs.materializer.bucket import Range, Result, decode_result, guarded
 from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, Owner
 from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.routing import by_key
 from spark_jobs.materializer.stages import StageNumbers
 from spark_jobs.materializer.timers import Timers
 
@@ -116,6 +119,28 @@ class MaterializerSink(Sink):
             lines.append(f"Kafka can't be asked: {error}")
         return lines
 
+    @classmethod
+    def save_state(cls, config: Config, spark: SparkSession, location: str) -> dict[str, Any]:
+        """See ``savepoint.save_state``."""
+        from spark_jobs.materializer.savepoint import save_state
+
+        return save_state(spark, config, location)
+
+    @classmethod
+    def restore_state(
+        cls, config: Config, spark: SparkSession, location: str, savepoint: str, state: Mapping[str, Any]
+    ) -> None:
+        """See ``savepoint.restore_state``."""
+        from spark_jobs.materializer.savepoint import check_buckets, read_saved, restore_state
+
+        # Before topics are made, which a job that is refused would leave behind.
+        source = topics.Topics(clients.confluent(config)).require(config["source.topics"][0])
+        check_buckets(read_saved(state, location), config["materializer.buckets"] or 0, source.partitions, source.name)
+        log = logging.getLogger(f"spark_jobs.{config['name']}")
+        bucket_options = prepare(config, EngineFactory(options.merge_options(config)), None, log=log.warning)
+        count = restore_state(spark, config, bucket_options, location, savepoint, state, log.warning)
+        log.info("the state of %d buckets was written from the savepoint %s", count, location)
+
     def engine(self) -> Callable[[int], Engine]:
         """What makes engines in the tasks; must be picklable."""
         return EngineFactory(options.merge_options(self.context.config))
@@ -131,9 +156,12 @@ class MaterializerSink(Sink):
         self._options = prepare(self.context.config, self.engine(), self._letters(), log=self.context.log.warning)
         changelog = Changelog(self._options.client, self._options.changelog_topic, self._options.group)
         try:
-            markers = read_markers(changelog, self._options.partitions)
+            markers = read_markers(changelog, self._options.count)
         finally:
             changelog.close()
+        if self.context.config["checkpoint.location"]:
+            folder = open_folder(self.context.config["checkpoint.location"], self.context.spark)
+            folder.write(options.BUCKETS_FILE, f"{self._options.buckets}\n")
         self._options = owned(self._options, markers)
         self._known = set(markers)
         self._timers.ask(markers)
@@ -157,6 +185,8 @@ class MaterializerSink(Sink):
                 "the state was lost (was the topic deleted?). Run millrace job rebuild with --state to make it again "
                 "from the input, or give the job another name and checkpoint to begin anew."
             )
+        if self._options.buckets:
+            return self._write_by_key(batch)
         spans = {
             partition: Range(start, end, first=partition not in self._known)
             for (_, partition), (start, end) in batch.ranges.items()
@@ -174,6 +204,19 @@ class MaterializerSink(Sink):
         # A range may hold no record at all (control records of transactions, compaction): its marker moves too.
         done = {each.bucket for each in rows}
         empty = {bucket: span for bucket, span in spans.items() if bucket not in done}
+        if empty:
+            rows += self._maintain(empty)
+        return self._account(rows)
+
+    def _write_by_key(self, batch: Batch) -> int:
+        parts = {partition: span for (_, partition), span in batch.ranges.items()}
+        if not parts:
+            return 0
+        spans = {bucket: Range(first=bucket not in self._known, parts=parts) for bucket in range(self._options.buckets)}
+        rows = self._collect(by_key(batch.raw.select(*_COLUMNS), self._options, spans))
+        raise_errors(rows)
+        # Every bucket's marker moves with every batch: then all stand at the same offsets between two batches.
+        empty = {bucket: span for bucket, span in spans.items() if bucket not in {row.bucket for row in rows}}
         if empty:
             rows += self._maintain(empty)
         return self._account(rows)
@@ -255,9 +298,12 @@ def _complaints(
     config: Config, source: topics.Topic, changelog: topics.Topic | None, output: topics.Topic | None
 ) -> list[str]:
     most = config["materializer.record.max.bytes"]
+    buckets = config["materializer.buckets"] or 0
     problems = []
     if changelog is not None:
-        problems += topics.changelog_complaints(changelog, partitions=source.partitions, record_max_bytes=most)
+        problems += topics.changelog_complaints(
+            changelog, partitions=source.partitions, buckets=buckets, record_max_bytes=most
+        )
     if output is not None:
         problems += topics.size_complaints(output, most)
         if config["materializer.output.partitioner"] == "bucket" and output.partitions < source.partitions:
@@ -292,10 +338,11 @@ def prepare(
     problems = _complaints(config, source, changelog, output)
     if not problems:
         if changelog is None:
-            log("making the changelog topic %s with %d partitions", name, source.partitions)
+            count = config["materializer.buckets"] or source.partitions
+            log("making the changelog topic %s with %d partitions", name, count)
             changelog = admin.make(
                 name,
-                source.partitions,
+                count,
                 replication,
                 topics.changelog_settings(
                     record_max_bytes=most,
@@ -337,6 +384,7 @@ def prepare(
         dead_letters=dead_letters,
         masked=bool(rule_names(config.raw)),
         rebuild_output=rebuild_output,
+        buckets=config["materializer.buckets"] or 0,
         kill=os.environ.get(options.KILL_VARIABLE, ""),
     )
 

@@ -137,7 +137,7 @@ def rebuild_output(spark: SparkSession, config: Config, engine: Callable[[int], 
     found = prepare(config, engine, None, rebuild_output=True, log=logging.getLogger(__name__).info)
     changelog = Changelog(found.client, found.changelog_topic, found.group)
     try:
-        markers = read_markers(changelog, found.partitions)
+        markers = read_markers(changelog, found.count)
     finally:
         changelog.close()
     if not markers:
@@ -162,6 +162,11 @@ def reset_state(job: Job, *, drop_output: bool = False) -> list[str]:
         raise ConfigInvalid(
             "source.starting.offsets is latest: the new state would lack all that was written before; set it "
             "to earliest"
+        )
+    if config["source.savepoint"]:
+        raise ConfigInvalid(
+            "source.savepoint is set: without its checkpoint the job would start from the savepoint, and not from its input; "
+            "remove the option"
         )
     admin = topics.Topics(clients.confluent(config))
     source = admin.require(config["source.topics"][0])

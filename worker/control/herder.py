@@ -20,6 +20,7 @@ from offsets.records import (
 from worker.control.herder_admin import AdminOperations
 from worker.control.herder_base import lock_of
 from worker.control.herder_offsets import OffsetOperations
+from worker.control.herder_savepoints import SavepointOperations
 from worker.control.herder_snapshots import SnapshotOperations
 from worker.control.instructions import instructions_record
 from worker.control.placement import INSTANCE, Unit
@@ -38,7 +39,7 @@ _INITIAL: Final[dict[str, TargetStateName]] = {"RUNNING": "STARTED", "PAUSED": "
 _TARGETS: Final[dict[str, TargetStateName]] = {"STARTED": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
 
 
-class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
+class ClusterHerder(OffsetOperations, SnapshotOperations, SavepointOperations, AdminOperations):
     """Implements ``worker.rest.facade.Herder`` and the requests between workers (``InternalHerder``)."""
 
     def __init__(self, ctx: HerderContext) -> None:

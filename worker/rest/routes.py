@@ -14,6 +14,7 @@ from worker.rest import (
     offsets,
     plugins,
     root,
+    savepoints,
     snapshots,
     tasks,
     topics,
@@ -85,6 +86,7 @@ _MAIN: Final = (
     *offsets.ROUTES,
     *topics.ROUTES,
     *snapshots.ROUTES,
+    *savepoints.ROUTES,
     *plugins.ROUTES,
     *internal.ROUTES,
 )
