@@ -402,6 +402,8 @@ class JobProgress(msgspec.Struct):
         metrics: further gauges of the job's parts; shown as ``millrace_job_<name>``.
         error: why it is not running, in one line; empty if it is.
         retrying_since: since when it is ``retrying``; 0 if it isn't.
+        sink: the sink that the task writes, where the connector has several.
+        schema_changes: the last changes of tables' schemas and what was done about them, oldest first.
     """
 
     phase: str = "starting"
@@ -424,6 +426,8 @@ class JobProgress(msgspec.Struct):
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     error: str = ""
     retrying_since: float = 0.0
+    sink: str = ""
+    schema_changes: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
 
 class JobTaskContext(Protocol):
@@ -505,7 +509,7 @@ class JobConnector(ABC):
         """Release what ``start`` took; called once."""
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """The work as task configurations: one, unless the connector says otherwise."""
+        """The work as task configurations: one, unless the connector has several sinks."""
         del max_tasks
         return [{}]
 

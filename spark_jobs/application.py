@@ -57,14 +57,16 @@ class Application:
     Args:
         name: shown to people and by Spark.
         longest_idle_s: how long it waits for the next flow before it ends.
+        known_jars: further sets of pinned jars that later flows may need.
     """
 
-    def __init__(self, name: str, longest_idle_s: float) -> None:
+    def __init__(self, name: str, longest_idle_s: float, known_jars: Sequence[str] = KNOWN_JARS) -> None:
         self.name = name
-        self.output = JvmOutput(self.say)
+        self.output = JvmOutput(self._say_to_flow)
         #: Spark's settings of the running driver; empty before it starts.
         self.settings: dict[str, str] = {}
         self._longest_idle_s = longest_idle_s
+        self._known_jars = known_jars
         self._starting = threading.Lock()
         self._spark: SparkSession | None = None
         self._jars: frozenset[str] = frozenset()
@@ -116,7 +118,7 @@ class Application:
         from compose.local.errors import StackError
         from spark_jobs.session import build_session, jars
 
-        sets = {*KNOWN_JARS, *needed}
+        sets = {*self._known_jars, *needed}
         try:
             jars(("spark", *sorted(sets)))
         except StackError as error:
@@ -136,11 +138,14 @@ class Application:
 
     def say(self, line: str) -> None:
         """A line of no flow's: goes to the log of the flow that has been here longest, or to the process's own output."""
-        text = f"application {self.name}: {line}"
-        if any(flow.lines.say(text) for flow in list(self._flows)):
-            return
-        with contextlib.suppress(OSError):
-            os.write(2, f"{text}\n".encode())
+        if not self._say_to_flow(line):
+            with contextlib.suppress(OSError):
+                os.write(2, f"application {self.name}: {line}\n".encode())
+
+    def _say_to_flow(self, line: str) -> bool:
+        """Whether there is a flow that gets the line."""
+        # The JVM's lines must not go to file descriptor 2 here: while the JVM starts, that is the pipe that they come from.
+        return any(flow.lines.say(f"application {self.name}: {line}") for flow in list(self._flows))
 
     def abort(self, reason: str) -> None:
         """End the process with all that it started, at once: something in it can't be ended alone."""
@@ -195,10 +200,14 @@ class Application:
         deadline = time.monotonic() + _LAST_WORDS_S
         for flow in self._flows:
             flow.ended.wait(max(0.0, deadline - time.monotonic()) if self._broken else None)
+        self.close()
+        return 1 if self._broken else 0
+
+    def close(self) -> None:
+        """End the driver, if it runs."""
         if self._spark is not None and not self._broken:
             with contextlib.suppress(Exception):
                 self._spark.stop()
-        return 1 if self._broken else 0
 
 
 class Flow:

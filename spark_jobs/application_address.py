@@ -79,13 +79,17 @@ def address_of(properties: Mapping[str, str]) -> Address | None:
     """The application of a flow; None: the flow has a process of its own.
 
     Flows that name no application share one if their Spark settings are equal. A name means one application, whatever the
-    settings: the application refuses a flow that does not fit.
+    settings: the application refuses a flow that does not fit. The sinks of a flow share the process that it has of its own.
     """
     name = properties.get(APPLICATION, "").strip()
-    if name == DEDICATED:
+    sinks, flow = properties.get("sinks", "").strip(), properties.get("name", "")
+    if name == DEDICATED and not sinks:
         return None
     identity = [str(home_dir().absolute()), sys.executable, *sys.path, name]
-    if not name:
+    if name == DEDICATED:
+        identity.append(flow)
+        name = flow
+    elif not name:
         identity.append(json.dumps(spark_settings(properties), sort_keys=True))
     key = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:24]
     return Address(name or SHARED, runtime_path(), key)

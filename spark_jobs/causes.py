@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import re
+import sys
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors import errors
-from connectors.errors import Fatal, MillraceError, Retriable
+from connectors.errors import ConfigInvalid, Fatal, Fenced, MillraceError, Retriable, Skippable
 from spark_jobs import watchdog
 from spark_jobs.filesystems import hadoop_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_OWN: Final = {
-    name: kind
-    for name in ("Fatal", "Retriable", "Skippable", "ConfigInvalid", "Fenced")
-    if isinstance(kind := getattr(errors, name), type)
-}
-#: ``connectors.errors.Fatal: text`` at the beginning of a line; the text goes on until a blank line or the JVM's own trace.
-_RAISED: Final = re.compile(
-    r"^(?:[\w.]*: )*connectors\.errors\.(Fatal|Retriable|Skippable|ConfigInvalid|Fenced): "
-    r"(.*?)(?=\n\s*\n|\n\tat |\n\s*JVM stacktrace|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
+_KINDS: Final = (Fatal, Retriable, Skippable, ConfigInvalid, Fenced)
+#: The names that a line begins with: ``connectors.errors.Fatal: text``, or others before it. One of ours is among them.
+_NAMES: Final = re.compile(r"^(?:[\w.]*: )+", re.MULTILINE)
+_NAME: Final = re.compile(r"(\w+(?:\.\w+)+): ")
+#: Where the text of an error of ours ends: at a blank line or the JVM's own trace.
+_END: Final = re.compile(r"\n\s*\n|\n\tat |\n\s*JVM stacktrace|\Z")
 #: What Spark says of a Python worker that is gone, and the first line of what the worker left behind.
 _CRASHED: Final = re.compile(
-    r"Python worker (?:exited unexpectedly \(crashed\)|failed to connect back)[.:]?[ -]*([^\n]*)"
+    r"Python (?:worker (?:exited unexpectedly \(crashed\)|failed to connect back)|daemon failed to launch worker)"
+    r"[.:]?[ -]*([^\n]*)"
 )
 #: A connection to a Python worker that broke, at its start for instance: an I/O error whose own stack is Spark's side of it.
 _CUT_OFF: Final = re.compile(
@@ -150,14 +147,41 @@ def cause_of(error: BaseException) -> BaseException:
         seen.add(id(found))
         found = found.__cause__
     text = str(error)
-    matches = _RAISED.findall(text)
-    if matches:
-        kind, message = matches[-1]
-        return _with_trace(_OWN[kind](message.strip()), text)
+    raised = _raised_in_task(text)
+    if raised is not None:
+        return _with_trace(raised, text)
     crashed = _CRASHED.search(text)
     if crashed or _CUT_OFF.search(text):
         return _with_trace(_crash(crashed.group(1).strip() if crashed else ""), text)
     return known_cause(java_causes(error), text) or error
+
+
+def _raised_in_task(text: str) -> MillraceError | None:
+    """The last error of ours in the trace of a Python task, as its kind; None if there is none."""
+    for line in reversed(list(_NAMES.finditer(text))):
+        for name in _NAME.finditer(text, line.start(), line.end()):
+            kind = _kind_of(name[1])
+            end = _END.search(text, name.end())
+            if kind and end:
+                return kind(text[name.end() : end.start()].strip())
+    return None
+
+
+def _kind_of(name: str) -> type[MillraceError] | None:
+    """The kind of error that the class of this qualified name is of, such as ``Retriable``; None if it is not one of ours.
+
+    The driver may not have imported the module that raises it, so the module is imported, if its package is here already:
+    a line of a message may look like a name, too.
+    """
+    if name.partition(".")[0] not in sys.modules:
+        return None
+    try:
+        named = resolve_name(name)
+    except Exception:  # noqa: BLE001 - whatever an import raises, the task's own error is the one to show
+        return None
+    if not isinstance(named, type):
+        return None
+    return next((kind for kind in _KINDS if issubclass(named, kind)), None)
 
 
 def _crash(left: str) -> MillraceError:

@@ -143,19 +143,22 @@ def _validate(options: argparse.Namespace) -> int:
     code = OK
     for path in options.files:
         try:
-            job = config.load(path)
+            jobs = config.build_flow(config.read(path))
         except ConfigInvalid as error:
             print(error, file=sys.stderr)
             code = INVALID
             continue
-        found = reachability(job) if options.check else []
-        for text in found:
-            print(f"{path}: {text}", file=sys.stderr)
-            code = code or FAILED
-        for text in remarks(job):
-            print(f"{path}: note: {text}")
-        if not found:
-            print(f"{path}: job {job.name} is valid" + (" and everything it needs is there" if options.check else ""))
+        for job in jobs:
+            found = reachability(job) if options.check else []
+            where = path if job.membership is None else f"{path}: sink {job.membership.sink}"
+            for text in found:
+                print(f"{where}: {text}", file=sys.stderr)
+                code = code or FAILED
+            for text in remarks(job):
+                print(f"{where}: note: {text}")
+            if not found:
+                reached = " and everything it needs is there" if options.check else ""
+                print(f"{where}: job {job.name} is valid{reached}")
     return code
 
 
@@ -166,7 +169,8 @@ def _plan(options: argparse.Namespace) -> int:
     from spark_jobs import config
     from spark_jobs.plan import plan
 
-    jobs = [config.load(path) for path in options.files]  # all complaints before the first line
+    # All complaints before the first line.
+    jobs = [job for path in options.files for job in config.build_flow(config.read(path))]
     for number, job in enumerate(jobs):
         print(("\n" if number else "") + "\n".join(plan(job)))
     return OK
@@ -176,21 +180,24 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _names(given: Sequence[str]) -> list[str]:
-    """The names of jobs that are given by name or by file."""
+    """The names of jobs that are given by name or by file; a flow with several sinks is a job for each."""
     from spark_jobs import config
     from spark_jobs.config_keys import job_name
+    from spark_jobs.flow_sinks import divide
 
     result = []
     for text in given:
         if not Path(text).is_file():
             if job_name("name", text) is not None:
                 raise ConfigInvalid(f"{text} is no file, and can't be the name of a job")
-            result.append(text)
+            names = known_jobs()
+            sinks = [] if text in names else [name for name in names if describe(name).get("flow") == text]
+            result += sinks or [text]
             continue
         properties = config.read(text).properties
         if "name" not in properties:
             raise ConfigInvalid(f"{text}: has no name")
-        result.append(properties["name"])
+        result += [sink.properties["name"] for sink in divide(properties)] or [properties["name"]]
     return result
 
 

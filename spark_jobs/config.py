@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
 from connectors.options import Config, ConfigDef, ConfigProblem
-from spark_jobs import masks, registry
+from spark_jobs import flow_sinks, masks, registry, schema_options
 from spark_jobs.config_keys import (
     FRAME,
     GUARANTEES,
     MATERIALIZE,
     MERGE,
+    NAMED_LISTS,
     PASS_THROUGH,
     SEPARATE,
     SHARDS,
-    STEP_PREFIX,
-    STEPS,
+    SINKS_MAX_LAG,
+    SOURCE_TYPE,
 )
+from spark_jobs.inputs import options as inputs
 from spark_jobs.job import Job, default_checkpoint, default_state_dir
 from spark_jobs.steps import options as steps
 
@@ -107,18 +109,24 @@ def _flatten_json(text: str, path: str) -> tuple[dict[str, str], dict[str, int]]
             if isinstance(value, _Pairs):
                 visit(f"{name}.", value)
                 continue
-            if name == STEPS and isinstance(value, list) and value and all(isinstance(item, _Pairs) for item in value):
-                value = [visit_step(item) for item in value]  # noqa: PLW2901 - the names of the steps
+            if (
+                name in NAMED_LISTS
+                and isinstance(value, list)
+                and value
+                and all(isinstance(item, _Pairs) for item in value)
+            ):
+                value = [visit_named(name, item) for item in value]  # noqa: PLW2901 - the names of the steps or sinks
             if name in result:
                 raise ConfigInvalid(f"{path}: {name} is given twice; remove one")
             if value is not None:
                 result[name] = _plain(name, value, f"{path}: ")
 
-    def visit_step(pairs: _Pairs) -> str:
+    def visit_named(option: str, pairs: _Pairs) -> str:
+        prefix, noun = NAMED_LISTS[option]
         names = [str(value) for key, value in pairs if key == "name"]
         if len(names) != 1:
-            raise ConfigInvalid(f"{path}: {STEPS}: each step of the list needs one name")
-        visit(f"{STEP_PREFIX}{names[0]}.", _Pairs(pair for pair in pairs if pair[0] != "name"))
+            raise ConfigInvalid(f"{path}: {option}: each {noun} of the list needs one name")
+        visit(f"{prefix}{names[0]}.", _Pairs(pair for pair in pairs if pair[0] != "name"))
         return names[0]
 
     visit("", document)
@@ -238,12 +246,14 @@ def _import(option: str, name: str, known: Mapping[str, str], where: str = "") -
 
 
 def parts(raw: Mapping[str, str]) -> _Parts:
-    """The definition of the job that ``raw`` describes: the frame's options, its source's, its sink's. Imports them."""
+    """The definition of the job that ``raw`` describes: the frame's options, its source's, its sinks'. Imports them."""
+    if flow_sinks.sink_names(raw):
+        return _parts_of_flow(raw)
     problems: list[ConfigProblem] = []
     definition = ConfigDef(list(FRAME.keys.values()))
     pass_through: tuple[str, ...] = PASS_THROUGH
     source = sink = None
-    if raw.get("source.format"):
+    if raw.get("source.format", "").strip():
         source, problem = _import("source.format", raw["source.format"].strip(), registry.targets(registry.SOURCES))
         problems += [problem] if problem else []
     if raw.get("transform.type", "").strip() == MATERIALIZE:
@@ -252,11 +262,13 @@ def parts(raw: Mapping[str, str]) -> _Parts:
     elif raw.get("sink.type"):
         sink, problem = _import("sink.type", raw["sink.type"].strip(), registry.targets(registry.SINKS))
         problems += [problem] if problem else []
-    for part in (source, sink):
+    own_source = registry.INPUT_SOURCES.get(raw.get(SOURCE_TYPE, "").strip())
+    decoder, source = source, registry.load(own_source) if own_source else source
+    for part in (source, decoder if decoder is not source else None, sink):
         if part is None:
             continue
         for key in part.config_def.keys.values():
-            if key.name not in definition.keys:  # the frame's own declaration counts
+            if key.name not in definition.keys:  # the declaration of the frame, or of the source, counts
                 definition.add(key)
         pass_through += tuple(part.pass_through)
     declared = steps.declare(raw)
@@ -267,8 +279,66 @@ def parts(raw: Mapping[str, str]) -> _Parts:
     return _Parts(definition, sink, source, problems, pass_through)
 
 
+def _parts_of_flow(raw: Mapping[str, str]) -> _Parts:
+    """The definition of a flow with several sinks: their options are named ``sink.<name>.<option>``."""
+    definition = ConfigDef([key for key in FRAME.keys.values() if not key.name.startswith("sink.")])
+    problems: list[ConfigProblem] = []
+    pass_through: dict[str, None] = {}
+    for sink in flow_sinks.divide(raw):
+        job = parts(sink.properties)
+        sink_keys = flow_sinks.own_keys(sink, job.definition.keys.values(), raw)
+        shared = [key for key in job.definition.keys.values() if not key.name.startswith("sink.")]
+        for key in (*shared, *sink_keys):
+            if key.name not in definition.keys:
+                definition.add(key)
+        problems += [_of_sink(sink, problem, raw) for problem in job.problems]
+        pass_through |= dict.fromkeys(sink.given_name(prefix, raw) for prefix in job.pass_through)
+    return _Parts(definition, None, None, problems, tuple(pass_through))
+
+
+def _of_sink(sink: flow_sinks.FlowSink, problem: ConfigProblem, raw: Mapping[str, str]) -> ConfigProblem:
+    """A complaint about a sink's job, in the words of the flow's properties ``raw``."""
+    return ConfigProblem(sink.given_name(problem.name, raw), sink.given_text(problem.message, problem.name, raw))
+
+
+def check_flow(
+    properties: Mapping[str, str],
+) -> tuple[list[tuple[Config, flow_sinks.Membership | None]], list[ConfigProblem]]:
+    """The jobs of a flow, one for each of its sinks that are to run, and every complaint about ``properties``.
+
+    Touches no server. There are no jobs where there are complaints. A flow with one sink is one job without a membership.
+    """
+    raw, unresolved = resolve(properties)
+    problems = flow_sinks.complaints(raw)
+    if not flow_sinks.sink_names(raw):
+        config, complaints = check(properties)
+        problems += complaints
+        return ([] if config is None or problems else [(config, None)]), problems
+    problems += unresolved
+    value = ConfigDef([FRAME.keys[SINKS_MAX_LAG]]).values(raw)[SINKS_MAX_LAG]
+    problems += [ConfigProblem(SINKS_MAX_LAG, text) for text in value.errors]
+    configs: dict[str, Config] = {}
+    for sink in flow_sinks.divide(raw):
+        config, complaints = check(sink.properties)
+        problems += [_of_sink(sink, problem, raw) for problem in complaints]
+        if config is not None:
+            configs[sink.name] = config
+    problems += flow_sinks.shared_complaints(configs)
+    problems += inputs.lag_complaints(configs.values(), value.value)
+    problems = list(dict.fromkeys(problems))  # what the sinks share is wrong once
+    if problems:
+        return [], problems
+    members = flow_sinks.memberships(
+        raw["name"],
+        {name: config["checkpoint.location"] for name, config in configs.items()},
+        value.value,
+        flow_sinks.selected_names(raw),
+    )
+    return [(configs[name], member) for name, member in members.items()], []
+
+
 def check(properties: Mapping[str, str]) -> tuple[Config | None, list[ConfigProblem]]:
-    """The parsed configuration (None if it can't be had) and every complaint about ``properties``. Touches no server."""
+    """``check_flow`` for a job with one sink: its parsed configuration (None if it can't be had) and every complaint."""
     raw, problems = resolve(properties)
     known = parts(raw)
     problems += known.problems
@@ -284,7 +354,12 @@ def check(properties: Mapping[str, str]) -> tuple[Config | None, list[ConfigProb
     ]
     parsed = {name: value.value for name, value in values.items()}
     bad = {problem.name for problem in problems}
-    together = (*_cross(parsed, raw, known), *masks.complaints(raw, parsed), *steps.complaints(raw, parsed))
+    together = (
+        *_cross(parsed, raw, known),
+        *masks.complaints(raw, parsed),
+        *steps.complaints(raw, parsed),
+        *schema_options.complaints(parsed),
+    )
     problems += [problem for problem in together if problem.name not in bad]
     config = Config(_effective(parsed, known), raw) if not problems else None
     if config is not None:
@@ -337,11 +412,8 @@ def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> 
     def complain(name: str, text: str) -> None:
         problems.append(ConfigProblem(name, text))
 
-    topics, pattern = values["source.topics"], values["source.topics.pattern"]
-    if not topics and not pattern:
-        complain("source.topics", "Missing required configuration: give source.topics or source.topics.pattern")
-    if topics and pattern:
-        complain("source.topics.pattern", "source.topics and source.topics.pattern are both given; remove one")
+    topics = values["source.topics"]
+    problems += inputs.complaints(values)
     if topics and len(set(topics)) != len(topics):
         complain(
             "source.topics", f"Invalid value {','.join(topics)} for configuration source.topics: a topic is named twice"
@@ -374,7 +446,11 @@ def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> 
         ConfigProblem(SHARDS, f"Invalid value {values[SHARDS]} for configuration {SHARDS}: {text}")
         for text in _shards(values)
     ]
-    if known.sink is not None and values["guarantee"] is not None and _offered(values["guarantee"], known.sink) is None:
+    if (
+        known.sink is not None
+        and values["guarantee"] in GUARANTEES
+        and _offered(values["guarantee"], known.sink) is None
+    ):
         complain(
             "guarantee",
             f"Invalid value {values['guarantee']} for configuration guarantee: the "
@@ -444,18 +520,31 @@ def _effective(values: dict[str, Any], known: _Parts) -> dict[str, Any]:
     return result
 
 
-def build(source: JobFile | Mapping[str, str]) -> Job:
-    """The job that a file or properties describe.
+def build_flow(source: JobFile | Mapping[str, str]) -> list[Job]:
+    """The jobs of the flow that a file or properties describe: one, or one for each sink that is to run.
 
     Raises:
         ConfigInvalid: with every complaint, one a line, each with file and line where they are known.
     """
     file = source if isinstance(source, JobFile) else JobFile(dict(source))
-    config, problems = check(file.properties)
-    if config is None:
+    jobs, problems = check_flow(file.properties)
+    if problems:
         problems.sort(key=lambda problem: file.lines.get(problem.name, 1 << 30))
         raise ConfigInvalid("\n".join(f"{file.at(problem.name)}{problem.message}" for problem in problems))
-    return Job(config["name"], config, file.path)
+    return [Job(config["name"], config, file.path, member) for config, member in jobs]
+
+
+def build(source: JobFile | Mapping[str, str]) -> Job:
+    """``build_flow`` where there can be one job only.
+
+    Raises:
+        ConfigInvalid: as ``build_flow``, or there are several.
+    """
+    jobs = build_flow(source)
+    if len(jobs) > 1:
+        names = ", ".join(job.membership.sink for job in jobs if job.membership is not None)
+        raise ConfigInvalid(f"the flow has several sinks ({names}), and this takes one: choose it by sinks.only")
+    return jobs[0]
 
 
 def load(path: str | Path) -> Job:

@@ -19,6 +19,7 @@ from connectors.options import (
     one_of,
 )
 from spark_jobs.application_address import APPLICATION
+from spark_jobs.schema_options import SCHEMA_KEYS
 
 if TYPE_CHECKING:
     from connectors.options import Validator
@@ -40,9 +41,25 @@ CONTINUOUS: Final = "continuous"
 AVAILABLE_NOW: Final = "available-now"
 MATERIALIZE: Final = "materialize"
 SHARDS: Final = "sink.shards"
+SOURCE_TYPE: Final = "source.type"
+KAFKA: Final = "kafka"
+FILES: Final = "files"
+HISTORY: Final = "history"
+TABLES: Final = "source.tables"
 STEPS: Final = "transform.steps"
 #: Prefix of the options of a step: ``transform.step.<name>.<option>``.
 STEP_PREFIX: Final = "transform.step."
+#: Names of the sinks of a flow that has several.
+SINKS: Final = "sinks"
+SINKS_ONLY: Final = "sinks.only"
+SINKS_MAX_LAG: Final = "sinks.max.lag.records"
+#: Prefix of the options of one of several sinks: ``sink.<name>.<option>``.
+SINK_PREFIX: Final = "sink."
+#: Lists whose items may be mappings in a job file: option -> prefix of an item's options, what an item is.
+NAMED_LISTS: Final = {STEPS: (STEP_PREFIX, "step"), SINKS: (SINK_PREFIX, "sink")}
+#: Names of the functions of users that the SQL of steps may call; their options begin with ``FUNCTION_PREFIX``.
+FUNCTIONS: Final = "transform.functions"
+FUNCTION_PREFIX: Final = "transform.function."
 REFUSE: Final = "refuse"
 SEPARATE: Final = "separate"
 MERGE: Final = "merge"
@@ -108,11 +125,13 @@ FRAME: Final = ConfigDef(
         ConfigKey(
             name="kafka.bootstrap.servers",
             type=_S,
+            default=None,
             importance=_HIGH,
             group=_KAFKA,
-            validator=non_empty,
+            validator=_optional(non_empty),
             example="broker-1:9092,broker-2:9092",
-            doc="Where Kafka is. Every other property that begins with `kafka.` goes to all of the job's Kafka "
+            doc="Where Kafka is; a job that reads files, writes no topic and has no dead letter topic needs none. Every other "
+            "property that begins with `kafka.` goes to all of the job's Kafka "
             "clients: names are the Java client's (`kafka.security.protocol`, `kafka.sasl.jaas.config`, "
             "`kafka.ssl.truststore.location` ...), and are translated for clients that are not Java.",
         ),
@@ -125,6 +144,16 @@ FRAME: Final = ConfigDef(
             doc="The consumer group to which the job commits what it has consumed, so that Kafka's tools show its "
             "lag. The job never reads these offsets back: its checkpoint says where it stands. Not set: "
             "`millrace-<name>`.",
+        ),
+        ConfigKey(
+            name=SOURCE_TYPE,
+            type=_S,
+            default=KAFKA,
+            importance=_HIGH,
+            group=_SOURCE,
+            validator=one_of(KAFKA, FILES, HISTORY),
+            doc="What the job reads: topics of Kafka (`kafka`), files (`files`), or the history that a files sink has written "
+            "(`history`). See [sources.md](../jobs/sources.md).",
         ),
         ConfigKey(
             name="source.topics",
@@ -148,10 +177,22 @@ FRAME: Final = ConfigDef(
         ConfigKey(
             name="source.format",
             type=_S,
+            default=None,
             importance=_HIGH,
             group=_SOURCE,
             example="debezium",
-            doc="The form of the events: `debezium`, `ums`, `partition-update` or `plain`.",
+            doc="The form of the events: `debezium`, `ums`, `partition-update` or `plain`. Needed for topics; files of JSON "
+            "are `plain` unless it says otherwise.",
+        ),
+        ConfigKey(
+            name=TABLES,
+            type=_LIST,
+            default=None,
+            group=_SOURCE,
+            example="mysql.crm.shop.*, orders",
+            doc="The tables to read out of topics that many tables share: namespaces, `database.table` or the table alone, "
+            "with `*` and `?` as in file names; of UMS namespaces the version and the partitions may be left out. Records of "
+            "other tables are not decoded. Not set: all tables.",
         ),
         ConfigKey(
             name="source.value.encoding",
@@ -256,8 +297,49 @@ FRAME: Final = ConfigDef(
             example="paid,columns",
             doc="Names of steps, in order: each one transforms the changes before the next step and the sink get them. "
             "`transform.step.<name>.type` says what a step does (`filter`, `select`, `sql`, `mask`, `union`, `route`, "
-            "`deduplicate`), its other options begin with `transform.step.<name>.`. In a job file, a list of mappings with "
-            "`name`, `type` and options says the same. See [steps.md](../jobs/steps.md).",
+            "`deduplicate`, `lookup`, `python`), its other options begin with `transform.step.<name>.`. In a job file, a list "
+            "of mappings with `name`, `type` and options says the same. See [steps.md](../jobs/steps.md).",
+        ),
+        ConfigKey(
+            name=FUNCTIONS,
+            type=_LIST,
+            default=None,
+            group=_OUT,
+            example="initials",
+            doc="Names of Python functions that the expressions of steps may call. `transform.function.<name>.python.file` and "
+            "`.python.function` say where a function is, `.type` the type of its result; see "
+            "[python-steps.md](../jobs/python-steps.md).",
+        ),
+        ConfigKey(
+            name=SINKS,
+            type=_LIST,
+            default=None,
+            importance=_HIGH,
+            group=_OUT,
+            example="database,history",
+            doc="Names of the sinks of a flow that has several: each gets all changes, with its own guarantee, progress and "
+            "retries. What a single sink has below `sink.` is below `sink.<name>.` (`sink.database.type=jdbc`, "
+            "`sink.database.jdbc.url=...`). In a job file, a list of mappings with `name`, `type` and options says the same. "
+            "See [sinks.md](../jobs/sinks.md).",
+        ),
+        ConfigKey(
+            name=SINKS_ONLY,
+            type=_LIST,
+            default=None,
+            importance=_LOW,
+            group=_OUT,
+            doc="Run only these of `sinks`. Not set: all. A connector's tasks set it: each runs one sink.",
+        ),
+        ConfigKey(
+            name=SINKS_MAX_LAG,
+            type=_L,
+            default=-1,
+            unit="records",
+            group=_OUT,
+            validator=at_least(-1),
+            doc="How many records the slowest of `sinks` may be behind another one, before that one waits for it (it may be "
+            "ahead by this number and one batch). -1: any number; no sink waits for another, and the retention of the topics "
+            "is the bound. For topics only.",
         ),
         ConfigKey(
             name="sink.type",
@@ -268,6 +350,7 @@ FRAME: Final = ConfigDef(
             doc="Where the changes go: `console`, `files`, `jdbc` or `kafka`, or `module:Class` of a sink of your "
             "own. Its options begin with `sink.<type>.`.",
         ),
+        *SCHEMA_KEYS,
         ConfigKey(
             name=SHARDS,
             type=_S,

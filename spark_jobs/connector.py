@@ -18,8 +18,9 @@ from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import ConfigDef, ConfigProblem
 from spark_jobs.application_address import APPLICATION, DEDICATED, address_of
 from spark_jobs.application_client import FlowConnection
-from spark_jobs.config_keys import AVAILABLE_NOW, FRAME
+from spark_jobs.config_keys import AVAILABLE_NOW, FRAME, SINKS_ONLY
 from spark_jobs.control import Control
+from spark_jobs.flow_sinks import divide, selected_names, sink_names
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints import SAVEPOINT
 from spark_jobs.supervisor import JobProcess, Predecessor
@@ -43,10 +44,13 @@ _GRACE_S: Final = 10.0
 _NO_TOPICS: Final = ("topics.regex", "__TOPICS_REGEX_PLACEHOLDER")
 #: Partitions whose positions are kept for answers.
 _MOST_PARTITIONS: Final = 2000
+#: What is shown of a change of a table's schema, and how many of the last changes are.
+_SCHEMA_CHANGE: Final = ("time", "batch", "table", "change", "column", "before", "after", "policy", "effect")
+_MOST_SCHEMA_CHANGES: Final = 100
 
 
 class SparkJobTask(JobTask):
-    """Runs one Spark job as a child process, from its checkpoint to its end."""
+    """Runs one Spark job, or one of its sinks where it has several, from its checkpoint to its end."""
 
     def __init__(self, context: JobTaskContext) -> None:
         super().__init__(context)
@@ -70,7 +74,7 @@ class SparkJobTask(JobTask):
         progress.phase, progress.error = "starting", ""
         self._failure, self._reason, self._shown = None, "", ""
         limit_s = config["stop.timeout.ms"] / 1000 + _GRACE_S
-        name: str = config["name"]
+        name, progress.sink = job_and_sink(config)
         control = Control(control_folder(name))
         before = Predecessor(control.folder / "supervised.json")
         if not await before.clear(control.running, limit_s, log):
@@ -133,6 +137,9 @@ class SparkJobTask(JobTask):
             progress.retrying_since = _seconds(event.get("since")) or progress.retrying_since or time.time()
             progress.retries += 1
             self._show_trouble()
+        elif kind == "schema_change":
+            shown = {name: event.get(name) for name in _SCHEMA_CHANGE}
+            progress.schema_changes = [*progress.schema_changes, shown][-_MOST_SCHEMA_CHANGES:]
         elif kind == "failed":
             self._failure = event
         elif kind == "stopped":
@@ -205,10 +212,15 @@ class SparkJob(JobConnector):
     aliases: ClassVar[tuple[str, ...]] = ("spark_jobs.SparkJob",)
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """One task; it shares its worker with the other flows of an application that is named."""
+        """One task for each sink; they share a worker with each other and with the flows of an application that is named."""
         del max_tasks
-        name = self.context.config[APPLICATION]
-        return [{TOGETHER_KEY: f"Spark application {name}"} if name not in (None, DEDICATED) else {}]
+        config = self.context.config
+        name, sinks = config[APPLICATION], selected_names(config.raw)
+        together = f"Spark application {name}" if name not in (None, DEDICATED) else ""
+        if not together and sinks:
+            together = f"sinks of {config['name']}"
+        shared = {TOGETHER_KEY: together} if together else {}
+        return [{**shared, SINKS_ONLY: sink} for sink in sinks] or [shared]
 
     @classmethod
     def completed(cls, config: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:
@@ -247,11 +259,15 @@ class SparkJob(JobConnector):
         """What the job has committed to its consumer group, as Kafka Connect shows it for sinks."""
         from spark_jobs.committed import committed
 
-        found = await committed(config.raw, group_of(config))
-        return [
-            ({"kafka_topic": topic, "kafka_partition": partition}, {"kafka_offset": offset})
-            for (topic, partition), offset in sorted(found.items())
-        ]
+        result: list[tuple[Position, Position]] = []
+        for sink, group in groups_of(config).items():
+            found = await committed(config.raw, group)
+            label = {"sink": sink} if sink else {}
+            result += [
+                ({**label, "kafka_topic": topic, "kafka_partition": partition}, {"kafka_offset": offset})
+                for (topic, partition), offset in sorted(found.items())
+            ]
+        return result
 
     @classmethod
     async def savepoints(cls, config: Config, action: str, request: Mapping[str, Any]) -> Any:
@@ -272,11 +288,11 @@ class SparkJob(JobConnector):
             ConfigInvalid: always.
         """
         del offsets
-        name = config["name"]
+        name, groups = config["name"], ", ".join(groups_of(config).values())
         where = config["checkpoint.location"] or "its default folder; `millrace job plan` prints it"
         raise ConfigInvalid(
             f"a Spark job goes on from its checkpoint ({where}), where position and output belong together; the consumer "
-            f"group {group_of(config)} only shows how far it is. To read everything again, create the connector anew under "
+            f"group {groups} only shows how far it is. To read everything again, create the connector anew under "
             "another name, or with another checkpoint.location, and source.starting.offsets=earliest; sinks that write each "
             "change once by its own position leave out what they have, others need an empty target. "
             f"Connector {name} was not changed"
@@ -288,9 +304,22 @@ def command(events: int) -> list[str]:
     return [sys.executable, "-m", "spark_jobs.run", "-", "--events", str(events), "--supervised"]
 
 
-def group_of(config: Config) -> str:
-    """The consumer group that a job commits to."""
-    return str(config["kafka.group.id"] or f"millrace-{config['name']}")
+def job_and_sink(config: Config) -> tuple[str, str]:
+    """The name of a task's job, and the sink that it writes: empty for a flow with one sink."""
+    for sink in divide(config.raw):
+        if sink.name in selected_names(config.raw):
+            return sink.properties["name"], sink.name
+    return str(config["name"]), ""
+
+
+def groups_of(config: Config) -> dict[str, str]:
+    """The consumer groups that a flow commits to, by sink; the one of a flow with one sink has no name of a sink."""
+    if not sink_names(config.raw):
+        return {"": str(config["kafka.group.id"] or f"millrace-{config['name']}")}
+    return {
+        sink.name: sink.properties.get("kafka.group.id") or f"millrace-{sink.properties['name']}"
+        for sink in divide(config.raw)
+    }
 
 
 def missing_packages() -> list[str]:
@@ -307,12 +336,16 @@ def install_text(missing: Sequence[str]) -> str:
 
 
 def _check(properties: Mapping[str, str]) -> list[ConfigProblem]:
-    from spark_jobs.config import check
+    from spark_jobs.config import check_flow
 
     try:
-        return check(properties)[1]
+        problems = check_flow(properties)[1]
     except ConfigInvalid as error:
         return [ConfigProblem("connector.class", str(error))]
+    if sink_names(properties) and properties.get("metrics.port", "0").strip() not in ("", "0"):
+        text = "metrics.port can't be used by a connector with several sinks: the worker's /metrics shows each of them"
+        problems.append(ConfigProblem("metrics.port", f"{text}; remove it"))
+    return problems
 
 
 def _one_line(text: Any) -> str:

@@ -8,9 +8,11 @@ the job's ``Sink``. A sink asks the batch for raw Kafka records (``batch.raw``) 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from connectors.errors import Fatal
 
 if TYPE_CHECKING:
     import logging
@@ -53,6 +55,8 @@ class Column:
         key: whether it belongs to the primary key.
         length: characters or bytes at most, where the source says so (VARCHAR(20)); None otherwise.
         meaning: what the values are, where the Spark type does not say it; one of the names below, or empty.
+        volatile: whether the value is not kept with the row, so that a delete and an image before an update don't have it (a
+            looked-up column).
     """
 
     name: str
@@ -61,6 +65,7 @@ class Column:
     key: bool = False
     length: int | None = None
     meaning: str = ""
+    volatile: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,19 @@ class TableSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """Rows of a table as record batches of Arrow's, for sinks that write in Arrow: Spark need not take them apart.
+
+    Attributes:
+        frame: one binary column; rows of a Kafka partition are in one partition of the frame, in order.
+        unpack: a function for ``mapInArrow`` over the frame: gives the rows as ``TableChanges.frame`` has them.
+    """
+
+    frame: DataFrame
+    unpack: Callable[[Iterator[Any]], Iterator[Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class TableChanges:
     """The changes of one table in one batch.
 
@@ -98,10 +116,27 @@ class TableChanges:
         frame: lazy; the table's columns in the schema's order, then ``SYSTEM_COLUMNS``. One row per change: the after image of
             i and u; of d the before image where it is known, else the key and nulls. Rows of a key stand in order within
             one partition of the frame (Kafka's partitions are kept).
+        lacking: columns of the schema that the definition of some of the rows does not have: the source's table had not got
+            them yet, or has dropped them.
+        packed: the same rows as record batches, where the source has them so; whoever changes the frame leaves it out.
     """
 
     schema: TableSchema
     frame: DataFrame
+    lacking: frozenset[str] = frozenset()
+    packed: Packed | None = None
+
+
+class SchemaRefused(Fatal):
+    """The target can't follow a change of a table's schema; nothing of that table's batch was written.
+
+    Attributes:
+        namespace: the table.
+    """
+
+    def __init__(self, text: str, namespace: str) -> None:
+        super().__init__(text)
+        self.namespace = namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +167,7 @@ class JobContext:
         log: the job's log.
         metrics: set by parts, shown in the job's status and on /metrics: name without ``millrace_job_`` -> value.
         dead_letters: the job's ``DeadLetters``; get them by ``DeadLetters.of(context)``, which makes them.
+        input: the job's ``Input``, for the source that decodes what it reads.
     """
 
     name: str
@@ -140,6 +176,7 @@ class JobContext:
     log: logging.LoggerAdapter[logging.Logger]
     metrics: dict[str, float] = field(default_factory=dict)
     dead_letters: Any = None
+    input: Any = None
 
 
 class Sink(ABC):
@@ -191,7 +228,8 @@ class Sink(ABC):
     def save_state(cls, config: Config, spark: SparkSession, location: str) -> dict[str, Any] | None:
         """Write the sink's state into the savepoint in the folder ``location``; what its manifest keeps (JSON). May block.
 
-        Called between two batches, or while the job is stopped. None: the sink has no state but its target.
+        Called between two batches, or while the job is stopped. None: the sink has no state but its target. Numbers under
+        ``buckets`` and ``records``, if there are any, are shown to people.
         """
         del config, spark, location
         return None
@@ -227,6 +265,8 @@ class Sink(ABC):
         Raises:
             connectors.errors.Retriable: the target is away; the frame backs off and calls again with the same batch.
             connectors.errors.Fatal: the job fails with this text.
+            SchemaRefused: the target can't follow a table's schema; with ``try_evolve`` the frame calls again without the
+                change.
         """
 
     def idle(self) -> None:
@@ -243,6 +283,8 @@ class Source(ABC):
     config_def: ClassVar[ConfigDef]
     #: As ``Sink.pass_through``.
     pass_through: ClassVar[tuple[str, ...]] = ()
+    #: As ``Sink.metrics``.
+    metrics: ClassVar[tuple[JobMetric, ...]] = ()
 
     def __init__(self, context: JobContext) -> None:
         self.context = context

@@ -116,7 +116,7 @@ class DeadLetters:
         return found
 
     @classmethod
-    def from_config(cls, job: str, config: Config, counter: Any = None) -> DeadLetters:
+    def from_config(cls, job: str, config: Config, counter: Any = None) -> Self:
         """As the ``errors.*`` options say."""
         from spark_jobs import clients
 
@@ -153,16 +153,20 @@ class DeadLetters:
             error = error.hidden if isinstance(error, Misfit) else hide_reason(error)
         if not self.tolerant:
             raise Fatal(
-                f"the record at {topic}-{partition} offset {offset} can't be decoded: {error}. Correct the "
+                f"the record at {self.where(topic, partition, offset)} can't be decoded: {error}. Correct the "
                 "source's options (source.format, source.value.encoding ...), or set errors.tolerance=all to "
                 "put such records aside (errors.deadletterqueue.topic.name)"
             )
         if not self.topic:
-            _log.error("put aside: %s-%d offset %d: %s", topic, partition, offset, error)
+            _log.error("put aside: %s: %s", self.where(topic, partition, offset), error)
         else:
             self._produce(topic, partition, offset, key, value, error, headers, stage)
         if self.counter is not None:
             self.counter.add(1)
+
+    def where(self, topic: str, partition: int, offset: int) -> str:
+        """The position of a record as text."""
+        return f"{topic}-{partition} offset {offset}"
 
     def __enter__(self) -> Self:
         self._together += 1
@@ -216,7 +220,7 @@ class DeadLetters:
         all_headers = [*(headers or ()), *self.story(topic, partition, offset, error, stage)]
         producer = _RESIDENT.producer(self._client)
         deadline = time.monotonic() + _FLUSH_S
-        delivered = partial(self._delivered, f"{topic}-{partition} offset {offset}")
+        delivered = partial(self._delivered, self.where(topic, partition, offset))
         try:
             while True:
                 try:

@@ -13,6 +13,8 @@ from spark_jobs.config_keys import AVAILABLE_NOW, MATERIALIZE
 if TYPE_CHECKING:
     from connectors.options import Config
     from spark_jobs.contract import Sink, Source
+    from spark_jobs.flow_sinks import Membership
+    from spark_jobs.metrics import JobMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,13 @@ class Job:
         config: parsed; options whose default depends on others (``guarantee``, ``kafka.group.id``, ``checkpoint.location``,
             ``state.dir``) have their effective values.
         origin: the file it came from, for messages; empty if there is none.
+        membership: set where it writes one of several sinks of a flow.
     """
 
     name: str
     config: Config
     origin: str = ""
+    membership: Membership | None = None
 
     @property
     def sink_name(self) -> str:
@@ -72,9 +76,19 @@ class Job:
             return found
         return registry.sink_class(self.config["sink.type"])
 
+    def metrics(self) -> list[JobMetric]:
+        """The declarations of the metrics of its source, sink and steps; imports them."""
+        from spark_jobs.steps.options import step_metrics
+
+        return [*self.source_class().metrics, *self.sink_class().metrics, *step_metrics(self.config)]
+
     def source_class(self) -> type[Source]:
         """The class that decodes; imports it."""
-        return registry.source_class(self.config["source.format"])
+        address = registry.INPUT_SOURCES.get(self.config["source.type"])
+        source: type[Source] = (
+            registry.load(address) if address else registry.source_class(self.config["source.format"])
+        )
+        return source
 
 
 def control_folder(name: str) -> Path:

@@ -33,10 +33,10 @@ class JvmOutput:
     """What a JVM writes: passed on, its end kept.
 
     Args:
-        take: gets each line; None: they go to this process's standard error.
+        take: gets each line; returns whether it took it. Lines that are not taken go to this process's standard error.
     """
 
-    def __init__(self, take: Callable[[str], None] | None = None) -> None:
+    def __init__(self, take: Callable[[str], bool] | None = None) -> None:
         self._take = take
         self._tail: deque[str] = deque(maxlen=_KEPT)
         self._thread: threading.Thread | None = None
@@ -65,8 +65,7 @@ class JvmOutput:
             for line in lines:
                 text = line.decode("utf-8", "replace").rstrip()
                 self._tail.append(text)
-                if self._take is not None:
-                    self._take(text)
+                if self._take is not None and self._take(text):
                     continue
                 with contextlib.suppress(OSError):
                     os.write(target, line)

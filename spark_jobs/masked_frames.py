@@ -92,6 +92,7 @@ def _masked(table: TableChanges, masks: Masks) -> TableChanges:
     return TableChanges(
         replace(table.schema, columns=kept),
         numbered(frame, len(shape)).mapInArrow(_task(found, types, shape.names), shape),
+        table.lacking,
     )
 
 

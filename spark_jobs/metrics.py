@@ -90,20 +90,40 @@ FRAME_METRICS: Final = (
         "dead_letters_total", "counter", "records", "Records that could not be decoded and were put aside in this run."
     ),
     JobMetric(
+        "schema_changes_total",
+        "counter",
+        "",
+        "Changes of tables' schemas that this run found and reported (event `schema_change`).",
+    ),
+    JobMetric(
         "progress_timestamp_seconds", "gauge", "s", "When the job last said how far it is, in seconds since 1970."
     ),
 )
 
 
 class Numbers:
-    """The numbers of one run, fed with its events; may be read from another thread."""
+    """The numbers of one run, fed with its events; may be read from another thread.
 
-    def __init__(self, job: str, declared: Iterable[JobMetric] = ()) -> None:
-        self._job = job
+    Args:
+        job: the label ``job``.
+        declared: metrics of the run's sink.
+        sink: the label ``sink``; empty for a flow with one sink, whose metrics have no such label.
+    """
+
+    def __init__(self, job: str, declared: Iterable[JobMetric] = (), sink: str = "") -> None:
+        self._origin = (("job", job), *((("sink", sink),) if sink else ()))
         self._declared = {metric.name: metric for metric in (*FRAME_METRICS, *declared)}
         self._lock = threading.Lock()
         self._totals = dict.fromkeys(
-            ("batches_total", "records_total", "rows_written_total", "busy_seconds_total", "retries_total"), 0.0
+            (
+                "batches_total",
+                "records_total",
+                "rows_written_total",
+                "busy_seconds_total",
+                "retries_total",
+                "schema_changes_total",
+            ),
+            0.0,
         )
         self._gauges: dict[str, float] = {"up": 0.0}
         self._by_label: dict[str, dict[tuple[str, ...], float]] = {}
@@ -147,10 +167,14 @@ class Numbers:
 
     def text(self) -> str:
         """Prometheus' text form."""
+        return _text_of([self])
+
+    def families(self) -> dict[str, tuple[JobMetric, list[str]]]:
+        """The declaration and the lines of each metric that has values, by name."""
         with self._lock:
             plain = self._totals | self._gauges
             labelled = {name: dict(each) for name, each in self._by_label.items()}
-        parts: list[str] = []
+        families: dict[str, tuple[JobMetric, list[str]]] = {}
         for name in (*self._declared, *sorted(set(plain) - set(self._declared))):
             metric = self._declared.get(name) or JobMetric(
                 name, "counter" if name.endswith("_total") else "gauge", "", ""
@@ -162,15 +186,40 @@ class Numbers:
                 self._line(name, metric.labels, labels, value) for labels, value in labelled.get(name, {}).items()
             ]
             if lines:
-                parts.append(
-                    f"# HELP {PREFIX}{name} {metric.help}\n# TYPE {PREFIX}{name} {metric.kind}\n" + "".join(lines)
-                )
-        return "".join(parts)
+                families[name] = metric, lines
+        return families
 
     def _line(self, name: str, labels: tuple[str, ...], values: tuple[str, ...], value: float) -> str:
-        named = (("job", self._job), *zip(labels, values, strict=True))
+        named = (*self._origin, *zip(labels, values, strict=True))
         pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in named)
         return f"{PREFIX}{name}{{{pairs}}} {_number(value)}\n"
+
+
+class JoinedNumbers:
+    """The numbers of several runs."""
+
+    def __init__(self) -> None:
+        self._all: list[Numbers] = []
+
+    def add(self, numbers: Numbers) -> None:
+        """Show these, too."""
+        self._all.append(numbers)
+
+    def text(self) -> str:
+        """Prometheus' text form."""
+        return _text_of(list(self._all))
+
+
+def _text_of(numbers: Iterable[Numbers]) -> str:
+    """All values of a metric stand together, as Prometheus' text form demands."""
+    together: dict[str, tuple[JobMetric, list[str]]] = {}
+    for run in numbers:
+        for name, (metric, lines) in run.families().items():
+            together.setdefault(name, (metric, []))[1].extend(lines)
+    return "".join(
+        f"# HELP {PREFIX}{name} {metric.help}\n# TYPE {PREFIX}{name} {metric.kind}\n" + "".join(lines)
+        for name, (metric, lines) in together.items()
+    )
 
 
 def _escaped(text: str) -> str:
@@ -184,11 +233,16 @@ def _number(value: float) -> str:
 class Exporter:
     """Serves ``GET /metrics`` from a thread.
 
+    Args:
+        host: the address to listen on.
+        port: of it.
+        numbers: what to show.
+
     Raises:
         Fatal: the address can't be had.
     """
 
-    def __init__(self, host: str, port: int, numbers: Numbers) -> None:
+    def __init__(self, host: str, port: int, numbers: Numbers | JoinedNumbers) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 found = self.path.split("?")[0] in ("/metrics", "/metrics/")

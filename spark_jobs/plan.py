@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 from connectors.errors import MillraceError
 from spark_jobs import clients, ranges
 from spark_jobs.checkpoint import local_path, open_local
+from spark_jobs.config_keys import KAFKA, SOURCE_TYPE, TABLES
 from spark_jobs.control import Control, FileLock
 from spark_jobs.filesystems import missing_clients
+from spark_jobs.inputs.options import input_lines, most_per_batch
 from spark_jobs.lag import KafkaView
 from spark_jobs.session import is_local
 from spark_jobs.steps.options import step_names
@@ -49,6 +51,21 @@ def remarks(job: Job) -> list[str]:
 
 def reachability(job: Job) -> list[str]:
     """Everything that is not there: Kafka, topics, the registry, what the sink needs. Blocks for some seconds at most."""
+    complaints = _topic_complaints(job) if job.config[SOURCE_TYPE] == KAFKA else []
+    complaints += missing_clients(job.config.raw)
+    complaints += _step_refusals(job)
+    url = job.config["source.schema.registry.url"]
+    if url:
+        complaints += _registry(url)
+    try:
+        complaints += job.sink_class().check(job.config)
+    except MillraceError as error:
+        complaints.append(str(error))
+    return complaints
+
+
+def _topic_complaints(job: Job) -> list[str]:
+    """Complaints about the job's topics. Asks Kafka."""
     complaints: list[str] = []
     view = KafkaView(job.config, timeout_s=5)
     try:
@@ -67,15 +84,6 @@ def reachability(job: Job) -> list[str]:
         complaints.append(str(error))
     finally:
         view.close()
-    complaints += missing_clients(job.config.raw)
-    complaints += _step_refusals(job)
-    url = job.config["source.schema.registry.url"]
-    if url:
-        complaints += _registry(url)
-    try:
-        complaints += job.sink_class().check(job.config)
-    except MillraceError as error:
-        complaints.append(str(error))
     return complaints
 
 
@@ -114,6 +122,8 @@ def plan(job: Job) -> list[str]:
     """The lines of ``millrace job plan``. Blocks while it asks Kafka and the sink."""
     config = job.config
     lines = [f"job {job.name}" + (f" ({job.origin})" if job.origin else "")]
+    if job.membership is not None:
+        lines.append(f"  writes the sink {job.membership.sink} of the flow {job.membership.flow}")
     running = Control(job.folder)
     if running.running():
         lines.append(f"  running now: process {running.status().get('pid', '?')}; a second run would be refused")
@@ -121,9 +131,14 @@ def plan(job: Job) -> list[str]:
         lock = local_path(job.checkpoint)
         if lock is not None and FileLock.held(lock / "_millrace_lock"):
             lines.append("  its checkpoint is in use by a run of another job: this one would be refused")
-    forms = f"{config['source.value.encoding']} values, {config['source.key.encoding']} keys"
-    lines.append(f"  reads {config['source.format']} ({forms}) from {config['kafka.bootstrap.servers']}:")
-    lines += [f"    {line}" for line in _source_lines(job)]
+    if config[SOURCE_TYPE] == KAFKA:
+        forms = f"{config['source.value.encoding']} values, {config['source.key.encoding']} keys"
+        lines.append(f"  reads {config['source.format']} ({forms}) from {config['kafka.bootstrap.servers']}:")
+        lines += [f"    {line}" for line in _source_lines(job)]
+    else:
+        lines += [f"  {line}" for line in input_lines(config)]
+    if config[TABLES]:
+        lines.append(f"  tables: {', '.join(config[TABLES])}")
     every = (
         "what is there now, then ends"
         if job.available_now
@@ -132,7 +147,7 @@ def plan(job: Job) -> list[str]:
         else "batch after batch"
     )
     lines += [
-        f"  trigger: {every}, at most {config['source.max.offsets.per.trigger']} records a batch",
+        f"  trigger: {every}, {most_per_batch(config)} a batch",
         f"  transformation: {config['transform.type']}",
     ]
     steps = _step_lines(job)
@@ -149,7 +164,7 @@ def plan(job: Job) -> list[str]:
         f"  bad records: {bad}",
         f"  checkpoint: {job.checkpoint}",
         f"  local caches: {config['state.dir']}",
-        f"  consumer group (shows the lag): {config['kafka.group.id']}",
+        *([f"  consumer group (shows the lag): {config['kafka.group.id']}"] if config[SOURCE_TYPE] == KAFKA else []),
         f"  Spark master: {job.master}",
     ]
     return lines + [f"  note: {text}" for text in remarks(job)]

@@ -36,6 +36,7 @@ class Events:
         scrub: takes secrets out of a text.
         on_event: told each event, after it was written.
         on_broken: called once when nobody reads the stream any more.
+        origin: further fields of every event, such as the sink of a flow that has several.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class Events:
         scrub: Callable[[str], str] = lambda text: text,
         on_event: Callable[[dict[str, Any]], None] | None = None,
         on_broken: Callable[[], None] | None = None,
+        origin: Mapping[str, str] | None = None,
     ) -> None:
         self._job = job
+        self._origin = dict(origin or {})
         self._stream = stream
         self._scrub = scrub
         self._on_event = on_event
@@ -56,7 +59,7 @@ class Events:
 
     def emit(self, event: str, **fields: Any) -> None:
         """Write one event."""
-        data = {"event": event, "job": self._job, "time": now_text(), **fields}
+        data = {"event": event, "job": self._job, "time": now_text(), **fields, **self._origin}
         # Before the quotes and braces of JSON stand around them: what a secret is taken for must not end in those.
         text = json.dumps(_scrubbed(json.loads(json.dumps(data, default=str)), self._scrub), separators=(",", ":"))
         with self._lock:
@@ -129,6 +132,9 @@ def sentence(event: Mapping[str, Any]) -> str:
     if kind == "retrying":
         what = f"batch {event['batch']}" if event.get("part", "batch") == "batch" else event["part"]
         return f"{job}: {what}: try {event['attempt']} failed, next in {event['pause_s']:.1f} s: {event['error']}"
+    if kind == "schema_change":
+        where = f"table {event['table']}" + (f", column {event['column']}" if event["column"] else "")
+        return f"{job}: {event['change']}: {where}: {event['effect']} (policy {event['policy']})"
     if kind == "failed":
         return f"{job}: failed: {event['error']}"
     if kind == "stopped":

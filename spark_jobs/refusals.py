@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from spark_jobs.contract import Sink, Source, TableChanges
+    from spark_jobs.contract import Source, TableChanges, TableSchema
     from spark_jobs.dead_letters import DeadLetters
 
 _log: Final = logging.getLogger(__name__)
@@ -22,13 +22,19 @@ _POSITION: Final = ("topic", "partition", "offset")
 
 
 def accepted(
-    tables: Sequence[TableChanges], sink: Sink, source: Source, letters: DeadLetters, raw: DataFrame, *, masked: bool
+    tables: Sequence[TableChanges],
+    refusal: Callable[[TableSchema], str],
+    source: Source,
+    letters: DeadLetters,
+    raw: DataFrame,
+    *,
+    masked: bool,
 ) -> list[TableChanges]:
     """The tables that the target can hold. Blocks: runs a Spark job for each of the others, which puts its records aside.
 
     Args:
         tables: of a batch.
-        sink: says by ``refusal`` which of them its target can't hold.
+        refusal: why the target can't hold a table (``Sink.refusal``); empty where it can.
         source: told by ``refused`` of those.
         letters: where records of refused tables go.
         raw: the batch's records.
@@ -38,7 +44,7 @@ def accepted(
         Fatal: a table is refused and bad records are not tolerated; the dead letter topic refuses a record.
         Retriable: Kafka does not take the dead letters.
     """
-    reasons = [(changes, sink.refusal(changes.schema)) for changes in tables]
+    reasons = [(changes, refusal(changes.schema)) for changes in tables]
     refused = [(changes, reason) for changes, reason in reasons if reason]
     for changes, reason in refused:
         if not letters.tolerant:
@@ -53,7 +59,9 @@ def accepted(
     return [changes for changes, reason in reasons if not reason]
 
 
-def put_aside(rows: DataFrame, raw: DataFrame, letters: DeadLetters, reason: str, *, masked: bool) -> int:
+def put_aside(
+    rows: DataFrame, raw: DataFrame, letters: DeadLetters, reason: str, *, masked: bool, column: str = ""
+) -> int:
     """Report the records that hold ``rows`` as dead letters; the number of records. Blocks: runs a Spark job.
 
     Args:
@@ -62,22 +70,30 @@ def put_aside(rows: DataFrame, raw: DataFrame, letters: DeadLetters, reason: str
         letters: where they go.
         reason: what is wrong with them; without values if ``masked``.
         masked: whether the job masks columns: then a dead letter shows no key and no value.
+        column: of ``rows``, with what follows ``reason`` for each row; empty for none.
 
     Raises:
         Retriable: Kafka does not take the dead letters.
     """
-    reports = _records(rows, raw).mapInArrow(_reporting(letters, reason, masked=masked), "n long").collect()
+    reporting = _reporting(letters, reason, masked=masked, column=column)
+    reports = _records(rows, raw, column).mapInArrow(reporting, "n long").collect()
     return sum(row["n"] for row in reports)
 
 
-def _records(rows: DataFrame, raw: DataFrame) -> DataFrame:
-    """The records that hold ``rows``."""
-    positions = rows.select(*KAFKA_COLUMNS).distinct().toDF(*_POSITION)
-    return raw.select(*_POSITION, "key", "value").join(positions, list(_POSITION), "left_semi")
+def _records(rows: DataFrame, raw: DataFrame, column: str = "") -> DataFrame:
+    """The records that hold ``rows``; of several values of ``column`` for one record, one."""
+    from pyspark.sql import functions as f
+
+    records = raw.select(*_POSITION, "key", "value")
+    if not column:
+        positions = rows.select(*KAFKA_COLUMNS).distinct().toDF(*_POSITION)
+        return records.join(positions, list(_POSITION), "left_semi")
+    positions = rows.groupBy(*KAFKA_COLUMNS).agg(f.first(column)).toDF(*_POSITION, column)
+    return records.join(positions, list(_POSITION))
 
 
 def _reporting(
-    letters: DeadLetters, reason: str, *, masked: bool
+    letters: DeadLetters, reason: str, *, masked: bool, column: str = ""
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -86,14 +102,14 @@ def _reporting(
         with letters:
             for batch in batches:
                 for row in batch.to_pylist():
-                    # The text has no values, so it is shown in jobs with masks, too.
+                    # The text has no values where columns are masked, so it is shown in such jobs, too.
                     letters.report(
                         row["topic"],
                         row["partition"],
                         row["offset"],
                         None if masked else row["key"],
                         None if masked else row["value"],
-                        Fatal(reason),
+                        Fatal(f"{reason}: {row[column]}" if column else reason),
                         stage="TASK_PUT",
                     )
                     count += 1

@@ -1,4 +1,4 @@
-"""Which sinks and sources there are: entry points, imported only when a job asks for one."""
+"""Which sinks, sources and types of steps there are: entry points, imported only when a job asks for one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from connectors.entry_points import entries
 
 if TYPE_CHECKING:
     from spark_jobs.contract import Sink, Source
+    from spark_jobs.inputs.contract import Input
     from spark_jobs.steps.contract import Step
 
 #: Groups of entry points: the name is what ``sink.type`` and ``source.format`` say.
@@ -19,21 +20,22 @@ STEPS: Final = "millrace.steps"
 #: With ``transform.type=materialize`` the whole batch goes here, whatever ``sink.type`` (which must be kafka) says.
 MATERIALIZER: Final = "spark_jobs.materializer.job:MaterializerSink"
 
-_STEPS: Final = {
-    "deduplicate": "spark_jobs.steps.deduplicate:DeduplicateStep",
-    "filter": "spark_jobs.steps.row_filter:FilterStep",
-    "mask": "spark_jobs.steps.mask:MaskStep",
-    "route": "spark_jobs.steps.route:RouteStep",
-    "select": "spark_jobs.steps.projection:SelectStep",
-    "sql": "spark_jobs.steps.sql:SqlStep",
-    "union": "spark_jobs.steps.union:UnionStep",
+#: By ``source.type``: the class of the input, and of the source where ``source.format`` alone does not say it.
+_INPUTS: Final = {
+    "kafka": "spark_jobs.inputs.kafka:KafkaInput",
+    "files": "spark_jobs.inputs.files:FilesInput",
+    "history": "spark_jobs.inputs.history:HistoryInput",
+}
+INPUT_SOURCES: Final = {
+    "files": "spark_jobs.inputs.file_rows:FilesSource",
+    "history": "spark_jobs.inputs.history_rows:HistorySource",
 }
 
 
 def targets(group: str) -> dict[str, str]:
     """The ``module:class`` of every entry point of a group by name; of two with one name Millrace's own. Blocks for some ms."""
     declared = {entry.name: entry.value for entry in reversed(entries(group))}
-    return dict(sorted((declared | (_STEPS if group == STEPS else {})).items()))
+    return dict(sorted(declared.items()))
 
 
 def load(where: str) -> Any:
@@ -73,3 +75,13 @@ def step_class(name: str) -> type[Step]:
     """
     step: type[Step] = load(targets(STEPS)[name])
     return step
+
+
+def input_class(name: str) -> type[Input]:
+    """The class of a ``source.type``.
+
+    Raises:
+        KeyError: an unknown name.
+    """
+    chosen: type[Input] = load(_INPUTS[name])
+    return chosen

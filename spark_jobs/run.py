@@ -1,4 +1,4 @@
-"""``python -m spark_jobs.run JOBFILE``: one process, one driver, one query. Also an entry for ``spark-submit``.
+"""``python -m spark_jobs.run JOBFILE``: one process, one driver, one query for each sink. Also an entry for ``spark-submit``.
 
 Writes JSON lines (see ``progress``) to standard output or to ``--events FD``. SIGTERM and SIGINT end it after the batch that is
 being written. Exit codes: 0 stopped as asked (or done), 1 failed, 2 the configuration is invalid.
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from spark_jobs.application import Application
     from spark_jobs.control import Control
     from spark_jobs.job import Job
+    from spark_jobs.metrics import Exporter, Numbers
+    from spark_jobs.progress import Events
     from spark_jobs.runner import Runner
     from worker.secrets.masking import SecretMasker
 
@@ -90,10 +92,14 @@ class Attendance:
     Attributes:
         begin: called with the run before it begins: whoever may end it keeps it.
         host: the application whose driver the run uses; None: it starts its own.
+        listens: whether ``host`` is a process of its own that takes flows, which ``status`` shows.
+        numbers: kept for the run, where somebody else shows them; None: the run serves its own.
     """
 
     begin: Callable[[Runner], None]
     host: Application | None = None
+    listens: bool = True
+    numbers: Callable[[Numbers], None] | None = None
 
 
 def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
@@ -107,56 +113,65 @@ def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
             else config.read(path)
         )
 
-    return _run_checked(read, Path(path).name, stream, _of_process(supervised=supervised))
+    jobs = _checked(read, Path(path).name, stream)
+    if len(jobs) > 1:
+        from spark_jobs.flow_runs import run_sinks
+
+        return run_sinks(jobs, stream, lambda stop, timeout_s: _end_on_request(stop, timeout_s, supervised=supervised))
+    return run_attended(jobs[0], stream, _of_process(supervised=supervised)) if jobs else 2
 
 
 def run_text(text: str, stream: Any, attendance: Attendance) -> int:
     """Check and run the job that ``text`` (JSON) describes, with events to ``stream``; blocks."""
     from spark_jobs import config
 
-    return _run_checked(lambda: config.parse_text(text, "the flow", as_json=True), "flow", stream, attendance)
+    jobs = _checked(lambda: config.parse_text(text, "the flow", as_json=True), "flow", stream, several=False)
+    return run_attended(jobs[0], stream, attendance) if jobs else 2
 
 
 def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
     """Run a checked job with its locks, its status file and its signals; blocks."""
-    return _run(job, stream, _of_process(supervised=supervised))
+    return run_attended(job, stream, _of_process(supervised=supervised))
 
 
 def _of_process(*, supervised: bool) -> Attendance:
     """A run that is all that its process does: signals end it and, if it is supervised, the end of standard input."""
 
     def begin(runner: Runner) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: runner.stop("signal"))
-        if supervised:
-            timeout_s = runner.job.config["stop.timeout.ms"] / 1000
-            threading.Thread(
-                target=_wait_for_end, args=(runner.stop, timeout_s), name="supervisor", daemon=True
-            ).start()
+        _end_on_request(runner.stop, runner.job.config["stop.timeout.ms"] / 1000, supervised=supervised)
 
     return Attendance(begin)
 
 
-def _run_checked(read: Callable[[], Any], name: str, stream: Any, attendance: Attendance) -> int:
+def _end_on_request(stop: Callable[[str], None], timeout_s: float, *, supervised: bool) -> None:
+    """Call ``stop`` on a signal and, if the process is supervised, at the end of standard input. For the main thread."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop("signal"))
+    if supervised:
+        threading.Thread(target=_wait_for_end, args=(stop, timeout_s), name="supervisor", daemon=True).start()
+
+
+def _checked(read: Callable[[], Any], name: str, stream: Any, *, several: bool = True) -> list[Job]:
+    """The jobs of a configuration; none if it is invalid, which is reported."""
     from connectors.errors import ConfigInvalid
     from spark_jobs import config
     from spark_jobs.progress import Events
 
     try:
-        job = config.build(read())
+        return config.build_flow(read()) if several else [config.build(read())]
     except ConfigInvalid as error:
         sys.stderr.write(f"millrace: {error}\n")
         Events(name, stream).emit(
             "failed", error=str(error), kind="ConfigInvalid", trace="", retriable=False, configuration=True
         )
-        return 2
-    return _run(job, stream, attendance)
+        return []
 
 
-def _run(job: Job, stream: Any, attendance: Attendance) -> int:
+def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
+    """Run a checked job with its locks and its status file, in what ``attendance`` says; blocks. Returns the exit code."""
     from spark_jobs.causes import may_pass
     from spark_jobs.control import Control, process_age
-    from spark_jobs.metrics import Exporter, Numbers
+    from spark_jobs.metrics import Numbers
     from spark_jobs.progress import Events
     from spark_jobs.runner import Runner
     from worker.secrets.masking import SecretMasker
@@ -165,9 +180,10 @@ def _run(job: Job, stream: Any, attendance: Attendance) -> int:
     masker = SecretMasker()
     masker.learn(job.config.raw, definition(job).keys.values())
     control = Control(job.folder)
-    status = _first_status(job, host)
+    status = _first_status(job, host if attendance.listens else None)
     writable = threading.Event()
-    numbers = Numbers(job.name, job.sink_class().metrics)
+    flow, sink = (job.name, "") if job.membership is None else (job.membership.flow, job.membership.sink)
+    numbers = Numbers(flow, job.metrics(), sink)
 
     def remember(event: dict[str, Any]) -> None:
         numbers.take(event, time.time())
@@ -178,22 +194,22 @@ def _run(job: Job, stream: Any, attendance: Attendance) -> int:
         if writable.is_set():
             control.write(status)
 
-    events = Events(job.name, stream, scrub=masker.scrub, on_event=remember)
+    events = Events(
+        job.name, stream, scrub=masker.scrub, on_event=remember, origin={"flow": flow, "sink": sink} if sink else {}
+    )
     exporter = release = None
     unfilter = _filter_logs(masker)
     try:
         try:
             release = _lock(job, control)
-            if job.config["metrics.port"]:
-                exporter = Exporter(job.config["metrics.host"], job.config["metrics.port"], numbers)
+            exporter = _show(numbers, job, attendance)
             writable.set()
             spark = None if host is None else host.session(job)
         except Exception as error:  # noqa: BLE001 - becomes an event, whatever it is
             if host is not None:
                 masker.learn(host.settings)  # a refusal quotes them
             _log.error("%s", error)
-            passes = host is not None and may_pass(error)
-            events.emit("failed", error=str(error), kind=type(error).__name__, trace="", retriable=passes)
+            _refuse(events, error, passes=host is not None and may_pass(error))
             return 1
         runner = Runner(job, events, _lease, spark=spark, output=None if host is None else host.output)
         events.on_broken = lambda: runner.stop("nobody reads the events")
@@ -208,6 +224,22 @@ def _run(job: Job, stream: Any, attendance: Attendance) -> int:
         if release is not None:
             release()
         unfilter()
+
+
+def _refuse(events: Events, error: Exception, *, passes: bool) -> None:
+    """Report a run that could not begin."""
+    events.emit("failed", error=str(error), kind=type(error).__name__, trace="", retriable=passes)
+
+
+def _show(numbers: Numbers, job: Job, attendance: Attendance) -> Exporter | None:
+    """Have the numbers shown by whoever shows those of the process, or on the job's own port."""
+    from spark_jobs.metrics import Exporter
+
+    if attendance.numbers is not None:
+        attendance.numbers(numbers)
+        return None
+    port = job.config["metrics.port"]
+    return Exporter(job.config["metrics.host"], port, numbers) if port else None
 
 
 def _filter_logs(masker: SecretMasker) -> Callable[[], None]:
@@ -236,6 +268,8 @@ def _first_status(job: Job, host: Application | None) -> dict[str, Any]:
         "checkpoint": job.checkpoint,
         "master": job.master,
     }
+    if job.membership is not None:
+        status |= {"flow": job.membership.flow, "sink": job.membership.sink}
     return status if host is None else {**status, "application": host.name}
 
 

@@ -7,7 +7,6 @@ The sink is only ever called under ``_busy``.
 from __future__ import annotations
 
 import contextvars
-import json
 import logging
 import os
 import threading
@@ -18,13 +17,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.errors import Fatal, MillraceError, Retriable
-from spark_jobs import clients, jvm, ranges, troubles
+from spark_jobs import jvm, ranges, registry, troubles
 from spark_jobs.causes import WorkerCrashed, cause_of, described, may_pass
 from spark_jobs.checkpoint import open_folder
-from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
+from spark_jobs.contract import Batch, JobContext, SchemaRefused
 from spark_jobs.dead_letters import DeadLetters, prepare
+from spark_jobs.flow_lag import demand_others
+from spark_jobs.inputs.contract import InputRun
 from spark_jobs.lag import KafkaView
-from spark_jobs.lag_watch import LagWatch
 from spark_jobs.masked_frames import NoRecords, mask_changes
 from spark_jobs.masks import rules_of
 from spark_jobs.metrics import PREFIX
@@ -33,9 +33,11 @@ from spark_jobs.refusals import accepted
 from spark_jobs.savepoints import SAVEPOINT
 from spark_jobs.savepoints.requests import Answer, Inbox, serve
 from spark_jobs.savepoints.start import start_from_savepoint
+from spark_jobs.schema_options import SchemaPolicies
+from spark_jobs.schema_watch import SchemaWatch
 from spark_jobs.session import build_session, submitted
 from spark_jobs.steps.flow import Flow, empty_changes
-from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.options import build_functions, build_steps
 from spark_jobs.troubles import Troubles
 
 if TYPE_CHECKING:
@@ -44,21 +46,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.checkpoint import Folder
-    from spark_jobs.contract import Sink, Source
+    from spark_jobs.contract import Sink, Source, TableSchema
+    from spark_jobs.inputs.contract import Input, LagView
     from spark_jobs.job import Job
     from spark_jobs.lag_watch import Standing
     from spark_jobs.progress import Events
 
 _log = logging.getLogger(__name__)
-#: Which topic had which id when the job first read it; in the checkpoint.
-TOPICS_FILE: Final = "_millrace_topics"
 _IDLE_S: Final = 2.0
 _WATCH_S: Final = 0.1
 #: A sign of life at least this often, also without input.
 _HEARTBEAT_S: Final = 10.0
 #: How long an event waits for Kafka to say how far behind the job is.
 _LAG_S: Final = 3.0
-#: The longest pause before Kafka is looked at again: whoever waits for a topic wants its records at once.
+#: The longest pause before the input is looked at again: whoever waits for a topic or a folder wants its records at once.
 _LOOK_S: Final = 2.0
 #: How long a batch that is written may take into the checkpoint's commits, while a savepoint waits for it.
 _COMMIT_S: Final = 60.0
@@ -100,13 +101,11 @@ class Runner:
         self._stop = threading.Event()
         self.reason = ""
         self._busy = threading.Lock()
-        self._kafka = KafkaView(job.config)
-        self._batch_kafka = KafkaView(job.config)  # for the thread of batches: clients are not shared
         self._troubles = Troubles(events)
-        self._lag: LagWatch
+        self._lag: LagView
         self._jvm_output = jvm.JvmOutput() if output is None else output
         self._masks = rules_of(job.config)
-        self._flow = Flow(build_steps(job.config))
+        self._flow = Flow(build_steps(job.config), build_functions(job.config))
         self._error: BaseException | None = None
         self._crashes: Counter[str] = Counter()
         self._current: int | None = None
@@ -117,10 +116,11 @@ class Runner:
         self._position: ranges.Offsets = {}
         self._standing: Standing | None = None
         self._last_batch: int | None = None
-        self._topic_ids: dict[str, str] = {}
         self._inbox = Inbox(job.folder)
         self.context: JobContext
         self._folder: Folder
+        self._input: Input | None = None
+        self._schemas: SchemaWatch
         self._sink: Sink
         self._source: Source | None = None
 
@@ -169,7 +169,8 @@ class Runner:
             self._tell_failure(error, spark)
             return 1
         finally:
-            self._kafka.close()
+            if self._input is not None:
+                self._input.close()
             if release is not None:
                 _let_go(release)
             if spark is not None and spark is not self._spark:
@@ -192,27 +193,41 @@ class Runner:
         self._folder = open_folder(job.checkpoint, spark)
         self._retry(troubles.START, lambda: start_from_savepoint(job, spark, self._folder))
         self._last_batch = ranges.last_batch(self._folder, "commits")
+        given = self._input = registry.input_class(job.config["source.type"])(
+            InputRun(job, self._folder, spark, self._retry)
+        )
         if self._last_batch is not None:
-            self._position = ranges.position(self._folder, self._last_batch) or {}
-        self._load_topics()
-        self._check_position()
+            self._position = given.position(self._last_batch)
+        self._schemas = SchemaWatch(
+            SchemaPolicies.of(job.config), self._folder, self.events, tolerant=self._puts_aside()
+        )
+        given.check(self._last_batch)
         try:
-            self._retry(troubles.START, self._demand_topics, longest_s=_LOOK_S)
+            self._retry(troubles.START, given.demand, longest_s=_LOOK_S)
         except Retriable as error:
             raise Fatal(str(error)) from error
         log = logging.LoggerAdapter(logging.getLogger(f"spark_jobs.{job.name}"), {})
         self.context = JobContext(job.name, job.config, spark, log)
-        prepare(job.config, self._kafka.admin)
+        if job.config["errors.deadletterqueue.topic.name"]:
+            kafka = KafkaView(job.config)
+            prepare(job.config, kafka.admin)
+            kafka.close()
+        self._retry(troubles.START, lambda: given.prepare(self.context))
         self._sink = job.sink_class()(self.context)
-        self._lag = LagWatch(job.config, self._troubles, lambda: self._last_batch)
+        self._lag = given.watch(self._troubles, lambda: self._last_batch)
         try:
             self._retry(troubles.START, self._sink.open)
             self._run_queries(spark)
         finally:
             self._lag.close()
-            for part in (self._sink, self._source):
+            for part in (self._sink, self._source, self._flow):
                 if part is not None:
                     part.close()
+
+    def _puts_aside(self) -> bool:
+        """Whether records can be kept in a dead letter topic."""
+        config = self.job.config
+        return config["errors.tolerance"] == "all" and bool(config["errors.deadletterqueue.topic.name"])
 
     def _run_queries(self, spark: SparkSession) -> None:
         """One query after the other, until the job ends: Spark ends a query when Kafka is away for minutes."""
@@ -255,7 +270,13 @@ class Runner:
         )
 
     def _retry(
-        self, part: str, step: Callable[[], T], *, batch: int | None = None, longest_s: float | None = None
+        self,
+        part: str,
+        step: Callable[[], T],
+        *,
+        batch: int | None = None,
+        longest_s: float | None = None,
+        forever: bool = False,
     ) -> T:
         """``step`` until it succeeds, ``errors.retry.timeout.ms`` is over, or the job is told to stop. Blocks.
 
@@ -264,6 +285,7 @@ class Runner:
             step: raises ``Retriable`` where it is to be tried again.
             batch: for events; None: the last one done.
             longest_s: the longest pause; None: ``errors.retry.delay.max.ms``.
+            forever: whether ``errors.retry.timeout.ms`` is no limit.
 
         Raises:
             StopRequested: the job is told to stop.
@@ -279,7 +301,7 @@ class Runner:
             except Exception as error:  # noqa: BLE001 - raised again, as what it really is
                 found = cause_of(error)
                 self._count_crash(part, found)
-                limit = config["errors.retry.timeout.ms"] / 1000
+                limit = -1 if forever else config["errors.retry.timeout.ms"] / 1000
                 if not isinstance(found, Retriable) or 0 <= limit < time.monotonic() - begin + pause:
                     raise found from (error.__cause__ if found is error else error)
             else:
@@ -310,25 +332,8 @@ class Runner:
 
     def _start(self, spark: SparkSession) -> Any:
         config = self.job.config
-        reader = spark.readStream.format("kafka")
-        for name, value in clients.spark_options(config).items():
-            reader = reader.option(name, value)
-        if config["source.topics"]:
-            reader = reader.option("subscribe", ",".join(config["source.topics"]))
-        else:
-            reader = reader.option("subscribePattern", config["source.topics.pattern"])
-        reader = (
-            reader.option("startingOffsets", config["source.starting.offsets"])
-            .option("includeHeaders", "true")
-            .option("failOnDataLoss", str(config["source.fail.on.data.loss"]).lower())
-            .option("maxOffsetsPerTrigger", str(config["source.max.offsets.per.trigger"]))
-            .option("kafka.isolation.level", config["source.isolation.level"])
-        )
-        if config["source.min.partitions"]:
-            reader = reader.option("minPartitions", str(config["source.min.partitions"]))
         writer = (
-            reader.load()
-            .select(*RAW_COLUMNS)
+            self._given.stream(spark)
             .writeStream.foreachBatch(_in_this_context(self._batch))
             .option("checkpointLocation", self.job.checkpoint)
             .queryName(self.job.name)
@@ -341,7 +346,7 @@ class Runner:
         """Until the query ends or a stop is asked for: progress, idle calls, signs of life."""
         every = min(_IDLE_S, max(0.1, self.job.config["trigger.interval.ms"] / 1000))
         self._told_at = time.monotonic()
-        self._lag.begin(ranges.start_of(self._folder, 0))
+        self._lag.begin(self._given.start())
         while query.isActive and not self._stop.wait(_WATCH_S):
             self._report(query)
             self._save(query)
@@ -352,7 +357,7 @@ class Runner:
                     self._busy.release()
             if time.monotonic() - self._told_at >= _HEARTBEAT_S:
                 if not self._position:
-                    self._lag.begin(ranges.start_of(self._folder, 0))
+                    self._lag.begin(self._given.start())
                 if query.recentProgress:
                     self._troubles.passed(troubles.QUERY)  # it has asked Kafka, and found nothing new
                 self._refresh_lag()
@@ -495,6 +500,7 @@ class Runner:
         position = self._position or ({} if standing is None else standing.position)
         lag = {} if standing is None else lags(self._position or standing.position, standing.ends)
         metrics = {name.removeprefix(PREFIX): value for name, value in dict(self.context.metrics).items()}
+        metrics["schema_changes_total"] = self._schemas.reported
         if self.context.dead_letters is not None and self.context.dead_letters.counter is not None:
             metrics["dead_letters_total"] = self.context.dead_letters.counter.value
         self.events.emit(
@@ -527,12 +533,9 @@ class Runner:
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begin = time.monotonic()
-        start, end = ranges.start_of(self._folder, number), ranges.position(self._folder, number) or {}
-        existing = self._demand_records(start, end)
-        earliest = {
-            (topic, partition): offset for topic, each in existing.items() for partition, offset in each.first.items()
-        }
-        found = ranges.ranges(start, end, earliest)
+        self._wait_for_others(number)
+        read = self._given.batch(frame, number)
+        frame = read.raw
         decoded: list[Any] = []
         masks = self._masks
 
@@ -546,118 +549,81 @@ class Runner:
                     lambda: mask_changes(empty_changes(spark, source.schemas()), masks),
                 )
                 letters = DeadLetters.of(self.context)
-                decoded.append(accepted(tables, self._sink, source, letters, frame, masked=bool(masks)))
+                tables = self._schemas.apply(tables)
+                decoded.append(accepted(tables, self._refusal, source, letters, frame, masked=bool(masks)))
             result: list[Any] = decoded[0]
             return result
 
         def write() -> int:
             try:
                 return self._sink.write(given)
+            except SchemaRefused as error:
+                if not self._schemas.fall_back(error):
+                    raise
+                decoded.clear()  # the changes that the target refuses are ignored now
+                return write()
             except Exception as error:
                 if not self._flow.recover(error, frame, DeadLetters.of(self.context), masked=bool(masks)):
                     raise
                 decoded.clear()  # the steps leave out now what they can't compute
                 return self._sink.write(given)
 
-        batch = given = Batch(number, frame, found, changes)
+        batch = given = Batch(number, frame, read.ranges, changes)
         if (masks or self._flow) and not self.job.materializes:
             given = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
-        rows = sum(after - first for first, after in found.values())
         try:
             written = self._retry(troubles.BATCH, write, batch=number)
         finally:
             self._flow.end_batch()
+        self.context.metrics.update(self._flow.measure())
         if decoded and self._source is not None:
             self._source.written()
+            self._schemas.written(number)
         took = time.monotonic() - begin
         self._done.append(
             {
                 "batch": number,
-                "position": start | end,
-                "rows": rows,
+                "position": read.position,
+                "rows": read.rows,
                 "written": written,
                 "duration_ms": round(took * 1000),
-                "rows_per_s": round(rows / max(took, 1e-3), 1),
+                "rows_per_s": round(read.rows / max(took, 1e-3), 1),
             }
         )
+
+    def _wait_for_others(self, number: int) -> None:
+        """Wait while another sink of the flow is further behind than ``sinks.max.lag.records`` allows."""
+        member = self.job.membership
+        if member is None or member.max_lag < 0:
+            return
+        start = ranges.start_of(self._folder, number)
+        self._retry(
+            troubles.SINKS,
+            lambda: demand_others(member, start, self.context.spark),
+            batch=number,
+            longest_s=_LOOK_S,
+            forever=True,
+        )
+
+    def _refusal(self, schema: TableSchema) -> str:
+        return self._schemas.refusal(schema) or self._sink.refusal(schema)
 
     def _decoder(self) -> Source:
         if self._source is None:
             self._source = self.job.source_class()(self.context)
         return self._source
 
-    # What Kafka still has.
-
-    def _load_topics(self) -> None:
-        text = self._folder.read(TOPICS_FILE)
-        self._topic_ids = json.loads(text) if text else {}
-
-    def _check_position(self) -> None:
-        """Before the query starts: whether what must be read next exists."""
-        planned = ranges.last_batch(self._folder)
-        if planned is None:
-            return
-        # A batch that was planned and not done is read again from its start.
-        undone = self._last_batch is None or planned > self._last_batch
-        wanted = ranges.start_of(self._folder, planned) if undone else self._position
-        names = {topic for topic, _ in wanted}
-        existing = self._retry(troubles.START, lambda: self._kafka.existing(names), batch=planned, longest_s=_LOOK_S)
-        self._judge(wanted, existing)
-
-    def _demand_topics(self) -> None:
-        """Whether every topic that the job names exists: a source connector makes its topics with their first records.
-
-        Raises:
-            Retriable: one does not.
-            Fatal: one does not, and the job processes only what is there (``trigger.mode=available-now``).
-        """
-        config = self.job.config
-        names = config["source.topics"] or ()
-        existing = self._kafka.existing(names)
-        absent = [name for name in names if not (name in existing and existing[name].end)]
-        if absent:
-            raise (Fatal if self.job.available_now else Retriable)(
-                f"there is no topic {', '.join(absent)} in Kafka at {config['kafka.bootstrap.servers']}; check source.topics, "
-                "or start what writes it"
-            )
-
-    def _demand_records(self, start: ranges.Offsets, end: ranges.Offsets) -> dict[str, ranges.Existing]:
-        """What Kafka has of a batch's topics, all of the batch among it.
-
-        Raises:
-            Fatal: records are missing (and ``source.fail.on.data.loss``).
-        """
-        names = {topic for topic, _ in (*start, *end)}
-        existing = self._retry(
-            troubles.BATCH, lambda: self._batch_kafka.existing(names), batch=self._current, longest_s=_LOOK_S
-        )
-        self._judge(start, existing)
-        return existing
-
-    def _judge(self, wanted: ranges.Offsets, existing: dict[str, ranges.Existing]) -> None:
-        missing = ranges.losses(wanted, existing, self._topic_ids)
-        if missing and self.job.config["source.fail.on.data.loss"]:
-            raise Fatal(ranges.loss_message(missing, self.job.checkpoint))
-        for sentence in missing:
-            _log.error("source.fail.on.data.loss=false, going on without: %s", sentence)
-        ids = {topic: each.id for topic, each in existing.items() if each.id}
-        if any(self._topic_ids.get(topic) != each for topic, each in ids.items()):
-            self._topic_ids |= ids
-            self._folder.write(TOPICS_FILE, json.dumps(self._topic_ids, sort_keys=True))
+    @property
+    def _given(self) -> Input:
+        """The input, once the run has begun."""
+        if self._input is None:
+            raise Fatal("the job has no input yet")
+        return self._input
 
     def _explain(self, error: BaseException) -> BaseException:
         """The cause of the query's end in words: missing records if any are missing, else what Spark says."""
-        wanted = self._position
-        planned = ranges.last_batch(self._folder)
-        if planned is not None and planned != self._last_batch:
-            wanted = ranges.start_of(self._folder, planned)
-        try:
-            missing = ranges.losses(wanted, self._kafka.existing({topic for topic, _ in wanted}), self._topic_ids)
-        except (MillraceError, OSError):
-            missing = []
-        if missing and self.job.config["source.fail.on.data.loss"]:
-            return Fatal(ranges.loss_message(missing, self.job.checkpoint))
-        return cause_of(error)
+        missing = self._given.missing(self._last_batch)
+        return Fatal(missing) if missing else cause_of(error)
 
 
 def _in_this_context(function: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:

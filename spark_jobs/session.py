@@ -50,6 +50,9 @@ DEFAULTS: Final = {
     # reason.
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    # The quick compiler only: it saves a third of the CPU of a start, and takes some percent more in bulk. Spark puts these
+    # options before a job's own (spark.driver.extraJavaOptions), which win.
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

@@ -19,6 +19,8 @@ BATCH: Final = "batch"
 IDLE: Final = "upkeep"
 QUERY: Final = "query"
 KAFKA: Final = "lag"
+#: The sink waits for another sink of its flow.
+SINKS: Final = "sinks"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import yaml
 
 from connectors.errors import ConfigInvalid
-from spark_jobs.config_keys import STEP_PREFIX, STEPS
+from spark_jobs.config_keys import NAMED_LISTS
 
 _NULL: Final = "tag:yaml.org,2002:null"
 _BOOLEAN: Final = "tag:yaml.org,2002:bool"
@@ -62,8 +62,8 @@ def _visit(prefix: str, node: Any, values: dict[str, str], lines: dict[str, int]
         if name in lines:
             raise ConfigInvalid(f"{path}:{line}: {name} is given twice, first on line {lines[name]}; remove one")
         lines[name] = line
-        if name == STEPS and isinstance(value, yaml.SequenceNode) and _are_mappings(value):
-            values[name] = ",".join(_step(item, values, lines, path, depth) for item in value.value)
+        if name in NAMED_LISTS and isinstance(value, yaml.SequenceNode) and _are_mappings(value):
+            values[name] = ",".join(_named(name, item, values, lines, path, depth) for item in value.value)
         elif isinstance(value, yaml.SequenceNode):
             values[name] = ",".join(_item(name, item, path) for item in value.value)
         elif value.tag != _NULL:
@@ -74,20 +74,21 @@ def _are_mappings(node: Any) -> bool:
     return bool(node.value) and all(isinstance(item, yaml.MappingNode) for item in node.value)
 
 
-def _step(node: Any, values: dict[str, str], lines: dict[str, int], path: str, depth: int) -> str:
-    """Add the options of one step of a list; returns its name."""
+def _named(option: str, node: Any, values: dict[str, str], lines: dict[str, int], path: str, depth: int) -> str:
+    """Add the options of one item of a list of steps or sinks; returns its name."""
+    prefix, noun = NAMED_LISTS[option]
     names = [value for key, value in node.value if isinstance(key, yaml.ScalarNode) and key.value == "name"]
     if len(names) != 1 or not isinstance(names[0], yaml.ScalarNode) or names[0].tag == _NULL:
         raise ConfigInvalid(
-            f"{path}:{node.start_mark.line + 1}: {STEPS}: each step of the list needs a name: `- name: ...`"
+            f"{path}:{node.start_mark.line + 1}: {option}: each {noun} of the list needs a name: `- name: ...`"
         )
     options = yaml.MappingNode(node.tag, [(key, value) for key, value in node.value if key.value != "name"])
     options.start_mark = node.start_mark
     name = _scalar(names[0], path)
-    _visit(f"{STEP_PREFIX}{name}.", options, values, lines, path, depth + 1)
+    _visit(f"{prefix}{name}.", options, values, lines, path, depth + 1)
     from spark_jobs.config import list_item
 
-    return list_item(STEPS, name, f"{path}:{node.start_mark.line + 1}: ")
+    return list_item(option, name, f"{path}:{node.start_mark.line + 1}: ")
 
 
 def _scalar(node: Any, path: str) -> str:

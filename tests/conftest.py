@@ -32,6 +32,7 @@ from compose.local.mysql_pair import MySqlPair
 from compose.local.ports import LOOPBACK
 from compose.local.postgres import Postgres
 from compose.local.prometheus import Prometheus, find_prometheus
+from compose.local.redis import Redis
 from compose.local.registry import SchemaRegistry
 from compose.local.scylla.client import REAL, Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
@@ -279,6 +280,18 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """One PostgreSQL for all tests: `postgres.url` (JDBC), `.dsn` (libpq), `.user`, `.password`; skips where it cannot run."""
     try:
         server = Postgres(tmp_path_factory.mktemp("postgres"), port=None, durable=False, say=say)
+        _ = server.service
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """One Redis with a password for all tests: `redis.address`, `.password`; skips where it cannot be had."""
+    try:
+        server = Redis(tmp_path_factory.mktemp("redis"), port=None, password="secret", say=say)
         _ = server.service
     except Unavailable as reason:
         pytest.skip(str(reason))

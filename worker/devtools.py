@@ -48,6 +48,8 @@ SUITES = (
 )
 #: Unit tests, in sessions that take about the same time.
 UNIT = (("unit/connectors", "unit/transforms"), ("unit/connectors/scylla", "unit/spark_jobs"), ("unit",))
+#: Slow tests of all kinds, in two sessions: both wait for servers most of the time.
+SLOW = (("integration",), ("chaos", "conformance", "unit"))
 #: Unit tests that need neither Spark nor a server: what ``millrace test light`` runs, in an environment without Spark.
 LIGHT = (
     ("unit/connectors",),
@@ -88,14 +90,15 @@ def _checkout(what: str) -> Path:
 def run_tests(suite: str, pytest_args: list[str]) -> int:
     """Run one suite, or all of them; returns pytest's exit code, of several sessions the first that is not 0.
 
-    All suites are two sessions side by side: most of the long ones is waiting for servers, the short ones compute. Unit tests
-    are three, so that two cores always have something to do. What the others print comes when all have ended.
+    All suites are two sessions next to each other: the longer one waits for servers most of the time, the shorter one
+    computes. Unit tests are three, so that two cores always have something to do. The output of the others comes when all
+    have ended.
     """
     root = _checkout("millrace test")
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
     # A path among the arguments replaces the suites' folders, so that one file can be run.
     named = any((root / item.split("::")[0]).exists() for item in args)
-    suites = {"all": SUITES, "unit": UNIT, "light": LIGHT, "slow": ((".",),)}
+    suites = {"all": SUITES, "unit": UNIT, "light": LIGHT, "slow": SLOW}
     groups: tuple[tuple[str, ...], ...] = ((),) if named else suites.get(suite, ((suite,),))
     if suite == "slow":
         args = ["--slow", "-m", "slow or scaled", *args]

@@ -33,7 +33,8 @@ _NAMES: Final = (
     LABELS_KEY,
 )
 _DOCS: Final[Mapping[str, str]] = {
-    "tasks.max": "A job is one task, whatever this says: its own cluster, or its local threads, share the work.",
+    "tasks.max": "A job is one task for each of its sinks, whatever this says: its own cluster, or its local "
+    "threads, share the work.",
     "errors.retry.timeout": "How long a job that ended with a passing fault is started again. Not set or -1: for ever. When it "
     "has passed the task fails.",
     "errors.retry.delay.max.ms": "Longest pause between two such starts; pauses grow exponentially up to it, with jitter.",
@@ -109,5 +110,7 @@ def tasks_note(config: Mapping[str, str]) -> list[str]:
     return (
         []
         if text in {"", "1"}
-        else [f"tasks.max={text} has no effect: a job is one task, and shares its work out itself"]
+        else [
+            f"tasks.max={text} has no effect: a job is one task for each of its sinks, and shares its work out itself"
+        ]
     )

@@ -155,16 +155,19 @@ def _openapi() -> str:
 def _jobs_page() -> str:
     """Options of Spark jobs, part by part, and their metrics."""
     from spark_jobs import registry as jobs
-    from spark_jobs.config_keys import FRAME
+    from spark_jobs.config_keys import FRAME, FUNCTIONS
     from spark_jobs.metrics import FRAME_METRICS
+    from spark_jobs.sources.plain import PLAIN_KEYS
+    from spark_jobs.steps.python.functions import keys_of
 
     intro = (
-        "What a job file ([../jobs/running.md](../jobs/running.md)) may hold: the frame's options, those of its source "
-        "format, and those of its sink or of the materializer. Nested mappings mean the same as dotted names."
+        "What a job file ([../jobs/running.md](../jobs/running.md)) may hold: the frame's options, those of its source, "
+        "and those of its sink or of the materializer. Nested mappings mean the same as dotted names."
     )
     parts = [f"# Options and metrics of Spark jobs\n{_NOTE}\n{intro}\n", "## The frame\n", table(FRAME)]
     metrics = [("Every job", FRAME_METRICS)]
     kinds = {
+        "Source type": jobs.INPUT_SOURCES,
         "Source format": jobs.targets(jobs.SOURCES),
         "Sink": jobs.targets(jobs.SINKS),
         "Transformation": {"materialize": jobs.MATERIALIZER},
@@ -172,7 +175,8 @@ def _jobs_page() -> str:
     for title, known in kinds.items():
         for name, where in sorted(known.items()):
             part = jobs.load(where)
-            own = ConfigDef([key for key in part.config_def.keys.values() if key.name not in FRAME.keys])
+            shared = {*FRAME.keys, *(key.name for key in PLAIN_KEYS if title == "Source type" and name == "files")}
+            own = ConfigDef([key for key in part.config_def.keys.values() if key.name not in shared])
             prefixes = "".join(f" Properties that begin with `{prefix}` are passed on." for prefix in part.pass_through)
             offers = f"Guarantees: {', '.join(part.guarantees)}.\n\n" if hasattr(part, "guarantees") else ""
             parts.append(
@@ -182,10 +186,18 @@ def _jobs_page() -> str:
             if getattr(part, "metrics", ()):
                 metrics.append((f"{title} `{name}`", part.metrics))
     for name, where in jobs.targets(jobs.STEPS).items():
+        step = jobs.load(where)
+        passed = "".join(
+            f"\nProperties that begin with `{prefix}` are passed on.\n" for prefix in step.pass_through if prefix
+        )
         parts.append(
             f"## Step `{name}`\n\nThe prefix of each option is `transform.step.<name>.`.\n\n"
-            f"{table(jobs.load(where).config_def)}\n"
+            f"{table(step.config_def)}\n{passed}"
         )
+        if step.metrics:
+            metrics.append((f"Step `{name}`", step.metrics))
+    functions = ConfigDef(keys_of({FUNCTIONS: "<name>"}))
+    parts.append(f"## Functions in SQL\n\nFor each name in `{FUNCTIONS}`.\n\n{table(functions)}\n")
     parts.append(
         "## Metrics\n\n`metrics.port` of a job serves them to Prometheus, each with the label `job`. A job "
         "that a worker runs shows its own on the worker's `/metrics`, with the labels `connector` and "

@@ -7,7 +7,6 @@ batch id is not used for that: it begins anew when a checkpoint is lost, and Del
 
 from __future__ import annotations
 
-import math
 import uuid
 from typing import TYPE_CHECKING, Final
 
@@ -16,11 +15,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal
-from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.frames import column
 from spark_jobs.history import formats
 from spark_jobs.history.log import Offsets, behind, whole
-from spark_jobs.history.schema import evolve
+from spark_jobs.history.schema import followed
 from spark_jobs.history.storage import open_storage
 from spark_jobs.history.table import is_known, look_up
 from spark_jobs.history.writing import Appended
@@ -140,7 +138,7 @@ def append(
         for name, expression in buckets:
             rows = rows.withColumn(name, expression)
         records = sum(after - first for first, after in ranges.values())
-        rows = rows.coalesce(max(1, math.ceil(records / writing.rows_per_task)))
+        rows = rows.coalesce(writing.tasks(records))
         done = _next(known, changes, ranges, source)
         _write(rows, path, [name for name, _ in buckets], done, job, writing)
         there, metrics = _newest(spark, path, known.version)
@@ -198,7 +196,7 @@ def _rows(
         schema = table.drop(*levels).schema
     before = schema
     for each in changes:
-        schema = evolve(f"{each.schema.namespace} ({path})", schema, each.frame.schema, SYSTEM_COLUMNS)
+        schema = followed(each, schema, path)
     if schema is None:
         raise ValueError("no changes")
     if before is not None and any(schema[field.name].dataType != field.dataType for field in before.fields):

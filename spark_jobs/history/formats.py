@@ -36,13 +36,15 @@ _WRITE: Final[dict[str, dict[str, str]]] = {
     "json": {**TIMES},
     "csv": {**_CSV, "emptyValue": '""'},
 }
+# Spark takes a field for null that equals nullValue, quoted or not; its parser gives nullValue for empty fields without
+# quotes only. So the value must be one that no text has.
+#: How CSV is read: an empty field is null, ``""`` the empty text.
+CSV_READ: Final = {**_CSV, "multiLine": "true", "maxCharsPerColumn": "-1", "nullValue": "\0null\0"}
 _READ: Final[dict[str, dict[str, str]]] = {
     "parquet": {},
     "avro": {},
     "json": {**TIMES, "mode": "FAILFAST", "lineSep": "\n"},
-    # Spark takes a field for null that equals nullValue, quoted or not; its parser gives nullValue for empty fields without
-    # quotes only. So the value must be one that no text has.
-    "csv": {**_CSV, "multiLine": "true", "mode": "FAILFAST", "maxCharsPerColumn": "-1", "nullValue": "\0null\0"},
+    "csv": {**CSV_READ, "mode": "FAILFAST"},
 }
 
 

@@ -190,6 +190,7 @@ def _read(
     version: int | None = None,
     low: int | None = None,
     high: int | None = None,
+    low_id: int | None = None,
     high_id: int | None = None,
 ) -> DataFrame:
     from pyspark.sql import functions as f
@@ -205,18 +206,49 @@ def _read(
         state = Log(storage).load(version)
         if not state.schemas:
             raise ConfigInvalid(f"{table.path}: the table has no rows yet")
-        whole = rows_of(spark, storage, state, prune(state.files.values(), low=low, high=high, high_id=high_id))
+        whole = rows_of(
+            spark, storage, state, prune(state.files.values(), low=low, high=high, low_id=low_id, high_id=high_id)
+        )
     if low is not None:
         whole = whole.where(f.col("ums_ts_") >= f.timestamp_micros(f.lit(low)))
     if high is not None:
         whole = whole.where(f.col("ums_ts_") <= f.timestamp_micros(f.lit(high)))
+    if low_id is not None:
+        whole = whole.where(f.col("ums_id_") >= low_id)
     return whole if high_id is None else whole.where(f.col("ums_id_") <= high_id)
 
 
+def read_range(
+    spark: SparkSession,
+    table: Found,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    low_id: int | None = None,
+    high_id: int | None = None,
+) -> DataFrame:
+    """The changes of a table with ``since <= ums_ts_ < until`` and ``low_id <= ums_id_ <= high_id``, newest version. Lazy.
+
+    Files without such rows are not opened. None: no bound.
+    """
+    low, high = time_bounds(since, until)
+    return _read(spark, table, low=low, high=high, low_id=low_id, high_id=high_id)
+
+
+def time_bounds(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
+    """``since <= t < until`` as the smallest and the largest µs since 1970. Pure."""
+    return _micros(since), None if until is None else (_micros(until) or 0) - 1
+
+
 def prune(
-    files: Iterable[File], *, low: int | None = None, high: int | None = None, high_id: int | None = None
+    files: Iterable[File],
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    low_id: int | None = None,
+    high_id: int | None = None,
 ) -> list[File]:
-    """The files that can hold rows with ``low <= ums_ts_ <= high`` (µs) and ``ums_id_ <= high_id``. Pure."""
+    """The files that can hold rows with ``low <= ums_ts_ <= high`` (µs) and ``low_id <= ums_id_ <= high_id``. Pure."""
 
     def can(file: File) -> bool:
         if (low is not None or high is not None) and file.min_ts is None:
@@ -224,6 +256,7 @@ def prune(
         return not (
             (low is not None and (file.max_ts or 0) < low)
             or (high is not None and (file.min_ts or 0) > high)
+            or (low_id is not None and file.max_id is not None and file.max_id < low_id)
             or (high_id is not None and (file.min_id is None or file.min_id > high_id))
         )
 

@@ -25,10 +25,13 @@ from pyspark.sql.types import (
 )
 
 from connectors.errors import Fatal
+from spark_jobs.contract import SYSTEM_COLUMNS, SchemaRefused
 from spark_jobs.frames import twins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from spark_jobs.contract import TableChanges
 
 #: Decimal digits that hold every value of an integral type.
 _DIGITS: Final[dict[type[DataType], int]] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
@@ -165,6 +168,19 @@ def evolve(table: str, known: StructType | None, new: StructType, system: Sequen
         raise Fatal(problem)
     own = [field for field in fields if field.name not in system]
     return StructType(own + [field for name in system for field in fields if field.name == name])
+
+
+def followed(changes: TableChanges, schema: StructType | None, where: str) -> StructType:
+    """``evolve`` for a table's changes; ``where``: the table's place, for messages.
+
+    Raises:
+        SchemaRefused: the files can't hold the rows.
+    """
+    namespace = changes.schema.namespace
+    try:
+        return evolve(f"{namespace} ({where})", schema, changes.frame.schema, SYSTEM_COLUMNS)
+    except Fatal as error:
+        raise SchemaRefused(str(error), namespace) from error
 
 
 def to_json(schema: StructType) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 import uuid
 from collections import defaultdict
@@ -13,10 +12,9 @@ from urllib.parse import unquote
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal, Fenced, Retriable
-from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.history import formats
 from spark_jobs.history.log import BATCH_PREFIX, SMALL, STAGING, Entry, File, Log, behind, whole
-from spark_jobs.history.schema import evolve, from_json, to_json
+from spark_jobs.history.schema import followed, from_json, to_json
 from spark_jobs.history.writing import Appended, Writer
 
 if TYPE_CHECKING:
@@ -209,7 +207,7 @@ class Table:
         attempt = f"{writer.prefix}{batch}.{uuid.uuid4().hex[:12]}"
         where = f"{STAGING if writing.immediate else SMALL}/{attempt}"
         records = sum(after - first for first, after in ranges.values())
-        rows = rows.coalesce(max(1, math.ceil(records / writing.rows_per_task)))
+        rows = rows.coalesce(writing.tasks(records))
         self._write(rows, where, writing)
         files = self.describe(where, schema, index, writing.format, started)
         if not files:
@@ -251,7 +249,7 @@ class Table:
         schema = from_json(state.schemas[-1]) if state.schemas else None
         keys = state.keys
         for each in changes:
-            schema = evolve(f"{each.schema.namespace} ({self.storage.root})", schema, each.frame.schema, SYSTEM_COLUMNS)
+            schema = followed(each, schema, self.storage.root)
             keys = tuple(column.name for column in each.schema.key) or keys
         if schema is None:
             raise ValueError("no changes")

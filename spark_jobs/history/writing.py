@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 if TYPE_CHECKING:
     from spark_jobs.history.layout import Layout
+
+#: Spark takes a 32-bit number of tasks, and no batch has that many.
+_MOST_TASKS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,10 @@ class Writing:
     immediate: bool = False
     rows_per_task: int = 50_000
     check: bool = True
+
+    def tasks(self, records: int) -> int:
+        """How many tasks write a batch of ``records`` offsets, at most. Positions of some inputs have large gaps."""
+        return max(1, min(_MOST_TASKS, math.ceil(records / self.rows_per_task)))
 
 
 @dataclass(frozen=True, slots=True)

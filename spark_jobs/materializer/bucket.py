@@ -12,24 +12,23 @@ import logging
 import os
 import signal
 import time
-from collections import OrderedDict
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.formats.masking import hide_reason
-from spark_jobs.materializer.changelog import Changelog
-from spark_jobs.materializer.config import EngineFactory, Marker, changed
-from spark_jobs.materializer.stages import Histogram  # noqa: TC001 - msgspec reads the annotation at run time
+from spark_jobs.materializer.config import Marker
+from spark_jobs.materializer.passes import Range, Result, check_marker
 from spark_jobs.materializer.store import Cache, Meta, Moved, Overlay
 from spark_jobs.materializer.transaction import Redo, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from spark_jobs.materializer.changelog import Changelog
     from spark_jobs.materializer.config import BucketOptions
     from spark_jobs.materializer.contract import Engine, Input, Output
 
@@ -38,52 +37,6 @@ _log = logging.getLogger(__name__)
 ATTEMPTS: Final = 8
 _BACKOFF_S: Final = 0.1
 _MOST_BACKOFF_S: Final = 5.0
-
-
-class Range(msgspec.Struct, frozen=True):
-    """What a pass has to do for one bucket.
-
-    Attributes:
-        start, end: the offsets of the batch, end excluded; -1: no input, expiry alone.
-        first: the job's very first batch: a bucket without a marker begins at ``start``.
-        parts: with buckets by key, in place of ``start`` and ``end``: input partition -> both.
-    """
-
-    start: int = -1
-    end: int = -1
-    first: bool = False
-    parts: dict[int, tuple[int, int]] = {}
-
-
-class Result(msgspec.Struct):
-    """What came of one pass over one bucket. Counts are of this pass; ``rows`` and ``bytes`` of the state after it.
-
-    ``stages``: samples of the time that changes took, by stage.
-    """
-
-    bucket: int
-    records: int = 0
-    replayed: int = 0
-    outputs: int = 0
-    suppressed: int = 0
-    dead: int = 0
-    expired: int = 0
-    changes: int = 0
-    transactions: int = 0
-    redone: int = 0
-    transaction_s: float = 0.0
-    latency_ms: float = 0.0
-    restored: int = 0
-    restore_s: float = 0.0
-    cpu_s: float = 0.0
-    rows: int = 0
-    bytes: int = 0
-    next_due: int | None = None
-    stages: dict[str, Histogram] = {}
-    discarded: str = ""
-    #: An error of ours instead of a stack trace through the JVM: the class's name and the text.
-    error: str = ""
-    text: str = ""
 
 
 def crash(spec: str, point: str) -> None:
@@ -254,72 +207,6 @@ class Bucket:
                 "side by side need different names."
             )
 
-    def _check(self, span: Range) -> Marker:
-        """The marker to go on from.
-
-        Raises:
-            Fatal: what the batch brings does not follow on what was done.
-        """
-        options, marker = self.options, self._marker
-        where = options.input_topic if options.buckets else f"{options.input_topic} [{self.number}]"
-        rebuild = f"run millrace job rebuild with --state to make the state again from the input (job {options.job})"
-        if marker is None:
-            if not span.first:
-                raise Fatal(
-                    f"the changelog {options.changelog_topic} [{self.number}] has no marker, but the job is "
-                    f"past its first batch ({where} goes on at offset {span.start}): the state was lost; "
-                    f"{rebuild}."
-                )
-            return Marker(
-                next=max(span.start, 0),
-                sequence=0,
-                topic=options.input_topic,
-                topic_id=options.input_id,
-                partitions=options.partitions,
-                owner=options.owner,
-                output_id=options.output_id,
-                buckets=options.buckets,
-                positions={partition: start for partition, (start, _) in span.parts.items()},
-            )
-        if marker.restoring:
-            raise Fatal(
-                f"bucket {self.number} was not completely written from the savepoint {marker.savepoint}: start the job "
-                "with source.savepoint once more, which continues that."
-            )
-        if marker.buckets != options.buckets:
-            raise Fatal(f"materializer.buckets: {changed(marker.buckets)}.")
-        if marker.topic != options.input_topic or marker.topic_id != options.input_id:
-            raise Fatal(
-                f"the state of bucket {self.number} is of the topic {marker.topic} (id {marker.topic_id}), "
-                f"not of {options.input_topic} (id {options.input_id}): the topic was deleted and made "
-                f"again, or source.topics was changed. Give the job another name, or {rebuild}."
-            )
-        if marker.partitions != options.partitions and not options.buckets:
-            raise Fatal(
-                f"{options.input_topic} had {marker.partitions} partitions and has {options.partitions} now: "
-                f"rows may have moved to other partitions, away from their state; {rebuild}."
-            )
-        starts = {
-            f"{where} [{partition}]": (start, marker.positions.get(partition, start))
-            for partition, (start, _) in span.parts.items()
-        }
-        for partition, (start, reached) in (starts or {where: (span.start, marker.next)}).items():
-            if start > reached:
-                raise Fatal(
-                    f"the batch begins at offset {start} of {partition}, but what was done ends at {reached}: "
-                    f"{start - reached} offsets are missing ({reached} to {start - 1}). The checkpoint is ahead of the "
-                    "state (the changelog was set back), or the records were deleted unread (retention). If the input "
-                    f"still has them, remove the checkpoint; else {rebuild}."
-                )
-        if marker.output_id != options.output_id and not options.rebuild_output:
-            raise Fatal(
-                f"the output topic {options.output_topic} (id {options.output_id}) is not the one that has "
-                f"the rows of this job (id {marker.output_id}): it was deleted and made again, or "
-                "sink.kafka.topic was changed. Run millrace job rebuild with --output to fill it from the "
-                "state."
-            )
-        return marker
-
     # The pass
 
     def run(self, records: Iterable[Input], span: Range, *, now_s: int | None = None) -> Result:
@@ -338,7 +225,7 @@ class Bucket:
                     self.prepare()
                     if self._marker is None and span.start < 0 and not span.parts:
                         break
-                    self._position = self._check(span)
+                    self._position = check_marker(self.options, self.number, self._marker, span)
                     self._passed = {}
                     self._replay()
                     self._merge(source)
@@ -520,7 +407,8 @@ class Bucket:
 
     def _dead_letter(self, record: Input, error: Skippable) -> None:
         letters = self.options.dead_letters
-        topic, number = self.options.input_topic, self.number
+        topic = self.options.input_topic
+        number = record.partition if self.options.buckets else self.number
         masked = self.options.masked
         if masked:
             error = hide_reason(error)
@@ -622,95 +510,3 @@ class Bucket:
         self._engine = None
         if self._writer is not None and not self._writer.abort():
             self._drop_writer()
-
-
-class Resident:
-    """What one Python worker process of Spark keeps between tasks: a consumer, and for some buckets producer and cache."""
-
-    def __init__(self, options: BucketOptions) -> None:
-        self.options = options
-        self.changelog = Changelog(options.client, options.changelog_topic, options.group)
-        self._buckets: OrderedDict[int, Bucket] = OrderedDict()
-        self._router: Engine | None = None
-
-    def bucket(self, number: int) -> Bucket:
-        """The bucket, opened if it isn't; the one that was not used for longest is closed if there are too many."""
-        found = self._buckets.get(number)
-        if found is None:
-            while len(self._buckets) >= self.options.resident_buckets:
-                self._buckets.popitem(last=False)[1].close()
-            found = self._buckets[number] = Bucket(self.options, number, self.changelog)
-        self._buckets.move_to_end(number)
-        return found
-
-    @property
-    def router(self) -> Engine:
-        """An engine that names the rows of records and merges none."""
-        if self._router is None:
-            self._router = self.options.engine(0)
-        return self._router
-
-    def close(self) -> None:
-        """Close everything."""
-        for each in self._buckets.values():
-            each.close()
-        self._buckets.clear()
-        self.changelog.close()
-        if isinstance(self.options.engine, EngineFactory):
-            self.options.engine.close()
-
-
-class Residents:
-    """Holds the ``Resident`` of this process.
-
-    The one global of the materializer: Spark keeps Python worker processes between tasks but hands them nothing but the task,
-        and a
-    producer and a map for each task would cost 60-80 ms. One run of one job at a time: of another run, the former is closed.
-    """
-
-    def __init__(self) -> None:
-        self._current: Resident | None = None
-
-    def get(self, options: BucketOptions) -> Resident:
-        """The resident of this run."""
-        current = self._current
-        if (
-            current is None
-            or current.options.owner != options.owner
-            or current.options.job != options.job
-            or current.options.changelog_id != options.changelog_id
-            or current.options.output_id != options.output_id
-        ):
-            self.close()
-            current = self._current = Resident(options)
-        return current
-
-    def close(self) -> None:
-        """Close what is open."""
-        if self._current is not None:
-            self._current.close()
-            self._current = None
-
-
-RESIDENTS: Final = Residents()
-
-
-def guarded(
-    options: BucketOptions,
-    number: int,
-    records: Iterable[Input],
-    span: Range,
-    *,
-    now_s: int | None = None,
-    residents: Residents = RESIDENTS,
-) -> Result:
-    """``Bucket.run`` with our errors as a result, as the driver has to see their class and not a stack trace of Spark's."""
-    try:
-        return residents.get(options).bucket(number).run(records, span, now_s=now_s)
-    except (Retriable, Fatal, Skippable) as error:
-        return Result(number, error=type(error).__name__, text=str(error))
-
-
-def decode_result(raw: Any) -> Result:
-    """A result as it comes from a task."""
-    return msgspec.json.decode(raw, type=Result)

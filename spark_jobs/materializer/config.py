@@ -21,10 +21,11 @@ from connectors.options import (
 from connectors.topic_names import topic_name
 from spark_jobs.checkpoint import open_local
 from spark_jobs.config_keys import SHARDS
+from spark_jobs.materializer import per_topic
 from spark_jobs.materializer.model import DEFAULT_GRACE_S, MergeOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.materializer.contract import Engine
@@ -49,6 +50,13 @@ def _positive(name: str, value: Any) -> str | None:
     return None if value is None else between(1, 10_000)(name, value)
 
 
+def topic_template(name: str, value: Any) -> str | None:
+    """A topic's name, which may hold ``${topic}``."""
+    if value is None or topic_name(name, str(value).replace(per_topic.TOPIC, "t")) is None:
+        return None
+    return topic_name(name, value)
+
+
 OPTIONS: Final = ConfigDef(
     [
         ConfigKey(
@@ -56,9 +64,11 @@ OPTIONS: Final = ConfigDef(
             type=_S,
             importance=_HIGH,
             group=_OUT,
-            validator=topic_name,
+            validator=topic_template,
             example="shop.orders.rows",
-            doc="The topic of the row images. It is made with as many partitions as the input where it does not exist.",
+            doc="The topic of the row images. It is made with as many partitions as the input where it does not exist. "
+            "`${topic}` stands for the input topic: then the job may read several, each with an output, a changelog and a "
+            "state of its own.",
         ),
         ConfigKey(
             name="materializer.output.format",
@@ -178,8 +188,9 @@ OPTIONS: Final = ConfigDef(
             type=_S,
             default=None,
             group=_STATE,
-            validator=topic_name,
-            doc="The compacted topic that holds the state. Not set: `<name>-changelog`. It is the truth: never delete it "
+            validator=topic_template,
+            doc="The compacted topic that holds the state. Not set: `<name>-changelog`; `<name>-<input topic>-changelog` "
+            "where `sink.kafka.topic` has `${topic}`. It is the truth: never delete it "
             "alone.",
         ),
         ConfigKey(
@@ -399,6 +410,26 @@ def changelog_topic(config: Config) -> str:
     return str(config["materializer.changelog.topic"] or f"{config['name']}-changelog")
 
 
+def find_loop(config: Config, topics: Iterable[str]) -> str:
+    """Complain about input topics that the job would write itself; empty without one. Pure.
+
+    Args:
+        config: the job's.
+        topics: the input topics.
+    """
+    read = set(topics)
+    written = {
+        name
+        for table in (per_topic.config_for(config, topic) for topic in read)
+        for name in (table["sink.kafka.topic"], changelog_topic(table))
+    }
+    both = ", ".join(sorted(read & written))
+    return both and (
+        f"source.topics.pattern matches {both}, which this job writes: it would read its own events. Choose another "
+        "pattern, or other names (sink.kafka.topic, materializer.changelog.topic)"
+    )
+
+
 def registry(config: Config) -> dict[str, str]:
     """Properties of the schema registry's client; empty: there is none."""
     own = config["materializer.schema.registry.url"]
@@ -439,12 +470,7 @@ def complaints(config: Config) -> list[str]:
     """What is wrong with the options together; no I/O but reading schema files."""
     problems = []
     topics = config["source.topics"] or []
-    if len(topics) != 1:
-        problems.append(
-            f"Invalid value {topics or config['source.topics.pattern']} for configuration source.topics: "
-            "the materializer reads one topic (each of its partitions has a state of its own); make a "
-            "job per topic"
-        )
+    problems += per_topic.problems_of(config, topics)
     if config["source.format"] not in FORMATS:
         problems.append(
             f"Invalid value {config['source.format']} for configuration source.format: the materializer merges "
@@ -454,12 +480,15 @@ def complaints(config: Config) -> list[str]:
         problems.append(
             "Missing required configuration materializer.schema.registry.url: materializer.output.encoding is avro"
         )
-    names = [*topics, config["sink.kafka.topic"], changelog_topic(config)]
-    if len(set(names)) != len(names):
-        problems.append(
-            f"Invalid value {config['sink.kafka.topic']} for configuration sink.kafka.topic: input, "
-            f"output and changelog ({', '.join(names)}) must be three topics"
-        )
+    for topic in topics:
+        part = per_topic.config_for(config, topic)
+        names = [*topics, part["sink.kafka.topic"], changelog_topic(part)]
+        if len(set(names)) != len(names):
+            problems.append(
+                f"Invalid value {config['sink.kafka.topic']} for configuration sink.kafka.topic: input, "
+                f"output and changelog ({', '.join(names)}) must be three topics"
+            )
+            break
     problems += bucket_complaints(config)
     problems += [
         f"Invalid value {name} for configuration materializer.input.schemas: no such file"

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import secrets
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
 from connectors.errors import Fatal, Retriable
 from connectors.formats.masking import rule_names
-from spark_jobs import clients
+from spark_jobs import clients, ranges
 from spark_jobs.causes import cause_of
 from spark_jobs.checkpoint import open_folder
 from spark_jobs.contract import Batch, JobContext, Sink
+from spark_jobs.lag import KafkaView
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
-from spark_jobs.materializer.bucket import Range, Result, decode_result, guarded
 from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, Owner
 from spark_jobs.materializer.contract import Input
-from spark_jobs.materializer.routing import by_key
+from spark_jobs.materializer.passes import RESULT_SCHEMA, Range, Result, decode_result, encode_result
+from spark_jobs.materializer.per_topic import config_for
+from spark_jobs.materializer.residents import guarded
+from spark_jobs.materializer.routing import merge_by_key
 from spark_jobs.materializer.stages import StageNumbers
 from spark_jobs.materializer.timers import Timers
+from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -40,7 +43,25 @@ if TYPE_CHECKING:
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
-_SCHEMA: Final = "result string"
+#: (input topic, number of a bucket)
+BucketKey = tuple[str, int]
+
+
+@dataclass(slots=True)
+class TopicState:
+    """What the driver knows of one input topic's state.
+
+    Attributes:
+        options: for the tasks.
+        known: the buckets that have a marker.
+        timers: when they have something to do.
+        sizes: rows and bytes of each bucket.
+    """
+
+    options: BucketOptions
+    known: set[int] = field(default_factory=set)
+    timers: Timers = field(default_factory=Timers)
+    sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class MaterializerSink(Sink):
@@ -51,10 +72,8 @@ class MaterializerSink(Sink):
 
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
-        self._options: BucketOptions
-        self._timers = Timers()
-        #: Buckets that have a marker.
-        self._known: set[int] = set()
+        #: By input topic.
+        self._states: dict[str, TopicState] = {}
         self._idled = 0.0
         self._totals: dict[str, float] = dict.fromkeys(
             (
@@ -74,7 +93,6 @@ class MaterializerSink(Sink):
             ),
             0,
         )
-        self._sizes: dict[int, tuple[int, int]] = {}
         self._stages = StageNumbers()
 
     @classmethod
@@ -85,65 +103,66 @@ class MaterializerSink(Sink):
     @classmethod
     def check(cls, config: Config) -> list[str]:
         """Whether input, output and changelog are what they must be, as far as they exist. Blocks."""
+        problems: list[str] = []
         try:
             admin = topics.Topics(clients.confluent(config))
-            found = admin.find(config["source.topics"][0])
-            if found is None:
-                return [
-                    (
-                        f"source.topics: topic {config['source.topics'][0]} does not exist; it is needed before the job's "
-                        "first start, as the changelog gets as many partitions"
+            names = input_topics(config)
+            loop = options.find_loop(config, names)
+            problems += [loop] if loop else []
+            for topic in names:
+                own = config_for(config, topic)
+                source = admin.find(topic)
+                if source is None:
+                    problems.append(
+                        f"source.topics: topic {topic} does not exist; it is needed before the job's first start, as the "
+                        "changelog gets as many partitions"
                     )
-                ]
-            changelog, output = admin.find(options.changelog_topic(config)), admin.find(config["sink.kafka.topic"])
-            return _complaints(config, found, changelog, output)
+                    continue
+                changelog, output = admin.find(options.changelog_topic(own)), admin.find(own["sink.kafka.topic"])
+                problems += _complaints(own, source, changelog, output)
         except (Retriable, Fatal) as error:
             return [f"kafka.bootstrap.servers: {error}"]
+        return problems
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
         """The topics and what would be made. Blocks."""
-        changelog, output = options.changelog_topic(config), config["sink.kafka.topic"]
-        lines = [
-            f"state: topic {changelog} (compacted), cached in {config['state.dir']}",
-            f"output: topic {output}, {config['materializer.output.format']}, transactions {config['name']}-<partition>",
-        ]
+        lines: list[str] = []
         try:
             admin = topics.Topics(clients.confluent(config))
-            for name in (changelog, output):
-                found = admin.find(name)
-                lines.append(
-                    f"topic {name} " + ("would be made" if found is None else f"exists, {found.partitions} partitions")
-                )
+            for own in (config_for(config, topic) for topic in input_topics(config)):
+                changelog, output = options.changelog_topic(own), own["sink.kafka.topic"]
+                lines += [
+                    f"state: topic {changelog} (compacted), cached in {own['state.dir']}",
+                    f"output: topic {output}, {own['materializer.output.format']}, transactions {own['name']}-<partition>",
+                ]
+                for name in (changelog, output):
+                    topic = admin.find(name)
+                    state = "would be made" if topic is None else f"exists, {topic.partitions} partitions"
+                    lines.append(f"topic {name} {state}")
         except (Retriable, Fatal) as error:
             lines.append(f"Kafka can't be asked: {error}")
         return lines
 
     @classmethod
     def save_state(cls, config: Config, spark: SparkSession, location: str) -> dict[str, Any]:
-        """See ``savepoint.save_state``."""
-        from spark_jobs.materializer.savepoint import save_state
+        """See ``savepoint.save_states``."""
+        from spark_jobs.materializer.savepoint import save_states
 
-        return save_state(spark, config, location)
+        return save_states(spark, config, location)
 
     @classmethod
     def restore_state(
         cls, config: Config, spark: SparkSession, location: str, savepoint: str, state: Mapping[str, Any]
     ) -> None:
-        """See ``savepoint.restore_state``."""
-        from spark_jobs.materializer.savepoint import check_buckets, read_saved, restore_state
+        """See ``savepoint.restore_states``."""
+        from spark_jobs.materializer.savepoint import restore_states
 
-        # Before topics are made, which a job that is refused would leave behind.
-        source = topics.Topics(clients.confluent(config)).require(config["source.topics"][0])
-        check_buckets(read_saved(state, location), config["materializer.buckets"] or 0, source.partitions, source.name)
-        log = logging.getLogger(f"spark_jobs.{config['name']}")
-        bucket_options = prepare(config, EngineFactory(options.merge_options(config)), None, log=log.warning)
-        count = restore_state(spark, config, bucket_options, location, savepoint, state, log.warning)
-        log.info("the state of %d buckets was written from the savepoint %s", count, location)
+        restore_states(spark, config, location, savepoint, state)
 
-    def engine(self) -> Callable[[int], Engine]:
-        """What makes engines in the tasks; must be picklable."""
-        return EngineFactory(options.merge_options(self.context.config))
+    def engine(self, config: Config) -> Callable[[int], Engine]:
+        """What makes engines in the tasks; must be picklable. ``config``: as for one input topic."""
+        return EngineFactory(options.merge_options(config))
 
     # The frame's calls
 
@@ -153,18 +172,33 @@ class MaterializerSink(Sink):
         Raises:
             Retriable, Fatal: see ``Topics``; topics that can't be used.
         """
-        self._options = prepare(self.context.config, self.engine(), self._letters(), log=self.context.log.warning)
-        changelog = Changelog(self._options.client, self._options.changelog_topic, self._options.group)
+        config = self.context.config
+        self._take_all(input_topics(config))
+        if config["checkpoint.location"]:
+            folder = open_folder(config["checkpoint.location"], self.context.spark)
+            folder.write(options.BUCKETS_FILE, f"{config['materializer.buckets'] or 0}\n")
+
+    def _take_all(self, names: Iterable[str]) -> None:
+        """Take over the states of input topics that are new in this run. Blocks; raises as ``open``."""
+        new = [name for name in names if name not in self._states]
+        loop = options.find_loop(self.context.config, [*self._states, *new]) if new else ""
+        if loop:
+            raise Fatal(loop)
+        for topic in new:
+            self._states[topic] = self._take(topic)
+
+    def _take(self, topic: str) -> TopicState:
+        """The state of an input topic, taken over from an earlier run. Blocks; raises as ``open``."""
+        config = config_for(self.context.config, topic)
+        prepared = prepare(config, self.engine(config), self._letters(), log=self.context.log.warning)
+        changelog = Changelog(prepared.client, prepared.changelog_topic, prepared.group)
         try:
-            markers = read_markers(changelog, self._options.count)
+            markers = read_markers(changelog, prepared.count)
         finally:
             changelog.close()
-        if self.context.config["checkpoint.location"]:
-            folder = open_folder(self.context.config["checkpoint.location"], self.context.spark)
-            folder.write(options.BUCKETS_FILE, f"{self._options.buckets}\n")
-        self._options = owned(self._options, markers)
-        self._known = set(markers)
-        self._timers.ask(markers)
+        state = TopicState(owned(prepared, markers), set(markers))
+        state.timers.ask(markers)
+        return state
 
     def _letters(self) -> Any:
         if self.context.config["errors.tolerance"] != "all":
@@ -179,47 +213,86 @@ class MaterializerSink(Sink):
         Raises:
             Retriable, Fatal: of any bucket. The others' work stays, and is skipped when the batch comes again.
         """
-        if not self._known and batch.id > 0:
+        # Topics of a pattern may appear while the job runs.
+        self._take_all(dict.fromkeys(topic for topic, _ in batch.ranges))
+        if not any(state.known for state in self._states.values()) and batch.id > 0:
+            changelogs = ", ".join(state.options.changelog_topic for state in self._states.values())
             raise Fatal(
-                f"the job is at batch {batch.id}, but the changelog {self._options.changelog_topic} has no marker: "
+                f"the job is at batch {batch.id}, but the changelog {changelogs} has no marker: "
                 "the state was lost (was the topic deleted?). Run millrace job rebuild with --state to make it again "
                 "from the input, or give the job another name and checkpoint to begin anew."
             )
-        if self._options.buckets:
-            return self._write_by_key(batch)
-        spans = {
-            partition: Range(start, end, first=partition not in self._known)
-            for (_, partition), (start, end) in batch.ranges.items()
-        }
-        beyond = [partition for partition in spans if partition >= self._options.partitions]
-        if beyond:
-            raise Fatal(
-                f"{self._options.input_topic} was given partitions ({max(beyond) + 1}, it had "
-                f"{self._options.partitions} when the job started): rows may have moved to other partitions, "
-                "away from their state. Run millrace job rebuild with --state."
-            )
+        self._demand_states(batch)
+        spans = self._spans(batch)
         if not spans:
             return 0
-        rows = self._collect(batch.raw.select(*_COLUMNS).mapInArrow(stream_task(self._options, spans), _SCHEMA))
-        # A range may hold no record at all (control records of transactions, compaction): its marker moves too.
-        done = {each.bucket for each in rows}
+        raw = batch.raw.select(*_COLUMNS)
+        by_topic = self._by_topic()
+        if self.context.config["materializer.buckets"]:
+            rows = self._collect(merge_by_key(raw, by_topic, spans))
+        else:
+            rows = self._collect(raw.mapInArrow(stream_task(by_topic, spans), RESULT_SCHEMA))
+        # A range may hold no record at all (control records of transactions, compaction): its marker moves too. Buckets by key
+        # all move, so that they stand at the same offsets between two batches.
+        done = {(topic, result.bucket) for topic, result in rows}
         empty = {bucket: span for bucket, span in spans.items() if bucket not in done}
         if empty:
             rows += self._maintain(empty)
         return self._account(rows)
 
-    def _write_by_key(self, batch: Batch) -> int:
-        parts = {partition: span for (_, partition), span in batch.ranges.items()}
-        if not parts:
-            return 0
-        spans = {bucket: Range(first=bucket not in self._known, parts=parts) for bucket in range(self._options.buckets)}
-        rows = self._collect(by_key(batch.raw.select(*_COLUMNS), self._options, spans))
-        raise_errors(rows)
-        # Every bucket's marker moves with every batch: then all stand at the same offsets between two batches.
-        empty = {bucket: span for bucket, span in spans.items() if bucket not in {row.bucket for row in rows}}
-        if empty:
-            rows += self._maintain(empty)
-        return self._account(rows)
+    def _spans(self, batch: Batch) -> dict[BucketKey, Range]:
+        """The passes that a batch needs.
+
+        Raises:
+            Fatal: a topic was given partitions, and its buckets are not chosen by key.
+        """
+        spans: dict[BucketKey, Range] = {}
+        if self.context.config["materializer.buckets"]:
+            parts: dict[str, dict[int, tuple[int, int]]] = {}
+            for (topic, partition), offsets in batch.ranges.items():
+                parts.setdefault(topic, {})[partition] = offsets
+            for topic, offsets_by_partition in parts.items():
+                state = self._states[topic]
+                for bucket in range(state.options.count):
+                    spans[topic, bucket] = Range(first=bucket not in state.known, parts=offsets_by_partition)
+            return spans
+        for (topic, partition), (start, end) in batch.ranges.items():
+            state = self._states[topic]
+            if partition >= state.options.partitions:
+                raise Fatal(
+                    f"{topic} was given partitions ({partition + 1} or more, it had {state.options.partitions} when the job "
+                    "started): rows may have moved to other partitions, away from their state. Divide the state by key with a "
+                    "savepoint and materializer.buckets (docs/jobs/savepoints.md), or run millrace job rebuild with --state."
+                )
+            spans[topic, partition] = Range(start, end, first=partition not in state.known)
+        return spans
+
+    def _demand_states(self, batch: Batch) -> None:
+        """Check that every topic that the job has read from has a state. Blocks where one has none: asks Kafka.
+
+        Raises:
+            Fatal: the state of a topic is lost.
+        """
+        config = self.context.config
+        unknown = [topic for topic, state in self._states.items() if not state.known] if batch.id > 0 else []
+        if not unknown:
+            return
+        begin = ranges.start_of(open_folder(config["checkpoint.location"], self.context.spark), 0)
+        view = KafkaView(config)
+        try:
+            existing = view.existing(unknown)
+        finally:
+            view.close()
+        for (topic, partition), (start, _) in batch.ranges.items():
+            if topic in existing and start > begin.get((topic, partition), existing[topic].first.get(partition, 0)):
+                raise Fatal(
+                    f"the job has read {topic} up to offset {start} of partition {partition}, but the changelog "
+                    f"{self._states[topic].options.changelog_topic} has no marker: its state was lost (was the topic "
+                    "deleted?). Run millrace job rebuild with --state, or give the job another name and checkpoint."
+                )
+
+    def _by_topic(self) -> dict[str, BucketOptions]:
+        return {topic: state.options for topic, state in self._states.items()}
 
     def idle(self) -> None:
         """Expire what is due. Costs nothing while nothing is.
@@ -231,40 +304,50 @@ class MaterializerSink(Sink):
         if now - self._idled < self.context.config["materializer.expiry.interval.ms"] / 1000:
             return
         self._idled = now
-        due = self._timers.due(time.time())
+        seconds = time.time()
+        due = {
+            (topic, bucket): Range() for topic, state in self._states.items() for bucket in state.timers.due(seconds)
+        }
         if due:
-            self._account(self._maintain({bucket: Range() for bucket in due}))
+            self._account(self._maintain(due))
 
-    def _maintain(self, spans: Mapping[int, Range]) -> list[Result]:
-        return self._collect(buckets_frame(self.context.spark, self._options, spans))
+    def _maintain(self, spans: Mapping[BucketKey, Range]) -> list[tuple[str, Result]]:
+        return self._collect(buckets_frame(self.context.spark, self._by_topic(), spans))
 
-    def _collect(self, frame: Any) -> list[Result]:
+    def _collect(self, frame: Any) -> list[tuple[str, Result]]:
         try:
-            return [decode_result(row[0]) for row in frame.collect()]
+            return [(row[0], decode_result(row[1])) for row in frame.collect()]
         except Exception as error:
             raise cause_of(error) from error
 
-    def _account(self, rows: Sequence[Result]) -> int:
-        for each in rows:
-            if not each.error:
-                self._known.add(each.bucket)
-                self._timers.report(each.bucket, each.next_due)
-                self._sizes[each.bucket] = each.rows, each.bytes
-            if each.discarded:
+    def _account(self, results: Sequence[tuple[str, Result]]) -> int:
+        for topic, result in results:
+            state = self._states[topic]
+            if not result.error:
+                state.known.add(result.bucket)
+                state.timers.report(result.bucket, result.next_due)
+                state.sizes[result.bucket] = result.rows, result.bytes
+            if result.discarded:
                 self.context.log.warning(
-                    "the state cache of bucket %d was thrown away: %s", each.bucket, each.discarded
+                    "the state cache of %s, bucket %d was thrown away: %s", topic, result.bucket, result.discarded
                 )
-            if each.restored > 10_000:
+            if result.restored > 10_000:
                 self.context.log.info(
-                    "bucket %d read %d records of state in %.1f s", each.bucket, each.restored, each.restore_s
+                    "%s, bucket %d read %d records of state in %.1f s",
+                    topic,
+                    result.bucket,
+                    result.restored,
+                    result.restore_s,
                 )
             for name in self._totals:
-                self._totals[name] += getattr(each, name)
+                self._totals[name] += getattr(result, name)
+        rows = [result for _, result in results]
         metrics = self.context.metrics
         for name, value in self._totals.items():
             metrics[f"materializer_{name}_total"] = value
-        metrics["materializer_state_rows"] = sum(each[0] for each in self._sizes.values())
-        metrics["materializer_state_bytes"] = sum(each[1] for each in self._sizes.values())
+        sizes = [size for state in self._states.values() for size in state.sizes.values()]
+        metrics["materializer_state_rows"] = sum(size[0] for size in sizes)
+        metrics["materializer_state_bytes"] = sum(size[1] for size in sizes)
         outputs = sum(each.outputs for each in rows)
         if outputs:
             metrics["materializer_publish_latency_ms"] = sum(each.latency_ms for each in rows) / outputs
@@ -276,14 +359,31 @@ class MaterializerSink(Sink):
         return outputs
 
 
-def buckets_frame(spark: SparkSession, found: BucketOptions, spans: Mapping[int, Range]) -> Any:
+def buckets_frame(spark: SparkSession, by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, Range]) -> Any:
     """A frame whose collection runs a pass without input over each bucket of ``spans``, one task each."""
-    return spark.range(0, len(spans), 1, len(spans)).mapInArrow(idle_task(found, dict(spans)), _SCHEMA)
+    return spark.range(0, len(spans), 1, len(spans)).mapInArrow(idle_task(by_topic, dict(spans)), RESULT_SCHEMA)
 
 
 def run_buckets(spark: SparkSession, found: BucketOptions, spans: Mapping[int, Range]) -> list[Result]:
-    """Run a pass without input over each bucket. Blocks; errors are in the results."""
-    return [decode_result(row[0]) for row in buckets_frame(spark, found, spans).collect()]
+    """Run a pass without input over each bucket of one topic. Blocks; errors are in the results."""
+    topic = found.input_topic
+    frame = buckets_frame(spark, {topic: found}, {(topic, bucket): span for bucket, span in spans.items()})
+    return [decode_result(row[1]) for row in frame.collect()]
+
+
+def input_topics(config: Config) -> list[str]:
+    """The topics that the job reads now. Blocks for a pattern: asks Kafka.
+
+    Raises:
+        Retriable: Kafka does not answer.
+    """
+    if config["source.topics"]:
+        return list(config["source.topics"])
+    view = KafkaView(config)
+    try:
+        return view.topics_read()
+    finally:
+        view.close()
 
 
 def raise_errors(rows: Sequence[Result]) -> None:
@@ -404,43 +504,38 @@ def owned(found: BucketOptions, markers: Mapping[int, Marker]) -> BucketOptions:
 # In the tasks
 
 
-def stream_task(found: BucketOptions, spans: Mapping[int, Range]) -> Task:
+def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, Range]) -> Task:
     """The function for ``mapInArrow`` over a batch's records: one stream is one Kafka partition. Gives a row: the result."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next((each for each in batches if each.num_rows), None)
         if first is None:
             return
-        bucket = first.column("partition")[0].as_py()
+        topic, bucket = first.column("topic")[0].as_py(), first.column("partition")[0].as_py()
         with_collector_off = gc.isenabled()
         # Decoding makes millions of small objects and no cycles: the collector would take half of the time.
         gc.disable()
         try:
-            result = guarded(found, bucket, inputs(found.input_topic, bucket, first, batches), spans[bucket])
+            result = guarded(by_topic[topic], bucket, inputs(topic, bucket, first, batches), spans[topic, bucket])
         finally:
             if with_collector_off:
                 gc.enable()
-        yield _row(result)
+        yield encode_result(topic, result)
 
-    return task
+    return frozen_after("materializer", task)
 
 
-def idle_task(found: BucketOptions, spans: Mapping[int, Range]) -> Task:
+def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, Range]) -> Task:
     """The function for ``mapInArrow`` over row numbers, each of which stands for a bucket without input."""
     buckets = sorted(spans)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield _row(guarded(found, buckets[number], (), spans[buckets[number]]))
+                topic, bucket = buckets[number]
+                yield encode_result(topic, guarded(by_topic[topic], bucket, (), spans[topic, bucket]))
 
-    return task
-
-
-def _row(result: Result) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(result).decode()])], names=["result"])
+    return frozen_after("materializer", task)
 
 
 def inputs(topic: str, bucket: int, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[Input]:

@@ -17,9 +17,10 @@ from spark_jobs.checkpoint import local_path
 from spark_jobs.control import Control, checkpoint_lock
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
-from spark_jobs.materializer.bucket import Range, Result
 from spark_jobs.materializer.changelog import Changelog
-from spark_jobs.materializer.job import owned, prepare, raise_errors, read_markers, run_buckets
+from spark_jobs.materializer.job import input_topics, owned, prepare, raise_errors, read_markers, run_buckets
+from spark_jobs.materializer.passes import Range, Result
+from spark_jobs.materializer.per_topic import choose_topic, config_for
 from spark_jobs.session import build_session
 
 if TYPE_CHECKING:
@@ -61,8 +62,11 @@ def main(argv: Sequence[str]) -> int:
         "that its readers don't see the old events before "
         "the new ones",
     )
+    parser.add_argument("--topic", help="the input topic, of a job that materializes several")
     given = parser.parse_args(list(argv))
     job = load_job(given.file)
+    if not given.state:
+        choose_topic(job.config, given.topic)
     with stopped(job):
         if given.state:
             for line in reset_state(job, drop_output=given.drop_output):
@@ -70,11 +74,12 @@ def main(argv: Sequence[str]) -> int:
             return 0
         spark = session_of(job)
         try:
-            rows = rebuild_output(spark, job.config, options.EngineFactory(options.merge_options(job.config)))
+            config = choose_topic(job.config, given.topic)
+            rows = rebuild_output(spark, config, options.EngineFactory(options.merge_options(config)))
         finally:
             spark.stop()
     events = sum(each.outputs for each in rows)
-    target = job.config["sink.kafka.topic"]
+    target = config["sink.kafka.topic"]
     text = (
         f"{events} events were written to {target}"
         if events
@@ -169,23 +174,23 @@ def reset_state(job: Job, *, drop_output: bool = False) -> list[str]:
             "remove the option"
         )
     admin = topics.Topics(clients.confluent(config))
-    source = admin.require(config["source.topics"][0])
+    sources = [admin.require(topic) for topic in input_topics(config)]
     lines = []
     # The checkpoint goes first: without it the job reads everything, with it alone it would refuse to go on.
     lines.append(_remove_checkpoint(job))
-    name = options.changelog_topic(config)
-    admin.delete(name)
-    lines.append(f"deleted the changelog {name}")
-    if drop_output:
-        admin.delete(config["sink.kafka.topic"])
-        lines.append(f"deleted the output {config['sink.kafka.topic']}")
-    for part in ("buckets", "frames"):
+    for topic in sources:
+        table = config_for(config, topic.name)
+        name = options.changelog_topic(table)
+        admin.delete(name)
+        lines.append(f"deleted the changelog {name}")
+        if drop_output:
+            admin.delete(table["sink.kafka.topic"])
+            lines.append(f"deleted the output {table['sink.kafka.topic']}")
+    for part in ("buckets", "frames", "topics"):
         shutil.rmtree(Path(config["state.dir"]) / part, ignore_errors=True)
     lines.append(f"deleted the caches in {config['state.dir']}")
-    lines.append(
-        f"start the job: it reads {source.name} ({source.partitions} partitions) from its beginning and makes the "
-        "state again"
-    )
+    names = ", ".join(f"{topic.name} ({topic.partitions} partitions)" for topic in sources)
+    lines.append(f"start the job: it reads {names} from its beginning and makes the state again")
     return lines
 
 

@@ -1,12 +1,14 @@
 """The materializer's state in a savepoint: every record of every bucket as Parquet, and from there into a new changelog.
 
-Rows of the files are (bucket, key, value) as in the changelog: state key -> record, and under the empty key the bucket's
-marker. With the same buckets the records are copied; with another number of buckets by key (``materializer.buckets``) each
-goes to the bucket of its partition key, in the numbering of one catalog for all (``rescale``).
+Each input topic has a state of its own, in a folder of its own. Rows of the files are (bucket, key, value) as in the changelog:
+state key -> record, and under the empty key the bucket's marker. With the same buckets the records are copied; with another
+number of buckets by key (``materializer.buckets``) each goes to the bucket of its partition key, in the numbering of one
+catalog for all (``rescale``).
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 from itertools import groupby
 from operator import itemgetter
@@ -19,12 +21,14 @@ from spark_jobs import clients
 from spark_jobs.checkpoint import open_folder, spark_path
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
-from spark_jobs.materializer.bucket import RESIDENTS
 from spark_jobs.materializer.changelog import MARKER_KEY, Changelog
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, Owner
 from spark_jobs.materializer.decode_catalog import pack_catalog, unpack_catalog
+from spark_jobs.materializer.job import input_topics, prepare
 from spark_jobs.materializer.keys import CATALOG
+from spark_jobs.materializer.per_topic import config_for
 from spark_jobs.materializer.rescale import Renumbering, merge_catalogs, renumbering
+from spark_jobs.materializer.residents import RESIDENTS
 from spark_jobs.materializer.transaction import Redo, Writer
 
 if TYPE_CHECKING:
@@ -53,10 +57,9 @@ class SavedBucket(msgspec.Struct, frozen=True):
 
 
 class SavedState(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the manifest that describes the state.
+    """The state of one input topic.
 
     Attributes:
-        layout: of the records.
         folder: in the savepoint, holds ``files``.
         files: names of the Parquet files.
         count: how many buckets there are.
@@ -65,7 +68,6 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True):
         content: by bucket; buckets without a record are left out.
     """
 
-    layout: int
     folder: str
     files: list[str]
     count: int
@@ -74,17 +76,54 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True):
     content: dict[int, SavedBucket]
 
 
+class SavedStates(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the manifest that describes the state.
+
+    Attributes:
+        layout: of the records.
+        topics: the states by input topic; a topic without a state is left out.
+        buckets, records: how many there are, for people.
+    """
+
+    layout: int
+    topics: dict[str, SavedState]
+    buckets: int
+    records: int
+
+
 # Saving
 
 
-def save_state(spark: SparkSession, config: Config, location: str) -> dict[str, Any]:
-    """Write the state of a job that does nothing meanwhile into a new folder in ``location``; what the manifest needs. Blocks.
+def save_states(spark: SparkSession, config: Config, location: str) -> dict[str, Any]:
+    """Write the states of a job that does nothing meanwhile into new folders in ``location``; what the manifest needs. Blocks.
 
     Raises:
         Fatal: there is no state, or it can't be read.
         Retriable: Kafka does not answer.
     """
-    bucket_options = _saved_options(config)
+    states = {}
+    for topic in input_topics(config):
+        bucket_options = _saved_options(config_for(config, topic))
+        # A topic of a pattern may have come after the last batch: the job has no state of it yet.
+        if bucket_options is not None:
+            state = _save_state(spark, config, bucket_options, location)
+            if state.content:
+                states[topic] = state
+    if not states:
+        raise Fatal(f"the job {config['name']} has no state to save: its changelog does not exist or is empty")
+    result: dict[str, Any] = msgspec.to_builtins(
+        SavedStates(
+            layout=LAYOUT,
+            topics=states,
+            buckets=sum(state.count for state in states.values()),
+            records=sum(bucket.records for state in states.values() for bucket in state.content.values()),
+        ),
+        str_keys=True,
+    )
+    return result
+
+
+def _save_state(spark: SparkSession, config: Config, bucket_options: BucketOptions, location: str) -> SavedState:
     folder = f"state-{secrets.token_hex(6)}"
     path = f"{spark_path(location)}/{folder}"
     rows = spark.range(0, bucket_options.count, 1, bucket_options.count).mapInArrow(
@@ -92,8 +131,7 @@ def save_state(spark: SparkSession, config: Config, location: str) -> dict[str, 
     )
     rows.write.option("compression", "zstd").parquet(path)
     files = sorted(name for name in open_folder(location, spark).list(folder) if name.endswith(".parquet"))
-    state = SavedState(
-        layout=LAYOUT,
+    return SavedState(
         folder=folder,
         files=files,
         count=bucket_options.count,
@@ -101,17 +139,15 @@ def save_state(spark: SparkSession, config: Config, location: str) -> dict[str, 
         partitioner=config["materializer.output.partitioner"],
         content=_content(_read(spark, location, folder, files)),
     )
-    result: dict[str, Any] = msgspec.to_builtins(state, str_keys=True)
-    return result
 
 
-def _saved_options(config: Config) -> BucketOptions:
-    """As much as reading the state needs; the input need not be as it was."""
+def _saved_options(config: Config) -> BucketOptions | None:
+    """As much as reading the state needs; the input need not be as it was. None: the topic has no changelog."""
     client = clients.confluent(config)
     name = options.changelog_topic(config)
     changelog = topics.Topics(client).find(name)
     if changelog is None:
-        raise Fatal(f"there is no changelog {name}: the job {config['name']} has no state to save (has it ever run?)")
+        return None
     return BucketOptions(
         job=config["name"],
         owner=Owner(0, secrets.token_hex(8)),
@@ -143,7 +179,7 @@ def export_task(bucket_options: BucketOptions) -> Task:
                 if bucket.marker:
                     yield _page(number, [(MARKER_KEY, bucket.marker)])
         # The job continues with resources of its own.
-        RESIDENTS.close()
+        RESIDENTS.discard(bucket_options.job)
 
     return task
 
@@ -188,24 +224,53 @@ def _content(rows: DataFrame) -> dict[int, SavedBucket]:
 # Starting from it
 
 
+def restore_states(
+    spark: SparkSession, config: Config, location: str, savepoint: str, state: Mapping[str, Any]
+) -> None:
+    """Write the state of each topic into its changelog, which must be new; continues an interrupted attempt. Blocks.
+
+    Args:
+        spark: the session.
+        config: the job's.
+        location: the savepoint.
+        savepoint: its id.
+        state: of its manifest.
+
+    Raises:
+        Fatal: the savepoint is damaged or does not fit the job, or a changelog has another state.
+        Retriable: Kafka does not answer; call again.
+    """
+    log = logging.getLogger(f"spark_jobs.{config['name']}")
+    saved = read_saved(state, location).topics
+    admin = topics.Topics(clients.confluent(config))
+    # Before topics are made, which a job that is refused would leave behind.
+    for topic, part in saved.items():
+        check_buckets(part, config["materializer.buckets"] or 0, admin.require(topic).partitions, topic)
+    for topic, part in saved.items():
+        own = config_for(config, topic)
+        bucket_options = prepare(own, EngineFactory(options.merge_options(own)), None, log=log.warning)
+        count = restore_state(spark, own, bucket_options, location, savepoint, part, log.warning)
+        log.info("the state of %s, %d buckets, was written from the savepoint %s", topic, count, location)
+
+
 def restore_state(
     spark: SparkSession,
     config: Config,
     bucket_options: BucketOptions,
     location: str,
     savepoint: str,
-    state: Mapping[str, Any],
+    saved: SavedState,
     warn: Callable[..., None],
 ) -> int:
-    """Write the state into the job's changelog, which must be new; continues an interrupted attempt. Blocks.
+    """Write the state of one topic; see ``restore_states``. Blocks.
 
     Args:
         spark: the session.
-        config: the job's.
+        config: as of a job that reads this topic alone.
         bucket_options: its buckets and topics (``job.prepare``).
         location: the savepoint.
         savepoint: its id.
-        state: of its manifest.
+        saved: what it has of the topic.
         warn: takes what an operator should know.
 
     Returns:
@@ -215,7 +280,6 @@ def restore_state(
         Fatal: the savepoint is damaged or does not fit the job, or the changelog has another state.
         Retriable: Kafka does not answer; call again.
     """
-    saved = read_saved(state, location)
     changelog = Changelog(bucket_options.client, bucket_options.changelog_topic, bucket_options.group)
     try:
         present = changelog.last_markers(range(bucket_options.count))
@@ -250,7 +314,7 @@ def restore_state(
     return len(results.collect())
 
 
-def read_saved(state: Mapping[str, Any], location: str) -> SavedState:
+def read_saved(state: Mapping[str, Any], location: str) -> SavedStates:
     """The description of the state in a manifest.
 
     Raises:
@@ -263,7 +327,7 @@ def read_saved(state: Mapping[str, Any], location: str) -> SavedState:
             "only: start the job from it with the version that made it, and make another savepoint with this version"
         )
     try:
-        return msgspec.convert(dict(state), SavedState, str_keys=True)
+        return msgspec.convert(dict(state), SavedStates, str_keys=True)
     except msgspec.ValidationError as error:
         raise Fatal(f"the savepoint {location} can't be read: {error}; make another one") from None
 
@@ -380,7 +444,7 @@ def _plan(
     savepoint: str,
     config: Config,
 ) -> Plan:
-    """The new buckets' marker and catalog, and what becomes of the records of change old bucket."""
+    """The new buckets' marker and catalog, and what becomes of the records of each old bucket."""
     from pyspark.sql import functions as f
 
     heads = rows.where(f.col("key") == f.lit(CATALOG)).collect()

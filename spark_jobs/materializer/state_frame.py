@@ -16,6 +16,7 @@ from spark_jobs.materializer import topics
 from spark_jobs.materializer.bucket import catch_up
 from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Owner
+from spark_jobs.materializer.per_topic import choose_topic
 from spark_jobs.materializer.store import Cache, Moved, Overlay
 
 if TYPE_CHECKING:
@@ -48,11 +49,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--where", metavar="SQL", help="only rows for which this SQL expression holds")
     parser.add_argument("--output", metavar="PATH", help="write the rows there instead")
     parser.add_argument("--format", default="parquet", help="of --output: parquet (default), json, csv, avro")
+    parser.add_argument("--topic", help="the input topic, of a job that materializes several")
     given = parser.parse_args(list(argv))
     job = load_job(given.file)
+    config = choose_topic(job.config, given.topic)
     spark = session_of(job)
     try:
-        frame = state_frame(spark, job.config)
+        frame = state_frame(spark, config)
         if given.where:
             frame = frame.where(given.where)
         if given.output:

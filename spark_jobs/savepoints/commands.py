@@ -6,7 +6,7 @@ import argparse
 import secrets
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.control import Control
@@ -25,9 +25,10 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="millrace job savepoint",
         description="Writes a job's position and state into a folder, from which a job starts with source.savepoint. A "
-        "running job on this machine makes it between two batches and continues. See docs/jobs/savepoints.md.",
+        "running job on this machine makes it between two batches and continues. A flow with several sinks gets one for each, "
+        "in a folder with the sink's name. See docs/jobs/savepoints.md.",
     )
-    parser.add_argument("job", metavar="JOB", help="name of a job that runs on this machine, or its file")
+    parser.add_argument("job", metavar="JOB", help="name of a job or flow that runs on this machine, or its file")
     parser.add_argument(
         "--to", required=True, metavar="DIR", help="a new folder: a path, or an address that Spark knows"
     )
@@ -37,27 +38,53 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(list(argv))
     location = absolute(arguments.to)
     name = arguments.name or location.rsplit("/", 1)[-1]
-    job, folder = find_job(arguments.job)
-    control = Control(folder)
-    if control.running():
-        request = Request(secrets.token_hex(8), location, name, time.time() + arguments.timeout, arguments.stop)
-        result = ask(folder, request, alive=control.running, timeout_s=arguments.timeout)
-        if arguments.stop:
-            _wait_for_end(control, arguments.timeout)
-    else:
-        result = make_stopped(job or _load_of(control, arguments.job), location, name)
-    print(describe(result))  # noqa: T201 - a command
+    stopping = []
+    for part in find_parts(arguments.job):
+        control = Control(control_folder(part.name))
+        target = f"{location}/{part.sink}" if part.sink else location
+        if control.running():
+            request = Request(secrets.token_hex(8), target, name, time.time() + arguments.timeout, arguments.stop)
+            result = ask(control.folder, request, alive=control.running, timeout_s=arguments.timeout)
+            if arguments.stop:
+                stopping.append(control)
+        else:
+            result = make_stopped(part.job or _load_of(control, part.name), target, name)
+        print(describe(result))  # noqa: T201 - a command
+    for control in stopping:
+        _wait_for_end(control, arguments.timeout)
     return 0
 
 
-def find_job(text: str) -> tuple[Job | None, Path]:
-    """A job by its file, or by its name; and its folder on this machine."""
-    if Path(text).is_file():
-        from spark_jobs import config
+class Part(NamedTuple):
+    """A job that a savepoint is made of.
 
-        job = config.load(text)
-        return job, job.folder
-    return None, control_folder(text)
+    Attributes:
+        name: of the job.
+        sink: the sink that it writes; empty where the flow has one sink.
+        job: the job, where its file is given.
+    """
+
+    name: str
+    sink: str = ""
+    job: Job | None = None
+
+
+def find_parts(text: str) -> list[Part]:
+    """The jobs of a flow, which is given by its file or its name: one for each sink.
+
+    Raises:
+        ConfigInvalid: the file is not valid.
+    """
+    from spark_jobs import cli, config
+
+    if Path(text).is_file():
+        return [
+            Part(job.name, "" if job.membership is None else job.membership.sink, job)
+            for job in config.build_flow(config.read(text))
+        ]
+    known = cli.known_jobs()
+    flows = {} if text in known else {name: cli.describe(name) for name in known}
+    return [Part(name, status["sink"]) for name, status in flows.items() if status.get("flow") == text] or [Part(text)]
 
 
 def _load_of(control: Control, name: str) -> Job:
@@ -74,7 +101,10 @@ def _load_of(control: Control, name: str) -> Job:
             f"no job {name} runs on this machine, and its file is not known: name the file instead. (A connector's job: "
             "resume it, or write its configuration into a file.)"
         )
-    return config.load(file)
+    job = next((job for job in config.build_flow(config.read(file)) if job.name == name), None)
+    if job is None:
+        raise ConfigInvalid(f"no job {name} runs on this machine, and its file {file} has no such job or sink any more")
+    return job
 
 
 def make_stopped(job: Job, location: str, name: str) -> dict[str, Any]:

@@ -7,7 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal
+from spark_jobs import registry
 from spark_jobs.checkpoint import LocalFolder, local_path, open_folder
+from spark_jobs.config_keys import KAFKA
 from spark_jobs.savepoints.manifest import MANIFEST_FILE, Manifest, encode_manifest, read_manifest
 from spark_jobs.savepoints.position import read_position
 from worker import __version__
@@ -35,7 +37,7 @@ def make_savepoint(job: Job, spark: SparkSession, checkpoint: Folder, location: 
     """
     target = open_folder(location, spark)
     _demand_free(target, location)
-    batch, files = read_position(checkpoint)
+    batch, files = read_position(checkpoint, registry.input_class(job.config["source.type"]))
     if batch is None:
         raise Fatal(
             f"the job {job.name} has done no batch yet, so there is nothing to save: another job with its options begins "
@@ -49,8 +51,9 @@ def make_savepoint(job: Job, spark: SparkSession, checkpoint: Folder, location: 
         created_ms=int(time.time() * 1000),
         versions={"millrace": __version__, "spark": spark.version},
         sink=job.sink_name,
+        source_type=job.config["source.type"],
         source_format=job.config["source.format"],
-        topics=topics_of(job),
+        inputs=inputs_of(job),
         batch=batch,
         checkpoint=files,
         state=state,
@@ -73,9 +76,12 @@ def _demand_free(target: Folder, location: str) -> None:
             target.remove(name)
 
 
-def topics_of(job: Job) -> list[str]:
-    """The topics that the job reads, as configured, or their pattern."""
-    return list(job.config["source.topics"] or [job.config["source.topics.pattern"]])
+def inputs_of(job: Job) -> list[str]:
+    """What the job reads, as configured: topics or their pattern, or the path of its files or history."""
+    config = job.config
+    if config["source.type"] == KAFKA:
+        return list(config["source.topics"] or [config["source.topics.pattern"]])
+    return [config[f"source.{config['source.type']}.path"]]
 
 
 def absolute(location: str) -> str:
@@ -86,7 +92,7 @@ def absolute(location: str) -> str:
 
 def summary(manifest: Manifest, location: str) -> dict[str, Any]:
     """A savepoint for people and programs."""
-    content = (manifest.state or {}).get("content") or {}
+    state = manifest.state or {}
     return {
         "name": manifest.name,
         "id": manifest.id,
@@ -94,32 +100,36 @@ def summary(manifest: Manifest, location: str) -> dict[str, Any]:
         "job": manifest.job,
         "created_ms": manifest.created_ms,
         "batch": manifest.batch,
-        "buckets": (manifest.state or {}).get("count"),
-        "records": sum(bucket["records"] for bucket in content.values()) if manifest.state else None,
+        "buckets": state.get("buckets"),
+        "records": state.get("records"),
         "versions": manifest.versions,
     }
 
 
-def list_savepoints(folder: Path) -> list[dict[str, Any]]:
-    """The savepoints in the folders of a local ``folder``, the newest first; one that can't be read has ``error``. Blocks."""
+def list_savepoints(folder: Path, sink: str = "") -> list[dict[str, Any]]:
+    """The savepoints in the folders of a local ``folder``; one that can't be read has ``error``. Blocks.
+
+    Args:
+        folder: holds a folder for each savepoint.
+        sink: of a flow with several sinks: the one whose savepoints are listed.
+    """
     savepoints: list[dict[str, Any]] = []
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+    shown = {"sink": sink} if sink else {}
+    for path in sorted(path / sink for path in folder.iterdir()) if folder.is_dir() else ():
         if not (path / MANIFEST_FILE).is_file():
             continue
         try:
-            savepoints.append(summary(read_manifest(LocalFolder(path), str(path)), str(path)))
+            savepoints.append(shown | summary(read_manifest(LocalFolder(path), str(path)), str(path)))
         except Fatal as error:
-            savepoints.append({"name": path.name, "location": str(path), "error": str(error)})
-    return sorted(savepoints, key=lambda path: -int(path.get("created_ms", 0)))
+            name = (path.parent if sink else path).name
+            savepoints.append(shown | {"name": name, "location": str(path), "error": str(error)})
+    return savepoints
 
 
-def delete_savepoint(folder: Folder, location: str) -> None:
-    """Remove a savepoint: the manifest first, so that nothing takes the rest for one. Blocks.
-
-    Raises:
-        Fatal: there is no savepoint.
-    """
+def delete_savepoint(folder: Folder) -> bool:
+    """Remove a savepoint; whether there was one. The manifest goes first, so that nothing takes the rest for one. Blocks."""
     if folder.read(MANIFEST_FILE) is None:
-        raise Fatal(f"there is no savepoint in {location}")
+        return False
     folder.delete(MANIFEST_FILE)
     folder.remove()
+    return True

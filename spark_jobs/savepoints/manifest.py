@@ -33,9 +33,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         created_ms: when it was made, ms since 1970.
         versions: of Millrace and Spark.
         sink: the job's sink, or ``materializer``.
-        source_format: the job's.
-        topics: the topics that it reads, as configured.
-        batch: the last batch done; None: the job had done none.
+        source_type, source_format: the job's.
+        inputs: the topics that it reads, as configured; of files or a history the path.
+        batch: the last batch done.
         checkpoint: the checkpoint's files that tell the position, with their text.
         state: what the sink has saved of its state; None: nothing.
     """
@@ -47,9 +47,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     versions: dict[str, str]
     sink: str
-    source_format: str
-    topics: list[str]
-    batch: int | None
+    source_type: str
+    source_format: str | None
+    inputs: list[str]
+    batch: int
     checkpoint: dict[str, str]
     state: dict[str, Any] | None = None
 
@@ -109,18 +110,25 @@ def read_manifest(folder: Folder, location: str) -> Manifest:
     return decode_manifest(text, location)
 
 
-def refusals(manifest: Manifest, *, sink: str, source_format: str, topics: list[str], spark_version: str) -> list[str]:
+def refusals(
+    manifest: Manifest,
+    *,
+    sink: str,
+    source_type: str,
+    source_format: str | None,
+    inputs: list[str],
+    spark_version: str,
+) -> list[str]:
     """Why a job can't start from a savepoint, a sentence each; empty: it can."""
     reasons = []
     if manifest.sink != sink:
         reasons.append(f"it is of a job with the sink {manifest.sink}, and this one has {sink}")
+    if manifest.source_type != source_type:
+        reasons.append(f"its input is {manifest.source_type}, and source.type is {source_type}")
     if manifest.source_format != source_format:
         reasons.append(f"its input is {manifest.source_format}, and source.format is {source_format}")
-    if sorted(manifest.topics) != sorted(topics):
-        reasons.append(
-            f"it holds the position in {', '.join(manifest.topics)}, and the job reads {', '.join(topics)} "
-            "(source.topics)"
-        )
+    if sorted(manifest.inputs) != sorted(inputs):
+        reasons.append(f"it holds the position in {', '.join(manifest.inputs)}, and the job reads {', '.join(inputs)}")
     written_by, here = manifest.versions.get("spark", ""), spark_version
     if written_by.split(".")[:2] != here.split(".")[:2]:
         reasons.append(f"its checkpoint was written by Spark {written_by}, and this is Spark {here}")

@@ -7,20 +7,25 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal
+from spark_jobs import schema_watch
 from spark_jobs.ranges import last_batch
 
 if TYPE_CHECKING:
     from spark_jobs.checkpoint import Folder
+    from spark_jobs.inputs.contract import Input
 
-#: Where the source began, and the ids of its topics.
-_FIXED: Final = ("sources/0/0", "_millrace_topics")
+#: The tables that the source knows.
 _SCHEMAS: Final = "schemas"
 
 
-def read_position(folder: Folder) -> tuple[int | None, dict[str, str]]:
-    """The last batch that was done, and the checkpoint's files that say so, by name. Blocks.
+def read_position(folder: Folder, input_class: type[Input]) -> tuple[int | None, dict[str, str]]:
+    """The last batch that was done, and the checkpoint's files by which a job continues after it, by name. Blocks.
 
     A batch that is planned and not done is left out: the job plans it again.
+
+    Args:
+        folder: the checkpoint.
+        input_class: of the job's input.
 
     Raises:
         Fatal: the checkpoint lacks a file that Spark needs.
@@ -28,14 +33,17 @@ def read_position(folder: Folder) -> tuple[int | None, dict[str, str]]:
     batch = last_batch(folder, "commits")
     if batch is None:
         return None, {}
-    names = [*_FIXED, f"offsets/{batch}", f"commits/{batch}"]
+    names = [f"offsets/{batch}", f"commits/{batch}"]
     if batch:
         names.append(f"offsets/{batch - 1}")  # Spark starts a batch from the end of the one before
     numbers = [int(name[:-5]) for name in folder.list(_SCHEMAS) if name.endswith(".json") and name[:-5].isdigit()]
     if numbers:
         names.append(f"{_SCHEMAS}/{max(numbers)}.json")
+    if folder.read(schema_watch.FILE) is not None:
+        names.append(schema_watch.FILE)
+    names += input_class.position_files(folder, batch)
     files = {name: text for name in names if (text := folder.read(name)) is not None}
-    missing = [name for name in names if name not in files and name != "_millrace_topics"]
+    missing = [name for name in names if name not in files]
     if missing:
         raise Fatal(f"the checkpoint lacks {', '.join(missing)}, so the job's position is not known")
     return batch, files

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.errors import Fatal
 from spark_jobs.checkpoint import open_folder
 from spark_jobs.ranges import last_batch
-from spark_jobs.savepoints.make import topics_of
+from spark_jobs.savepoints.make import inputs_of
 from spark_jobs.savepoints.manifest import Manifest, read_manifest, refusals
 from spark_jobs.savepoints.position import write_position
 
@@ -63,8 +63,9 @@ def demand_fit(manifest: Manifest, job: Job, spark_version: str, location: str) 
     reasons = refusals(
         manifest,
         sink=job.sink_name,
+        source_type=job.config["source.type"],
         source_format=job.config["source.format"],
-        topics=topics_of(job),
+        inputs=inputs_of(job),
         spark_version=spark_version,
     )
     if reasons:

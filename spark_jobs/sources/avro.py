@@ -17,8 +17,9 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from pyspark.sql.avro.functions import from_avro
 
-from connectors.errors import ConfigInvalid
+from connectors.errors import ConfigInvalid, Skippable
 from connectors.schema import Schema, Type
+from spark_jobs.json_options import WHOLE
 from spark_jobs.sources.avro_decimals import variable_decimal
 from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type, suited
 from worker.converters.avro import AVRO_OPTIONS
@@ -28,6 +29,8 @@ from worker.converters.registry import SchemaRegistryClient
 from worker.converters.registry_options import registry_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from pyspark.sql import Column
 
     from connectors.options import Config
@@ -126,9 +129,45 @@ def _bare(schema: Any) -> Any:
     return result
 
 
-def decoded(column: Column, text: str) -> Column:
-    """The struct in ``column`` (a record's bytes); one with null everywhere where the bytes don't fit the schema."""
-    return from_avro(f.substring(column, HEAD_SIZE + 1, 1 << 30), reader_text(text), {"mode": "PERMISSIVE"})
+def decoded(column: Column, text: str, members: Mapping[str, Collection[str] | None] | None = None) -> Column:
+    """The struct in ``column`` (a record's bytes); one with null everywhere where the bytes don't fit the schema.
+
+    Args:
+        column: the bytes.
+        text: the schema of the writer.
+        members: members that are read, others are skipped: by name, the members of a struct, or None for all; None: all.
+    """
+    options = {"mode": "PERMISSIVE"}
+    if members is not None:
+        options["avroSchema"] = json.dumps(_bare(pruned(json.loads(text), members)))
+    return from_avro(f.substring(column, HEAD_SIZE + 1, 1 << 30), reader_text(text), options)
+
+
+def pruned(schema: Any, members: Mapping[str, Collection[str] | None]) -> Any:
+    """The schema of a record without fields that are not in ``members``; see ``decoded``.
+
+    A field of a named type stays, because later fields may refer to it.
+    """
+
+    def kept(record: Any, names: Collection[str]) -> Any:
+        fields = [field for field in record["fields"] if field["name"] in names or not _is_simple(field["type"])]
+        return record | {"fields": fields}
+
+    result = kept(schema, members)
+    for field in result["fields"]:
+        names = members.get(field["name"])
+        if names is not None and isinstance(field["type"], dict) and field["type"].get("type") == "record":
+            field["type"] = kept(field["type"], names)
+    return result
+
+
+def _is_simple(schema: Any) -> bool:
+    """Whether a type is of Avro's primitive ones, or a union of such."""
+    if isinstance(schema, list):
+        return all(_is_simple(branch) for branch in schema)
+    if isinstance(schema, dict):
+        return _is_simple(schema.get("type"))
+    return schema in {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
 
 def head(schema_id: int) -> Column:
@@ -219,9 +258,13 @@ def _differs(schema: Schema) -> bool:
 
 
 def _cast(column: Column, own: t.DataType, target: t.DataType) -> Column:
-    """A cast to a wider type; members of structs are found by name."""
+    """A cast to a wider type; members of structs are found by name. As text nested values are JSON, and bytes Base64."""
     if own == target:
         return column
+    if isinstance(target, t.StringType) and isinstance(own, (t.StructType, t.ArrayType, t.MapType)):
+        return f.to_json(column, WHOLE)
+    if isinstance(target, t.StringType) and isinstance(own, t.BinaryType):
+        return f.base64(column)
     if isinstance(own, t.StructType) and isinstance(target, t.StructType):
         have = {field.name: field.dataType for field in own.fields}
         members = [
@@ -244,3 +287,21 @@ def _cast(column: Column, own: t.DataType, target: t.DataType) -> Column:
             else column.cast(target)
         )
     return column.cast(target)
+
+
+def parse_schema_id(text: str, part: str) -> int:
+    """The schema id in the head of a record, which is given as hexadecimal digits.
+
+    Args:
+        text: the digits.
+        part: ``key`` or ``value``, for the error.
+
+    Raises:
+        Skippable: it is no head of the registry's wire format.
+    """
+    if len(text) != 10 or not text.startswith("00"):
+        raise Skippable(
+            f"The {part} was not written in the schema registry's wire format (unknown magic byte). Set "
+            f"source.{part}.encoding to what the topic holds."
+        )
+    return int.from_bytes(bytes.fromhex(text)[1:], "big")

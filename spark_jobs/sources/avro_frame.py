@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from connectors.errors import Skippable
-from connectors.formats.order_number import BY_WRITE_TIME, FILE_UNIT, LAST_FILE, NO_FILE_NUMBER, NO_POSITION
+from connectors.formats.order_number import BY_WRITE_TIME, FILE_UNIT, LAST_FILE, MEMBERS, NO_FILE_NUMBER, NO_POSITION
 from connectors.schema import Type
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.shards import NUMBERS, second_shard
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from spark_jobs.sources.flat import Flat
     from spark_jobs.sources.layout import Layout
 
+#: Members of an envelope that are read, as ``avro.decoded`` takes them.
+ENVELOPE_MEMBERS: Final = {"before": None, "after": None, "op": None, "source": frozenset((*MEMBERS, *NUMBERS))}
 _MALFORMED: Final = "The bytes don't match the schema that the record names."
 _NO_ORDER: Final = f"There is no order number of the event: {NO_FILE_NUMBER}, and {NO_POSITION}."
 
@@ -73,16 +75,24 @@ def frame(records: DataFrame, table: Table, report: DeadLetters) -> DataFrame:
         if several_keys and layout.ids[1] >= 0:
             mine &= f.substring("key", 1, HEAD_SIZE) == head(layout.ids[1])
         version = f.when(mine, f.lit(number)).otherwise(version)
-        columns.append(f.when(mine, decoded(f.col("value"), layout.avro[0])).alias(f"d{number}"))
+        members = ENVELOPE_MEMBERS if layout.flat is None else None
+        columns.append(f.when(mine, decoded(f.col("value"), layout.avro[0], members)).alias(f"d{number}"))
     if table.tombstones:
         version = f.when(f.col("value").isNull(), f.lit(0)).otherwise(version)
     rows = records.select(
         *[name for name in records.columns if name != "value" or report.tolerant],
         f.col("value").isNull().alias("empty"),
         version.alias("version"),
-        *columns,
+        # Spark pushes filters through a projection and decodes for each of them again; not through this.
+        f.explode(f.array(f.struct(*columns))).alias("decoded"),
     ).where(f.col("version").isNotNull())
+    rows = rows.select(
+        *(name for name in rows.columns if name != "decoded"),
+        *(f.col("decoded").getField(f"d{number}").alias(f"d{number}") for number in range(len(columns))),
+    )
     versions = [_Version(number, layout, table) for number, layout in enumerate(layouts.values())]
+    for layout_version in versions:
+        rows = rows.withColumn(layout_version.file_number, layout_version.find_file_number())
     rows = rows.withColumn("op", f.when(f.col("empty"), f.lit("d")).otherwise(_first(versions, lambda each: each.op)))
     left_out = ["m", "t"] if table.truncates else ["m"]
     rows = rows.where(f.coalesce(~f.col("op").isin(*left_out), f.lit(True)))
@@ -118,6 +128,8 @@ class _Version:
         self._layout = layout
         self._table = table
         self.data = f.col(f"d{number}")
+        #: The column with the number of the binlog file, which costs too much to find it twice.
+        self.file_number = f"file{number}"
         self._row = {each.name: each.schema for each in layout.row}
         self._key = {each.name: each.schema for each in layout.key}
         flat = layout.flat
@@ -171,12 +183,18 @@ class _Version:
             result += [f.concat(where, each) for each in found if each is not None]
         return result
 
+    def find_file_number(self) -> Column:
+        """The number of the binlog file; null where there is none."""
+        if self._layout.flat is not None or not self._layout.members.issuperset(("file", "pos")):
+            return f.lit(None).cast("long")
+        return file_number(self.data.getField("source"))
+
     def identity(self) -> Column:
         """``ums_id_``; null where a record has no order number that could be."""
         flat = self._layout.flat
         if flat is not None:
             return self.data.getField(flat.order).cast("long") if flat.order else f.col("offset")
-        return order_column(self.data.getField("source"), self._layout.members)
+        return order_column(self.data.getField("source"), self._layout.members, f.col(self.file_number))
 
     def number(self, name: str) -> Column:
         """A number of the record's shard."""
@@ -202,10 +220,20 @@ class _Version:
         return f.coalesce(*made, f.col("timestamp"))
 
 
-def order_column(source: Column, members: frozenset[str]) -> Column:
+def file_number(source: Column) -> Column:
+    """The number in the name of the binlog file; null where it has none."""
+    return f.regexp_extract(source.getField("file"), r"\.([0-9]+)\z", 1).try_cast("long")
+
+
+def order_column(source: Column, members: frozenset[str], file: Column | None = None) -> Column:
     """``connectors.formats.order_number.order_number`` as an expression, else Kafka's offset.
 
     Null where that function raises: the file's name has no number, or a number is too large.
+
+    Args:
+        source: the envelope's ``source``.
+        members: the names of what it has.
+        file: ``file_number`` of it, where that is at hand.
     """
 
     def has(*names: str) -> bool:
@@ -213,11 +241,11 @@ def order_column(source: Column, members: frozenset[str]) -> Column:
 
     result = f.col("offset")
     if has("file", "pos"):
-        file, pos = source.getField("file"), source.getField("pos").cast("long")
-        digits = f.regexp_extract(file, r"\.([0-9]+)\z", 1).try_cast("long")
+        name, pos = source.getField("file"), source.getField("pos").cast("long")
+        digits = file_number(source) if file is None else file
         row = f.coalesce(source.getField("row").cast("long"), f.lit(0)) if has("row") else f.lit(0)
         fits = digits.between(0, LAST_FILE) & (pos + row).between(0, FILE_UNIT - 1)
-        result = f.when((file != "") & pos.isNotNull(), f.when(fits, digits * f.lit(FILE_UNIT) + pos + row)).otherwise(
+        result = f.when((name != "") & pos.isNotNull(), f.when(fits, digits * f.lit(FILE_UNIT) + pos + row)).otherwise(
             result
         )
     if has("lsn"):
@@ -357,7 +385,7 @@ def _output(rows: DataFrame, versions: list[_Version], table: Table) -> DataFram
             for name in NUMBERS
         ]
         columns = numbers + columns
-    return rows.select(*columns, *[each.alias(name) for each, name in zip(system, SYSTEM_COLUMNS, strict=True)])
+    return rows.select(*columns, *[column.alias(name) for column, name in zip(system, SYSTEM_COLUMNS, strict=True)])
 
 
 def _kind() -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -28,6 +29,8 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 #: More zeros of a decimal are not written out: a scale of 2^31 would fill the memory.
 MAX_ZEROS: Final = 10_000
 _EXACT: Final = Context(prec=100_000)
+#: The smallest unscaled number with more digits than a decimal of Spark's can have.
+_TOO_LARGE: Final = 10**MAX_PRECISION
 _SHOWN: Final = 100
 
 
@@ -104,6 +107,8 @@ def builder(schema: Schema, target: t.DataType, column: str = "") -> Callable[[S
         return _texts
     fix = fixer(schema, column)
     mine = arrow_type(own)
+    if form is Form.DECIMAL and own == target and fix is not None:
+        return _decimals(fix, mine)
     if fix is None:
         first: Callable[[Sequence[Any]], pa.Array] = lambda values: pa.array(values, mine)  # noqa: E731 - one of two
     else:
@@ -111,10 +116,33 @@ def builder(schema: Schema, target: t.DataType, column: str = "") -> Callable[[S
     return first if own == target else lambda values: recast(first(values), wanted)
 
 
+def _decimals(fix: Callable[[Any], Any], kind: pa.DataType) -> Callable[[Sequence[Any]], pa.Array]:
+    """The builder of a column of decimals: of strings with unscaled bytes at once, of other values one by one by ``fix``."""
+    read = msgspec.json.Decoder(list[bytes | None]).decode
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        try:
+            unscaled = read(msgspec.json.encode(values))
+        except ValueError:  # numbers, or strings that are no Base64
+            unscaled = []
+        numbers = [0 if data is None else int.from_bytes(data, "big", signed=True) for data in unscaled]
+        if not numbers or min(numbers) <= -_TOO_LARGE or max(numbers) >= _TOO_LARGE:
+            return pa.array([None if value is None else fix(value) for value in values], kind)
+        data = b"".join([number.to_bytes(16, "little", signed=True) for number in numbers])
+        valid = None
+        if None in values:
+            valid = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
+        return pa.Array.from_buffers(kind, len(numbers), [valid, pa.py_buffer(data)])
+
+    return build
+
+
 def recast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """``array`` as the wider type ``wanted``; members of structs are found by name."""
+    """``array`` as the wider type ``wanted``; members of structs are found by name. Every value can become a string."""
     if array.type == wanted:
         return array
+    if pa.types.is_string(wanted):
+        return _as_text(array)
     if pa.types.is_struct(wanted):
         members = {field.name: index for index, field in enumerate(array.type)}
         arrays = [
@@ -129,6 +157,20 @@ def recast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
             array.offsets, recast(array.values, wanted.value_type), type=wanted, mask=array.is_null()
         )
     return array.cast(wanted)
+
+
+def _as_text(array: pa.Array) -> pa.Array:
+    """Values as text: nested ones as JSON, bytes in Base64."""
+    kind = array.type
+    if not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        return array.cast(pa.string())
+    strings: list[str | None] = []
+    for value in array.to_pylist(maps_as_pydicts="lossy"):
+        if value is None or isinstance(value, bytes):
+            strings.append(None if value is None else base64.b64encode(value).decode())
+        else:
+            strings.append(msgspec.json.encode(value).decode())
+    return pa.array(strings, pa.string())
 
 
 def fixer(schema: Schema, column: str = "") -> Callable[[Any], Any] | None:

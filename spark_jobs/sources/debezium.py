@@ -53,3 +53,7 @@ class DebeziumSource(Source):
     def written(self) -> None:
         """See ``Source.written``."""
         self._decoding.written()
+
+    def close(self) -> None:
+        """See ``Source.close``."""
+        self._decoding.close()

@@ -6,22 +6,23 @@ Decoding itself is lazy: JSON in Python tasks (``rows``), Avro in the JVM (``avr
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from connectors.errors import ConfigInvalid, Fatal, Skippable
+from connectors.errors import Fatal, Skippable
 from connectors.options import ConfigKey, ConfigType, Importance, invalid
 from spark_jobs import shards
-from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS
+from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.schema_options import SchemaPolicies
 from spark_jobs.sources import avro_frame, inference, tasks
-from spark_jobs.sources.avro import HEAD_SIZE, Registry, connect_schema
+from spark_jobs.sources.avro import Registry, connect_schema, parse_schema_id
 from spark_jobs.sources.discovery import TOMBSTONE, Found, Ref, find, reference, samples
+from spark_jobs.sources.fast_path import FastPath, State
 from spark_jobs.sources.kinds import (
     Known,
     Rules,
@@ -29,10 +30,12 @@ from spark_jobs.sources.kinds import (
     look_json,
     loose_flat,
     loose_layout,
+    sample_of,
 )
 from spark_jobs.sources.layout import VARIABLE_OPTION, Layout, envelope_layout, flat_layout
-from spark_jobs.sources.rows import PAYLOAD, Kind, Plan, classify
-from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
+from spark_jobs.sources.reader import Plan, classify
+from spark_jobs.sources.table_filter import selects
+from spark_jobs.sources.tables import SchemaFiles, absent, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE_SCALE
 
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from connectors.schema import Schema
-    from spark_jobs.contract import Batch, JobContext
+    from spark_jobs.contract import Batch, JobContext, Packed
     from spark_jobs.shards import Shard
     from spark_jobs.sources.rows import Report
 
@@ -137,6 +140,7 @@ class Decoding:
         self._truncates = config.get("source.truncates") == "ignore"
         self._tombstones = not envelope and config.get("source.tombstones", "delete") == "delete"
         self._shards = str(config.get(SHARDS) or REFUSE)
+        self._chosen: tuple[str, ...] = tuple(config.get(TABLES) or ())
         #: The shard of each table that was seen first; with ``refuse`` the only one.
         self._first: dict[str, Shard] = {}
         self._samples: dict[str, list[str | None]] = {}
@@ -150,8 +154,12 @@ class Decoding:
         #: As records show them: without columns for the shard.
         self.tables: dict[str, TableSchema] = {}
         self._earlier: dict[str, TableSchema] = {}
+        #: Columns that some version of a table's rows in this batch does not have.
+        self._lacking: dict[str, frozenset[str]] = {}
+        self._takes_text = SchemaPolicies.of(config).takes_text
         self._loaded = False
         self._unsaved = False
+        self._fast = FastPath(json_keys=self._keys == "json")
         if self._values == "avro" and self._keys == "json":
             raise Fatal(
                 "source.key.encoding=json can't be combined with source.value.encoding=avro: set avro, or bytes and "
@@ -168,9 +176,14 @@ class Decoding:
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs one Spark job, and more where a schema is new or there is none."""
         self._load()
+        if self._chosen and not self._envelope:  # a topic is a table
+            batch = chosen_topics(batch, self._chosen)
         for ref in self._doubtful:
             self._known.pop(ref, None)
         self._doubtful.clear()
+        regular = self._in_one_pass(batch)
+        if regular is not None:
+            return regular
         report = DeadLetters.of(self._context)
         found = find(batch.raw, self._values, self._keys, tombstones=self._tombstones)
         buried = {each.ref.topic for each in found if each.ref.value == TOMBSTONE}
@@ -178,35 +191,73 @@ class Decoding:
         schemaless = [each for each in found if not each.ref.value] if self._values == "json" else []
         self._learn(batch, [each for each in found if each not in schemaless and each.ref not in self._known])
         present = {each.ref: self._known[each.ref] for each in found if each not in schemaless}
+        others = {ref for ref, kind in present.items() if not kind.error and not selects(self._chosen, kind.namespace)}
+        # Tasks leave out records of these schemas.
+        unusable = frozenset(present.pop(ref).text for ref in others)
         self._report_groups(batch, [each for each in found if each.ref in present and present[each.ref].error], report)
         groups: dict[str, list[tuple[Ref, Known]]] = {}
         for ref, known in present.items():
             if not known.error:
                 groups.setdefault(known.namespace, []).append((ref, known))
         loose: dict[str, inference.Seen] = {}
-        unusable = frozenset(known.text for known in present.values() if known.error)
+        unusable |= frozenset(known.text for known in present.values() if known.error)
         if schemaless:
             loose, texts = self._infer(batch, {each.ref.topic for each in schemaless}, groups, report)
             unusable |= texts
+            for namespace in [name for name in groups if not selects(self._chosen, name)]:
+                unusable |= {kind.text for _, kind in groups.pop(namespace)}
+        self._fast.note_loose({each.ref.topic for each in schemaless}, loose)
         shown = {ref.topic for ref in present}.union(*(each.topics for each in loose.values()))
         for topic in sorted(buried - shown):
             self._recall(topic, groups, loose)
+        layouts = self._bring_up_to_date(groups, loose)
+        return [
+            TableChanges(
+                self._written_as(namespace),
+                self._frame(batch, namespace, groups, loose, layouts, unusable, report),
+                self._lacking.get(namespace, frozenset()),
+            )
+            for namespace in layouts
+        ]
+
+    def _bring_up_to_date(
+        self, groups: Mapping[str, Sequence[tuple[Ref, Known]]], loose: Mapping[str, inference.Seen]
+    ) -> dict[str, Layout | None]:
+        """Bring tables up to what a batch holds; the layout of rows without a schema, for each table of the batch."""
         before, first = dict(self.tables), dict(self._first)
         self._earlier = before
-        samples = dict(self._samples)
         if self._envelope:
             self._note_shards(groups, loose)
+        self._lacking.clear()
         layouts = {
             namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
             for namespace in [*groups, *loose]
         }
-        self._unsaved |= self.tables != before or self._samples != samples or self._first != first
-        return [
-            TableChanges(
-                self._written_as(namespace), self._frame(batch, namespace, groups, loose, layouts, unusable, report)
-            )
-            for namespace in layouts
-        ]
+        self._unsaved |= self.tables != before or self._first != first
+        return layouts
+
+    def _in_one_pass(self, batch: Batch) -> list[TableChanges] | None:
+        """The changes of a batch that shows nothing new; None where it may."""
+        if self._values != "json" or not self._envelope or self._before or self._chosen:
+            return None
+        state = State(self.tables, self._known, self._first, self._rules(), self._shards)
+        decoded = self._fast.decode(batch, state)
+        if decoded is None:
+            return None
+        layouts = self._bring_up_to_date(decoded.groups, decoded.seen)
+        if any(_types(self.tables[name]) != _types(decoded.tables[name]) for name in layouts):
+            self._fast.release()
+            return None
+        return [self._packed_changes(name, decoded.packed[name]) for name in layouts]
+
+    def _packed_changes(self, namespace: str, packed: Packed) -> TableChanges:
+        schema = self._written_as(namespace)
+        frame = packed.frame.mapInArrow(packed.unpack, frame_type(schema))
+        return TableChanges(schema, frame, self._lacking.get(namespace, frozenset()), packed)
+
+    def close(self) -> None:
+        """Drop what is kept of the last batch."""
+        self._fast.release()
 
     def schemas(self) -> list[TableSchema]:
         """See ``Source.schemas``."""
@@ -218,6 +269,7 @@ class Decoding:
 
     def written(self) -> None:
         """See ``Source.written``."""
+        self._fast.release()
         if self._unsaved:
             kept = {"samples": self._samples, "shards": self._shards, "first_shards": self._first}
             self._files.save(to_json(self.tables, kept))
@@ -277,12 +329,13 @@ class Decoding:
                 continue
             key, value = found[each.ref]
             known = self._known[each.ref] = self._judge(batch, each, key, value)
+            self._fast.note_kind(each.ref, known, key)
             if self._tombstones and not known.error:
                 self._samples[each.ref.topic] = [
                     base64.b64encode(sample_of(key, self._keys)).decode() if key is not None else None,
                     base64.b64encode(sample_of(value, self._values)).decode(),
                 ]
-        missing = [each.ref for each in unknown if each.ref not in self._known]
+        missing = [kind.ref for kind in unknown if kind.ref not in self._known]
         if missing:
             raise Fatal(
                 f"Records of topic {missing[0].topic} were there a moment ago and are not any more: retention is "
@@ -302,7 +355,7 @@ class Decoding:
         avro = ""
         if self._values == "avro":
             try:
-                avro = self._text(_schema_id(ref.value, "value"))
+                avro = self._text(parse_schema_id(ref.value, "value"))
                 self._layout(connect_schema(avro), None)
             except Skippable:
                 return Known(error=error, text=text)
@@ -353,8 +406,8 @@ class Decoding:
     def _look(self, ref: Ref, key: bytes | None, value: bytes) -> Known:
         if self._values == "avro":
             ids = (
-                _schema_id(ref.value, "value"),
-                _schema_id(ref.key, "key") if ref.key and self._keys == "avro" else -1,
+                parse_schema_id(ref.value, "value"),
+                parse_schema_id(ref.key, "key") if ref.key and self._keys == "avro" else -1,
             )
             texts = (self._text(ids[0]), self._text(ids[1]) if ids[1] >= 0 else "")
             schema = connect_schema(texts[0])
@@ -390,14 +443,14 @@ class Decoding:
         if config.get("source.key.columns"):
             keys[""] = tuple(config["source.key.columns"])
         if config.get("source.table.columns"):
-            declared[""] = _declared(config["source.table.columns"])
+            declared[""] = inference.declared_columns(config["source.table.columns"])
         for name, text in config.raw.items():
             if name.startswith(PASS_THROUGH[0]):
                 keys[name.removeprefix(PASS_THROUGH[0])] = tuple(
                     each.strip() for each in text.split(",") if each.strip()
                 )
             elif name.startswith(PASS_THROUGH[1]):
-                declared[name.removeprefix(PASS_THROUGH[1])] = _declared(text)
+                declared[name.removeprefix(PASS_THROUGH[1])] = inference.declared_columns(text)
         self._given = Rules(
             self._envelope,
             self._keys == "json",
@@ -428,6 +481,7 @@ class Decoding:
         kept |= {namespace: known.keys for namespace, kinds in groups.items() for _, known in kinds if known.keys}
         rules = replace(self._rules(), keys={**kept, **self._rules().keys})
         tables, envelopes = self._search(rows, rules, report.report)
+        tables = {name: table for name, table in tables.items() if selects(self._chosen, name)}
         mixed = {name: each.keys for name, each in tables.items() if each.mixed and each.keys}
         if mixed:
             # Some records came before the first one that shows the key: now it is known which of them have it.
@@ -485,8 +539,9 @@ class Decoding:
                 columns = known.layout.columns(known.keys)
             except Skippable as error:
                 raise Fatal(f"Topic {ref.topic}, table {namespace}: {error}") from error
-            schema = merged(schema, namespace, columns, where)
+            schema = merged(schema, namespace, columns, where, to_string=self._takes_text)
             schema = lacking(schema, columns)
+            self._lacking[namespace] = self._lacking.get(namespace, frozenset()) | absent(schema, columns)
         layout = None
         if loose is not None:
             declared = self._rules().declared_of(namespace)
@@ -560,20 +615,11 @@ class Decoding:
             rows.mapInArrow(tasks.reporting(report, self._known[each.ref].error), "n long").collect()
 
 
-def sample_of(data: bytes, encoding: str) -> bytes:
-    """What of a record's key or value tells its schema, without its values: the checkpoint keeps it."""
-    if encoding == "avro":
-        return data[:HEAD_SIZE]
-    kind, text = classify(data)
-    if kind is Kind.SCHEMA:
-        schema = text[len(b'{"schema":') : -len(PAYLOAD)] if text.endswith(PAYLOAD) else text
-        names = inference.key_names(json.loads(data))
-        return b'{"schema":' + schema + PAYLOAD + json.dumps(dict.fromkeys(names)).encode() + b"}"
-    try:
-        found = json.loads(data)
-    except ValueError:
-        return b"null"
-    return json.dumps(dict.fromkeys(found) if isinstance(found, dict) else None).encode()
+def chosen_topics(batch: Batch, patterns: Sequence[str]) -> Batch:
+    """The part of a batch that is in topics that ``patterns`` name."""
+    ranges = {where: offsets for where, offsets in batch.ranges.items() if selects(patterns, where[0])}
+    topics = sorted({topic for topic, _ in ranges})
+    return replace(batch, raw=batch.raw.where(f.col("topic").isin(*topics)), ranges=ranges)
 
 
 def frame_type(schema: TableSchema) -> t.StructType:
@@ -586,22 +632,5 @@ def frame_type(schema: TableSchema) -> t.StructType:
     )
 
 
-def _schema_id(text: str, what: str) -> int:
-    if len(text) != 10 or not text.startswith("00"):
-        raise Skippable(
-            f"The {what} was not written in the schema registry's wire format (unknown magic byte). Set "
-            f"source.{what}.encoding to "
-            "what the topic holds."
-        )
-    return int.from_bytes(bytes.fromhex(text)[1:], "big")
-
-
-def _declared(text: str) -> dict[str, t.DataType]:
-    """Columns and types as an option says them."""
-    try:
-        fields = t.StructType(t.StructType.fromDDL(text).fields).fields  # type: ignore[attr-defined]  # text with commas is a struct
-    except Exception as error:
-        raise ConfigInvalid(
-            f"source.table.columns: {text!r} is no list of columns with types as in SQL: {error}"
-        ) from error
-    return {field.name: inference.declared(field.dataType, field.name) for field in fields}
+def _types(schema: TableSchema) -> list[tuple[str, t.DataType]]:
+    return [(column.name, column.type) for column in schema.columns]

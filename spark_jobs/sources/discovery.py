@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as f
 
-from spark_jobs.sources.rows import PAYLOAD
+from spark_jobs.sources.reader import PAYLOAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -175,3 +175,18 @@ def accepted_types(kind: t.DataType) -> tuple[type, ...]:
     if isinstance(kind, t.LongType):
         return ()
     return (str, int, float, bool, list, dict) if not isinstance(kind, t.DecimalType) else ()
+
+
+def declared_columns(text: str) -> dict[str, t.DataType]:
+    """Columns and types in the text of an option.
+
+    Raises:
+        ConfigInvalid: it is no list of columns.
+    """
+    try:
+        fields = t.StructType(t.StructType.fromDDL(text).fields).fields  # type: ignore[attr-defined]  # text with commas is a struct
+    except Exception as error:
+        raise ConfigInvalid(
+            f"source.table.columns: {text!r} is no list of columns with types as in SQL: {error}"
+        ) from error
+    return {field.name: declared(field.dataType, field.name) for field in fields}

@@ -21,7 +21,8 @@ from spark_jobs.sources.avro import HEAD_SIZE
 from spark_jobs.sources.flat import Flat, flat_of
 from spark_jobs.sources.inference import is_enveloped, key_names
 from spark_jobs.sources.layout import Layout, envelope_layout, flat_layout
-from spark_jobs.sources.rows import NO_AFTER, PAYLOAD, Kind, Plan, Source, TableDecoder, classify, namespace_of
+from spark_jobs.sources.reader import PAYLOAD, Kind, Plan, Source, classify, namespace_of
+from spark_jobs.sources.rows import NO_AFTER, TableDecoder
 from spark_jobs.sources.types import json_schema
 from worker.converters.avro_read import avro_reader
 from worker.converters.avro_schema import AvroSettings
@@ -277,3 +278,19 @@ def _parsed(key: bytes | None) -> Any:
         return json.loads(key) if key else None
     except ValueError:
         return None
+
+
+def sample_of(data: bytes, encoding: str) -> bytes:
+    """The part of a record's key or value that shows its schema, without its values: the checkpoint keeps it."""
+    if encoding == "avro":
+        return data[:HEAD_SIZE]
+    kind, text = classify(data)
+    if kind is Kind.SCHEMA:
+        schema = text[len(b'{"schema":') : -len(PAYLOAD)] if text.endswith(PAYLOAD) else text
+        names = key_names(json.loads(data))
+        return b'{"schema":' + schema + PAYLOAD + json.dumps(dict.fromkeys(names)).encode() + b"}"
+    try:
+        members = json.loads(data)
+    except ValueError:
+        return b"null"
+    return json.dumps(dict.fromkeys(members) if isinstance(members, dict) else None).encode()

@@ -8,36 +8,24 @@ bad one is reported with its position.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from connectors.errors import Fatal, Skippable
-from connectors.formats.names import fits_struct
-from spark_jobs.contract import SYSTEM_COLUMNS
-from spark_jobs.shards import NUMBERS, logical_name, second_shard, shard_of
-from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type, record_type
+from spark_jobs.shards import LOGICAL, NUMBERS, second_shard, shard_of
+from spark_jobs.sources.columns import arrow_type, iso_timestamp
 from spark_jobs.sources.flat import Flat, op_of
 from spark_jobs.sources.layout import DATABASES, TABLES
 from spark_jobs.sources.misfits import find_misfit
+from spark_jobs.sources.reader import BAD, NULL, PAYLOAD, SCHEMA, Kind, Plan, Reader, Source, classify, namespace_of
 from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, system_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
-    from spark_jobs.contract import TableSchema
-    from spark_jobs.shards import Shard
-    from spark_jobs.sources.layout import Layout
-
-#: What separates an envelope's schema from its payload, as Java's JsonConverter and ours write it.
-PAYLOAD: Final = b',"payload":'
-#: How an envelope with a schema begins.
-_SCHEMA: Final = b'{"schema":'
 TRUNCATE: Final = (
     "The event is a TRUNCATE, which empties the table; no sink takes it as a change of rows. Empty the target by "
     "hand and skip the event, or set source.truncates=ignore."
@@ -52,88 +40,13 @@ NO_KEY: Final = (
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_NULL: Final = msgspec.Raw(b"null")
 _OPS: Final = {"c": "i", "r": "i", "u": "u", "d": "d"}
-_BAD: Final = (msgspec.DecodeError, ValueError, OverflowError, TypeError, Skippable, AttributeError, KeyError)
 
 
+#: What of a source names a table and its shard.
+_names: Final = attrgetter(*dict.fromkeys((*LOGICAL, *NUMBERS, *TABLES, *DATABASES)))
 #: Takes (topic, partition, offset, key, value, error) of a bad record.
 Report = Callable[[str, int, int, "bytes | None", "bytes | None", Exception], None]
-
-
-class Kind(Enum):
-    """What a record's value is."""
-
-    SCHEMA = "schema"  # an envelope with a schema of its own
-    PLAIN = "plain"  # JSON without a schema
-    BAD = "bad"  # no JSON object
-
-
-class Probe(msgspec.Struct, gc=False):
-    """Enough of a JSON record to tell what it is."""
-
-    schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-_probe: Final = msgspec.json.Decoder(Probe)
-
-
-def classify(value: bytes) -> tuple[Kind, bytes]:
-    """What ``value`` is, and the text that stands for its schema: as it begins, where it begins as our converters write."""
-    if value.startswith(_SCHEMA):
-        at = value.find(PAYLOAD)
-        if at >= 0:
-            return Kind.SCHEMA, value[: at + len(PAYLOAD)]
-    try:
-        probe = _probe.decode(value)
-    except _BAD:
-        return Kind.BAD, b""
-    if isinstance(probe.schema, msgspec.Raw) and isinstance(probe.payload, msgspec.Raw):
-        return Kind.SCHEMA, bytes(probe.schema)
-    return Kind.PLAIN, b""
-
-
-class Source(msgspec.Struct, gc=False):
-    """What tasks read of an envelope's ``source``."""
-
-    connector: str | None = None
-    ums_id: int | None = None
-    lsn: int | None = None
-    file: str | None = None
-    pos: int | None = None
-    row: int | None = None
-    ts_us: int | None = None
-    ts_ms: int | None = None
-    ts_ns: int | None = None
-    keyspace: str | None = None
-    keyspace_name: str | None = None
-    db: str | None = None
-    schema: str | None = None
-    table: str | None = None
-    table_name: str | None = None
-    collection: str | None = None
-    logical_db: str | None = None
-    logical_table: str | None = None
-    database_partition: int | None = None
-    table_partition: int | None = None
-
-
-def namespace_of(source: Any, topic: str) -> str:
-    """``<database>[.<schema>].<table>`` from an envelope's source (a struct or a dict), or the topic.
-
-    Of a shard: the name of the logical table.
-    """
-    logical = logical_name(source)
-    if logical is not None:
-        return logical
-    get: Callable[[str], Any] = source.get if isinstance(source, dict) else lambda name: getattr(source, name, None)
-    table = next((get(name) for name in TABLES if get(name)), None)
-    if not table:
-        return topic
-    database = next((get(name) for name in DATABASES if get(name)), None)
-    schema = get("schema")
-    return ".".join(str(part) for part in (database, schema if schema != database else None, table) if part)
 
 
 class Change(NamedTuple):
@@ -145,187 +58,25 @@ class Change(NamedTuple):
     place: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a task needs to decode one table; pickled with the task.
+class Changes(NamedTuple):
+    """Rows of decoded records, one list per member of ``Change``."""
 
-    Attributes:
-        schema: the table.
-        layouts: by the text that begins a record up to and with ``PAYLOAD`` (or of its schema); ``b""`` for records without a
-            schema.
-        before: whether rows before an update are wanted.
-        truncates: whether a truncate is ignored (else it is a bad record).
-        namespace: this table's, where a topic has records without a schema: those of other tables are left out.
-        tombstones: whether a record without a value is a delete (flat rows).
-        foreign: texts as in ``layouts`` that belong to other tables.
-        separate: whether rows begin with the numbers of their shard.
-        shard: the only one that records may be of; None: any.
-    """
+    rows: list[Any]
+    ops: list[str]
+    sources: list[Any]
+    places: list[int]
 
-    schema: TableSchema
-    layouts: dict[bytes, Layout]
-    before: bool = False
-    truncates: bool = False
-    namespace: str | None = None
-    foreign: frozenset[bytes] = frozenset()
-    tombstones: bool = False
-    separate: bool = False
-    shard: Shard | None = None
+    @classmethod
+    def of(cls, changes: Sequence[Change]) -> Changes:
+        """The same as lists."""
+        return cls(*(list(each) for each in zip(*changes, strict=True))) if changes else cls([], [], [], [])
 
-
-class _Reader:
-    """Reads payloads of one layout."""
-
-    def __init__(self, layout: Layout, plan: Plan) -> None:
-        self.layout = layout
-        key_names = [column.name for column in plan.schema.key]
-        fields = {each.name: each.schema for each in layout.row}
-        self.lacks_key = [name for name in key_names if name not in fields]
-        fields |= {each.name: each.schema for each in layout.key if each.name in self.lacks_key}
-        self.flat = layout.flat
-        #: Records without a schema may have any source.
-        self.names_shard = layout.sharded or (layout.envelope and not layout.members)
-        marks: dict[str, tuple[str, Any]] = {}
-        if self.flat is not None:
-            fields = {name: schema for name, schema in fields.items() if name not in self.flat.hidden}
-            wanted = {
-                "m_op": (self.flat.op, str | None),
-                "m_deleted": (self.flat.deleted, bool | str | None),
-                "m_time": (self.flat.time, int | str | None),
-                "m_order": (self.flat.order, int | None),
-            }
-            marks = {mark: (name, kind) for mark, (name, kind) in wanted.items() if name and name not in fields}
-        names = list(fields)
-        # A row of JSON without a schema may have any member; one with the name of a system column would be lost unseen.
-        taken = {*names, *(name for name, _ in marks.values()), *(self.flat.hidden if self.flat is not None else ())}
-        reserved = [name for name in SYSTEM_COLUMNS if name not in taken]
-        self.attribute = {name: f"c{index}" for index, name in enumerate(names)}
-        #: Attributes that say what happened: their own, or a column's.
-        self.mark = (
-            {
-                mark: mark if mark in marks else self.attribute[name]
-                for mark, name in (
-                    ("m_op", layout.flat.op),
-                    ("m_deleted", layout.flat.deleted),
-                    ("m_time", layout.flat.time),
-                    ("m_order", layout.flat.order),
-                )
-                if name
-            }
-            if layout.flat is not None
-            else {}
-        )
-        self.fields = fields
-        members = {
-            **{self.attribute[name]: name for name in names},
-            **{mark: name for mark, (name, _) in marks.items()},
-        }
-        kinds = {self.attribute[name]: json_type(fields[name]) for name in names}
-        kinds |= {mark: kind for mark, (_, kind) in marks.items()}
-        # msgspec's structs refuse some names of members; such rows are read as dicts, which is slower.
-        plain = all(map(fits_struct, members.values()))
-        self._members = {} if plain else {name: attribute for attribute, name in members.items()}
-        self.row_type = msgspec.defstruct(
-            "Row",
-            [
-                *((attribute, kind, None) for attribute, kind in kinds.items()),
-                *((name, None, None) for name in reserved),
-            ],
-            rename=members if plain else None,
-            gc=False,
-        )
-        self._read_type: Any = self.row_type
-        if not plain:
-            named = {members[attribute]: kind for attribute, kind in kinds.items()}
-            self._read_type = record_type("Row", {**named, **dict.fromkeys(reserved)})
-        self._payload: Any = (
-            self._read_type
-            if self.flat is not None
-            else msgspec.defstruct(
-                "Payload",
-                [
-                    ("op", str),
-                    ("after", self._read_type | None, None),
-                    ("before", msgspec.Raw, _NULL),
-                    ("source", Source, msgspec.field(default_factory=Source)),
-                ],
-                gc=False,
-            )
-        )
-        self._many = msgspec.json.Decoder(self._payload)
-        self._wrapped: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            msgspec.defstruct("Wrapped", [("payload", self._payload)], gc=False)
-        )
-        self._row = msgspec.json.Decoder(self._read_type | None)
-        #: Per column of the table: what takes it from a row and what makes its array; None where this version lacks it.
-        self.builders = [
-            (
-                attrgetter(self.attribute[column.name]),
-                builder(fields[column.name], column.type, f"Table {plan.schema.namespace}, column {column.name}"),
-            )
-            if column.name in fields
-            else None
-            for column in plan.schema.columns
-        ]
-        self.key_attributes = [self.attribute[name] for name in key_names]
-
-    def payloads(self, prefix: bytes, values: Sequence[bytes]) -> list[Any] | None:
-        """All payloads of ``values``, which all begin with ``prefix``; None where one of them can't be read this way."""
-        if prefix:
-            size = len(prefix)
-            text = b'{"payload":' + b'\n{"payload":'.join([value[size:] for value in values])
-            decoder = self._wrapped
-        else:
-            text = b"\n".join(values)
-            decoder = self._many
-        # A record is a line: a raw line feed inside of one would let two bad records pass for two good ones.
-        if text.count(b"\n") != len(values) - 1:
-            return None
-        try:
-            found = decoder.decode_lines(text)
-        except _BAD:
-            return None
-        if len(found) != len(values):
-            return None
-        payloads = [each.payload for each in found] if prefix else found
-        return [self._opened(each) for each in payloads] if self._members else payloads
-
-    def payload(self, value: bytes, *, wrapped: bool) -> Any:
-        """The payload of one record: of the member ``payload`` if ``wrapped``, else the whole value."""
-        return self._opened(self._wrapped.decode(value).payload if wrapped else self._many.decode(value))
-
-    def image(self, value: msgspec.Raw) -> Any:
-        """The row in the text of an image; None for null."""
-        return self._struct(self._row.decode(value))
-
-    def _opened(self, payload: Any) -> Any:
-        """``payload`` with its row as a ``row_type``."""
-        if not self._members:
-            return payload
-        if self.flat is not None:
-            return self._struct(payload)
-        payload.after = self._struct(payload.after)
-        return payload
-
-    def _struct(self, row: Any) -> Any:
-        if not self._members or row is None:
-            return row
-        return self.row_type(**{self._members[name]: value for name, value in row.items() if name in self._members})
-
-    def fill_key(self, row: Any, key: bytes | None, *, missing_only: bool) -> None:
-        """Set the key columns of ``row`` from the record's key."""
-        if key is None:
-            return
-        found = msgspec.json.decode(key)
-        if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
-            found = found["payload"]
-        if not isinstance(found, dict):
-            return
-        given = {name: item for name, item in found.items() if name in self.attribute}
-        converted = self._struct(msgspec.convert(given, self._read_type))
-        for attribute in self.key_attributes:
-            if not missing_only or getattr(row, attribute) is None:
-                setattr(row, attribute, getattr(converted, attribute))
+    def add(self, other: Changes) -> None:
+        """Append the rows of ``other``."""
+        self.rows.extend(other.rows)
+        self.ops.extend(other.ops)
+        self.sources.extend(other.sources)
+        self.places.extend(other.places)
 
 
 class TableDecoder:
@@ -334,16 +85,22 @@ class TableDecoder:
     Args:
         plan: see ``Plan``.
         report: takes (topic, partition, offset, key, value, error) of a bad record; may raise to stop the job.
+        nulls: for ``decode_regular``: see ``Reader``.
     """
 
-    def __init__(self, plan: Plan, report: Report) -> None:
+    def __init__(self, plan: Plan, report: Report, *, nulls: Collection[str] | None = None) -> None:
         self._plan = plan
         self._report = report
-        self._readers = {prefix: _Reader(layout, plan) for prefix, layout in plan.layouts.items()}
+        self._readers = {prefix: Reader(layout, plan) for prefix, layout in plan.layouts.items()}
+        if nulls is not None and b"" in plan.layouts:
+            self._readers[b""] = Reader(plan.layouts[b""], plan, nulls=nulls)
         self._types = [(column.name, arrow_type(column.type)) for column in plan.schema.columns]
         numbers = [(name, pa.int64()) for name in NUMBERS] if plan.separate else []
-        self._arrow = pa.schema([*numbers, *self._types, *SYSTEM_TYPES])
+        #: The schema of rows.
+        self.arrow = pa.schema([*numbers, *self._types, *SYSTEM_TYPES])
         self._last = next(iter(self._readers), b"")
+        #: By what names it in a source, the topic in front: few, and asked for each record.
+        self._namespaces: dict[tuple[Any, ...], str] = {}
 
     def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows of one batch of records (``RAW_COLUMNS`` without headers, in Kafka's order), in order."""
@@ -365,60 +122,78 @@ class TableDecoder:
                 return
         yield from self._one_by_one(values, present, batch)
 
-    def _common(self, values: Sequence[bytes]) -> _Reader | None:
+    def decode_regular(self, prefix: bytes, bodies: Sequence[bytes], batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """One row per record, in order; None where a record is anything else than a change of a whole row of this table.
+
+        Args:
+            prefix: how values begin: one of the plan's texts.
+            bodies: what stands behind that.
+            batch: what ``decode`` gets, without values.
+        """
+        reader = self._readers[prefix]
+        payloads = reader.payloads_behind(bodies, wrapped=bool(prefix))
+        if payloads is None or not reader.has_expected_types(payloads):
+            return None
+        try:
+            changes = self._regular(reader, payloads, range(len(payloads)))
+            return None if changes is None else self._arrays(reader, changes, batch)
+        except BAD:
+            return None
+
+    def _common(self, values: Sequence[bytes]) -> Reader | None:
         """The reader of all ``values``, if they begin alike."""
         first = values[0]
         for prefix, reader in self._readers.items():
             if prefix and first.startswith(prefix):
                 self._last = prefix
                 return reader if all([value.startswith(prefix) for value in values]) else None  # noqa: C419 - a list is faster
-        if b"" in self._readers and not first.startswith(_SCHEMA):
+        if b"" in self._readers and not first.startswith(SCHEMA):
             self._last = b""
             return self._readers[b""]
         return None
 
     def _built(
-        self, reader: _Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
+        self, reader: Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
     ) -> pa.RecordBatch | None:
         """The rows of ``payloads``; None where one of them is bad."""
         try:
             changes = self._changes(reader, payloads, indexes, batch)
-            return self._arrays(reader, changes, batch) if changes else self._empty()
-        except _BAD:
+            return self._arrays(reader, changes, batch) if changes.rows else self._empty()
+        except BAD:
             return None
 
     def _one_by_one(
         self, values: Sequence[bytes | None], present: Sequence[int], batch: pa.RecordBatch
     ) -> Iterator[pa.RecordBatch]:
         """Runs of good records of one layout, in order; bad ones are reported."""
-        run: list[Change] = []
-        of: _Reader | None = None
+        run = Changes.of(())
+        of: Reader | None = None
         for value, index in zip(values, present, strict=True):
             try:
                 if value is None:
                     reader = next(iter(self._readers.values()))
-                    changes = [self._tombstone(reader, index, batch)]
+                    changes = Changes.of([self._tombstone(reader, index, batch)])
                 else:
                     found = self._single(value)
                     if found is None:
                         continue
                     reader, payload = found
                     changes = self._changes(reader, [payload], [index], batch)
-                if changes:
+                if changes.rows:
                     self._arrays(reader, changes, batch)  # raises for values that no column takes
-            except _BAD as error:
+            except BAD as error:
                 if value is None or self._concerns(value, batch, index):
                     self._bad(batch, index, self._explained(value, error))
                 continue
-            if reader is not of and run and of is not None:
+            if reader is not of and run.rows and of is not None:
                 yield self._arrays(of, run, batch)
-                run = []
+                run = Changes.of(())
             of = reader
-            run += changes
-        if run and of is not None:
+            run.add(changes)
+        if run.rows and of is not None:
             yield self._arrays(of, run, batch)
 
-    def _single(self, value: bytes) -> tuple[_Reader, Any] | None:
+    def _single(self, value: bytes) -> tuple[Reader, Any] | None:
         """One record's reader and payload; None for one of another table or one that the search for schemas has reported."""
         kind, text = classify(value)
         if kind is Kind.BAD:
@@ -462,15 +237,45 @@ class TableDecoder:
         return kind is Kind.SCHEMA or self._plan.namespace is None or about == self._plan.namespace
 
     def _changes(
-        self, reader: _Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
-    ) -> list[Change]:
-        """One entry per row that comes of ``payloads``, in order.
+        self, reader: Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
+    ) -> Changes:
+        """The rows that come of ``payloads``, in order.
 
         Raises:
             Skippable: a record is no change of a row that can be told.
         """
         if reader.flat is not None:
-            return [self._flat_change(reader, row, index, batch) for row, index in zip(payloads, indexes, strict=True)]
+            return Changes.of(
+                [self._flat_change(reader, row, index, batch) for row, index in zip(payloads, indexes, strict=True)]
+            )
+        return self._regular(reader, payloads, indexes) or self._mixed(reader, payloads, indexes, batch)
+
+    def _regular(self, reader: Reader, payloads: Sequence[Any], indexes: Sequence[int]) -> Changes | None:
+        """The rows of ``payloads`` if each is a whole row of this table; None if they have to be looked at one by one."""
+        if self._plan.before:
+            return None
+        sources = [payload.source for payload in payloads]
+        if reader is self._readers.get(b"") or reader.names_shard:
+            named = dict(zip(map(_names, sources), sources, strict=True))
+            expected, shard = self._plan.namespace, self._plan.shard if reader.names_shard else None
+            if expected is not None and any(namespace_of(each, "") != expected for each in named.values()):
+                return None
+            if shard is not None and any(shard_of(each) != shard for each in named.values()):
+                return None
+        ops = [_OPS.get(payload.op) for payload in payloads]
+        rows = [
+            reader.image(payload.before) if op == "d" else payload.after
+            for payload, op in zip(payloads, ops, strict=True)
+        ]
+        if None in ops or None in rows:
+            return None
+        for name in reader.key_attributes:
+            if None in list(map(attrgetter(name), rows)):
+                return None
+        return Changes(rows, ops, sources, list(indexes))  # type: ignore[arg-type]  # none is None
+
+    def _mixed(self, reader: Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch) -> Changes:
+        """As ``_changes``, record by record."""
         result: list[Change] = []
         # A schema is of one table: only records without one may be of others.
         namespace = self._plan.namespace if reader is self._readers.get(b"") else None
@@ -478,7 +283,7 @@ class TableDecoder:
         shard = self._plan.shard if reader.names_shard else None
         for payload, index in zip(payloads, indexes, strict=True):
             source = payload.source
-            if namespace is not None and namespace_of(source, batch.column("topic")[index].as_py()) != namespace:
+            if namespace is not None and self._namespace(source, batch, index) != namespace:
                 continue
             op = _OPS.get(payload.op)
             if op is None:
@@ -492,7 +297,7 @@ class TableDecoder:
             if op == "d":
                 row = reader.image(payload.before) or reader.row_type()
             else:
-                if before_wanted and op == "u" and payload.before != _NULL:
+                if before_wanted and op == "u" and payload.before != NULL:
                     old = reader.image(payload.before)
                     if reader.lacks_key:
                         reader.fill_key(old, batch.column("key")[index].as_py(), missing_only=True)
@@ -502,9 +307,17 @@ class TableDecoder:
                     raise Skippable(NO_AFTER)
             self._demand_key(reader, row, index, batch)
             result.append(Change(row, op, source, index))
-        return result
+        return Changes.of(result)
 
-    def _demand_key(self, reader: _Reader, row: Any, index: int, batch: pa.RecordBatch) -> None:
+    def _namespace(self, source: Any, batch: pa.RecordBatch, index: int) -> str:
+        topic = batch.column("topic")[index].as_py()
+        named = (topic, *_names(source))
+        found = self._namespaces.get(named)
+        if found is None:
+            found = self._namespaces[named] = namespace_of(source, topic)
+        return found
+
+    def _demand_key(self, reader: Reader, row: Any, index: int, batch: pa.RecordBatch) -> None:
         """Fill what lacks in the row's key from the record's key; raises ``Skippable`` where it is not there either."""
         if None in [getattr(row, name) for name in reader.key_attributes]:
             reader.fill_key(row, batch.column("key")[index].as_py(), missing_only=True)
@@ -516,8 +329,8 @@ class TableDecoder:
             if lacking:
                 raise Skippable(f"The key column {', '.join(lacking)} is null" + NO_KEY)
 
-    def _flat_change(self, reader: _Reader, row: Any, index: int, batch: pa.RecordBatch) -> Change:
-        flat, mark = reader.flat or Flat(), reader.mark
+    def _flat_change(self, reader: Reader, row: Any, index: int, batch: pa.RecordBatch) -> Change:
+        flat, mark = reader.flat or Flat(), reader.signal
         op = op_of(
             getattr(row, mark["m_op"]) if flat.op else None, getattr(row, mark["m_deleted"]) if flat.deleted else None
         )
@@ -533,7 +346,7 @@ class TableDecoder:
         self._demand_key(reader, row, index, batch)
         return Change(row, op, Source(ums_id=order, ts_us=micros), index)
 
-    def _tombstone(self, reader: _Reader, index: int, batch: pa.RecordBatch) -> Change:
+    def _tombstone(self, reader: Reader, index: int, batch: pa.RecordBatch) -> Change:
         row = reader.row_type()
         if not reader.key_attributes:
             raise Skippable(
@@ -548,25 +361,24 @@ class TableDecoder:
         self._demand_key(reader, row, index, batch)
         return Change(row, "d", Source(), index)
 
-    def _arrays(self, reader: _Reader, changes: Sequence[Change], batch: pa.RecordBatch) -> pa.RecordBatch:
-        rows = [change.row for change in changes]
+    def _arrays(self, reader: Reader, changes: Changes, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = changes.rows
         count = len(rows)
         arrays = [
             pa.nulls(count, kind) if made is None else made[1](list(map(made[0], rows)))
             for made, (_, kind) in zip(reader.builders, self._types, strict=True)
         ]
         if self._plan.separate:
-            pairs = [shard_of(change.source) for change in changes]
+            pairs = [shard_of(source) for source in changes.sources]
             arrays = [pa.array([pair[index] for pair in pairs], pa.int64()) for index in range(len(NUMBERS))] + arrays
-        indexes = [change.place for change in changes]
         records = batch.select(KAFKA_FIELDS)
-        if indexes != list(range(batch.num_rows)):
-            records = records.take(pa.array(indexes, pa.int32()))
-        arrays += system_arrays(records, [change.op for change in changes], [change.source for change in changes])
-        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        if changes.places != list(range(batch.num_rows)):
+            records = records.take(pa.array(changes.places, pa.int32()))
+        arrays += system_arrays(records, changes.ops, changes.sources)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
     def _empty(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([pa.nulls(0, kind.type) for kind in self._arrow], schema=self._arrow)
+        return pa.RecordBatch.from_arrays([pa.nulls(0, kind.type) for kind in self.arrow], schema=self.arrow)
 
     def _bad(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
         topic, partition, offset, key, value = (

@@ -15,13 +15,14 @@ from spark_jobs.contract import TableSchema
 from spark_jobs.shards import WHOLE, row_keys, shard_of
 from spark_jobs.sources.inference import Seen, accepted_types, is_enveloped, key_names
 from spark_jobs.sources.kinds import Rules, Sample, better, images, loose_flat, loose_layout, problem, read_event
-from spark_jobs.sources.rows import Kind, Report, classify, namespace_of
+from spark_jobs.sources.reader import Kind, classify, namespace_of
 from spark_jobs.sources.types import inferred, type_json, wider_inferred
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spark_jobs.shards import Shard
+    from spark_jobs.sources.rows import Report
 
 _RESULT: Final = pa.schema(
     [

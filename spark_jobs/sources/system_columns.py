@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.formats.order_number import MEMBERS, micros, order_number
+from connectors.formats.order_number import BY_WRITE_TIME, MEMBERS, binlog_number, micros, order_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ SYSTEM_TYPES: Final = (
     ("kafka_offset_", pa.int64()),
 )
 _order_members: Final = attrgetter(*MEMBERS)
+_binlog_members: Final = attrgetter("connector", "ums_id", "lsn", "file", "pos", "row")
 
 
 def system_arrays(records: pa.RecordBatch, ops: Sequence[str], sources: Sequence[Any]) -> list[pa.Array]:
@@ -47,6 +48,9 @@ def system_arrays(records: pa.RecordBatch, ops: Sequence[str], sources: Sequence
 
 def _order_numbers(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
     """``ums_id_``: the order number of the source's position; Kafka's offset where the source gives none."""
+    positions = _binlog_numbers(sources)
+    if positions is not None:
+        return pa.array(positions, pa.int64())
     numbers = [order_number(*_order_members(source)) for source in sources]
     if None in numbers:
         offsets = records.column("offset")
@@ -56,6 +60,26 @@ def _order_numbers(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
             offset if number is None else number for number, offset in zip(numbers, offsets.to_pylist(), strict=True)
         ]
     return pa.array(numbers, pa.int64())
+
+
+def _binlog_numbers(sources: Sequence[Any]) -> list[int] | None:
+    """The order numbers of changes that all stand in one binlog file; None for others.
+
+    Raises:
+        ValueError: see ``binlog_number``.
+    """
+    if not sources or not sources[0].file:
+        return None
+    connectors, ids, lsns, files, positions, rows = map(list, zip(*map(_binlog_members, sources), strict=True))
+    nothing = [None] * len(ids)
+    if ids != nothing or lsns != nothing or None in positions or len(set(files)) > 1:
+        return None
+    if not set(BY_WRITE_TIME).isdisjoint(connectors):
+        return None
+    sums = [position + (row or 0) for position, row in zip(positions, rows, strict=True)]
+    binlog_number(files[0], min(sums))
+    base = binlog_number(files[0], max(sums)) - max(sums)
+    return [base + total for total in sums]
 
 
 def _times(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:

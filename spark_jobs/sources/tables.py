@@ -10,6 +10,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql.types import StringType
+
 from connectors.errors import Fatal
 from spark_jobs.contract import NUMBER, Column, TableSchema
 from spark_jobs.sources.types import keeps_text, type_from_json, type_json, wider, wider_inferred
@@ -25,7 +27,13 @@ _KEPT: Final = 3
 
 
 def merged(
-    known: TableSchema | None, namespace: str, columns: Sequence[Column], where: str, *, guessed: bool = False
+    known: TableSchema | None,
+    namespace: str,
+    columns: Sequence[Column],
+    where: str,
+    *,
+    guessed: bool = False,
+    to_string: bool = False,
 ) -> TableSchema:
     """The schema that covers ``known`` and rows with ``columns``.
 
@@ -35,6 +43,7 @@ def merged(
         columns: key columns first.
         where: names the place for messages (the file in which schemas are kept).
         guessed: whether types were inferred from data: then they may widen up to text.
+        to_string: whether a column that is not in the key becomes a string where no other type holds old and new values.
 
     Raises:
         Fatal: the key or a type changed so that no schema covers both; the message says what to do.
@@ -57,12 +66,15 @@ def merged(
         both = wider_inferred(old.type, column.type) if guessed else wider(old.type, column.type)
         if both is None and column.meaning == NUMBER and keeps_text(old.type, column.type):
             both = old.type  # what earlier versions made of decimals whose scale varies
+        if both is None and to_string and not column.key:
+            both = StringType()
+            column = replace(column, length=None, meaning="")  # noqa: PLW2901 - as text
         if both is None:
             raise Fatal(
                 f"Table {namespace}, column {column.name}: its type was {old.type.simpleString()} and is "
                 f"{column.type.simpleString()} now; no type holds both without loss. Change it back at the source, "
-                "give the new column another name (transform ReplaceField), or migrate the target and start a job "
-                f"with another name. {where}"
+                "give the new column another name (transform ReplaceField), let the sink handle it "
+                f"(sink.schema.incompatible.type=lenient), or migrate the target and start a job with another name. {where}"
             )
         length = max(old.length, column.length) if old.length is not None and column.length is not None else None
         nullable = old.nullable or column.nullable
@@ -79,6 +91,11 @@ def lacking(schema: TableSchema, columns: Iterable[Column]) -> TableSchema:
         for column in schema.columns
     )
     return schema if changed == schema.columns else TableSchema(schema.namespace, changed)
+
+
+def absent(schema: TableSchema, columns: Iterable[Column]) -> frozenset[str]:
+    """The columns of ``schema`` that are not among ``columns``."""
+    return frozenset(column.name for column in schema.columns) - {column.name for column in columns}
 
 
 def restore(tables: dict[str, TableSchema], before: Mapping[str, TableSchema], name: str) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Skippable
 from spark_jobs.sources.kinds import Rules, Sample, better, subject
-from spark_jobs.sources.rows import Plan, Report, TableDecoder
+from spark_jobs.sources.rows import Report, TableDecoder
 from spark_jobs.sources.search import Search
+from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import types as t
 
     from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.sources.reader import Plan
 
 #: Input columns of decoding tasks.
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
@@ -37,7 +39,7 @@ def decoding(plan: Plan, report: DeadLetters) -> Callable[[Iterator[pa.RecordBat
         finally:
             gc.enable()
 
-    return run
+    return frozen_after("decoding", run)
 
 
 def record(topic: str, key: bytes | None, value: bytes) -> pa.RecordBatch:
@@ -80,7 +82,7 @@ def searching(
         finally:
             gc.enable()
 
-    return run
+    return frozen_after("searching", run)
 
 
 def choosing(rules: Rules, avro: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -20,16 +20,19 @@ from connectors.errors import Fatal, Skippable
 from connectors.formats.ums import SIGNALS, UID, WITH_ROWS, Namespace
 from connectors.options import ConfigDef
 from spark_jobs import shards
-from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS
+from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.misfit import Misfit
-from spark_jobs.sources.columns import arrow_type
+from spark_jobs.schema_options import SchemaPolicies
+from spark_jobs.sources.columns import arrow_type, recast
 from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
 from spark_jobs.sources.layout import check_names
 from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP
-from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
+from spark_jobs.sources.table_filter import selects
+from spark_jobs.sources.tables import SchemaFiles, absent, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
+from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -162,9 +165,13 @@ class UmsSource(Source):
         super().__init__(context)
         self._files = SchemaFiles(context.spark, context.config.get("checkpoint.location"))
         self._shards = str(context.config.get(SHARDS) or REFUSE)
+        self._chosen: tuple[str, ...] = tuple(context.config.get(TABLES) or ())
         #: As the messages show them: without columns for the shard, under the newest version's namespace.
         self._tables: dict[str, TableSchema] = {}
         self._before: dict[str, TableSchema] = {}
+        #: Columns that some version of a table's rows in this batch does not have.
+        self._lacking: dict[str, frozenset[str]] = {}
+        self._takes_text = SchemaPolicies.of(context.config).takes_text
         self._loaded = False
         self._unsaved = False
 
@@ -174,12 +181,16 @@ class UmsSource(Source):
         report = DeadLetters.of(self.context)
         rows = batch.raw.where(f.col("value").isNotNull()).select(*FIELDS)
         groups: dict[str, dict[bytes, UmsLayout]] = {}
-        for found in rows.mapInArrow(_looking(report, numbers=self._shards == SEPARATE), _KINDS).collect():
+        looking = frozen_after("looking", _looking(report, numbers=self._shards == SEPARATE))
+        for found in rows.mapInArrow(looking, _KINDS).collect():
             self._count(found["protocol"], found["count"])
             if found["protocol"] in WITH_ROWS:
                 layout = layout_of(bytes(found["schema"]))
+                if not selects(self._chosen, layout.namespace):
+                    continue
                 groups.setdefault(layout.table, {})[bytes(found["schema"])] = layout
         before = self._before = dict(self._tables)
+        self._lacking.clear()
         for table, layouts in groups.items():
             if self._shards == REFUSE:
                 known = self._tables.get(table)
@@ -191,7 +202,11 @@ class UmsSource(Source):
             self._merge(table, layouts)
         self._unsaved |= before != self._tables
         return [
-            TableChanges(schema := self._written_as(table), self._frame(rows, schema, layouts, report))
+            TableChanges(
+                schema := self._written_as(table),
+                self._frame(rows, schema, layouts, report),
+                self._lacking.get(table, frozenset()),
+            )
             for table, layouts in groups.items()
         ]
 
@@ -241,7 +256,8 @@ class UmsSource(Source):
             except Skippable as error:
                 raise Fatal(str(error)) from error
             newest = schema is None or layout.version >= UmsLayout(schema.namespace, (), ()).version
-            schema = lacking(merged(schema, layout.namespace, columns, where), columns)
+            schema = lacking(merged(schema, layout.namespace, columns, where, to_string=self._takes_text), columns)
+            self._lacking[table] = self._lacking.get(table, frozenset()) | absent(schema, columns)
             if newest and schema.namespace != layout.namespace:
                 schema = TableSchema(layout.namespace, schema.columns)
         if schema is not None:
@@ -250,9 +266,9 @@ class UmsSource(Source):
     def _frame(
         self, rows: DataFrame, schema: TableSchema, layouts: dict[bytes, UmsLayout], report: DeadLetters
     ) -> DataFrame:
-        return rows.mapInArrow(
-            _decoding(schema, layouts, bool(self.context.config.get("source.before.rows")), report), frame_type(schema)
-        )
+        before = bool(self.context.config.get("source.before.rows"))
+        task = frozen_after("decoding", _decoding(schema, layouts, before, report))
+        return rows.mapInArrow(task, frame_type(schema))
 
 
 def _looking(report: DeadLetters, *, numbers: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -437,7 +453,7 @@ class UmsDecoder:
 
         def made(some: Sequence[str | None]) -> pa.Array:
             array = cast(some, kind)
-            return array if target is None else array.cast(target)
+            return array if target is None else recast(array, target)
 
         try:
             return made(values)

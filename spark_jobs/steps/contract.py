@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from connectors.options import ConfigDef
     from spark_jobs.contract import TableChanges, TableSchema
+    from spark_jobs.metrics import JobMetric
 
 #: An option of most types: which tables the step transforms.
 TABLES: Final = ConfigKey(
@@ -48,12 +49,14 @@ class StepContext:
         options: parsed values by the names in its ``config_def``.
         raw: all its properties as strings, without ``transform.step.<name>.``.
         before_rows: whether the source gives the row before an update (``source.before.rows``).
+        job: the configuration of the job (``Config``), for those that need its Kafka clients.
     """
 
     name: str
     options: Mapping[str, Any]
     raw: Mapping[str, str]
     before_rows: bool = False
+    job: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +98,14 @@ class StepRun:
         guarded: whether rows for which an expression fails are left out and noted in ``bad``; else they fail the batch.
         bad: such rows, lazy.
         persisted: frames to unpersist when the batch is written.
+        functions: names of the users' functions that SQL may call, in lower case.
     """
 
     spark: SparkSession
     guarded: bool = False
     bad: list[BadRows] = field(default_factory=list)
     persisted: list[DataFrame] = field(default_factory=list)
+    functions: frozenset[str] = frozenset()
 
 
 class Step(ABC):
@@ -110,6 +115,8 @@ class Step(ABC):
     config_def: ClassVar[ConfigDef]
     #: Prefixes of properties that are accepted without a declaration each, without the prefix of the step.
     pass_through: ClassVar[tuple[str, ...]] = ()
+    #: What ``measure`` gives, for the reference (names without ``millrace_job_``).
+    metrics: ClassVar[tuple[JobMetric, ...]] = ()
 
     def __init__(self, context: StepContext) -> None:
         self.context = context
@@ -127,6 +134,11 @@ class Step(ABC):
     def selects(self, table: TableSchema) -> bool:
         """Whether the step transforms a table (option ``tables``)."""
         return matches(self.context.options.get("tables") or (), table.namespace)
+
+    def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
+        """The names of tables in the options that none of ``tables`` has. Pure."""
+        names = self.context.options.get("tables") or ()
+        return [name for name in names if not any(matches([name], table.namespace) for table in tables)]
 
     @abstractmethod
     def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
@@ -152,6 +164,13 @@ class Step(ABC):
             else:
                 result.append(schemas[output.namespace])
         return result
+
+    def measure(self) -> dict[str, float]:
+        """The step's metrics in this run of the job: name without ``millrace_job_`` -> value."""
+        return {}
+
+    def close(self) -> None:
+        """Called once at the end of a run, also after a failure."""
 
     def refused(self, option: str, text: str) -> StepRefused:
         """The error for an option."""

@@ -23,6 +23,7 @@ from spark_jobs.frames import numbered
 from spark_jobs.steps.contract import BadRows, StepTable
 from spark_jobs.steps.image_pairs import FAILS, PASSES, UNKNOWN, UNUSABLE, pair_images
 from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.python.functions import with_functions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +52,7 @@ def derive(step: str, output: Output, tables: Mapping[str, StepTable], run: Step
     Raises:
         StepRefused: Spark can't analyse an expression, or types of a union don't fit together.
     """
+    output = with_functions(output, run.functions)
     frames = []
     for branch in output.branches:
         table = tables[branch.source.namespace]
@@ -217,16 +219,17 @@ def _column(output: Output, number: int, name: str, kind: t.DataType) -> Column:
     """A column of the output: length and meaning stay where it is one column of each input."""
     in_key = number < output.key
     inputs: list[Column] = []
+    volatile = any(branch.is_volatile(branch.columns[number]) for branch in output.branches)
     for branch in output.branches:
         direct = branch.columns[number].direct
         match = next((column for column in branch.source.columns if column.name == direct), None)
         if match is None or match.type != kind or (inputs and match.meaning != inputs[0].meaning):
-            return Column(name, kind, nullable=not in_key, key=in_key)
+            return Column(name, kind, nullable=not in_key, key=in_key, volatile=volatile)
         inputs.append(match)
     lengths = [column.length for column in inputs]
     length = max(size for size in lengths if size is not None) if lengths and None not in lengths else None
     nullable = not in_key and any(column.nullable for column in inputs)
-    return replace(inputs[0], name=name, nullable=nullable, key=in_key, length=length)
+    return replace(inputs[0], name=name, nullable=nullable, key=in_key, length=length, volatile=volatile)
 
 
 def _unfit(

@@ -13,6 +13,10 @@ from spark_jobs.causes import cause_of
 from spark_jobs.contract import KAFKA_COLUMNS, TableChanges
 from spark_jobs.refusals import put_aside
 from spark_jobs.steps.contract import StepRun, StepTable
+from spark_jobs.steps.failures import REASON
+from spark_jobs.steps.names import check_names
+from spark_jobs.steps.python.functions import register
+from spark_jobs.steps.unmatched import unmatched_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from spark_jobs.contract import TableSchema
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.steps.contract import BadRows, Step
+    from spark_jobs.steps.python.functions import UserFunction
 
 _log: Final = logging.getLogger(__name__)
 _HIDDEN: Final = "the reason is not shown, because columns are masked"
@@ -36,13 +41,20 @@ class Flow:
 
     Args:
         steps: in order; none: changes pass as they are.
+        functions: of users, that the SQL of steps may call.
     """
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[Step], functions: Sequence[UserFunction] = ()) -> None:
         self._steps = steps
+        self._functions = functions
+        self._registered = False
         self._guarded = False
         self._tables: list[StepTable] = []
         self._run: StepRun | None = None
+        #: The tables of the pass that found bad rows: what was found then and what is written are of one computation.
+        self._recovered: list[TableChanges] | None = None
+        self._namespaces: set[str] = set()
+        self._warned: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._steps)
@@ -60,7 +72,7 @@ class Flow:
         Args:
             changes: of a batch.
             spark: the session.
-            seen: all tables that the job has seen, with empty frames; called if steps combine tables.
+            seen: all tables that the job has seen, with empty frames; called if steps combine tables, and for new tables.
 
         Raises:
             StepRefused: a table can't go through a step.
@@ -68,11 +80,34 @@ class Flow:
         """
         if not self._steps:
             return list(changes)
+        if self._recovered is not None:
+            recovered, self._recovered = self._recovered, None
+            return recovered
         present = {table.schema.namespace for table in changes}
+        if not present <= self._namespaces:
+            self._warn(changes, seen())
         absent = [table for table in seen() if table.schema.namespace not in present] if self.combines else []
         tables = [StepTable(table) for table in changes] + [StepTable(table, present=False) for table in absent]
         self._tables = sorted(tables, key=lambda table: table.changes.schema.namespace)
-        return self._apply(StepRun(spark, guarded=self._guarded))
+        return self._apply(self._new_run(spark, guarded=self._guarded))
+
+    def _new_run(self, spark: SparkSession, *, guarded: bool) -> StepRun:
+        if self._functions and not self._registered:
+            register(spark, self._functions)
+            self._registered = True
+        return StepRun(
+            spark, guarded=guarded, functions=frozenset(function.name.lower() for function in self._functions)
+        )
+
+    def _warn(self, changes: Sequence[TableChanges], seen: Sequence[TableChanges]) -> None:
+        """Log names of tables in the steps that no table has, each once; called when a batch has a new table."""
+        schemas = {table.schema.namespace: table.schema for table in (*seen, *changes)}
+        self._namespaces.update(schemas)
+        for text in unmatched_names(self._steps, sorted(schemas.values(), key=lambda table: table.namespace)):
+            name = text.partition(";")[0]  # the rest lists the tables, which become more
+            if name not in self._warned:
+                self._warned.add(name)
+                _log.warning("%s", text)
 
     def _apply(self, run: StepRun) -> list[TableChanges]:
         self.release()
@@ -102,30 +137,54 @@ class Flow:
             return False
         if not isinstance(error, PySparkException | Py4JJavaError) or isinstance(cause_of(error), MillraceError):
             return False
-        run = StepRun(self._run.spark, guarded=True)
-        self._apply(run)
+        run = self._new_run(self._run.spark, guarded=True)
+        tables = self._apply(run)
         recovered = False
         for bad in run.bad:
             first = bad.rows.limit(1).collect()
             if not first:
                 continue
-            sample = run.spark.createDataFrame(first, bad.rows.schema)
             topic, partition, offset = (first[0][name] for name in KAFKA_COLUMNS)
-            text = f"step {bad.step}, table {bad.table}: {_HIDDEN if masked else _reason(bad, sample)}"
+            where = f"step {bad.step}, table {bad.table}"
+            with_reasons = REASON in bad.rows.columns
+            if masked:
+                reason = _HIDDEN
+            elif with_reasons:
+                reason = first[0][REASON]
+            else:
+                reason = _reason(bad, run.spark.createDataFrame(first, bad.rows.schema))
+            text = f"{where}: {reason}"
             if not letters.tolerant:
-                raise Fatal(f"{text} (record at {topic}-{partition} offset {offset}). {_FIX}")
-            count = put_aside(bad.rows, raw, letters, text, masked=masked)
+                raise Fatal(f"{text} (record at {letters.where(topic, partition, offset)}). {_FIX}")
+            if with_reasons and not masked:
+                count = put_aside(bad.rows, raw, letters, where, masked=masked, column=REASON)
+            else:
+                count = put_aside(bad.rows, raw, letters, text, masked=masked)
             _log.error(
                 "%s; %d records are put aside, the first at %s-%s offset %s", text, count, topic, partition, offset
             )
             recovered = True
         self._guarded = recovered
+        self._recovered = tables if recovered else None
         return recovered
 
     def end_batch(self) -> None:
         """Forget the batch and release what is cached of it."""
         self.release()
-        self._tables, self._run, self._guarded = [], None, False
+        self._tables, self._run, self._guarded, self._recovered = [], None, False, None
+
+    def measure(self) -> dict[str, float]:
+        """The metrics of all steps; those of one name are added up."""
+        totals: dict[str, float] = {}
+        for step in self._steps:
+            for name, value in step.measure().items():
+                totals[name] = totals.get(name, 0.0) + value
+        return totals
+
+    def close(self) -> None:
+        """Close the steps."""
+        for step in self._steps:
+            step.close()
 
     def release(self) -> None:
         """Release frames that steps cached."""
@@ -133,18 +192,6 @@ class Flow:
             for frame in self._run.persisted:
                 frame.unpersist()
             self._run.persisted.clear()
-
-
-def check_names(step: str, schemas: Sequence[TableSchema]) -> None:
-    """Refuse two tables of one name after a step.
-
-    Raises:
-        Fatal: there are two.
-    """
-    names = [schema.namespace for schema in schemas]
-    twice = next((name for name in names if names.count(name) > 1), "")
-    if twice:
-        raise Fatal(f"step {step}: two tables are called {twice} after it: combine them by a step of type union")
 
 
 def empty_changes(spark: SparkSession, schemas: Sequence[TableSchema]) -> list[TableChanges]:

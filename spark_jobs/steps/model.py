@@ -66,6 +66,10 @@ class Branch:
         names = self._key_names()
         return tuple(part for part in self.conditions if not names or not part.reads_only(names))
 
+    def is_volatile(self, part: Expression) -> bool:
+        """Whether an expression reads a volatile column (``contract.Column``)."""
+        return any(column.volatile and column.name in part.columns for column in self.source.columns)
+
     def _key_names(self) -> frozenset[str]:
         return frozenset(column.name for column in self.source.key)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from connectors.errors import Fatal
 from connectors.formats import ums
 from spark_jobs.steps.model import StepRefused
 
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_jobs.contract import TableSchema
+
+_MOST_SHOWN: Final = 12
+#: Begins the part of a name that ``route`` knows only for a row.
+_OPEN: Final = "${"
 
 
 def table_part(namespace: str) -> str:
@@ -60,3 +66,54 @@ def find_table(step: str, name: str, tables: Sequence[TableSchema]) -> TableSche
         if candidates:
             return candidates[0]
     return None
+
+
+def unmatched_sentences(step: str, names: Sequence[str], tables: Sequence[TableSchema]) -> list[str]:
+    """Return what is said of ``names`` in a step that none of ``tables`` has.
+
+    Nothing where there are no tables yet, and where the name of a table depends on its rows (``route`` by a column).
+    """
+    namespaces = [table.namespace for table in tables]
+    if not namespaces or any(_OPEN in namespace for namespace in namespaces):
+        return []
+    shown = ", ".join(namespaces[:_MOST_SHOWN]) + (", ..." if len(namespaces) > _MOST_SHOWN else "")
+    return [
+        f"step {step} names the table {name}, which no table seen so far is called; tables that reach the step: {shown}. "
+        "If the name is mistyped, the step does nothing for its rows"
+        for name in names
+    ]
+
+
+def check_names(step: str, schemas: Sequence[TableSchema]) -> None:
+    """Refuse two tables of one name after a step.
+
+    Raises:
+        Fatal: there are two.
+    """
+    names = [schema.namespace for schema in schemas]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        raise Fatal(f"step {step}: two tables are called {twice} after it: combine them by a step of type union")
+
+
+def find_column(step: str, name: str, table: TableSchema) -> int:
+    """The position of the column called ``name``, in any case where no column has exactly this name.
+
+    Raises:
+        StepRefused: no column or several columns have this name.
+    """
+    names = [column.name for column in table.columns]
+    if name in names:
+        return names.index(name)
+    candidates = [number for number, other in enumerate(names) if other.lower() == name.lower()]
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise StepRefused(
+            f"step {step}: column {name} of table {table.namespace} may be each of "
+            f"{', '.join(names[number] for number in candidates)}: write it as it is there"
+        )
+    close = difflib.get_close_matches(name, names, 1, 0.6)
+    hint = f"did you mean {close[0]}? " if close else ""
+    shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
+    raise StepRefused(f"step {step}: table {table.namespace} has no column {name}; {hint}It has {shown}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.options import REQUIRED, ConfigKey, ConfigProblem, ConfigType, Importance, one_of
 from spark_jobs import registry
-from spark_jobs.config_keys import MATERIALIZE, STEPS
+from spark_jobs.config_keys import FUNCTIONS, MATERIALIZE, STEPS
 from spark_jobs.config_keys import STEP_PREFIX as PREFIX
 from spark_jobs.steps.contract import StepContext
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from connectors.options import Config
+    from spark_jobs.metrics import JobMetric
     from spark_jobs.steps.contract import Step
+    from spark_jobs.steps.python.functions import UserFunction
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
 _RECORDS: Final = ("sink.console.content", "sink.kafka.content")
@@ -46,7 +48,7 @@ def declare(raw: Mapping[str, str]) -> Declared:
     """The options of the steps of a configuration; imports their types."""
     names = step_names(raw)
     types = registry.targets(registry.STEPS) if names else {}
-    keys: list[ConfigKey] = []
+    keys: list[ConfigKey] = _function_keys(raw)
     prefixes: list[str] = []
     problems = [
         ConfigProblem(STEPS, f"Invalid value {name} for configuration {STEPS}: {text}")
@@ -81,6 +83,14 @@ def declare(raw: Mapping[str, str]) -> Declared:
     return Declared(tuple(keys), tuple(prefixes), tuple(problems))
 
 
+def _function_keys(raw: Mapping[str, str]) -> list[ConfigKey]:
+    if not raw.get(FUNCTIONS):
+        return []
+    from spark_jobs.steps.python.functions import keys_of  # reads SQL
+
+    return keys_of(raw)
+
+
 def _bad_names(names: list[str]) -> Iterable[tuple[str, str]]:
     for name in dict.fromkeys(names):
         if _NAME.match(name) is None:
@@ -112,6 +122,15 @@ def complaints(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[Config
     return problems
 
 
+def build_functions(config: Config) -> list[UserFunction]:
+    """The functions that the SQL of a job's steps may call. Reads their files."""
+    if not config.raw.get(FUNCTIONS):
+        return []
+    from spark_jobs.steps.python.functions import functions_of
+
+    return functions_of(config)
+
+
 def build_steps(config: Config) -> list[Step]:
     """The steps of a job, in order."""
     result = []
@@ -120,13 +139,24 @@ def build_steps(config: Config) -> list[Step]:
         step = registry.step_class(config[f"{prefix}type"])
         options = {key: config[f"{prefix}{key}"] for key in step.config_def.keys}
         before_rows = bool(config.get("source.before.rows"))
-        result.append(step(StepContext(name, options, config.prefixed(prefix), before_rows)))
+        result.append(step(StepContext(name, options, config.prefixed(prefix), before_rows, config)))
     return result
 
 
+def step_metrics(config: Config) -> list[JobMetric]:
+    """The declarations of the metrics of a job's steps."""
+    types = {config[f"{PREFIX}{name}.type"] for name in step_names(config.raw)}
+    declared = [metric for kind in sorted(types) for metric in registry.step_class(kind).metrics]
+    return list(dict.fromkeys(declared))
+
+
 def check_steps(config: Config) -> list[ConfigProblem]:
-    """The complaints of the steps about their options. Pure."""
+    """The complaints of the steps about their options. Reads the files of functions."""
     problems = []
+    if config.raw.get(FUNCTIONS):
+        from spark_jobs.steps.python.functions import complaints as function_complaints
+
+        problems += function_complaints(config)
     for step in build_steps(config):
         for text in step.check():
             option, _, message = text.partition(": ")

@@ -13,13 +13,14 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
 from connectors.errors import ConfigInvalid, Fatal
+from connectors.options import ConfigType
 from spark_jobs.checkpoint import open_local
 from spark_jobs.config_keys import SEPARATE, SHARDS
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.shards import with_numbers
 from spark_jobs.sources.tables import from_json
-from spark_jobs.steps.flow import check_names
 from spark_jobs.steps.model import Output
+from spark_jobs.steps.names import check_names, unmatched_sentences
 from spark_jobs.steps.options import build_steps
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def step_lines(config: Config, tables: Sequence[TableSchema] | None = None) -> l
         lines.append(f"{step.name} ({config[f'transform.step.{step.name}.type']}){_summary(step)}")
         if not schemas:
             continue
+        lines += [f"  WARNING: {text}" for text in unmatched_sentences(step.name, step.unmatched(schemas), schemas)]
         try:
             planned = step.plan(schemas)
             schemas = [planned_schema(item) if isinstance(item, Output) else item for item in planned]
@@ -102,7 +104,7 @@ def _summary(step: Step) -> str:
     shown = [
         f"{name}={' '.join(str(value).split())}"
         for name, value in step.context.raw.items()
-        if name in step.config_def.keys
+        if name in step.config_def.keys and step.config_def.keys[name].type is not ConfigType.PASSWORD
     ]
     return f": {', '.join(shown)}" if shown else ""
 
@@ -143,7 +145,8 @@ def planned_schema(output: Output) -> TableSchema:
         if source is not None:
             columns.append(replace(source, name=name, key=in_key))
         else:
-            columns.append(Column(name, _type_of(part, branch.source), nullable=not in_key, key=in_key))
+            kind = _type_of(part, branch.source)
+            columns.append(Column(name, kind, nullable=not in_key, key=in_key, volatile=branch.is_volatile(part)))
     return TableSchema(output.namespace, tuple(columns), all(branch.source.sharded for branch in output.branches))
 
 

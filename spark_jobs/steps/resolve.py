@@ -406,6 +406,12 @@ def output_of(
                 )
             if part.reads_only(input_key):
                 continue
+            if branch.is_volatile(part):
+                raise StepRefused(
+                    f"step {step}: column {names[number]} is of the key of {namespace} and reads `{part.text}`, which an "
+                    f"earlier step looks up: a delete does not have it, so the row to delete would not be known. Take columns "
+                    f"that table {branch.source.namespace} has itself"
+                )
             if not before_rows:
                 raise StepRefused(
                     f"step {step}: column {names[number]} is of the key of {namespace} and reads `{part.text}`, which is "

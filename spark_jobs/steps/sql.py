@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.steps.contract import KEY, Step
 from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.steps.names import find_table
 from spark_jobs.steps.resolve import Query, Resolver, branch_of, lookup_in, output_of, read_queries, tables_read
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class SqlStep(Step):
             return [f"sql: {error}"]
         return []
 
+    def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
+        """See ``Step.unmatched``."""
+        names = dict.fromkeys(name for query in self._queries() for name in tables_read(query))
+        return [name for name in names if not _has_table(self.name, name, tables)]
+
     def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
         """See ``Step.plan``."""
         resolver = Resolver(self.name, lookup_in(self.name, tables))
@@ -79,3 +85,11 @@ class SqlStep(Step):
 
     def _queries(self) -> list[Query]:
         return read_queries(self.name, self.context.options["sql"])
+
+
+def _has_table(step: str, name: str, tables: Sequence[TableSchema]) -> bool:
+    """Whether a table has this name; several tables may."""
+    try:
+        return find_table(step, name, tables) is not None
+    except StepRefused:
+        return True

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class _Service:
+class HttpService:
     """A server on a free port of the loopback address; ``with`` starts and ends it."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class _Service:
         self._server.server_close()
 
 
-class TokenEndpoint(_Service):
+class TokenEndpoint(HttpService):
     """Gives unsigned tokens by the client credentials grant; a client's id is the token's subject."""
 
     def __init__(self, clients: Mapping[str, str]) -> None:
@@ -87,7 +87,7 @@ class TokenEndpoint(_Service):
         return 200, {"access_token": f"{parts[0]}.{parts[1]}.", "token_type": "bearer", "expires_in": 60}
 
 
-class Vault(_Service):
+class Vault(HttpService):
     """Secrets under ``/v1/MOUNT/data/PATH`` as HashiCorp Vault's key-value engine, version 2, has them.
 
     Attributes:

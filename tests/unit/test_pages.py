@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from spark_jobs.config import load
+from spark_jobs.config import build_flow, read
 from worker.devtools import ROOT
 from worker.properties import parse
 
@@ -69,7 +69,7 @@ def test_job_files_are_valid(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     for block in blocks:
         file.write_text(block.replace("/etc/millrace/secrets.properties", str(secrets)), encoding="utf-8")
-        assert load(file).name
+        assert all(job.name for job in build_flow(read(file)))
 
 
 _SECTION_ROOTS: Final = {

@@ -97,13 +97,17 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, SavepointOperations, A
         kind = self.ctx.connector_type(config)
         if kind == "source":
             raise RestError(400, f"Connector {name} is a source: GET /connectors/{name}/offsets says how far it is")
-        if not self.ctx.snapshot.task_configs(name):
+        count = len(self.ctx.snapshot.task_configs(name))
+        if not count:
             return {"name": name, "type": kind, "tasks": []}
-        unit = Unit(name, 0)
+        unit = Unit(name, 0)  # the tasks of a job share a worker
         if self.ctx.node.placement.table.owner(unit) == self.ctx.node.me:
-            window = self.ctx.node.tasks.tasks.get(TaskId(*unit))
-            job = None if window is None else window.latest.job
-            return {"name": name, "type": kind, "tasks": [shown_progress(self.ctx.node.worker_id, job)]}
+            windows = [self.ctx.node.tasks.tasks.get(TaskId(name, task)) for task in range(count)]
+            tasks = [
+                shown_progress(self.ctx.node.worker_id, None if window is None else window.latest.job, task)
+                for task, window in enumerate(windows)
+            ]
+            return {"name": name, "type": kind, "tasks": tasks}
         url = self.ctx.node.owner_url(unit)
         if url is None:
             raise RestError(409, REBALANCE_TEXT)

@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from connectors.api import JobProgress
 
 
-def shown_progress(worker_id: str, job: JobProgress | None) -> dict[str, Any]:
+def shown_progress(worker_id: str, job: JobProgress | None, task: int = 0) -> dict[str, Any]:
     """A task's part of the answer. Pure."""
-    body: dict[str, Any] = {"id": 0, "worker_id": worker_id, "phase": "unknown" if job is None else job.phase}
+    body: dict[str, Any] = {"id": task, "worker_id": worker_id, "phase": "unknown" if job is None else job.phase}
     if job is None:
         return body
+    if job.sink:
+        body["sink"] = job.sink
     if job.error:
         body["error"] = job.error
     if job.retrying_since:
@@ -44,6 +46,7 @@ def shown_progress(worker_id: str, job: JobProgress | None) -> dict[str, Any]:
             for each in job.partitions
         ],
         "metrics": job.metrics,
+        "schema_changes": job.schema_changes,
     }
 
 

@@ -308,9 +308,11 @@ class ConnectorRunner:
             pauses = backoff()
             # As Connect has it in the config topic: the connector's properties, references unresolved, under the task's own.
             own = {"task.class": task_class_name(type(connector), config.get("connector.class", ""))}
+            # A job has a task for each of its sinks, whatever tasks.max says.
+            allowed = configs if isinstance(connector, JobConnector) else limited(self.name, configs, config)
             checked = [
                 {**self._start.config, **unresolved(as_text(item), self._seen, self._start.config), **own}
-                for item in limited(self.name, configs, config)
+                for item in allowed
             ]
             self._event(TaskConfigs(self.name, checked, self._start.generation))
 

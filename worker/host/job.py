@@ -204,8 +204,9 @@ class JobSession:
         stats.poll_s += now[4] - before[4]
         stats.poll_s_max, job.batch_s_max = max(stats.poll_s_max, job.batch_s_max), 0.0
         stats.batch_size_max, job.batch_rows_max = max(stats.batch_size_max, job.batch_rows_max), 0
+        labels = {"sink": job.sink} if job.sink else {}
         stats.custom = [
-            CustomMetric(f"millrace_job_{name}", "counter" if name.endswith("_total") else "gauge", value, {})
+            CustomMetric(f"millrace_job_{name}", "counter" if name.endswith("_total") else "gauge", value, labels)
             for name, value in job.metrics.items()
         ]
         stats.job = job

@@ -82,6 +82,14 @@ def _mending(error: BaseException) -> str:
     return ""
 
 
+def cause_of(error: BaseException, client: AIOKafkaProducer) -> BaseException:
+    """The error that ended the client's sender, where ``error`` only says that the client's state permits no such call."""
+    sender = client._sender.sender_task  # noqa: SLF001 - aiokafka keeps the error nowhere else
+    if isinstance(error, kafka.IllegalOperation | AssertionError) and sender.done() and not sender.cancelled():
+        return sender.exception() or error
+    return error
+
+
 class Producer:
     """Writes records and releases their units when Kafka has them.
 
@@ -351,8 +359,8 @@ class Producer:
                 chunk.close()
                 async with asyncio.timeout(self.settings.stall_s):
                     future = await client.send_batch(chunk, writer.topic, partition=writer.partition)
-            except (kafka.KafkaError, TimeoutError, OSError, AssertionError) as error:
-                self._failed(writer, chunk, error)
+            except (kafka.KafkaError, kafka.IllegalOperation, TimeoutError, OSError, AssertionError) as error:
+                self._failed(writer, chunk, cause_of(error, client))
                 return
             future.add_done_callback(lambda done, chunk=chunk, client=client: self._sent(writer, chunk, client, done))
 
@@ -531,11 +539,13 @@ class Producer:
 
     async def _transact(self, what: str, call: Callable[[AIOKafkaProducer], Any]) -> None:
         self.check()
+        client = self._connected()
         try:
             async with asyncio.timeout(self.settings.stall_s):
-                await call(self._connected())
-        except (kafka.KafkaError, TimeoutError, OSError, AssertionError) as error:
+                await call(client)
+        except (kafka.KafkaError, kafka.IllegalOperation, TimeoutError, OSError, AssertionError) as failure:
             self.check()
+            error = cause_of(failure, client)
             if classify(error) == "fenced":
                 raise Fenced(
                     f"{self.name}: a newer instance of this task owns the transactional id; this one stops"

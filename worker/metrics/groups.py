@@ -389,7 +389,8 @@ def task_groups(
             groups[registry.SOURCE_TASK].append((labels, _source_values(stats, rates)))
         else:
             groups[registry.SINK_TASK].append((labels, _sink_values(stats, stats.job, rates)))
-            groups[registry.OWN_JOB].append((labels, _job_values(stats.job)))
+            sink: Labels = (("sink", stats.job.sink),) if stats.job.sink else ()
+            groups[registry.OWN_JOB].append((labels + sink, _job_values(stats.job)))
         groups[registry.TASK_ERROR].append((labels, _error_values(stats)))
         groups[registry.OWN_TASK].append((labels, _own_values(stats, bounds)))
     groups[registry.WORKER_CONNECTOR] = [

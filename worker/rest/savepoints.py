@@ -66,7 +66,12 @@ ROUTES = (
             "listSavepoints",
             "A job's savepoints on the machine of the worker that runs it.",
             Tag.CONNECTORS,
-            {200: Reply("The newest first; one with `error` can't be used, or was not made.", list[Savepoint])},
+            {
+                200: Reply(
+                    "The newest first, one for each sink; one with `error` can't be used or was not made.",
+                    list[Savepoint],
+                )
+            },
             {
                 400: f"{_NONE}, or the folder is not on the worker's machine.",
                 404: "There is no such connector.",

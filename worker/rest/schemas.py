@@ -351,6 +351,7 @@ class Savepoint(Struct):
     """A savepoint, or a request for one."""
 
     name: str
+    sink: Annotated[str, Meta(description="Of a flow with several sinks: which one it is of.")] | UnsetType = UNSET
     location: str | UnsetType = UNSET
     state: Annotated[str, Meta(description="`requested`: it is not complete yet.")] | UnsetType = UNSET
     error: Annotated[str, Meta(description="Why it can't be used, or was not made.")] | UnsetType = UNSET

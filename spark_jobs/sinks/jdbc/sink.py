@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.contract import Sink
+from spark_jobs.contract import SchemaRefused, Sink
 from spark_jobs.frames import numbered
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
-from spark_jobs.sinks.jdbc import plan as plans
-from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, SPLIT, complaints, settings
+from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, complaints, settings
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Fault
+from spark_jobs.sinks.jdbc.packed import system_columns, writing
 from spark_jobs.sinks.jdbc.rows import POSITION
 from spark_jobs.sinks.jdbc.tables import Columns, Tables, refusal
 from spark_jobs.sinks.jdbc.task import OUTCOME_DDL, TaskWriter
+from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.sinks.jdbc.config import Settings
     from spark_jobs.sinks.jdbc.model import Connection, Dialect, Plan
+    from spark_jobs.sinks.jdbc.packed import Task
 
 _NESTED: Final = ("array", "map", "struct", "variant")
 #: Types that Arrow and the dialects know as they are; others go as text.
@@ -192,12 +194,28 @@ class JdbcSink(Sink):
                 known = self._tables.known(changes.schema)
                 if known is None:
                     connection = connection or stack.enter_context(self._driver_connection())
-                    plan, names, run = self._tables.plan(changes.schema, connection)
+                    plan, names, run = self._planned(changes.schema, connection)
                     for statement in run:
                         self.context.log.info("%s", statement)
                     known = plan, names
                 found.append((changes, *known))
             return found
+
+    def _planned(self, schema: TableSchema, connection: Connection) -> tuple[Plan, Columns, list[str]]:
+        """``Tables.plan``.
+
+        Raises:
+            SchemaRefused: the table can't follow, or the database refuses a statement for good.
+        """
+        try:
+            return self._tables.plan(schema, connection)
+        except Fatal as error:
+            raise SchemaRefused(str(error), schema.namespace) from error
+        except Exception as error:
+            if self._dialect.classify(error) in (None, Fault.RETRY):
+                raise
+            text = f"table {schema.namespace}: {self._settings.login.text}: {' '.join(str(error).split())}"
+            raise SchemaRefused(text, schema.namespace) from error
 
     def _letters(self) -> DeadLetters | None:
         if self.context.config.get("errors.tolerance") != "all":
@@ -207,8 +225,13 @@ class JdbcSink(Sink):
         return DeadLetters.of(self.context)
 
     def _table(self, changes: TableChanges, plan: Plan, names: Columns, letters: DeadLetters | None) -> Totals:
-        frame = self._spread(projected(changes, names, self._settings), plan)
-        reports = frame.mapInArrow(TaskWriter(plan, letters), OUTCOME_DDL).collect()
+        writer: Task = frozen_after("jdbc", TaskWriter(plan, letters))
+        if self._loads_packed(changes, plan) and changes.packed is not None:
+            frame = changes.packed.frame.coalesce(self._settings.connections)
+            writer = writing(changes.packed, len(changes.schema.columns), self._settings, writer)
+        else:
+            frame = self._spread(projected(changes, names, self._settings), plan)
+        reports = frame.mapInArrow(writer, OUTCOME_DDL).collect()
         failed = [row for row in reports if row["error"]]
         if failed:
             # The table may have been changed or dropped by somebody: look again at the next try.
@@ -217,6 +240,19 @@ class JdbcSink(Sink):
             text = (fatal or failed)[0]["error"]
             raise Fatal(text) if fatal else Retriable(text)
         return Totals(*(sum(row[name] for row in reports) for name in ("rows", "loaded", "skipped", "bad", "retries")))
+
+    def _loads_packed(self, changes: TableChanges, plan: Plan) -> bool:
+        """Whether rows go from Arrow to the database as they are, and in the parts in which they come."""
+        if changes.packed is None or any(
+            column.type.typeName() not in _PLAIN or column.type.typeName() in _NESTED
+            for column in changes.schema.columns
+        ):
+            return False
+        chosen = self._settings
+        if chosen.mode == INSERT:
+            return not plan.commits
+        enough = chosen.repartition == "never" or _parts(changes.packed.frame) >= chosen.connections
+        return chosen.repartition != "always" and enough
 
     def _spread(self, frame: DataFrame, plan: Plan) -> DataFrame:
         """The rows in as many parts as there are connections."""
@@ -257,14 +293,9 @@ def projected(changes: TableChanges, names: Columns, chosen: Settings) -> DataFr
         selected.append(column.alias(f"c{number}"))
     version = functions.col("ums_id_" if chosen.position == "ums_id" else "kafka_offset_").alias("ums_id_")
     selected += [version, functions.col("ums_ts_"), functions.col("ums_op_")]
-    system = (*plans.table_system(chosen), *(plans.SPLIT_SYSTEM if chosen.mode == SPLIT else ()))
-    if "ums_uid_" in system:
-        selected.append(functions.col("ums_uid_"))
-    if "ums_active_" in system:
-        selected.append(
-            functions.when(functions.col("ums_op_") == "d", 0).otherwise(1).cast("tinyint").alias("ums_active_")
-        )
-    return frame.select(*selected, *(functions.col(name) for name in POSITION))
+    active = functions.when(functions.col("ums_op_") == "d", 0).otherwise(1).cast("tinyint").alias("ums_active_")
+    more = system_columns(chosen)[3:]
+    return frame.select(*selected, *(active if name == "ums_active_" else functions.col(name) for name in more))
 
 
 def _parts(frame: DataFrame) -> int:

@@ -16,6 +16,7 @@ from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, table_group, target_topic
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.topics import create_topic
+from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -69,6 +70,12 @@ class KafkaSink(Sink):
             problems.append(
                 "guarantee: exactly-once can't be had into another cluster, where positions of this one's topics "
                 "can't be kept; set at-least-once"
+            )
+        kind = config.get("source.type") or "kafka"
+        if kind != "kafka" and config.get("guarantee") in {None, "exactly-once"}:
+            problems.append(
+                f"guarantee: exactly-once can't be had with source.type={kind}: the position is kept as an offset of the "
+                "topic that is read; set at-least-once"
             )
         topics = config.get("source.topics") or []
         if not rows and any(target_topic(template, topic, "") in topics for topic in topics):
@@ -167,7 +174,7 @@ class KafkaSink(Sink):
         )
         task = _writing(settings, dict(batch.ranges), self.points)
         try:
-            found = rows.mapInArrow(task, _RESULT).collect()
+            found = rows.mapInArrow(frozen_after("kafka", task), _RESULT).collect()
         except Exception as error:
             cause = cause_of(error)
             self._explain = EXPLAIN in str(cause)

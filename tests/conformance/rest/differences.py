@@ -241,7 +241,7 @@ def page() -> str:
     rows += [f"| validation: {what} | {why} |" for what, why in VALIDATION.items()]
     rows += [f"| {what} | {why} |" for what, why in GENERAL.items()]
     rows += [f"| option `{option}` | {why} |" for option, (why, _) in OPTIONS.items()]
-    return "\n".join(["| conformance step | how and why Millrace answers otherwise |", "|---|---|", *rows]) + "\n"
+    return "\n".join(["| conformance step | how and why Millrace answers otherwise |", "| -- | -- |", *rows]) + "\n"
 
 
 if __name__ == "__main__":

@@ -65,8 +65,10 @@ def test_each_row_comes_once_whatever_the_column_holds(live: Live, caplog: pytes
         return len(running.connections)
 
     connections = asyncio.run(play())
-    # Two more for each table that is divided, beside the one that looks for tables and those of the three readers.
-    assert 2 <= connections - 2 * len(DIVIDED) <= 4
+    # Two more for each table that is divided, next to the one that looks for tables and those of the three readers. MySQL,
+    # whose views report no position, needs connections for locks, too.
+    assert connections - 2 * len(DIVIDED) >= 2
+    assert live.mysql or connections - 2 * len(DIVIDED) <= 4
     assert "by_missing has no column nowhere; name one of v, c, x" in caplog.text
     assert "by_text.c is of the type varchar, which can't be divided" in caplog.text
     assert "by_key: it has a key and is divided by that; snapshot.split.columns has no effect" in caplog.text
@@ -134,15 +136,16 @@ def _arrange(live: Live, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     views_of, open_view = Views.of, Views.open
     turns = asyncio.Lock()
     # Without a lock and without places a view waits for a moment in which nobody writes.
+    exact = "no places" not in way and not live.mysql
     meanwhile = iter(
         ["INSERT INTO k VALUES (1, 'late')"] * 3
-        if way == "one connection, no places of views"
+        if "one connection" in way and not exact
         else repeat("INSERT INTO other VALUES (1)")
     )
 
     async def of(*args: Any) -> Views:
         found = await views_of(*args)
-        found.exact = "no places" not in way
+        found.exact = exact
         return found
 
     async def open_in_turns(self: Views, connection: Any, low: Place, **more: Any) -> Place | None:

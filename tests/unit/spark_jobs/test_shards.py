@@ -25,7 +25,8 @@ from spark_jobs.sources import ums
 from spark_jobs.sources.inference import Seen
 from spark_jobs.sources.kinds import Known, Rules, look_json
 from spark_jobs.sources.layout import envelope_layout
-from spark_jobs.sources.rows import Plan, TableDecoder, namespace_of
+from spark_jobs.sources.reader import Plan, namespace_of
+from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.search import Search
 from spark_jobs.sources.tasks import record
 from tests.support.materializer import Bench

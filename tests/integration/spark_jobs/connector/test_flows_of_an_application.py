@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ class Flows:
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": " ".join(FAST_START),
             "spark.application": self.prefix,
-            **({} if "sink.type" in more else files),
+            **({} if "sink.type" in more or "sinks" in more else files),
             **more,
         }
         status, body = self.worker.request("POST", "/connectors", {"name": self.topic(flow), "config": config})
@@ -245,3 +246,53 @@ def test_flows_share_a_driver_and_nothing_else(flows: Flows) -> None:
     # Its worker is killed: the application does not outlive it.
     flows.worker.kill_control()
     wait_for(lambda: not process_age(second), "the application ended with its worker")
+
+
+def test_each_sink_of_a_flow_is_a_task(flows: Flows) -> None:
+    for sink in ("left", "right"):
+        (flows.folder / sink).mkdir()
+    sinks = {
+        "sinks": "left,right",
+        **{f"sink.{sink}.type": "lines_sink:LinesSink" for sink in ("left", "right")},
+        **{f"sink.{sink}.lines.folder": str(flows.folder / sink) for sink in ("left", "right")},
+    }
+    flows.create("both", **{"spark.application": "own", **sinks})
+
+    def written(sink: str) -> bool:
+        lines = [line for path in (flows.folder / sink).glob("batch-*.txt") for line in path.read_text().splitlines()]
+        return sorted(lines) == flows.expected("both")
+
+    def states() -> list[str]:
+        return [task["state"] for task in flows.get("both", "status")["tasks"]]
+
+    for sink in ("left", "right"):
+        wait_for(partial(written, sink), f"{sink} has all", lambda: flows.about("both"))
+    shown = flows.get("both", "progress")["tasks"]
+    assert [(task["id"], task["sink"]) for task in shown] == [(0, "left"), (1, "right")]
+    assert len({task["pid"] for task in shown}) == 1
+
+    # One sink fails alone, with its own error; the other one continues, and the failed one catches up.
+    (flows.folder / "left" / "fatal").write_text("the left target refuses the batch")
+    flows.send("both", 5)
+    wait_for(lambda: written("right"), "right has all", lambda: flows.about("both"))
+    wait_for(lambda: states() == ["FAILED", "RUNNING"], "left failed alone", lambda: flows.about("both"))
+    (flows.folder / "left" / "fatal").unlink()
+    assert flows.worker.request("POST", f"/connectors/{flows.topic('both')}/tasks/0/restart")[0] == 204
+    wait_for(lambda: written("left"), "left has all", lambda: flows.about("both"))
+
+    # Offsets and metrics name the sink; a pause is for all.
+    def offsets() -> set[tuple[str, int]]:
+        entries = flows.get("both", "offsets")["offsets"]
+        return {(entry["partition"]["sink"], entry["offset"]["kafka_offset"]) for entry in entries}
+
+    wait_for(lambda: offsets() == {("left", 10), ("right", 10)}, "both committed", offsets)
+    name = flows.topic("both")
+    metrics = flows.worker.request("GET", "/metrics")[1]
+    for task, sink in enumerate(("left", "right")):
+        assert f'millrace_job_up{{connector="{name}",task="{task}",sink="{sink}"}} 1' in metrics
+    assert flows.worker.request("PUT", f"/connectors/{name}/pause")[0] == 202
+    wait_for(lambda: states() == ["PAUSED", "PAUSED"], "both are paused", states)
+    flows.send("both", 5)
+    assert flows.worker.request("PUT", f"/connectors/{name}/resume")[0] == 202
+    for sink in ("left", "right"):
+        wait_for(partial(written, sink), f"{sink} has all", lambda: flows.about("both"))

@@ -46,7 +46,8 @@ def run_with_kills(spark: SparkSession, job: dict[str, str]) -> Run:
                 kill_workers(spark)
             return len(going.of("retrying")) >= wanted or bool(going.code)
 
-        eventually(crashed, f"{number} crashes are seen", 120)
+        # Not too often: a batch whose workers never get on fails the job.
+        eventually(crashed, f"{number} crashes are seen", 120, every=0.1)
 
         def progressed(before: int = len(going.of("progress"))) -> bool:
             return len(going.of("progress")) > before or bool(going.code)

@@ -34,7 +34,9 @@ PLACES: Final = [
 def _page(page: str, mark: str) -> str:
     """The statement on a page that stands behind a text."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    found: list[str] = re.findall(re.escape(mark) + r"(.*?)[;`]", text, re.DOTALL)
+    # Pages are wrapped: any space of the text may be the end of a line.
+    pattern = r"\s+".join(map(re.escape, mark.split())) + r"(.*?)[;`]"
+    found: list[str] = re.findall(pattern, text, re.DOTALL)
     assert len(found) == 1, (page, mark)
     return found[0].strip()
 

@@ -116,21 +116,29 @@ async def test_types_arrive_as_such_in_postgresql_and_parquet(
     for encoding, url in (("enveloped", ""), ("avro", registry.url)):
         bench = Bench(spark, bootstrap, f"{pipeline.prefix}-{encoding}", url)
         bench.send(await encoded(records, bench.topic, url))
-        found = await asyncio.to_thread(bench.changes, bench.source(DebeziumSource, encoding))
-        into = sink(rig, postgresql, spark, pipeline, **{"sink.jdbc.table": f"{pipeline.prefix}_{encoding}"})
-        assert into.sink.write(into.batch(*found)) == 2
-        listed = ", ".join(f'"{name}"' for name in NAMES)
-        rows = postgresql.query(f"SELECT {listed} FROM {pipeline.prefix}_{encoding} ORDER BY id")
-        assert differences(map(from_postgresql, rows), wanted) == [], encoding
-        types = dict(
-            postgresql.query(
-                "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s",
-                (f"{pipeline.prefix}_{encoding}",),
+        source = bench.source(DebeziumSource, encoding)
+        first = await asyncio.to_thread(bench.changes, source)
+        second = await asyncio.to_thread(bench.changes, source)
+        # The second batch shows nothing new: its rows of JSON go to the sink in Arrow.
+        assert [table.packed is not None for table in (*first, *second)] == [False, encoding == "enveloped"]
+        for name, tables in (
+            (f"{pipeline.prefix}_{encoding}", first),
+            (f"{pipeline.prefix}_{encoding}_second", second),
+        ):
+            options = {"sink.jdbc.table": name, "sink.jdbc.repartition": "never"}
+            into = sink(rig, postgresql, spark, pipeline, **options)
+            assert into.sink.write(into.batch(*tables)) == 2
+            listed = ", ".join(f'"{column}"' for column in NAMES)
+            rows = postgresql.query(f"SELECT {listed} FROM {name} ORDER BY id")
+            assert differences(map(from_postgresql, rows), wanted) == [], name
+            types = dict(
+                postgresql.query(
+                    "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s", (name,)
+                )
             )
-        )
-        assert {name: types[name] for name in NAMES} == {name: kind for name, _, kind, _ in COLUMNS}
+            assert {column: types[column] for column in NAMES} == {column: kind for column, _, kind, _ in COLUMNS}
         files = Sinks(spark, tmp_path / encoding)
-        assert files.make().write(Batch(0, None, {(bench.topic, 0): (0, 2)}, lambda found=found: found)) == 2  # type: ignore[arg-type, misc]
+        assert files.make().write(Batch(0, None, {(bench.topic, 0): (0, 2)}, lambda first=first: first)) == 2  # type: ignore[arg-type, misc]
         read = [row for file in files.path.rglob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
         assert differences(map(from_parquet, sorted(read, key=lambda row: row["id"])), wanted) == [], encoding
 

@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.materializer.bucket import Range, Resident
 from spark_jobs.materializer.config import KILL_VARIABLE, Marker
 from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.passes import Range
 from spark_jobs.materializer.rebuild import rebuild_output
+from spark_jobs.materializer.residents import Resident
 from spark_jobs.materializer.state_frame import state_frame
 from spark_jobs.materializer.transaction import Writer
 from tests.support import last_write_engine
@@ -159,7 +160,7 @@ def test_a_fenced_producer_is_replaced(harness: Callable[..., Harness]) -> None:
     job = harness(partitions=1)
     changes = some(random.Random(18), 200, 1)
     records = [Input(None, msgspec.json.encode(change), offset, 0) for offset, (_, change) in enumerate(changes)]
-    resident = Resident(job.start()._options)
+    resident = Resident(job.start()._states[job.topic].options)
     try:
         bucket = resident.bucket(0)
         assert bucket.run(records[:100], Range(0, 100, first=True)).redone == 0
@@ -265,7 +266,7 @@ def test_the_marker_is_readable(harness: Callable[..., Harness]) -> None:
     job.step()
     found = [msgspec.json.decode(value or b"", type=Marker) for _, key, value in job.read(job.changelog) if key == b""]
     assert [each.next for each in found] == [30]
-    assert found[0].owner == sink._options.owner
+    assert found[0].owner == sink._states[job.topic].options.owner
     assert job.committed() == {0: 30}
 
 

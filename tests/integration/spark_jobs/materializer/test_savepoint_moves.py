@@ -128,7 +128,7 @@ def test_it_moves_to_another_number_of_buckets_without_a_change_lost_or_repeated
     assert job.process.wait(60) == 0
     assert "records of state in 2 buckets" in capsys.readouterr().out
     manifest = read_manifest(LocalFolder(savepoint), str(savepoint))
-    assert [path.name for path in savepoint.glob("state-*")] == [(manifest.state or {})["folder"]]
+    assert [path.name for path in savepoint.glob("state-*")] == [(manifest.state or {})["topics"][topic]["folder"]]
     done = json.loads(manifest.checkpoint[f"offsets/{manifest.batch}"].splitlines()[2])[topic]
     assert 800 < sum(done.values()) < _LOAD.updates, "the load was under way"
 

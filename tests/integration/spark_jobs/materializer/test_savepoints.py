@@ -178,6 +178,11 @@ def test_the_same_buckets_go_on_elsewhere_and_what_does_not_fit_is_refused(
     first.step()
     manifest = moving.save(first, moving.location)
     state: dict[str, Any] = manifest.state or {}
+    part = state["topics"][first.topic]
+
+    def with_files(files: list[str]) -> dict[str, Any]:
+        return state | {"topics": {first.topic: part | {"files": files}}}
+
     moving.write(moving.changes[800:], 2)
 
     same_changelog = moving.elsewhere("same_changelog", **{"materializer.changelog.topic": first.changelog})
@@ -190,8 +195,8 @@ def test_the_same_buckets_go_on_elsewhere_and_what_does_not_fit_is_refused(
     for changed, text in (
         ({"state": state | {"layout": 99}}, "holds state of layout 99"),
         ({"format": 99}, "has layout 99"),
-        ({"state": state | {"files": [*state["files"], "part-9.parquet"]}}, "lacks part-9.parquet"),
-        ({"state": state | {"files": state["files"][1:]}}, "not those that were saved"),
+        ({"state": with_files([*part["files"], "part-9.parquet"])}, "lacks part-9.parquet"),
+        ({"state": with_files(part["files"][1:])}, "not those that were saved"),
     ):
         (other / MANIFEST_FILE).write_text(encode_manifest(msgspec.structs.replace(manifest, **changed)))
         with pytest.raises(Fatal, match=text):

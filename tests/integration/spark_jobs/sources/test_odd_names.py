@@ -132,7 +132,8 @@ def test_postgresql(jobs: Jobs, postgres: Postgres) -> None:
 def test_a_table_without_a_key_stops_no_other_table(jobs: Jobs, postgres: Postgres) -> None:
     server = database(postgres.url, postgres.user, postgres.password)
     key, value = with_schema("keyed", ("note",))
-    bare = (None, with_schema("bare", ("note",))[1])
+    # Another column, because a kind of records is known by the text of its schema.
+    bare = (None, with_schema("bare", ("text",))[1])
     jobs.send(jobs.name, [(key, value), bare])
     options = {**DEBEZIUM, **jdbc(postgres), "sink.jdbc.table": f"{jobs.name}_${{table}}"}
     error = jobs.run(jobs.name, **options)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 
 from spark_jobs import config
 from spark_jobs.contract import Column, TableChanges, TableSchema
 from spark_jobs.steps.flow import Flow, empty_changes
-from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.options import build_functions, build_steps
 from spark_jobs.testing.batches import frame
 from spark_jobs.testing.model import comparable
+from tests.selection import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _TABLES: Final = ("shop.orders", "shop.old_orders")
+_IDS: Final = 150
+_EVENTS: Final = 1500
 
 
 def schema(namespace: str) -> TableSchema:
@@ -52,18 +55,20 @@ class Event:
     image: tuple[str, ...] | None
 
 
-EVENTS = st.lists(
-    st.builds(
-        Event,
-        st.integers(0, 1),
-        st.integers(1, 12),
-        st.sampled_from(["a", "b", "c", None]),
-        st.sampled_from([0, 1, 2, 3, 4, 5, None]),
-        st.sampled_from([False, False, True]),
-        st.sampled_from([None, ("name", "amount"), ("name", "amount"), ("name",), ("amount",)]),
-    ),
-    max_size=120,
-)
+def random_events(seed: int) -> list[Event]:
+    """Events of many rows, in one history: a batch of many short histories costs no more than one of them."""
+    source = Random(seed)
+    return [
+        Event(
+            source.randrange(2),
+            source.randint(1, _IDS),
+            source.choice(["a", "b", "c", None]),
+            source.choice([0, 1, 2, 3, 4, 5, None]),
+            source.random() < 0.3,
+            source.choice([None, None, ("name", "amount"), ("name", "amount"), ("name",), ("amount",)]),
+        )
+        for _ in range(_EVENTS)
+    ]
 
 
 @dataclass
@@ -130,7 +135,7 @@ def flow_of(steps: dict[str, str], *, before_rows: bool) -> Flow:
         }
     )
     assert parsed is not None, problems
-    return Flow(build_steps(parsed))
+    return Flow(build_steps(parsed), build_functions(parsed))
 
 
 def fold(table: TableChanges) -> list[Row]:
@@ -243,9 +248,24 @@ CASES: Final[dict[str, tuple[dict[str, str], str, str]]] = {
         "SELECT * FROM shop.orders",
     ),
 }
+#: A null in an image may be a value that is missing, so the filter passes on a delete or an update without its image, and the
+#: step after it stops the job: see Limits in docs/jobs/steps.md.
+_NULL_FILTER: Final = "a filter by null before another key"
 #: Steps that need whole images before changes.
 MOVING: Final[dict[str, tuple[dict[str, str], str, str]]] = {
-    "another key": (
+    "a filter before another key": (
+        {
+            "steps": "f,s",
+            "step.f.type": "filter",
+            "step.f.condition": "amount > 2",
+            "step.s.type": "select",
+            "step.s.columns": "coalesce(name, '-') AS name, id, amount",
+            "step.s.key": "name,id",
+        },
+        "shop.orders",
+        "SELECT coalesce(name, '-') AS name, id, amount FROM shop.orders WHERE amount > 2",
+    ),
+    _NULL_FILTER: (
         {
             "steps": "f,s",
             "step.f.type": "filter",
@@ -287,27 +307,33 @@ def compare(
     tables = {
         table.schema.namespace: table for table in flow.apply(changes, spark, lambda: empty_changes(spark, schemas))
     }
-    result = fold(tables[output]) if output in tables else []
-    assert rows_in_order(result) == rows_in_order(answer(past, query))
+    result = rows_in_order(fold(tables[output]))
     flow.end_batch()
+    expected = rows_in_order(answer(past, query))
+    surplus, missing = [row for row in result if row not in expected], [row for row in expected if row not in result]
+    assert not surplus + missing, f"too many: {surplus[:3]}\nmissing: {missing[:3]}"
+    assert result == expected
+    assert result, "a history that leaves nothing shows nothing"
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("before", [False, True], ids=["alone", "with images"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_delete_stays_a_delete(spark: SparkSession, name: str, before: bool) -> None:
-    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(EVENTS)
-    def check(events: list[Event]) -> None:
-        compare(spark, CASES[name], events, before=before, whole=False)
-
-    check()
+    for seed in range(scaled(1, 10)):
+        compare(spark, CASES[name], random_events(seed), before=before, whole=False)
 
 
-@pytest.mark.parametrize("name", MOVING)
+@pytest.mark.scaled
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(raises=PySparkException, strict=True))
+        if name == _NULL_FILTER
+        else name
+        for name in MOVING
+    ],
+)
 def test_rows_that_change_their_key_move(spark: SparkSession, name: str) -> None:
-    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(EVENTS)
-    def check(events: list[Event]) -> None:
-        compare(spark, MOVING[name], events, before=True, whole=True)
-
-    check()
+    for seed in range(scaled(1, 10)):
+        compare(spark, MOVING[name], random_events(seed), before=True, whole=True)

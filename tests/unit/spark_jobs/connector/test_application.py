@@ -9,7 +9,6 @@ import signal
 import socket
 import stat
 import threading
-import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -17,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import Fatal
+from connectors.options import Config
+from spark_jobs.application import Application
 from spark_jobs.application_address import (
     DEDICATED,
     Address,
@@ -35,10 +36,10 @@ from spark_jobs.connector import SparkJob
 from spark_jobs.control import Control, process_age
 from spark_jobs.flow_output import FLOW, FlowOutput, Lines
 from spark_jobs.job import control_folder
+from tests.support.eventually import eventually_async
 from worker.job_config import job_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 LOG = logging.LoggerAdapter(logging.getLogger("tests.application"), {})
@@ -122,7 +123,7 @@ def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
 )
 async def test_flows_of_a_named_application_ask_for_one_worker(application: str | None, task: dict[str, str]) -> None:
     class Context:
-        config: ClassVar[dict[str, str | None]] = {"spark.application": application}
+        config: ClassVar[Config] = Config({"spark.application": application}, {})
 
     assert await SparkJob(Context()).task_configs(4) == [task]  # type: ignore[arg-type]  # all that it reads
     assert job_properties({"source.topics": "a", **task}, FRAME) == {"source.topics": "a"}
@@ -187,13 +188,6 @@ def test_a_client_that_is_gone_breaks_events_and_not_log_lines() -> None:
 # The protocol.
 
 
-async def wait_for(condition: Callable[[], Any], deadline_s: float = 30.0) -> None:
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Address:
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
@@ -224,14 +218,14 @@ async def test_flows_that_start_at_once_find_one_application_and_each_reads_its_
             assert flow.end_text(2) == "ended with exit code 2 without saying why"
         assert stat.S_IMODE(address.socket.stat().st_mode) == 0o600
         os.kill(pid, signal.SIGTERM)
-        await wait_for(lambda: not process_age(pid))
+        await eventually_async(lambda: not process_age(pid), "the process is gone")
         assert not address.socket.exists()
         later = await refused(address, [])  # another one starts
         assert later.pid != pid
         pid = later.pid
     finally:
         os.kill(pid, signal.SIGTERM)
-    await wait_for(lambda: not process_age(pid))
+    await eventually_async(lambda: not process_age(pid), "the process is gone")
 
 
 async def test_a_flow_whose_application_is_killed_before_it_answers_starts_it_again(address: Address) -> None:
@@ -258,3 +252,12 @@ async def test_a_process_that_can_not_start_says_why(address: Address, monkeypat
     with pytest.raises(OSError, match="ended with exit code 3 at its start; it says: no room for this"):
         await flow.start()
     await flow.close()
+
+
+def test_what_the_jvm_writes_while_no_flow_runs_goes_to_standard_error_once(capfd: pytest.CaptureFixture[str]) -> None:
+    application = Application("a", 1.0)
+    with application.output.captured():
+        os.write(2, b"first line\n")
+        os.write(1, b"second line\n")
+    application.output.end()
+    assert capfd.readouterr().err == "first line\nsecond line\n"

@@ -133,7 +133,7 @@ def test_what_has_no_effect_is_refused() -> None:
 def test_tasks_max_has_no_effect_and_that_is_said() -> None:
     assert tasks_note({}) == tasks_note({"tasks.max": "1"}) == []
     assert tasks_note({"tasks.max": "4"}) == [
-        "tasks.max=4 has no effect: a job is one task, and shares its work out itself"
+        "tasks.max=4 has no effect: a job is one task for each of its sinks, and shares its work out itself"
     ]
 
 

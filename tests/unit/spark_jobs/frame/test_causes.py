@@ -48,6 +48,11 @@ def test_a_worker_that_dies_while_it_starts_has_crashed_too(kind: str) -> None:
     assert type(cause_of(RuntimeError(other))) is not WorkerCrashed
 
 
+def test_a_worker_that_dies_before_its_first_task_has_crashed_too() -> None:
+    cause = "java.lang.IllegalStateException: Python daemon failed to launch worker."
+    assert type(cause_of(RuntimeError(LOST.format(cause=cause)))) is WorkerCrashed
+
+
 @pytest.mark.parametrize(
     ("chain", "wanted", "words"),
     [

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.entry_points import own_entries
-from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.errors import ConfigInvalid, Fatal, Retriable, Skippable
 from spark_jobs import package
 from spark_jobs.causes import cause_of, may_pass
 from spark_jobs.dead_letters import DeadLetters
@@ -36,7 +36,7 @@ ValueError: first
 During handling of the above exception, another exception occurred:
 
 Traceback (most recent call last):
-connectors.errors.{kind}: the table orders is locked
+{name}: the table orders is locked
 by session 5
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)
@@ -44,14 +44,35 @@ by session 5
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"), [("Fatal", Fatal), ("Retriable", Retriable), ("ConfigInvalid", ConfigInvalid)]
+    ("name", "wanted"),
+    [
+        ("connectors.errors.Fatal", Fatal),
+        ("connectors.errors.Retriable", Retriable),
+        ("connectors.errors.ConfigInvalid", ConfigInvalid),
+        ("connectors.cql.failures.NodesAway", Retriable),
+        ("connectors.cql.mutations.reference.Damaged", Skippable),
+        ("spark_jobs.control.AlreadyRuns", Fatal),
+        ("pyspark.errors.exceptions.base.PythonException: connectors.scylla.tables.TableUnavailable", Retriable),
+    ],
 )
-def test_our_errors_come_back_from_tasks(kind: str, wanted: type[Exception]) -> None:
-    text = IN_TASK.format(kind=kind)
+def test_our_errors_come_back_from_tasks(name: str, wanted: type[Exception]) -> None:
+    text = IN_TASK.format(name=name)
     found = cause_of(RuntimeError(text))
     assert type(found) is wanted
     assert str(found) == "the table orders is locked\nby session 5"
     assert getattr(found, "trace", None) == text
+
+
+def test_a_name_in_the_text_of_an_error_is_part_of_the_text() -> None:
+    error = cause_of(RuntimeError("connectors.errors.Retriable: connectors.errors.Fatal: shop.orders: locked"))
+    assert type(error) is Retriable
+    assert str(error) == "connectors.errors.Fatal: shop.orders: locked"
+
+
+@pytest.mark.parametrize("name", ["no_such_package.Error", "connectors.errors.NoSuchError", "pyarrow.lib.ArrowInvalid"])
+def test_other_errors_of_tasks_stay_as_they_are(name: str) -> None:
+    error = RuntimeError(IN_TASK.format(name=name))
+    assert cause_of(error) is error
 
 
 def test_causes_are_followed() -> None:

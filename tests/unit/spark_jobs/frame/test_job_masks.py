@@ -23,7 +23,7 @@ from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.masked_frames import NoRecords, mask_batch, schema_of
 from spark_jobs.masks import column_masks, table_names
 from spark_jobs.sources.columns import arrow_type
-from spark_jobs.sources.decoding import sample_of
+from spark_jobs.sources.kinds import sample_of
 from tests.support.materializer import Bench, Column, Written
 from tests.support.materializer import source as update_source
 

@@ -58,9 +58,15 @@ class Buckets:
             self.benches[number].apply(record)
 
     def rescaled(self, count: int, make_bench: Any, *, registry: bool) -> Buckets:
-        """The same state in another number of buckets, as a savepoint brings it there."""
+        """The same state in another number of buckets, as a savepoint brings it there; as it is where that is refused."""
         stores = [bench.store for bench in self.benches]
         catalogs = [unpack_catalog(bench.values[CATALOG]) for bench in stores if CATALOG in bench.values]
+        seen = [{version.ident for version in catalog.versions} for catalog in catalogs]
+        if not registry and set().union(*seen) not in (set(), *seen):
+            # No bucket has seen all versions, so nothing says which one is the newest.
+            with pytest.raises(Fatal, match="which is the newer one"):
+                merge_catalogs(catalogs, ordered_by_registry=False)
+            return self
         merged = merge_catalogs(catalogs, ordered_by_registry=registry)
         buckets = Buckets(count, self.benches[0].rows, make_bench)
         for bench in buckets.benches:
@@ -119,7 +125,7 @@ def test_the_table_is_that_of_a_job_that_was_never_rescaled(name: str, avro: boo
     for offset, update in enumerate(several):
         if offset in cuts:
             running = running.rescaled(chance.random.randint(1, 4), make_bench, registry=avro)
-        # With a registry, versions may come in any order in bench bucket.
+        # With a registry, versions may come in any order in each bucket.
         writer = chance.random.choice(writers) if avro else writers[offset >= switch]
         running.apply(writer.record(changed(update, source=writer.source), offset))
     now_s = 0

@@ -14,6 +14,7 @@ from spark_jobs.materializer.savepoint import (
     LAYOUT,
     SavedBucket,
     SavedState,
+    SavedStates,
     check_buckets,
     check_target,
     joined_marker,
@@ -23,7 +24,6 @@ from spark_jobs.materializer.savepoint import (
 
 def saved(*, count: int = 2, buckets: int = 0) -> SavedState:
     return SavedState(
-        layout=LAYOUT,
         folder="state-1",
         files=["a.parquet"],
         count=count,
@@ -66,8 +66,9 @@ def job(buckets: int = 3) -> BucketOptions:
 
 
 def test_the_description_survives_the_manifest() -> None:
-    text = msgspec.json.encode(msgspec.to_builtins(saved(), str_keys=True))
-    assert read_saved(msgspec.json.decode(text), "d") == saved()
+    states = SavedStates(layout=LAYOUT, topics={"in": saved(), "other": saved(buckets=2)}, buckets=4, records=22)
+    text = msgspec.json.encode(msgspec.to_builtins(states, str_keys=True))
+    assert read_saved(msgspec.json.decode(text), "d") == states
 
 
 @pytest.mark.parametrize("state", [{"layout": LAYOUT + 1}, {}, {"layout": LAYOUT}])

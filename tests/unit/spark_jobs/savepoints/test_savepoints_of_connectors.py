@@ -63,8 +63,9 @@ def sealed(name: str) -> str:
             created_ms=1,
             versions={},
             sink="materializer",
+            source_type="kafka",
             source_format="ums",
-            topics=["in"],
+            inputs=["in"],
             batch=0,
             checkpoint={},
         )

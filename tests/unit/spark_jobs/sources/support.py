@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_jobs.sources.layout import Layout, envelope_layout
-from spark_jobs.sources.rows import Kind, Plan, TableDecoder, classify
+from spark_jobs.sources.reader import Kind, Plan, classify
+from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.tables import merged
 from worker.converters.json_read import read_schema
 

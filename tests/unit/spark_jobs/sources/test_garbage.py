@@ -15,7 +15,8 @@ from connectors.errors import Skippable
 from spark_jobs.contract import TableSchema
 from spark_jobs.sources.inference import Seen
 from spark_jobs.sources.kinds import Rules, Sample, better, look_json, loose_flat, loose_layout
-from spark_jobs.sources.rows import Plan, TableDecoder
+from spark_jobs.sources.reader import Plan
+from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.search import Search
 from tests.unit.spark_jobs.sources.support import envelope_schema, member, message, records
 

@@ -16,7 +16,8 @@ from spark_jobs.contract import Column, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.misfit import Misfit
 from spark_jobs.sources.kinds import Rules, loose_layout
-from spark_jobs.sources.rows import Kind, Plan, TableDecoder, classify, namespace_of
+from spark_jobs.sources.reader import Kind, Plan, classify, namespace_of
+from spark_jobs.sources.rows import TableDecoder
 from tests.unit.connectors.scylla.events import golden_cases
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message, records
 

@@ -15,7 +15,8 @@ from spark_jobs.contract import SYSTEM_COLUMNS, Column, TableSchema
 from spark_jobs.sources.inference import Seen
 from spark_jobs.sources.kinds import Rules, look_json
 from spark_jobs.sources.layout import Layout
-from spark_jobs.sources.rows import Plan, TableDecoder
+from spark_jobs.sources.reader import Plan
+from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.search import Search
 from spark_jobs.sources.ums import UmsDecoder, layout_of
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message, records

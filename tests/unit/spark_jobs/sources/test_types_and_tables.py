@@ -18,7 +18,8 @@ from spark_jobs.sources.avro import connect_schema, reader_text
 from spark_jobs.sources.flat import Flat, flat_of, op_of
 from spark_jobs.sources.kinds import Rules
 from spark_jobs.sources.layout import envelope_layout, flat_layout
-from spark_jobs.sources.rows import Plan, TableDecoder
+from spark_jobs.sources.reader import Plan
+from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.search import Search
 from spark_jobs.sources.tables import from_json, lacking, merged, to_json
 from spark_jobs.sources.types import json_schema, spark_type, type_from_json, type_json, wider, wider_inferred

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from connectors.errors import ConfigInvalid
 from spark_jobs import config
 from spark_jobs.steps.options import build_steps
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 JOB = {
     "name": "j",
@@ -104,3 +108,26 @@ def test_missing_options_of_a_step() -> None:
     assert [problem.name for problem in problems] == ["transform.step.a.condition"]
     _, problems = config.check({**JOB, "transform.steps": "a"})
     assert [problem.name for problem in problems] == ["transform.step.a.type"]
+
+
+def test_other_packages_bring_types_of_steps_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loud_steps.py").write_text(
+        "from connectors.options import ConfigDef, ConfigKey, ConfigType\n"
+        "from spark_jobs.steps.contract import Step\n\n"
+        "class Loud(Step):\n"
+        "    config_def = ConfigDef([ConfigKey(name='volume', type=ConfigType.INT, default=1, doc='How loud.')])\n\n"
+        "    def plan(self, tables):\n"
+        "        return list(tables)\n"
+    )
+    info = tmp_path / "loud_steps-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: loud-steps\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[millrace.steps]\nloud = loud_steps:Loud\nfilter = loud_steps:Loud\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    more = {"transform.steps": "l,paid", "transform.step.l.type": "loud", "transform.step.l.volume": "7"}
+    kept = {name: value for name, value in STEPS.items() if ".out." not in name}
+    parsed, problems = config.check(JOB | kept | more)
+    assert parsed is not None, problems
+    loud, paid = build_steps(parsed)
+    assert (type(loud).__name__, loud.context.options["volume"]) == ("Loud", 7)
+    assert type(paid).__name__ == "FilterStep", "Millrace's own names are nobody else's"

@@ -9,7 +9,9 @@ from pyspark.sql import types as t
 from spark_jobs import config
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sources.tables import to_json
+from spark_jobs.steps.options import build_steps
 from spark_jobs.steps.planning import step_lines
+from spark_jobs.steps.unmatched import unmatched_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,3 +95,45 @@ def test_without_a_checkpoint_steps_are_listed_alone(tmp_path: Path) -> None:
     assert lines[0].startswith("(the columns are shown once the job has run")
     assert lines[1:] == ["a (filter): condition=id > 1"]
     assert step_lines(job(tmp_path)) == []
+
+
+def test_names_that_match_no_table_are_warned_of(tmp_path: Path) -> None:
+    save(tmp_path)
+    steps = {
+        "steps": "cut,q,routed,later",
+        "step.cut.type": "select",
+        "step.cut.columns": "id",
+        "step.cut.tables": "orders, order_*, oders",
+        "step.q.type": "sql",
+        "step.q.sql": "WITH o AS (SELECT * FROM orders) SELECT id FROM o; INSERT INTO r SELECT id FROM ordrs",
+        "step.routed.type": "route",
+        "step.routed.to": "t_${column:id}",
+        "step.later.type": "filter",
+        "step.later.tables": "t_7",
+        "step.later.condition": "id > 0",
+    }
+    lines = [line for line in step_lines(job(tmp_path, **steps)) if "WARNING" in line]
+    assert [line.partition(",")[0] for line in lines] == [
+        "  WARNING: step cut names the table order_*",
+        "  WARNING: step cut names the table oders",
+        "  WARNING: step q names the table ordrs",
+    ]
+    assert "tables that reach the step: shop.orders." in lines[0]
+    assert unmatched_names(build_steps(job(tmp_path, **steps)), [ORDERS]) == [
+        line.removeprefix("  WARNING: ") for line in lines
+    ]
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    save(tmp_path)
+    steps = {
+        "steps": "names",
+        "step.names.type": "lookup",
+        "step.names.url": "jdbc:postgresql://db/crm",
+        "step.names.user": "jobs",
+        "step.names.password": "s3cret",
+        "step.names.table": "customers",
+        "step.names.on": "name",
+        "step.names.columns": "city string",
+    }
+    assert "s3cret" not in "\n".join(step_lines(job(tmp_path, **steps)))

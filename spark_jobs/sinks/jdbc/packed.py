@@ -1,0 +1,58 @@
+"""Rows that come as record batches of Arrow's (``contract.Packed``), brought into the form in which tasks load them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs.sinks.jdbc import plan as plans
+from spark_jobs.sinks.jdbc.config import INSERT, SPLIT
+from spark_jobs.sinks.jdbc.rows import POSITION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from spark_jobs.contract import Packed
+    from spark_jobs.sinks.jdbc.config import Settings
+
+    Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def system_columns(chosen: Settings) -> tuple[str, ...]:
+    """The columns that follow a table's own in the rows that tasks load."""
+    present = (*plans.table_system(chosen), *(plans.SPLIT_SYSTEM if chosen.mode == SPLIT else ()))
+    more = [name for name in ("ums_uid_", "ums_active_") if name in present]
+    return ("ums_id_", "ums_ts_", "ums_op_", *more, *POSITION)
+
+
+def writing(packed: Packed, columns: int, chosen: Settings, writer: Task) -> Task:
+    """The function for ``mapInArrow`` over ``packed.frame`` that unpacks rows and gives them to ``writer``.
+
+    Args:
+        packed: rows of a table.
+        columns: how many columns the table has itself.
+        chosen: the sink's settings.
+        writer: takes rows as ``sink.projected`` gives them.
+    """
+    system = system_columns(chosen)
+    version = "ums_id_" if chosen.position == "ums_id" else "kafka_offset_"
+    history, unpack = chosen.mode == INSERT, packed.unpack  # the frame itself can't go to tasks
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for unpacked in unpack(batches):
+            current = pc.not_equal(unpacked.column("ums_op_"), "b")
+            # The image before an update is history only.
+            batch = unpacked if history or pc.all(current).as_py() else unpacked.filter(current)
+            named: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names[columns:]}
+            named["ums_id_"] = named[version]
+            named["ums_active_"] = pc.not_equal(named["ums_op_"], "d").cast(pa.int8())
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns[:columns], *(named[name] for name in system)],
+                names=[*(f"c{number}" for number in range(columns)), *system],
+            )
+
+    return lambda batches: writer(rows(batches))

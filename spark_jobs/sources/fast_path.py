@@ -1,0 +1,168 @@
+"""Decode batches of Debezium JSON in one pass (``single_pass``) where earlier ones have shown what they hold. On the driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as t
+
+from spark_jobs import shards
+from spark_jobs.config_keys import REFUSE, SEPARATE
+from spark_jobs.sources import inference
+from spark_jobs.sources.kinds import loose_layout
+from spark_jobs.sources.reader import PAYLOAD, Plan, classify
+from spark_jobs.sources.single_pass import KnownTable, RecordKind, SinglePass
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from spark_jobs.contract import Batch, Packed, TableSchema
+    from spark_jobs.shards import Shard
+    from spark_jobs.sources.discovery import Ref
+    from spark_jobs.sources.kinds import Known, Rules
+    from spark_jobs.sources.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The knowledge of a source before a batch.
+
+    Attributes:
+        tables: by namespace.
+        known_kinds: kinds of records with a schema.
+        first: the shard of each table that was seen first.
+        rules: what the options say.
+        shards: ``sink.shards``.
+    """
+
+    tables: Mapping[str, TableSchema]
+    known_kinds: Mapping[Ref, Known]
+    first: Mapping[str, Shard]
+    rules: Rules
+    shards: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A batch that was decoded in one pass, as the full path would see it.
+
+    Attributes:
+        groups: kinds of records with a schema, by namespace.
+        seen: tables of records without a schema, by namespace.
+        tables: schemas that rows were made with.
+        packed: rows by namespace.
+    """
+
+    groups: Mapping[str, Sequence[tuple[Ref, Known]]]
+    seen: Mapping[str, inference.Seen]
+    tables: Mapping[str, TableSchema]
+    packed: Mapping[str, Packed]
+
+
+class FastPath:
+    """Notes what records look like, and decodes batches of such records in one pass; for one job.
+
+    Args:
+        json_keys: whether keys are JSON.
+    """
+
+    def __init__(self, *, json_keys: bool) -> None:
+        self._json_keys = json_keys
+        self.single = SinglePass()
+        self._kinds: dict[Ref, RecordKind] = {}
+        #: Tables of topics that have records without a schema.
+        self._loose: dict[str, frozenset[str]] = {}
+        #: By table, names that images without a schema had with null only.
+        self._nulls: dict[str, frozenset[str]] = {}
+
+    def note_kind(self, ref: Ref, kind: Known, key: bytes | None) -> None:
+        """Note how records of a kind with a schema begin, if that identifies them; ``key`` is one of theirs."""
+        if kind.error or not kind.text.endswith(PAYLOAD):
+            return
+        text = b"" if key is None or not self._json_keys else classify(key)[1]
+        prefix = text if text.endswith(PAYLOAD) else b""
+        self._kinds[ref] = RecordKind(ref.topic, kind.namespace, kind.text, prefix if self._json_keys else None)
+
+    def note_loose(self, topics: Collection[str], loose: Mapping[str, inference.Seen]) -> None:
+        """Note the tables of topics whose records have no schema."""
+        for topic in topics:
+            self._loose[topic] = self._loose.get(topic, frozenset()) | {
+                namespace for namespace, seen in loose.items() if topic in seen.topics
+            }
+
+    def release(self) -> None:
+        """Drop the rows of the last batch."""
+        self.single.release()
+
+    def decode(self, batch: Batch, state: State) -> Decoded | None:
+        """The rows of a batch that shows nothing new; None where it may. Blocks: runs a Spark job."""
+        if not self.single.due():
+            return None
+        topics = {topic for (topic, _), (first, after) in batch.ranges.items() if first < after}
+        kinds = {ref: kind for ref, kind in self._kinds.items() if ref.topic in topics and ref in state.known_kinds}
+        layouts: dict[str, dict[bytes, Layout]] = {kind.namespace: {} for kind in kinds.values()}
+        for ref, kind in kinds.items():
+            layout = state.known_kinds[ref].layout
+            if layout is None or layouts[kind.namespace].setdefault(kind.value, layout) != layout:
+                return None
+        loose = [self._loose_kind(topic, state) for topic in sorted(topics) if self._loose.get(topic)]
+        all_kinds = [*kinds.values(), *(kind for kind in loose if kind is not None)]
+        names = {kind.namespace for kind in all_kinds}
+        if None in loose or not topics <= {kind.topic for kind in all_kinds} or not names <= state.tables.keys():
+            return None
+        tables = {name: self._known_table(name, layouts.get(name, {}), all_kinds, state) for name in names}
+        regular = self.single.decode(batch, all_kinds, tables)
+        if regular is None:
+            return None
+        for name, nulls in regular.nulls.items():
+            self._nulls[name] = self._nulls.get(name, frozenset()) | nulls
+        groups: dict[str, list[tuple[Ref, Known]]] = {}
+        for ref in sorted(ref for ref, kind in kinds.items() if kind in regular.kinds):
+            groups.setdefault(state.known_kinds[ref].namespace, []).append((ref, state.known_kinds[ref]))
+        seen = {kind.namespace: _seen_again(kind, state) for kind in regular.kinds if not kind.value}
+        return Decoded(groups, seen, {name: table.plan.schema for name, table in tables.items()}, regular.packed)
+
+    def _loose_kind(self, topic: str, state: State) -> RecordKind | None:
+        """Records of a topic without a schema; None where they can't be read in one pass."""
+        names = self._loose[topic]
+        if len(names) != 1 or state.shards != REFUSE:
+            return None
+        (name,) = names
+        declared = state.rules.declared_of(name)
+        if name not in state.tables or any(
+            isinstance(column.type, t.DecimalType) and column.name not in declared
+            for column in state.tables[name].columns
+        ):
+            return None  # only the search says what a value makes of such a column
+        return RecordKind(topic, name, b"", None)
+
+    def _known_table(
+        self, namespace: str, layouts: dict[bytes, Layout], kinds: Sequence[RecordKind], state: State
+    ) -> KnownTable:
+        schema = state.tables[namespace]
+        loose = any(kind.namespace == namespace and not kind.value for kind in kinds)
+        if loose:
+            layouts = {**layouts, b"": loose_layout(schema.columns, None, state.rules)}
+        plan = Plan(
+            schema,
+            layouts,
+            namespace=namespace if loose else None,
+            separate=state.shards == SEPARATE,
+            shard=state.first.get(namespace) if state.shards == REFUSE else None,
+        )
+        keys = tuple(column.name for column in schema.key)
+        shown = self._json_keys and state.rules.keys_of(namespace) is None
+        return KnownTable(plan, keys if shown else None, self._nulls.get(namespace, frozenset()))
+
+
+def _seen_again(kind: RecordKind, state: State) -> inference.Seen:
+    """The result of the search for tables in records that show nothing new."""
+    schema = state.tables[kind.namespace]
+    return inference.Seen(
+        kind.topic,
+        kind.namespace,
+        {column.name: column.type for column in schema.columns},
+        tuple(column.name for column in schema.key),
+        shards=frozenset({state.first.get(kind.namespace, shards.WHOLE)}),
+    )

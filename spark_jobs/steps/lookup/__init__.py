@@ -1,0 +1,1 @@
+"""``type=lookup``: columns from another system, by key."""

@@ -1,0 +1,15 @@
+"""Fields of JSON documents. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def field_of(document: Any, path: str) -> Any:
+    """The value of a field; ``a.b`` is the field ``b`` in ``a`` unless a field has this very name. None if it is missing."""
+    if not isinstance(document, dict):
+        return None
+    if path in document:
+        return document[path]
+    head, dot, rest = path.partition(".")
+    return field_of(document.get(head), rest) if dot else None

@@ -1,0 +1,100 @@
+"""Lookups in PostgreSQL, MariaDB and MySQL: one query for the keys of a request."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.model import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spark_jobs.steps.lookup.model import Spec
+
+
+class SqlClient:
+    """See ``model.Client``."""
+
+    def __init__(self, spec: Spec) -> None:
+        if spec.login.jdbc is None:
+            raise Fatal(f"step {spec.step}: {spec.system} needs a JDBC URL")
+        self._spec = spec
+        self._login = spec.login.jdbc
+        self._dialect = dialect(spec.system)
+        self._connection: Any = None
+
+    def fetch(self, keys: Sequence[tuple[Any, ...]]) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
+        """See ``model.Client.fetch``."""
+        spec = self._spec
+        try:
+            connection = self._connect()
+            with connection.cursor() as cursor:
+                cursor.execute(statement(spec, len(keys), self._dialect.quote), [part for key in keys for part in key])
+                rows = cursor.fetchall()
+        except Exception as error:
+            fault = self._dialect.classify(error)
+            self.close()
+            if fault is None:
+                raise
+            text = f"step {spec.step}: {spec.where}, table {spec.table}: {' '.join(str(error).split())}"
+            if fault is Fault.RETRY:
+                raise Retriable(text) from error
+            raise Fatal(
+                f"{text}. Correct table, on or columns of the step, or the rights of the user {spec.login.user}"
+            ) from error
+        count = len(spec.on)
+        return {tuple(row[:count]): tuple(row[count:]) for row in rows} if _unique(rows, count) else _refuse(spec, rows)
+
+    def _connect(self) -> Any:
+        if self._connection is None:
+            connection = self._dialect.connect(self._login)
+            if callable(connection.autocommit):  # PyMySQL
+                connection.autocommit(True)
+            else:
+                connection.autocommit = True
+            self._connection = connection
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):  # it may be broken
+                connection.close()
+
+
+def statement(spec: Spec, keys: int, quote: Any) -> str:
+    """The query for that many keys, with a ``%s`` for each of their parts. Pure."""
+    # A percent sign would be taken for a placeholder.
+    names = [quote(name).replace("%", "%%") for name in spec.on]
+    columns = ", ".join([*names, *(quote(name).replace("%", "%%") for name in spec.fields)])
+    table = ".".join(quote(part) for part in spec.table.split(".")).replace("%", "%%")
+    placeholder = "%s" if len(names) == 1 else f"({', '.join(['%s'] * len(names))})"
+    left = names[0] if len(names) == 1 else f"({', '.join(names)})"
+    return f"SELECT {columns} FROM {table} WHERE {left} IN ({', '.join([placeholder] * keys)})"  # noqa: S608 - quoted names
+
+
+def _unique(rows: Sequence[Sequence[Any]], count: int) -> bool:
+    return len({tuple(row[:count]) for row in rows}) == len(rows)
+
+
+def _refuse(spec: Spec, rows: Sequence[Sequence[Any]]) -> Any:
+    seen = set()
+    for row in rows:
+        key = tuple(row[: len(spec.on)])
+        if key in seen:
+            raise several(spec, key)
+        seen.add(key)
+    return None
+
+
+def several(spec: Spec, key: tuple[Any, ...]) -> Fatal:
+    """The error for a key that has several rows."""
+    return Fatal(
+        f"step {spec.step}: {spec.where} has several rows for {', '.join(spec.on)} = "
+        f"{', '.join(str(part) for part in key)}: a lookup gives one row per key. Name all columns of a unique key in "
+        "`on`, or look up a view that has one row per key"
+    )

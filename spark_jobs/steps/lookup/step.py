@@ -1,0 +1,151 @@
+"""``type=lookup``: columns from a database, Redis, HTTP or a compacted topic, by one or more keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from spark_jobs.contract import SYSTEM_COLUMNS, Column
+from spark_jobs.metrics import JobMetric
+from spark_jobs.steps.contract import Step
+from spark_jobs.steps.lookup.model import parse_columns, parse_on
+from spark_jobs.steps.lookup.options import CONFIG_DEF, HEADER, problems, spec_of, system_of
+from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.names import find_column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from connectors.options import ConfigDef
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.steps.contract import StepContext, StepRun, StepTable
+    from spark_jobs.steps.model import Output
+
+
+class LookupStep(Step):
+    """See docs/jobs/lookups.md."""
+
+    config_def: ClassVar[ConfigDef] = CONFIG_DEF
+    pass_through: ClassVar[tuple[str, ...]] = (HEADER,)
+    metrics: ClassVar[tuple[JobMetric, ...]] = (
+        JobMetric(
+            "lookup_hits_total", "counter", "keys", "Keys of batches that the cache, or the table of a topic, answered."
+        ),
+        JobMetric("lookup_misses_total", "counter", "keys", "Keys that were asked for and not found."),
+        JobMetric("lookup_requests_total", "counter", "", "Requests to the systems in which rows are looked up."),
+        JobMetric("lookup_errors_total", "counter", "", "Requests that failed for a passing reason."),
+        JobMetric(
+            "lookup_seconds_total", "counter", "s", "How long tasks waited for the systems in which rows are looked up."
+        ),
+    )
+
+    def __init__(self, context: StepContext) -> None:
+        super().__init__(context)
+        self._counts: Any = None
+        self._consumer: Any = None
+
+    def check(self) -> list[str]:
+        """See ``Step.check``."""
+        return problems(self.context.options)
+
+    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+        """See ``Step.plan``."""
+        return [self._planned(table) if self.selects(table) else table for table in tables]
+
+    def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
+        """See ``Step.apply``. Blocks for a topic: asks Kafka for its ends."""
+        return [self._apply(table, run) if self.selects(table.changes.schema) else table for table in tables]
+
+    def measure(self) -> dict[str, float]:
+        """See ``Step.measure``."""
+        if self._counts is None:
+            return {}
+        return {metric.name: value for metric, value in zip(self.metrics, self._counts.value, strict=True)}
+
+    def close(self) -> None:
+        """See ``Step.close``."""
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def _planned(self, table: TableSchema) -> TableSchema:
+        from spark_jobs.steps.lookup.values import spark_type
+
+        names = {column.name.lower() for column in table.columns} | set(SYSTEM_COLUMNS)
+        added = []
+        for column in parse_columns(self.context.options["columns"]):
+            if column.name.lower() in names:
+                raise StepRefused(
+                    f"step {self.name}: table {table.namespace} has a column {column.name} already: name the looked-up one by "
+                    "AS <name> in columns"
+                )
+            added.append(Column(column.name, spark_type(column.kind), volatile=True))
+        self._positions(table)
+        return replace(table, columns=(*table.columns, *added))
+
+    def _positions(self, table: TableSchema) -> tuple[int, ...]:
+        """The positions of the columns that hold the lookup's key."""
+        from pyspark.sql import types as t
+
+        positions = []
+        for name, _ in parse_on(self.context.options["on"]):
+            position = find_column(self.name, name, table)
+            kind = table.columns[position].type
+            if isinstance(kind, t.ArrayType | t.MapType | t.StructType):
+                raise StepRefused(
+                    f"step {self.name}: column {name} of table {table.namespace} is a {kind.simpleString()}, which is no key: "
+                    "take a field of it in a step of type select"
+                )
+            if system_of(self.context.options) == "topic" and not isinstance(
+                kind, t.StringType | t.IntegralType | t.BooleanType
+            ):
+                raise StepRefused(
+                    f"step {self.name}: column {name} of table {table.namespace} is a {kind.simpleString()}: keys of topics "
+                    "are strings, whole numbers or booleans; cast it in a step of type select"
+                )
+            positions.append(position)
+        return tuple(positions)
+
+    def _apply(self, table: StepTable, run: StepRun) -> StepTable:
+        from spark_jobs.steps.failures import map_rows
+        from spark_jobs.steps.lookup.counts import accumulator
+        from spark_jobs.steps.lookup.task import LookupTask
+
+        schema = table.changes.schema
+        planned = self._planned(schema)
+        count = len(schema.columns)
+        if self._counts is None:
+            self._counts = accumulator(run.spark)
+        client, ends = self._topic_state()
+        task = LookupTask(
+            spec_of(self.name, self.context.options, self.context.raw, client),
+            schema.namespace,
+            self._positions(schema),
+            count,
+            len(schema.key),
+            run.guarded,
+            ends,
+            self._counts,
+        )
+        return map_rows(self.name, table, planned, task, run)
+
+    def _topic_state(self) -> tuple[dict[str, Any], dict[int, int]]:
+        """The configuration of the tasks' consumers, and what they have to read of the topic: everything that is there now."""
+        topic = self.context.options["topic"]
+        if not topic:
+            return {}, {}
+        from confluent_kafka import Consumer
+
+        from spark_jobs import clients
+        from spark_jobs.steps.lookup.topic import topic_ends
+
+        client = clients.confluent(
+            self.context.job,
+            group_id="unused",
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        if self._consumer is None:
+            self._consumer = Consumer(client)
+        return client, topic_ends(self._consumer, topic, self.context.options["timeout.ms"] / 1000)

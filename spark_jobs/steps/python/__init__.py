@@ -1,0 +1,1 @@
+"""``type=python`` and functions of the user's in SQL."""
