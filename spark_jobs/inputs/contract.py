@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -117,6 +117,12 @@ class Input(ABC):
 
         Those of Spark that all queries have (``offsets``, ``commits``) are left out. Reads the checkpoint.
         """
+
+    @classmethod
+    def moved(cls, files: Mapping[str, str], checkpoint: str) -> dict[str, str]:
+        """The checkpoint's files (name -> text) of a savepoint as they have to be in another checkpoint."""
+        del checkpoint
+        return dict(files)
 
     def start(self) -> Offsets:
         """Where the first batch began; empty if that is not decided. Reads the checkpoint."""

@@ -94,6 +94,19 @@ def log_files(folder: Folder, batch: int) -> list[str]:
     return [f"{_LOG}/{name}" for name, number in sorted(numbers.items()) if begin <= number <= end]
 
 
+def is_log(name: str) -> bool:
+    """Whether a file of the checkpoint is one of the log."""
+    return name.startswith(f"{_LOG}/")
+
+
+def move_entries(text: str, folder: str) -> str:
+    """A file of the log with its entries in another folder, given as an address."""
+    version, *lines = text.splitlines()
+    entries = [json.loads(line) for line in lines if line]
+    moved = [entry | {"path": f"{folder}/{entry['path'].rpartition('/')[2]}"} for entry in entries]
+    return "\n".join([version, *(json.dumps(entry, separators=(",", ":")) for entry in moved)])
+
+
 def offset_of(folder: Folder, batch: int) -> int:
     """The number of the last entry that ``batch`` reads; -1 before the first batch. Reads the checkpoint.
 

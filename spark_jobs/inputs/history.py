@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal
-from spark_jobs.checkpoint import open_folder
+from spark_jobs.checkpoint import open_folder, spark_path
 from spark_jobs.contract import SYSTEM_COLUMNS, UMS_COLUMNS
 from spark_jobs.frames import column
 from spark_jobs.history.log import Log
@@ -24,7 +24,7 @@ from spark_jobs.history.reader import Found, find_tables, prune, read_range, tim
 from spark_jobs.history.storage import open_storage
 from spark_jobs.history.table import is_known
 from spark_jobs.inputs.contract import Input, InputBatch
-from spark_jobs.inputs.file_log import log_files, offset_of
+from spark_jobs.inputs.file_log import is_log, log_files, move_entries, offset_of
 from spark_jobs.inputs.history_chunks import Range, Span, cut_ranges
 from spark_jobs.inputs.history_options import BEFORE, PATH, SINCE, UNTIL, parse_time
 from spark_jobs.inputs.listing import HEADERS, listing
@@ -34,6 +34,8 @@ from spark_jobs.ranges import parse_offsets
 from spark_jobs.sources.table_filter import selects
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.checkpoint import Folder
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 _PLAN: Final = "_millrace_history"
 _TICKS: Final = "millrace_chunks"
+#: A file counts by its name, so that a checkpoint that a savepoint has brought elsewhere knows it again.
+_OPTIONS: Final = {"maxFilesPerTrigger": "1", "fileNameOnly": "true"}
 #: The rows of a key are in one of these partitions, so that sinks write in that many tasks.
 _PARTITIONS: Final = 4
 #: Quantiles of a table that are asked for, at most.
@@ -113,13 +117,15 @@ class HistoryInput(Input):
 
     @classmethod
     def position_files(cls, folder: Folder, batch: int) -> list[str]:
-        """See ``Input.position_files``: the plan, the chunks that were read, and one file for each that is left.
+        """See ``Input.position_files``: the plan, the chunks that were read, and the files that stand for chunks."""
+        ticks = sorted(f"{_TICKS}/{name}" for name in folder.list(_TICKS) if name.isdigit())
+        return [_PLAN, *log_files(folder, batch), position_file(batch), *ticks]
 
-        In another checkpoint all of these count as new; so a last one stays, which gives an empty batch at the end.
-        """
-        ticks = sorted(name for name in folder.list(_TICKS) if name.isdigit())
-        left = [name for name in ticks if int(name) > offset_of(folder, batch)] or ticks[-1:]
-        return [_PLAN, *log_files(folder, batch), position_file(batch), *(f"{_TICKS}/{name}" for name in left)]
+    @classmethod
+    def moved(cls, files: Mapping[str, str], checkpoint: str) -> dict[str, str]:
+        """See ``Input.moved``: the log of chunks names files of the checkpoint."""
+        folder = f"{spark_path(checkpoint)}/{_TICKS}"
+        return {name: move_entries(text, folder) if is_log(name) else text for name, text in files.items()}
 
     def prepare(self, context: JobContext) -> None:
         """Make the plan, or read it where an earlier run made it.
@@ -198,7 +204,7 @@ class HistoryInput(Input):
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """One file for each chunk."""
-        return listing(spark, f"{self.run.job.checkpoint.rstrip('/')}/{_TICKS}", {"maxFilesPerTrigger": "1"})
+        return listing(spark, f"{self.run.job.checkpoint.rstrip('/')}/{_TICKS}", _OPTIONS)
 
     def batch(self, frame: DataFrame, number: int) -> InputBatch:
         """See ``Input.batch``; blocks while it reads the rows of the chunk."""

@@ -81,7 +81,7 @@ def inputs_of(job: Job) -> list[str]:
     config = job.config
     if config["source.type"] == KAFKA:
         return list(config["source.topics"] or [config["source.topics.pattern"]])
-    return [config[f"source.{config['source.type']}.path"]]
+    return [absolute(config[f"source.{config['source.type']}.path"])]
 
 
 def absolute(location: str) -> str:

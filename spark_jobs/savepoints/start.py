@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal
+from spark_jobs import registry
 from spark_jobs.checkpoint import open_folder
 from spark_jobs.ranges import last_batch
 from spark_jobs.savepoints.make import inputs_of
@@ -49,7 +50,8 @@ def start_from_savepoint(job: Job, spark: SparkSession, checkpoint: Folder) -> N
     checkpoint.write(STARTED_FILE, manifest.id)
     if manifest.state is not None:
         job.sink_class().restore_state(job.config, spark, location, manifest.id, manifest.state)
-    write_position(checkpoint, manifest.checkpoint)
+    input_class = registry.input_class(job.config["source.type"])
+    write_position(checkpoint, input_class.moved(manifest.checkpoint, job.checkpoint))
     checkpoint.write(STARTED_FILE, f"{manifest.id} {_DONE}")
     log.info("the job starts from the savepoint %s (job %s, batch %s)", location, manifest.job, manifest.batch)
 
