@@ -20,7 +20,7 @@ RESULT_SCHEMA: Final = "topic string, result string"
 
 
 class Range(msgspec.Struct, frozen=True):
-    """What a pass has to do for one bucket.
+    """The work of a pass over one bucket.
 
     Attributes:
         start, end: the offsets of the batch, end excluded; -1: no input, expiry alone.
@@ -35,7 +35,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct):
-    """What came of one pass over one bucket. Counts are of this pass; ``rows`` and ``bytes`` of the state after it.
+    """The result of one pass over one bucket. Counts are of this pass; ``rows`` and ``bytes`` of the state after it.
 
     ``stages``: samples of the time that changes took, by stage.
     """
@@ -91,7 +91,7 @@ def check_marker(options: BucketOptions, number: int, marker: Marker | None, spa
         if not span.first:
             raise Fatal(
                 f"the changelog {options.changelog_topic} [{number}] has no marker, but the job is "
-                f"past its first batch ({where} goes on at offset {span.start}): the state was lost; "
+                f"past its first batch ({where} continues at offset {span.start}): the state was lost; "
                 f"{rebuild}."
             )
         return Marker(
@@ -115,8 +115,8 @@ def check_marker(options: BucketOptions, number: int, marker: Marker | None, spa
     if marker.topic != options.input_topic or marker.topic_id != options.input_id:
         raise Fatal(
             f"the state of bucket {number} is of the topic {marker.topic} (id {marker.topic_id}), "
-            f"not of {options.input_topic} (id {options.input_id}): the topic was deleted and made "
-            f"again, or source.topics was changed. Give the job another name, or {rebuild}."
+            f"not of {options.input_topic} (id {options.input_id}): the topic was deleted and recreated, "
+            f"or source.topics was changed. Give the job another name, or {rebuild}."
         )
     if marker.partitions != options.partitions and not options.buckets:
         raise Fatal(
@@ -138,7 +138,7 @@ def check_marker(options: BucketOptions, number: int, marker: Marker | None, spa
     if marker.output_id != options.output_id and not options.rebuild_output:
         raise Fatal(
             f"the output topic {options.output_topic} (id {options.output_id}) is not the one that has "
-            f"the rows of this job (id {marker.output_id}): it was deleted and made again, or "
+            f"the rows of this job (id {marker.output_id}): it was deleted and recreated, or "
             "sink.kafka.topic was changed. Run millrace job rebuild with --output to fill it from the "
             "state."
         )

@@ -1,4 +1,4 @@
-"""What a Python worker process of Spark keeps of its buckets between tasks."""
+"""Keeps open buckets in a Python worker process of Spark between tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RESIDENT_JOBS: Final = 8
 
 
 class Resident:
-    """What one Python worker process of Spark keeps between tasks: a consumer, and for some buckets producer and cache."""
+    """Holds what one Python worker process keeps between tasks: a consumer, and for some buckets producer and cache."""
 
     def __init__(self, options: BucketOptions) -> None:
         self.options = options
@@ -33,13 +33,13 @@ class Resident:
 
     def bucket(self, number: int) -> Bucket:
         """The bucket, opened if it isn't; the one that was not used for longest is closed if there are too many."""
-        found = self._buckets.get(number)
-        if found is None:
+        bucket = self._buckets.get(number)
+        if bucket is None:
             while len(self._buckets) >= self.options.resident_buckets:
                 self._buckets.popitem(last=False)[1].close()
-            found = self._buckets[number] = Bucket(self.options, number, self.changelog)
+            bucket = self._buckets[number] = Bucket(self.options, number, self.changelog)
         self._buckets.move_to_end(number)
-        return found
+        return bucket
 
     @property
     def router(self) -> Engine:
@@ -50,8 +50,8 @@ class Resident:
 
     def close(self) -> None:
         """Close everything."""
-        for each in self._buckets.values():
-            each.close()
+        for bucket in self._buckets.values():
+            bucket.close()
         self._buckets.clear()
         self.changelog.close()
         if isinstance(self.options.engine, EngineFactory):
@@ -61,8 +61,8 @@ class Resident:
 class Residents:
     """Holds every ``Resident`` of this process: one per job, and per input topic of a job with many.
 
-    The one global of the materializer: Spark keeps Python worker processes between tasks but hands them nothing but the task,
-    and a producer and a map for each task would cost 60-80 ms. One run of a job at a time: of another run, the former is
+    The one global of the materializer: Spark keeps Python worker processes between tasks but hands them only the task, and
+    a producer and a map for each task would cost 60-80 ms. One run of a job at a time: of another run, the former is
     closed.
     """
 

@@ -247,9 +247,10 @@ def restore_states(
     for topic, part in saved.items():
         check_buckets(part, config["materializer.buckets"] or 0, admin.require(topic).partitions, topic)
     for topic, part in saved.items():
-        own = config_for(config, topic)
-        bucket_options = prepare(own, EngineFactory(options.merge_options(own)), None, log=log.warning)
-        count = restore_state(spark, own, bucket_options, location, savepoint, part, log.warning)
+        config_of_topic = config_for(config, topic)
+        engine = EngineFactory(options.merge_options(config_of_topic))
+        bucket_options = prepare(config_of_topic, engine, None, log=log.warning)
+        count = restore_state(spark, config_of_topic, bucket_options, location, savepoint, part, log.warning)
         log.info("the state of %s, %d buckets, was written from the savepoint %s", topic, count, location)
 
 

@@ -82,8 +82,8 @@ def find_parts(text: str) -> list[Part]:
             Part(job.name, "" if job.membership is None else job.membership.sink, job)
             for job in config.build_flow(config.read(text))
         ]
-    known = cli.known_jobs()
-    flows = {} if text in known else {name: cli.describe(name) for name in known}
+    names = cli.known_jobs()
+    flows = {} if text in names else {name: cli.describe(name) for name in names}
     return [Part(name, status["sink"]) for name, status in flows.items() if status.get("flow") == text] or [Part(text)]
 
 

@@ -77,7 +77,7 @@ def _demand_free(target: Folder, location: str) -> None:
 
 
 def inputs_of(job: Job) -> list[str]:
-    """What the job reads, as configured: topics or their pattern, or the path of its files or history."""
+    """The input of the job, as configured: topics or their pattern, or the path of its files or history."""
     config = job.config
     if config["source.type"] == KAFKA:
         return list(config["source.topics"] or [config["source.topics.pattern"]])

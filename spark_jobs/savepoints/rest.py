@@ -46,7 +46,7 @@ def named_location(config: Config, name: str = "", sink: str = "") -> str:
 
 
 def jobs_of(config: Config) -> dict[str, str]:
-    """The names of a flow's jobs by sink; the job of a flow with one sink stands under an empty name."""
+    """The names of a flow's jobs by sink; a flow with one sink has one, by an empty name."""
     selected = selected_names(config.raw)
     sinks = {sink.name: sink.properties["name"] for sink in divide(config.raw) if sink.name in selected}
     return sinks or {"": str(config["name"])}

@@ -40,26 +40,26 @@ class Moves:
             path.write_text(f"id\n{2 * number}\n{2 * number + 1}\n")
             os.utime(path, (_MODIFIED + number, _MODIFIED + number))
 
-    def properties(self, place: str, **options: str) -> dict[str, str]:
-        """A job at a place of its own, with its output there."""
+    def properties(self, subfolder: str, **options: str) -> dict[str, str]:
+        """A job with a folder of its own."""
         return {
-            "name": f"moved-{place}",
+            "name": f"moved-{subfolder}",
             "source.type": "files",
             "source.files.path": str(self.folder / "drop"),
             "source.files.format": "csv",
             "source.files.namespace": "drop.rows",
             "source.files.max.per.trigger": "1",
             "sink.type": "files",
-            "sink.files.path": str(self.folder / place / "out"),
-            "state.dir": str(self.folder / place),
+            "sink.files.path": str(self.folder / subfolder / "out"),
+            "state.dir": str(self.folder / subfolder),
             "trigger.mode": "available-now",
             "errors.retry.timeout.ms": "0",
             **options,
         }
 
-    def refill(self, place: str, **options: str) -> dict[str, str]:
+    def refill(self, subfolder: str, **options: str) -> dict[str, str]:
         """A flow with two sinks that reads what the job at ``a`` wrote, in chunks of about four rows."""
-        properties = self.properties(place, **options)
+        properties = self.properties(subfolder, **options)
         flow = {name: value for name, value in properties.items() if not name.startswith(("source.files.", "sink."))}
         flow |= {
             "source.type": "history",
@@ -68,7 +68,10 @@ class Moves:
             "sinks": "near,far",
         }
         for sink in ("near", "far"):
-            flow |= {f"sink.{sink}.type": "files", f"sink.{sink}.files.path": str(self.folder / place / sink / "out")}
+            flow |= {
+                f"sink.{sink}.type": "files",
+                f"sink.{sink}.files.path": str(self.folder / subfolder / sink / "out"),
+            }
         return flow
 
     def run(self, properties: dict[str, str]) -> str:
@@ -89,9 +92,9 @@ class Moves:
             make_savepoint(job, self.spark, open_folder(job.checkpoint, self.spark), part, name)
         return location
 
-    def rows(self, place: str) -> list[tuple[int, int]]:
+    def rows(self, subfolder: str) -> list[tuple[int, int]]:
         """Order number and id of the rows that a job wrote."""
-        frame = history.read(self.spark, str(self.folder / place / "out")).selectExpr("ums_id_", "CAST(id AS INT)")
+        frame = history.read(self.spark, str(self.folder / subfolder / "out")).selectExpr("ums_id_", "CAST(id AS INT)")
         return sorted((row[0], row[1]) for row in frame.collect())
 
 
@@ -101,7 +104,7 @@ def moves(spark: SparkSession, tmp_path: Path) -> Moves:
 
 
 def test_files_that_were_read_are_not_read_again(moves: Moves) -> None:
-    # So many that Spark has merged its list of files once.
+    # Enough that Spark has merged its list of files once.
     moves.drop(range(11))
     first = moves.properties("a")
     assert moves.run(first) == ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # the module has them
 
 from connectors.errors import ConfigInvalid, Fatal
@@ -20,11 +21,12 @@ from spark_jobs.materializer.savepoint import target_column
 from spark_jobs.savepoints.make import make_savepoint
 from spark_jobs.savepoints.manifest import MANIFEST_FILE, Manifest, encode_manifest
 from spark_jobs.savepoints.start import STARTED_FILE, start_from_savepoint
+from tests.integration.spark_jobs.materializer.test_many_topics import batch_of
 from tests.support.update_load import Model, changes, partition_key
 from tests.support.update_topic import Load, encoder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -51,13 +53,13 @@ class Moving:
             sink_class=MaterializerSink,
             options={"materializer.input.schemas": str(schema), "materializer.transaction.max.changes": "40"},
         )
-        self._encode = encoder_of(_LOAD, self.job.topic, "")
+        self.encode = encoder_of(_LOAD, self.job.topic, "")
         self.location = str(folder / "savepoint")
 
     def write(self, part: Sequence[Change], partitions: int) -> None:
         """Write changes into the input."""
         self.job.produce(
-            (change.pk % partitions, partition_key(change.pk), self._encode(change, number))
+            (change.pk % partitions, partition_key(change.pk), self.encode(change, number))
             for number, change in enumerate(part)
         )
 
@@ -98,26 +100,31 @@ class Moving:
         start_from_savepoint(job, self.spark, LocalFolder(harness.folder / "checkpoint"))
 
     def check(self) -> None:
-        """Each event continues the last one of its row, each came once, and the rows at the end are the model's."""
-        events_of: dict[Any, list[tuple[int, Any]]] = {}
-        for _, _, value in self.job.read():
-            if value is not None:
-                event = json.loads(value)
-                image = event["after"] or event["before"]
-                events_of.setdefault((image["pk"], image["ck"]), []).append((event["source"]["ums_id"], event))
-        rows = {}
-        for key, events in events_of.items():
-            last = None
-            for _, event in sorted(events, key=lambda pair: pair[0]):
-                assert event["before"] == last, key
-                assert event["op"] == ("c" if last is None else "d" if event["after"] is None else "u")
-                last = event["after"]
-            if last is not None:
-                rows[key] = last
-        model = Model()
-        for change in self.changes:
-            model.apply(change)
-        assert rows == model.rows
+        """Check the output; see ``check_events``."""
+        check_events(self.job.read(), self.changes)
+
+
+def check_events(records: Iterable[tuple[int, bytes, bytes | None]], changes: Iterable[Change]) -> None:
+    """Each event continues the last one of its row, each came once, and the rows at the end are the model's."""
+    events_of: dict[Any, list[tuple[int, Any]]] = {}
+    for _, _, value in records:
+        if value is not None:
+            event = json.loads(value)
+            image = event["after"] or event["before"]
+            events_of.setdefault((image["pk"], image["ck"]), []).append((event["source"]["ums_id"], event))
+    rows = {}
+    for key, events in events_of.items():
+        last = None
+        for _, event in sorted(events, key=lambda pair: pair[0]):
+            assert event["before"] == last, key
+            assert event["op"] == ("c" if last is None else "d" if event["after"] is None else "u")
+            last = event["after"]
+        if last is not None:
+            rows[key] = last
+    model = Model()
+    for change in changes:
+        model.apply(change)
+    assert rows == model.rows
 
 
 def test_state_moves_to_buckets_by_key_when_the_input_is_given_partitions(
@@ -216,6 +223,51 @@ def test_the_same_buckets_go_on_elsewhere_and_what_does_not_fit_is_refused(
     second.start()
     second.step()
     moving.check()
+
+
+def test_each_topic_of_a_job_moves_with_its_own_state(
+    harness: Callable[..., Any], spark: SparkSession, tmp_path: Path
+) -> None:
+    moving = Moving(harness, spark, tmp_path / "moving")
+    job = moving.job
+    topics = {job.topic: 2, f"{job.name}-in-other": 3, f"{job.name}-in-empty": 1}
+    job.options |= {"source.topics": ",".join(topics), "sink.kafka.topic": "${topic}.rows"}
+    # The same keys in both topics, with other values: they are rows of two tables.
+    changes_of = {
+        topic: list(changes(600, partitions=_LOAD.partitions, seed=seed)) for seed, topic in enumerate(topics, start=5)
+    }
+    changes_of[f"{job.name}-in-empty"] = []
+
+    def write(part: slice) -> None:
+        producer = Producer({"bootstrap.servers": job.bootstrap})
+        for topic, partitions in topics.items():
+            for number, change in enumerate(changes_of[topic][part]):
+                producer.produce(topic, moving.encode(change, number), partition_key(change.pk), change.pk % partitions)
+        assert producer.flush(30) == 0
+
+    for topic, partitions in list(topics.items())[1:]:
+        job.create(topic, partitions)
+    write(slice(300))
+    sink = job.start()
+    batch = batch_of(job, {}, list(topics))
+    sink.write(batch)
+    positions = {where: end for where, (_, end) in batch.ranges.items()}
+    state = MaterializerSink.save_state(sink.context.config, spark, moving.location)
+    assert {topic: part["count"] for topic, part in state["topics"].items()} == {
+        job.topic: 2,
+        f"{job.name}-in-other": 3,
+    }
+    assert state["buckets"] == 5
+
+    second = moving.elsewhere("b", **_BY_KEY | {"materializer.changelog.topic": "${topic}-b"})
+    config = job_config.build(second.properties()).config
+    MaterializerSink.restore_state(config, spark, moving.location, "1", state)
+    write(slice(300, None))
+    batch = batch_of(second, positions, list(topics))
+    second.start().write(batch)
+    assert second.start().write(batch) == 0, "it is skipped when it comes again"
+    for topic in (job.topic, f"{job.name}-in-other"):
+        check_events(job.read(f"{topic}.rows"), changes_of[topic])
 
 
 def test_spark_and_tasks_choose_the_same_bucket(spark: SparkSession) -> None:

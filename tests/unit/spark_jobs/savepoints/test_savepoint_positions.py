@@ -41,7 +41,7 @@ def checkpoint(path: Path, batches: list[int], *, planned: int = 0) -> LocalFold
     for batch, count in enumerate([*batches, planned] if planned else batches):
         for number in range(last + 1, last + count + 1):
             compact = number % COMPACTED == COMPACTED - 1
-            lines = [entry(each) for each in (range(number + 1) if compact else [number])]
+            lines = [entry(old) for old in (range(number + 1) if compact else [number])]
             folder.write(f"sources/0/{number}{'.compact' if compact else ''}", "\n".join(["v1", *lines]))
             folder.write(f"sources/0/.{number}.crc", "x")
         last += count
@@ -62,12 +62,12 @@ def test_a_savepoint_knows_every_file_that_was_read_and_no_other(
     other = LocalFolder(tmp_path_factory.mktemp("b"))
     write_position(other, files)
     names = other.list("sources/0")
-    known = {
+    listed_entries = {
         json.loads(line)["batchId"]
         for name in names
         for line in (other.read(f"sources/0/{name}") or "").splitlines()[1:]
     }
-    assert known == set(range(sum(batches)))
+    assert listed_entries == set(range(sum(batches)))
     assert batch_files(other, batch) == batch_files(folder, batch), "Spark reads the last batch's entries again"
     assert len([name for name in names if name.endswith(".compact")]) <= 1 + batches[-1] // COMPACTED + 1
     assert FilesInput.position_files(other, batch) == FilesInput.position_files(folder, batch)

@@ -47,8 +47,8 @@ def properties(folder: Path, **more: str) -> dict[str, str]:
 
 
 def connector_config(folder: Path) -> Any:
-    given = properties(folder)
-    return SparkJob.definition(given).parse(given)
+    flow = properties(folder)
+    return SparkJob.definition(flow).parse(flow)
 
 
 @pytest.fixture
@@ -64,10 +64,8 @@ def running() -> Iterator[dict[str, Inbox]]:
 
 
 def test_each_sink_starts_from_its_part(tmp_path: Path) -> None:
-    given = properties(
-        tmp_path, **{"source.savepoint": "/backup/orders-1", "sink.show.source.savepoint": "/backup/old"}
-    )
-    keep, show = job_config.build_flow(given)
+    flow = properties(tmp_path, **{"source.savepoint": "/backup/orders-1", "sink.show.source.savepoint": "/backup/old"})
+    keep, show = job_config.build_flow(flow)
     assert (keep.config["source.savepoint"], show.config["source.savepoint"]) == (
         "/backup/orders-1/keep",
         "/backup/old",
@@ -101,9 +99,9 @@ def test_a_flow_is_found_by_its_file_and_its_name(tmp_path: Path, running: dict[
     del running
     file = tmp_path / "orders.json"
     file.write_text(json.dumps(properties(tmp_path)))
-    for given in (str(file), "orders"):
-        assert [(part.name, part.sink, part.job is not None) for part in commands.find_parts(given)] == [
-            (f"orders.{sink}", sink, given != "orders") for sink in SINKS
+    for flow in (str(file), "orders"):
+        assert [(part.name, part.sink, part.job is not None) for part in commands.find_parts(flow)] == [
+            (f"orders.{sink}", sink, flow != "orders") for sink in SINKS
         ]
     assert commands.find_parts("orders.show") == [commands.Part("orders.show")]
     assert commands.find_parts("other") == [commands.Part("other")]
@@ -136,9 +134,9 @@ def test_rest_asks_all_sinks_or_none(tmp_path: Path, running: dict[str, Inbox]) 
 def test_a_sink_that_does_not_run_is_named_and_nothing_is_asked(tmp_path: Path, running: dict[str, Inbox]) -> None:
     control = Control(control_folder("orders.late"))
     assert not control.running()
-    given = properties(tmp_path, sinks="keep,show,late") | {"sink.late.type": "console"}
+    flow = properties(tmp_path, sinks="keep,show,late") | {"sink.late.type": "console"}
     with pytest.raises(Retriable, match=r"the job orders\.late does not run"):
-        rest.create(SparkJob.definition(given).parse(given), {"name": "a"})
+        rest.create(SparkJob.definition(flow).parse(flow), {"name": "a"})
     assert [inbox.next() for inbox in running.values()] == [None, None]
     with pytest.raises(ConfigInvalid, match="no job orders runs on this machine, and its file is not known"):
         commands._load_of(Control(control_folder("orders")), "orders")
