@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, java_string
+from worker.reference_types import types_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,6 +117,7 @@ def pages() -> dict[str, str]:
         registry.transform_definitions(),
     )
     result["jobs.md"] = _jobs_page()
+    result["types.md"] = types_page(_NOTE)
     result["rest.md"] = _rest_page()
     result["openapi.json"] = _openapi()
     return result

@@ -14,8 +14,9 @@ import pytest
 from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
 from compose.local.topics import read_topic
+from tests.chaos.event_load import write_events
 from tests.chaos.test_chaos_materializer import job_config
-from tests.chaos.test_chaos_sinks import config, write_events
+from tests.chaos.test_chaos_sinks import config
 from tests.support.job_process import Job
 from tests.support.update_topic import Load, check, committed_events, fill
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from compose.local.jvm import FAST_START
 from compose.local.topics import read_topic
+from tests.chaos.event_load import COLUMNS, PARTITIONS, effective_changes, write_events
 from tests.support.job_process import Job
-from tests.support.update_load import Model, changes
 from tests.support.update_topic import committed_events
 
 if TYPE_CHECKING:
@@ -23,33 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compose.local.postgres import Postgres
+    from tests.support.update_load import Model
 
-_EVENTS = 6_000
-_PARTITIONS = 2
 _LIMIT = 180.0
-_COLUMNS = "pk bigint, ck int, at bigint, flag boolean, n bigint, note string, price double, v string"
-
-
-def write_events(bootstrap: str, topic: str) -> Model:
-    """Events of the seeded load in Debezium's form, JSON without schemas, in two steps of which the second is given back."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    model = Model()
-    for number, change in enumerate(changes(_EVENTS, partitions=400)):
-        event = model.apply(change)
-        if event is None:
-            continue
-        key = {"pk": change.pk, "ck": change.ck}
-        value = {
-            **event._asdict(),
-            "ts_ms": change.write_time // 1000,
-            "source": {"db": "shop", "table": "events", "ts_ms": change.write_time // 1000, "ums_id": number + 1},
-        }
-        producer.produce(topic, json.dumps(value), json.dumps(key), partition=change.pk % _PARTITIONS)
-        producer.poll(0)
-    assert producer.flush(60) == 0
-    return model
 
 
 def reach(job: Job, written: Callable[[], int], goal: int) -> None:
@@ -86,7 +58,7 @@ def config(bootstrap: str, topic: str, folder: Path, sink: dict[str, Any]) -> di
             "format": "debezium",
             "max.offsets.per.trigger": 500,
             "key.columns": "pk,ck",
-            "table.columns": _COLUMNS,
+            "table.columns": COLUMNS,
         },
         "sink": sink,
         "guarantee": "exactly-once",
@@ -117,14 +89,14 @@ def test_every_row_once_after_a_kill(
 def kafka_copy(bootstrap: str, topic: str, folder: Path) -> None:
     """The copy holds the same records, in the same order within partitions."""
     wanted = [(record.partition, record.key, record.value) for record in read_topic(bootstrap, topic)]
-    written = committed_events(bootstrap, f"{topic}-copy", _PARTITIONS)
+    written = committed_events(bootstrap, f"{topic}-copy", PARTITIONS)
     job = config(bootstrap, topic, folder, {"type": "kafka", "kafka": {"topic": f"{topic}-copy"}})
     run_with_kill(job, folder / "job", written, lambda: written() >= len(wanted))
     found = [
         (record.partition, record.key, record.value)
         for record in read_topic(bootstrap, f"{topic}-copy", committed=True)
     ]
-    for partition in range(_PARTITIONS):
+    for partition in range(PARTITIONS):
         assert [each for each in found if each[0] == partition] == [each for each in wanted if each[0] == partition]
 
 
@@ -166,7 +138,7 @@ def database_rows(bootstrap: str, postgres: Postgres, topic: str, folder: Path, 
 
     def done() -> bool:
         return [row[0] for row in select(postgres, "SELECT max(ums_id_) FROM {table}", table)] == [
-            max(event_numbers()) + 1
+            effective_changes()[-1][0]
         ]
 
     job = database(bootstrap, postgres, topic, folder, table, "upsert")
@@ -178,7 +150,7 @@ def database_rows(bootstrap: str, postgres: Postgres, topic: str, folder: Path, 
 
 def database_changes(bootstrap: str, postgres: Postgres, topic: str, folder: Path) -> None:
     """Inserts: one row for each event."""
-    table, events = f"changes_{topic.rpartition('-')[2]}", len(event_numbers())
+    table, events = f"changes_{topic.rpartition('-')[2]}", len(effective_changes())
     count = "SELECT count(*), count(DISTINCT ums_uid_) FROM {table}"
 
     def written() -> int:
@@ -188,9 +160,3 @@ def database_changes(bootstrap: str, postgres: Postgres, topic: str, folder: Pat
     job = database(bootstrap, postgres, topic, folder, table, "insert")
     run_with_kill(job, folder / "job", written, lambda: written() >= events)
     assert select(postgres, count, table) == [(events, events)]
-
-
-def event_numbers() -> list[int]:
-    """Numbers of the changes that cause an event."""
-    model = Model()
-    return [number for number, change in enumerate(changes(_EVENTS, partitions=400)) if model.apply(change) is not None]

@@ -1,0 +1,234 @@
+"""The reference of types: what each type of a source is in Connect's schema, in Avro, and in the targets of jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.mysql.types import ValueOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from connectors.schema import Schema
+
+_MYSQL: Final = (
+    "TINYINT",
+    "SMALLINT",
+    "SMALLINT UNSIGNED",
+    "MEDIUMINT",
+    "INT",
+    "INT UNSIGNED",
+    "BIGINT",
+    "BIGINT UNSIGNED",
+    "DECIMAL(20,4)",
+    "FLOAT",
+    "DOUBLE",
+    "BIT(1)",
+    "BIT(9)",
+    "CHAR(10)",
+    "VARCHAR(10)",
+    "TEXT",
+    "BINARY(4)",
+    "VARBINARY(4)",
+    "BLOB",
+    "ENUM('a','b')",
+    "SET('a','b')",
+    "JSON",
+    "YEAR",
+    "DATE",
+    "TIME(6)",
+    "DATETIME(3)",
+    "DATETIME(6)",
+    "TIMESTAMP(6)",
+    "UUID",
+    "INET6",
+    "GEOMETRY",
+)
+#: Rows with other options: the type and the options.
+_MYSQL_OPTIONS: Final = (
+    ("DECIMAL(20,4)", "decimal.handling.mode=string", ValueOptions(decimal_mode="string")),
+    ("DECIMAL(20,4)", "decimal.handling.mode=double", ValueOptions(decimal_mode="double")),
+    ("BIGINT UNSIGNED", "bigint.unsigned.handling.mode=precise", ValueOptions(bigint_unsigned_mode="precise")),
+    ("DATE", "time.precision.mode=connect", ValueOptions(time_mode="connect")),
+    ("TIME(6)", "time.precision.mode=connect", ValueOptions(time_mode="connect")),
+    ("DATETIME(6)", "time.precision.mode=connect", ValueOptions(time_mode="connect")),
+    ("TIME(6)", "time.precision.mode=nanoseconds", ValueOptions(time_mode="nanoseconds")),
+    ("DATETIME(6)", "time.precision.mode=nanoseconds", ValueOptions(time_mode="nanoseconds")),
+    ("DATETIME(6)", "time.precision.mode=isostring", ValueOptions(time_mode="isostring")),
+    ("BLOB", "binary.handling.mode=base64", ValueOptions(binary_mode="base64")),
+)
+_CQL: Final = (
+    "ascii",
+    "text",
+    "boolean",
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "varint",
+    "decimal",
+    "float",
+    "double",
+    "blob",
+    "uuid",
+    "timeuuid",
+    "inet",
+    "date",
+    "time",
+    "timestamp",
+    "duration",
+    "list<int>",
+    "set<uuid>",
+    "map<text, decimal>",
+    "tuple<int, text>",
+)
+#: Types for which the options on types change something.
+_CQL_WITH_OPTIONS: Final = ("varint", "decimal", "uuid", "timeuuid", "time")
+_CQL_OPTIONS: Final = "`decimal.handling.mode=precise`, `varint.handling.mode=precise`, `{option}`"
+_INTRO: Final = """\
+Each table has the type of the source, the schema of its values (Connect's type, then the logical name), the type in Avro
+(AvroConverter), the type of Spark that a job's frames and Parquet files have, and the column types that the JDBC sink
+makes. A column of `PostgreSQL` or `MariaDB` is that of a nullable column; a key of text or bytes is `varchar` or
+`varbinary` in MariaDB. What the values look like: [types of jobs](../jobs/formats.md#types), and the pages of the
+connectors. `D.` stands for `io.debezium.data.`, `T.` for `io.debezium.time.`, `C.` for `org.apache.kafka.connect.data.`.
+"""
+_PACKAGES: Final = {
+    "io.debezium.data.": "D.",
+    "io.debezium.time.": "T.",
+    "org.apache.kafka.connect.data.": "C.",
+}
+_HEAD: Final = "| type | schema | Avro | Spark, Parquet | PostgreSQL | MariaDB |\n|---|---|---|---|---|---|"
+_TEXT: Final = frozenset({"char", "varchar", "text", "enum", "set", "json"})
+
+
+def types_page(note: str) -> str:
+    """The page.
+
+    Args:
+        note: the comment at its start.
+    """
+    from connectors.cassandra.events.contract import EventSettings
+    from connectors.cassandra.events.debezium_types import debezium_type
+    from connectors.cql.debezium_names import Names
+    from connectors.cql.schemas import connect_schema
+    from connectors.cql.types import parse
+    from connectors.formats.cql_schema import typed
+
+    precise = EventSettings(topic_prefix="p", decimals="precise", varints="precise", logical=True)
+    names = Names("precise", "precise", logical=True)
+
+    def updates(text: str) -> Schema:
+        return typed(parse(text), "c", optional=True)
+
+    def cassandra(settings: EventSettings) -> Callable[[str], Schema]:
+        return lambda text: debezium_type(parse(text), "c", settings).schema
+
+    def scylla(chosen: Names) -> Callable[[str], Schema]:
+        return lambda text: connect_schema(parse(text), name_prefix="c.", names=chosen)
+
+    other = [(f"{declared}, `{option}`", _mysql(declared, options)) for declared, option, options in _MYSQL_OPTIONS]
+    return "\n".join(
+        [
+            f"# Types from the source to the target\n{note}\n{_INTRO}",
+            "## MySQL and MariaDB\n",
+            "`output.format=debezium`. With the default options:\n",
+            _table((declared, _mysql(declared, ValueOptions())) for declared in _MYSQL),
+            "With others:\n",
+            _table(other),
+            "## Cassandra and Scylla: partition updates and the materializer's events\n",
+            _table((text, updates(text)) for text in _CQL),
+            "## Cassandra: Debezium's form\n",
+            "With the default options:\n",
+            _table((text, cassandra(EventSettings(topic_prefix="p"))(text)) for text in _CQL),
+            f"With {_CQL_OPTIONS.format(option='cassandra.logical.types=named')}:\n",
+            _table((text, cassandra(precise)(text)) for text in _CQL_WITH_OPTIONS),
+            "## Scylla: the formats `legacy` and `advanced`\n",
+            "With the default options:\n",
+            _table((text, scylla(Names())(text)) for text in _CQL),
+            f"With {_CQL_OPTIONS.format(option='scylla.logical.types=named')}:\n",
+            _table((text, scylla(names)(text)) for text in _CQL_WITH_OPTIONS),
+        ]
+    )
+
+
+def _table(rows: Iterable[tuple[str, Schema]]) -> str:
+    return "\n".join([_HEAD, *(f"| {' | '.join([name, *_cells(schema)])} |" for name, schema in rows)]) + "\n"
+
+
+def _cells(schema: Schema) -> list[str]:
+    """Schema, Avro, Spark and the databases' types."""
+    from spark_jobs.contract import Column
+    from spark_jobs.sinks.jdbc.dialects import dialect
+    from spark_jobs.sources.types import length_of, meaning_of, spark_type
+
+    column = Column("c", spark_type(schema), length=length_of(schema), meaning=meaning_of(schema))
+    databases = [dialect(name).column_type(column, 255) for name in ("postgresql", "mariadb")]
+    return [_schema_text(schema), _avro_text(schema), column.type.simpleString(), *databases]
+
+
+def _mysql(declared: str, options: ValueOptions) -> Schema:
+    """The schema of a column, by its declaration."""
+    from connectors.mysql.catalog_types import column_from_catalog
+    from connectors.mysql.types import field_schema
+
+    base = re.split(r"[ (]", declared)[0].lower()
+    numbers = [int(number) for number in re.findall(r"\d+", declared.partition("(")[2])] or [0]
+    row: dict[str, Any] = {
+        "COLUMN_NAME": "c",
+        "COLUMN_TYPE": declared,
+        "DATA_TYPE": base,
+        "CHARACTER_SET_NAME": "utf8mb4" if base in _TEXT else None,
+        "CHARACTER_OCTET_LENGTH": numbers[0] * (4 if base in _TEXT else 1),
+        "NUMERIC_PRECISION": numbers[0],
+        "NUMERIC_SCALE": numbers[-1],
+        "DATETIME_PRECISION": numbers[0],
+        "COLUMN_DEFAULT": None,
+        "IS_NULLABLE": "YES",
+        "EXTRA": "",
+        "COLUMN_COMMENT": "",
+    }
+    return field_schema(column_from_catalog(row), options)
+
+
+def _schema_text(schema: Schema) -> str:
+    name = f" {_shortened(schema.name)}" if schema.name and not schema.fields else ""
+    if schema.name and schema.fields and schema.name.startswith("io.debezium."):
+        name = f" {_shortened(schema.name)}"
+    inner = [part for part in (schema.key_schema, schema.value_schema) if part is not None]
+    inner += [field.schema for field in schema.fields]
+    parts = f" ({', '.join(map(_schema_text, inner))})" if inner and not (schema.fields and name) else ""
+    return f"{schema.type.value.upper()}{name}{parts}"
+
+
+def _avro_text(schema: Schema) -> str:
+    from worker.converters.avro_schema import AvroSettings, avro_text
+
+    return _avro_type(json.loads(avro_text(schema, AvroSettings())))
+
+
+def _avro_type(declared: Any) -> str:
+    """An Avro type without its attributes; of a union with null the other type."""
+    if isinstance(declared, list):
+        return ", ".join(_avro_type(member) for member in declared if member != "null")
+    if isinstance(declared, str):
+        return declared
+    if declared["type"] == "array":
+        return f"array of {_avro_type(declared['items'])}"
+    if declared["type"] == "map":
+        return f"map of {_avro_type(declared['values'])}"
+    if declared["type"] == "record":
+        return f"record ({', '.join(_avro_type(field['type']) for field in declared['fields'])})"
+    logical = declared.get("logicalType")
+    if logical == "decimal":
+        logical = f"decimal({declared['precision']}, {declared.get('scale', 0)})"
+    name = logical or (_shortened(declared["connect.name"]) if "connect.name" in declared else "")
+    return f"{_avro_type(declared['type'])}{f', {name}' if name else ''}"
+
+
+def _shortened(name: str) -> str:
+    for package, short in _PACKAGES.items():
+        if name.startswith(package):
+            return short + name.removeprefix(package)
+    return name
