@@ -171,7 +171,7 @@ class SparkJobTask(JobTask):
                 return
             if self._reason == SAVEPOINT:
                 progress.phase, progress.error = "stopped", ""
-                self.context.log.info("the job stopped behind its savepoint; restart the task to continue")
+                self.context.log.info("the job stopped after its savepoint; restart the task to continue")
                 return
             error = Retriable(
                 f"the job was stopped from outside ({self._reason or 'it ended with exit code 0'}); to stop it "

@@ -2,5 +2,5 @@
 
 from typing import Final
 
-#: The reason with which a job ends that was asked to stop behind a savepoint.
+#: The reason with which a job ends that was asked to stop after a savepoint.
 SAVEPOINT: Final = "savepoint"

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
         "--to", required=True, metavar="DIR", help="a new folder: a path, or an address that Spark knows"
     )
     parser.add_argument("--name", metavar="NAME", help="what to call it (default: the folder's name)")
-    parser.add_argument("--stop", action="store_true", help="the job stops behind the savepoint")
+    parser.add_argument("--stop", action="store_true", help="the job stops after the savepoint")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds to wait (default 600)")
     arguments = parser.parse_args(list(argv))
     location = absolute(arguments.to)

@@ -33,7 +33,7 @@ class Request(msgspec.Struct, frozen=True):
         location: where to.
         name: of the savepoint.
         until: when the caller stops waiting, s since 1970.
-        stop: whether the job ends behind it.
+        stop: whether the job ends after it.
     """
 
     id: str
@@ -119,7 +119,7 @@ def ask(
                     raise Fatal(f"no savepoint was made: {answer.error}")
                 return answer.savepoint
             if ended:
-                raise Fatal("no savepoint was made: the job has ended meanwhile; see its log")
+                raise Fatal("no savepoint was made: the job has ended; see its log")
             if clock() > deadline:
                 raise Fatal(
                     f"no savepoint was made within {timeout_s:g} s: the job finishes its batch first (millrace job status "

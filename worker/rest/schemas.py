@@ -336,7 +336,7 @@ class SavepointRequest(Struct, frozen=True, forbid_unknown_fields=True):
             },
         ),
     ]
-    stop: Annotated[bool, Meta(description="Whether the job stops behind it.")] = False
+    stop: Annotated[bool, Meta(description="Whether the job stops after it.")] = False
 
 
 class SavepointAsked(Struct):
