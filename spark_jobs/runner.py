@@ -517,6 +517,13 @@ class Runner:
     # Spark's thread.
 
     def _batch(self, frame: DataFrame, number: int) -> None:
+        try:
+            # Without the lock: a sink that waits for another one can be asked for a savepoint.
+            self._wait_for_others(number)
+        except Exception as error:
+            if not isinstance(error, StopRequested):
+                self._error = self._error or error
+            raise
         with self._busy:
             if time.monotonic() - self._idled_at >= 2 * _IDLE_S and not self._stop.is_set():
                 self._idle()  # batches follow so closely that the other thread finds no gap
@@ -533,7 +540,6 @@ class Runner:
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begin = time.monotonic()
-        self._wait_for_others(number)
         read = self._given.batch(frame, number)
         frame = read.raw
         decoded: list[Any] = []
