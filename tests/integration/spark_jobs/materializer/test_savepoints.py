@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # the module has them
 
+from compose.local import topics as kafka_topics
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs import config as job_config
 from spark_jobs.checkpoint import LocalFolder
@@ -259,13 +260,24 @@ def test_each_topic_of_a_job_moves_with_its_own_state(
     }
     assert state["buckets"] == 5
 
-    second = moving.elsewhere("b", **_BY_KEY | {"materializer.changelog.topic": "${topic}-b"})
+    dead = f"{job.name}-dead"
+    job.create(dead, 1)
+    options = {
+        "materializer.changelog.topic": "${topic}-b",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": dead,
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    second = moving.elsewhere("b", **_BY_KEY | options)
     config = job_config.build(second.properties()).config
     MaterializerSink.restore_state(config, spark, moving.location, "1", state)
     write(slice(300, None))
+    job.produce([(1, b"k", b"no update")])
     batch = batch_of(second, positions, list(topics))
     second.start().write(batch)
     assert second.start().write(batch) == 0, "it is skipped when it comes again"
+    (letter,) = kafka_topics.read_topic(job.bootstrap, dead, committed=True)
+    assert dict(letter.headers)["__connect.errors.partition"] == b"1", "the partition of the input, not the bucket"
     for topic in (job.topic, f"{job.name}-in-other"):
         check_events(job.read(f"{topic}.rows"), changes_of[topic])
 
