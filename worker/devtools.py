@@ -42,6 +42,7 @@ SUITES = (
                 "scylla",
                 "secrets",
                 "security",
+                "spark_jobs/jdbc",
             )
         ),
     ),

@@ -47,7 +47,14 @@ def test_every_test_is_run_in_one_session() -> None:
 
 
 def test_every_unit_test_folder_is_light_or_left_out_by_name() -> None:
-    with_spark_or_servers = {"compose", "spark_jobs", "support", "test_devtools.py", "test_pages.py"}
+    with_spark_or_servers = {
+        "compose",
+        "spark_jobs",
+        "support",
+        "test_devtools.py",
+        "test_pages.py",
+        "test_reference_types.py",
+    }
     everything = {
         path.name
         for path in (ROOT / "tests" / "unit").iterdir()

@@ -216,7 +216,9 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, SavepointOperations, A
         request = RestartRequest(name, include_tasks, only_failed)
         body = await self.connector_status(name)
         state = self.ctx.node.status.state
-        for unit in restart_plan(request, state.connector(name), state.tasks(name)):
+        # A task that the connector no longer has may still have a status: its host has not ended it yet.
+        tasks = {task: status for task, status in state.tasks(name).items() if task < len(body["tasks"])}
+        for unit in restart_plan(request, state.connector(name), tasks):
             found = body["connector"] if unit.task == INSTANCE else body["tasks"][unit.task]
             found["state"] = "RESTARTING"
         await self.ctx.node.leader.write([restart_record(request)])

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
+from offsets.records import Status
 from tests.support.eventually import pass_turns
 from worker.control.herder import ClusterHerder
 from worker.rest.facade import RestError
@@ -33,16 +34,24 @@ class Cluster:
         self.config = {"offset.storage.topic": "offsets"}
         self.exactly_once = False
         self.validate_s = 5.0
+        self.restarts = 0
         #: Offsets that were written, with the connector's state at that moment.
         self.offsets: list[tuple[str, Any]] = []
         placement = SimpleNamespace(instructions=SimpleNamespace(get=lambda _: []))
+        status = Status("RUNNING", "w:1", 1)
+        #: A task of an earlier configuration has a status, too.
+        state = SimpleNamespace(connector=lambda _: status, tasks=lambda _: {0: status}, task=lambda *_: status)
         self.node = SimpleNamespace(
+            status=SimpleNamespace(state=state),
             leader=SimpleNamespace(write=self.write),
             placement=placement,
             pool=self,
             offsets=SimpleNamespace(write=self.write_offsets),
         )
         self.herder = ClusterHerder(cast("HerderContext", self))
+
+    async def catch_up(self, name: str) -> None:
+        """All records are read."""
 
     async def lead(self) -> None:
         await pass_turns()
@@ -78,7 +87,9 @@ class Cluster:
         await pass_turns()
         for key, value in config:
             kind, _, name = key.decode().partition("-")
-            if kind == "target" and value is not None:
+            if kind == "restart":
+                self.restarts += 1
+            elif kind == "target" and value is not None:
                 self.target = orjson.loads(value)["state.v2"]
             elif kind == "connector" and value is None:
                 self.snapshot.connectors.pop(name, None)
@@ -135,3 +146,9 @@ async def test_a_connector_is_not_resumed_before_offsets_that_are_being_changed_
     )
     assert (found[1:], cluster.target) == ([None, None], "STARTED")
     assert cluster.offsets == [("STOPPED", asked)], "by a task that runs they would be overwritten, or never read"
+
+
+async def test_a_restart_leaves_out_tasks_that_the_connector_no_longer_has() -> None:
+    cluster = Cluster(c={"name": "c"})
+    body = await cluster.herder.restart_connector_and_tasks("c", include_tasks=True, only_failed=False)
+    assert (body["connector"]["state"], body["tasks"], cluster.restarts) == ("RESTARTING", [], 1)
