@@ -101,6 +101,19 @@ class Residents:
 RESIDENTS: Final = Residents()
 
 
+# Tasks call these: a task that names ``RESIDENTS`` itself would be sent to the worker with a copy of it.
+
+
+def get_resident(options: BucketOptions) -> Resident:
+    """See ``Residents.get``, of this process."""
+    return RESIDENTS.get(options)
+
+
+def discard_resident(job: str) -> None:
+    """See ``Residents.discard``, of this process."""
+    RESIDENTS.discard(job)
+
+
 def guarded(
     options: BucketOptions,
     number: int,

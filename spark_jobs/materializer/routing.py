@@ -16,7 +16,7 @@ from connectors.errors import Skippable
 from spark_jobs.materializer.contract import Input
 from spark_jobs.materializer.keys import bucket_of
 from spark_jobs.materializer.passes import RESULT_SCHEMA, encode_result
-from spark_jobs.materializer.residents import RESIDENTS, guarded
+from spark_jobs.materializer.residents import get_resident, guarded
 from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def route_task(by_topic: Mapping[str, BucketOptions]) -> Task:
             for row, (topic, key, value, offset, partition) in enumerate(zip(*columns, strict=True)):
                 options = by_topic[topic]
                 targets = buckets_of(
-                    RESIDENTS.get(options).router, Input(key, value, offset, 0, partition), options.buckets
+                    get_resident(options).router, Input(key, value, offset, 0, partition), options.buckets
                 )
                 buckets += targets
                 rows += [row] * len(targets)

@@ -28,7 +28,7 @@ from spark_jobs.materializer.job import input_topics, prepare
 from spark_jobs.materializer.keys import CATALOG
 from spark_jobs.materializer.per_topic import config_for
 from spark_jobs.materializer.rescale import Renumbering, merge_catalogs, renumbering
-from spark_jobs.materializer.residents import RESIDENTS
+from spark_jobs.materializer.residents import discard_resident, get_resident
 from spark_jobs.materializer.transaction import Redo, Writer
 
 if TYPE_CHECKING:
@@ -173,13 +173,13 @@ def export_task(bucket_options: BucketOptions) -> Task:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                bucket = RESIDENTS.get(bucket_options).bucket(number)
+                bucket = get_resident(bucket_options).bucket(number)
                 for page in _pages(bucket.export()):
                     yield _page(number, page)
                 if bucket.marker:
                     yield _page(number, [(MARKER_KEY, bucket.marker)])
         # The job continues with resources of its own.
-        RESIDENTS.discard(bucket_options.job)
+        discard_resident(bucket_options.job)
 
     return task
 
