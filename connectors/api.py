@@ -588,6 +588,22 @@ class JobConnector(ABC):
         return []
 
     @classmethod
+    async def savepoints(cls, config: Config, action: str, request: Mapping[str, Any]) -> Any:
+        """Create, list or delete savepoints of the job; called on the machine that runs it. Answers with JSON.
+
+        Args:
+            config: the connector's.
+            action: ``create``, ``list`` or ``delete``.
+            request: ``name`` of the savepoint, and for ``create`` ``stop``.
+
+        Raises:
+            ConfigInvalid: the request is wrong, or such connectors have no savepoints.
+            Retriable: not now.
+        """
+        del config, action, request
+        raise ConfigInvalid(f"{cls.__name__} connectors have no savepoints")
+
+    @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
         """Carry out an operator's change of offsets; the connector is stopped. None resets a partition.
 

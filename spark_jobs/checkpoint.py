@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -17,6 +18,12 @@ def local_path(location: str) -> Path | None:
     if not parts.scheme:
         return Path(location).absolute()
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def spark_path(location: str) -> str:
+    """``location`` as Spark takes it: a folder of this machine stays one, whatever the default file system is."""
+    local = local_path(location)
+    return location.rstrip("/") if local is None else local.as_uri()
 
 
 class LocalFolder:
@@ -64,6 +71,10 @@ class LocalFolder:
     def delete(self, name: str) -> None:
         """Remove a file if it is there."""
         (self.folder / name).unlink(missing_ok=True)
+
+    def remove(self, name: str = "") -> None:
+        """Remove a folder with all that is in it, if it is there; without a name the whole."""
+        shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
 class HadoopFolder:
@@ -113,6 +124,10 @@ class HadoopFolder:
     def delete(self, name: str) -> None:
         """As ``LocalFolder.delete``."""
         self._fs.delete(self._path(name), False)
+
+    def remove(self, name: str = "") -> None:
+        """As ``LocalFolder.remove``."""
+        self._fs.delete(self._path(name) if name else self._root, True)
 
     def _put(self, name: str, text: str, *, overwrite: bool) -> None:
         stream = self._fs.create(self._path(name), overwrite)

@@ -31,6 +31,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "preview": ("spark_jobs.preview.command:main", "some rows through every step of a job, printed as tables"),
     "rebuild": ("spark_jobs.materializer.rebuild:main", "write a lost output topic again, or the state from the input"),
     "state": ("spark_jobs.materializer.state_frame:main", "print the materializer's state"),
+    "savepoint": (
+        "spark_jobs.savepoints.commands:main",
+        "write a job's position and state into a folder to start from",
+    ),
     "snapshot": ("spark_jobs.history.commands:snapshot", "a table as it was at a time, from its full history"),
     "zipper": ("spark_jobs.history.commands:zipper", "a table with the time from and to which each row was valid"),
     "compact": ("spark_jobs.history.commands:compact", "merge small files of a history"),

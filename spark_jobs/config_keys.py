@@ -230,6 +230,16 @@ FRAME: Final = ConfigDef(
             "added later are always read from their beginning.",
         ),
         ConfigKey(
+            name="source.savepoint",
+            type=_S,
+            default=None,
+            group=_SOURCE,
+            example="hdfs://namenode/millrace/savepoints/orders-1",
+            doc="A folder with a savepoint (`millrace job savepoint`): a job whose checkpoint is empty begins with its "
+            "position and its state. With batches in the checkpoint it has no effect. See "
+            "[savepoints.md](../jobs/savepoints.md).",
+        ),
+        ConfigKey(
             name="source.max.offsets.per.trigger",
             type=_L,
             default=500_000,
@@ -393,6 +403,15 @@ FRAME: Final = ConfigDef(
             "again at `source.starting.offsets`. Not set: `checkpoint` in `state.dir` if that is given, else a "
             "folder of this machine's state (`millrace job plan` prints it), which is enough as long as the "
             "job always runs here.",
+        ),
+        ConfigKey(
+            name="savepoint.location",
+            type=_S,
+            default=None,
+            group=_RUN,
+            example="hdfs://namenode/millrace/savepoints/orders",
+            doc="The folder for savepoints that are asked for over REST, each in a folder by its name. Not set: a folder of "
+            "this machine's state.",
         ),
         ConfigKey(
             name="state.dir",

@@ -22,6 +22,7 @@ from spark_jobs.config_keys import AVAILABLE_NOW, FRAME, SINKS_ONLY
 from spark_jobs.control import Control
 from spark_jobs.flow_sinks import divide, selected_names, sink_names
 from spark_jobs.job import control_folder
+from spark_jobs.savepoints import SAVEPOINT
 from spark_jobs.supervisor import JobProcess, Predecessor
 from worker.control.placement import TOGETHER_KEY
 
@@ -168,6 +169,10 @@ class SparkJobTask(JobTask):
             if self.context.config["trigger.mode"] == AVAILABLE_NOW:
                 progress.phase, progress.error = "finished", ""
                 return
+            if self._reason == SAVEPOINT:
+                progress.phase, progress.error = "stopped", ""
+                self.context.log.info("the job stopped after its savepoint; restart the task to continue")
+                return
             error = Retriable(
                 f"the job was stopped from outside ({self._reason or 'it ended with exit code 0'}); to stop it "
                 "for longer, pause or stop the connector"
@@ -283,6 +288,17 @@ class SparkJob(JobConnector):
                 for (topic, partition), offset in sorted(found.items())
             ]
         return result
+
+    @classmethod
+    async def savepoints(cls, config: Config, action: str, request: Mapping[str, Any]) -> Any:
+        """Savepoints of the job; see ``savepoints.rest``."""
+        from spark_jobs.savepoints import rest
+
+        if action == "create":
+            return await asyncio.to_thread(rest.create, config, request)
+        if action == "delete":
+            return await asyncio.to_thread(rest.delete, config, request)
+        return await asyncio.to_thread(rest.list_all, config)
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:

@@ -224,6 +224,29 @@ class Sink(ABC):
         del config
         return []
 
+    @classmethod
+    def save_state(cls, config: Config, spark: SparkSession, location: str) -> dict[str, Any] | None:
+        """Write the sink's state into the savepoint in the folder ``location``; what its manifest keeps (JSON). May block.
+
+        Called between two batches, or while the job is stopped. None: the sink has no state but its target. Numbers under
+        ``buckets`` and ``records``, if there are any, are shown to people.
+        """
+        del config, spark, location
+        return None
+
+    @classmethod
+    def restore_state(
+        cls, config: Config, spark: SparkSession, location: str, savepoint: str, state: Mapping[str, Any]
+    ) -> None:
+        """Take over what ``save_state`` wrote, before ``open`` and before the first batch. May block.
+
+        Called again if it was interrupted: what the savepoint of this id has brought already stays.
+
+        Raises:
+            connectors.errors.Fatal: the state does not fit, or the job has another one.
+            connectors.errors.Retriable: call again.
+        """
+
     def open(self) -> None:
         """Called once before the first batch; may block."""
 

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Options that hold an address of Hadoop's.
-_ADDRESSES: Final = ("checkpoint.location", "sink.files.path", "source.files.path", "source.history.path")
+_ADDRESSES: Final = (
+    "checkpoint.location",
+    "sink.files.path",
+    "source.files.path",
+    "source.history.path",
+    "source.savepoint",
+    "savepoint.location",
+)
 #: Schemes whose client pyspark does not bring: the jar that has it, and how to name it for ``spark.jars.packages``.
 _CLIENTS: Final = {
     "s3a": ("hadoop-aws", "org.apache.hadoop:hadoop-aws:{hadoop}"),

@@ -28,6 +28,7 @@ OWN_OPTIONS: Final = (
     "state.dir",
     "kafka.group.id",
     "source.starting.offsets",
+    "source.savepoint",
     "source.max.offsets.per.trigger",
     "trigger.interval.ms",
     "errors.tolerance",
@@ -38,7 +39,7 @@ OWN_OPTIONS: Final = (
     "errors.worker.crashes.max",
 )
 #: Options of the flow that get the sink's name appended: option -> separator.
-_DIVIDED: Final = {"checkpoint.location": "/", "state.dir": "/", "kafka.group.id": "."}
+_DIVIDED: Final = {"checkpoint.location": "/", "state.dir": "/", "kafka.group.id": ".", "source.savepoint": "/"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ from spark_jobs.masks import rules_of
 from spark_jobs.metrics import PREFIX
 from spark_jobs.progress import lags, nested
 from spark_jobs.refusals import accepted
+from spark_jobs.savepoints import SAVEPOINT
+from spark_jobs.savepoints.requests import Answer, Inbox, serve
+from spark_jobs.savepoints.start import start_from_savepoint
 from spark_jobs.schema_options import SchemaPolicies
 from spark_jobs.schema_watch import SchemaWatch
 from spark_jobs.session import build_session, submitted
@@ -58,6 +61,8 @@ _HEARTBEAT_S: Final = 10.0
 _LAG_S: Final = 3.0
 #: The longest pause before the input is looked at again: whoever waits for a topic or a folder wants its records at once.
 _LOOK_S: Final = 2.0
+#: How long a batch that is written may take into the checkpoint's commits, while a savepoint waits for it.
+_COMMIT_S: Final = 60.0
 #: A query that lived for so long ended by a new fault, not by the one before.
 _STABLE_S: Final = 600.0
 
@@ -111,6 +116,7 @@ class Runner:
         self._position: ranges.Offsets = {}
         self._standing: Standing | None = None
         self._last_batch: int | None = None
+        self._inbox = Inbox(job.folder)
         self.context: JobContext
         self._folder: Folder
         self._input: Input | None = None
@@ -185,6 +191,7 @@ class Runner:
     def _run(self, spark: SparkSession) -> None:
         job = self.job
         self._folder = open_folder(job.checkpoint, spark)
+        self._retry(troubles.START, lambda: start_from_savepoint(job, spark, self._folder))
         self._last_batch = ranges.last_batch(self._folder, "commits")
         given = self._input = registry.input_class(job.config["source.type"])(
             InputRun(job, self._folder, spark, self._retry)
@@ -342,6 +349,7 @@ class Runner:
         self._lag.begin(self._given.start())
         while query.isActive and not self._stop.wait(_WATCH_S):
             self._report(query)
+            self._save(query)
             if time.monotonic() - self._idled_at >= every and self._busy.acquire(blocking=False):
                 try:
                     self._idle()
@@ -363,6 +371,28 @@ class Runner:
                         "spark_ms": _durations(query),
                     }
                 )
+
+    def _save(self, query: Any) -> None:
+        """Make the savepoint that is requested, between two batches, and answer the request."""
+        request = self._inbox.next()
+        if request is None or not self._busy.acquire(timeout=_WATCH_S):
+            return  # while a batch is written, the request waits
+        try:
+            # Nothing begins now; the batch before may still be on its way into the checkpoint's commits.
+            deadline = time.monotonic() + _COMMIT_S
+            while self._current is not None and self._folder.read(f"commits/{self._current}") is None:
+                if not query.isActive or time.monotonic() > deadline:
+                    error = f"batch {self._current} was not committed"
+                    self._inbox.answer(Answer(request.id, request.name, error=error))
+                    return
+                time.sleep(0.02)
+            answer = serve(request, self.job, self.context.spark, self._folder)
+            _log.info("savepoint %s: %s", request.location, answer.error or "made")
+            if request.stop and not answer.error:
+                self.stop(SAVEPOINT)
+        finally:
+            self._busy.release()
+        self._inbox.answer(answer)
 
     def _idle(self) -> None:
         self._idled_at = time.monotonic()
@@ -487,6 +517,13 @@ class Runner:
     # Spark's thread.
 
     def _batch(self, frame: DataFrame, number: int) -> None:
+        try:
+            # Without the lock: a sink that waits for another one can be asked for a savepoint.
+            self._wait_for_others(number)
+        except Exception as error:
+            if not isinstance(error, StopRequested):
+                self._error = self._error or error
+            raise
         with self._busy:
             if time.monotonic() - self._idled_at >= 2 * _IDLE_S and not self._stop.is_set():
                 self._idle()  # batches follow so closely that the other thread finds no gap
@@ -503,7 +540,6 @@ class Runner:
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begin = time.monotonic()
-        self._wait_for_others(number)
         read = self._given.batch(frame, number)
         frame = read.raw
         decoded: list[Any] = []

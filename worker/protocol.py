@@ -178,6 +178,14 @@ class AskFlow(Message, frozen=True):
     request: bytes = b"{}"
 
 
+class JobSavepoints(Message, frozen=True):
+    """Savepoints of a job; answered with JSON bytes (``JobConnector.savepoints``). ``request`` is a JSON object as bytes."""
+
+    config: dict[str, str]
+    action: Literal["create", "list", "delete"]
+    request: bytes
+
+
 class CheckSnapshot(Message, frozen=True):
     """Let the connector's class check a request for a snapshot; answered with the request as JSON bytes.
 
@@ -430,6 +438,7 @@ ToHost = (
     | AlterOffsets
     | JobOffsets
     | AskFlow
+    | JobSavepoints
     | CheckSnapshot
     | ConnectorView
     | SetLogLevel

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -109,6 +109,20 @@ class Input(ABC):
     @abstractmethod
     def position(self, batch: int) -> Offsets:
         """The next offset of every partition after ``batch``, which is done. Reads the checkpoint."""
+
+    @classmethod
+    @abstractmethod
+    def position_files(cls, folder: Folder, batch: int) -> list[str]:
+        """Names of the checkpoint's files by which a query continues after ``batch``, which is done; for savepoints.
+
+        Those of Spark that all queries have (``offsets``, ``commits``) are left out. Reads the checkpoint.
+        """
+
+    @classmethod
+    def moved(cls, files: Mapping[str, str], checkpoint: str) -> dict[str, str]:
+        """The checkpoint's files (name -> text) of a savepoint as they have to be in another checkpoint."""
+        del checkpoint
+        return dict(files)
 
     def start(self) -> Offsets:
         """Where the first batch began; empty if that is not decided. Reads the checkpoint."""

@@ -80,6 +80,33 @@ def batch_files(folder: Folder, batch: int) -> list[Listed]:
     return sorted(files)
 
 
+def log_files(folder: Folder, batch: int) -> list[str]:
+    """Names of the log's files that Spark needs to continue after ``batch``. Reads the checkpoint.
+
+    A file ``<number>.compact`` holds all entries up to its number. Entries after those of ``batch`` are left out: Spark lists
+    their files again.
+    """
+    end = offset_of(folder, batch)
+    numbers = {name: int(name.partition(".")[0]) for name in folder.list(_LOG) if name.partition(".")[0].isdigit()}
+    compacted = [number for name, number in numbers.items() if name.endswith(".compact") and number <= end]
+    # Spark reads the entries of the last batch once more.
+    begin = min(max(compacted, default=0), offset_of(folder, batch - 1) + 1)
+    return [f"{_LOG}/{name}" for name, number in sorted(numbers.items()) if begin <= number <= end]
+
+
+def is_log(name: str) -> bool:
+    """Whether a file of the checkpoint is one of the log."""
+    return name.startswith(f"{_LOG}/")
+
+
+def move_entries(text: str, folder: str) -> str:
+    """A file of the log with its entries in another folder, given as an address."""
+    version, *lines = text.splitlines()
+    entries = [json.loads(line) for line in lines if line]
+    moved = [entry | {"path": f"{folder}/{entry['path'].rpartition('/')[2]}"} for entry in entries]
+    return "\n".join([version, *(json.dumps(entry, separators=(",", ":")) for entry in moved)])
+
+
 def offset_of(folder: Folder, batch: int) -> int:
     """The number of the last entry that ``batch`` reads; -1 before the first batch. Reads the checkpoint.
 

@@ -12,7 +12,7 @@ from spark_jobs.frames import column
 from spark_jobs.inputs import file_options as options
 from spark_jobs.inputs.contract import Input, InputBatch
 from spark_jobs.inputs.file_letters import FileLetters
-from spark_jobs.inputs.file_log import batch_files
+from spark_jobs.inputs.file_log import batch_files, log_files
 from spark_jobs.inputs.file_positions import number_files
 from spark_jobs.inputs.file_reading import (
     CORRUPT,
@@ -27,12 +27,13 @@ from spark_jobs.inputs.file_reading import (
 )
 from spark_jobs.inputs.file_rows import declared_types
 from spark_jobs.inputs.listing import HEADERS, listing
-from spark_jobs.inputs.positions import position_after, save_position
+from spark_jobs.inputs.positions import position_after, position_file, save_position
 from spark_jobs.json_options import WHOLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_jobs.checkpoint import Folder
     from spark_jobs.contract import JobContext
     from spark_jobs.inputs.contract import InputRun
     from spark_jobs.ranges import Offsets
@@ -54,6 +55,11 @@ class FilesInput(Input):
     def position(self, batch: int) -> Offsets:
         """See ``Input.position``."""
         return position_after(self.run.folder, batch)
+
+    @classmethod
+    def position_files(cls, folder: Folder, batch: int) -> list[str]:
+        """See ``Input.position_files``: the names of the files that were read, and the number of the last row."""
+        return [*log_files(folder, batch), position_file(batch)]
 
     def demand(self) -> None:
         """Whether there is a folder or a file at the path."""

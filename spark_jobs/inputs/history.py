@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal
-from spark_jobs.checkpoint import open_folder
+from spark_jobs.checkpoint import open_folder, spark_path
 from spark_jobs.contract import SYSTEM_COLUMNS, UMS_COLUMNS
 from spark_jobs.frames import column
 from spark_jobs.history.log import Log
@@ -24,24 +24,29 @@ from spark_jobs.history.reader import Found, find_tables, prune, read_range, tim
 from spark_jobs.history.storage import open_storage
 from spark_jobs.history.table import is_known
 from spark_jobs.inputs.contract import Input, InputBatch
-from spark_jobs.inputs.file_log import offset_of
+from spark_jobs.inputs.file_log import is_log, log_files, move_entries, offset_of
 from spark_jobs.inputs.history_chunks import Range, Span, cut_ranges
 from spark_jobs.inputs.history_options import BEFORE, PATH, SINCE, UNTIL, parse_time
 from spark_jobs.inputs.listing import HEADERS, listing
-from spark_jobs.inputs.positions import position_after, save_position
+from spark_jobs.inputs.positions import position_after, position_file, save_position
 from spark_jobs.json_options import WHOLE
 from spark_jobs.ranges import parse_offsets
 from spark_jobs.sources.table_filter import selects
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_jobs.checkpoint import Folder
     from spark_jobs.contract import JobContext
     from spark_jobs.inputs.contract import InputRun
     from spark_jobs.ranges import Offsets, Ranges
 
 _PLAN: Final = "_millrace_history"
 _TICKS: Final = "millrace_chunks"
+#: A file counts by its name, so that a checkpoint that a savepoint has brought elsewhere knows it again.
+_OPTIONS: Final = {"maxFilesPerTrigger": "1", "fileNameOnly": "true"}
 #: The rows of a key are in one of these partitions, so that sinks write in that many tasks.
 _PARTITIONS: Final = 4
 #: Quantiles of a table that are asked for, at most.
@@ -109,6 +114,18 @@ class HistoryInput(Input):
     def position(self, batch: int) -> Offsets:
         """See ``Input.position``."""
         return position_after(self.run.folder, batch)
+
+    @classmethod
+    def position_files(cls, folder: Folder, batch: int) -> list[str]:
+        """See ``Input.position_files``: the plan, the chunks that were read, and the files that stand for chunks."""
+        ticks = sorted(f"{_TICKS}/{name}" for name in folder.list(_TICKS) if name.isdigit())
+        return [_PLAN, *log_files(folder, batch), position_file(batch), *ticks]
+
+    @classmethod
+    def moved(cls, files: Mapping[str, str], checkpoint: str) -> dict[str, str]:
+        """See ``Input.moved``: the log of chunks names files of the checkpoint."""
+        folder = f"{spark_path(checkpoint)}/{_TICKS}"
+        return {name: move_entries(text, folder) if is_log(name) else text for name, text in files.items()}
 
     def prepare(self, context: JobContext) -> None:
         """Make the plan, or read it where an earlier run made it.
@@ -187,7 +204,7 @@ class HistoryInput(Input):
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """One file for each chunk."""
-        return listing(spark, f"{self.run.job.checkpoint.rstrip('/')}/{_TICKS}", {"maxFilesPerTrigger": "1"})
+        return listing(spark, f"{self.run.job.checkpoint.rstrip('/')}/{_TICKS}", _OPTIONS)
 
     def batch(self, frame: DataFrame, number: int) -> InputBatch:
         """See ``Input.batch``; blocks while it reads the rows of the chunk."""

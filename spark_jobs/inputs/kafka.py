@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_jobs.checkpoint import Folder
     from spark_jobs.inputs.contract import InputRun
     from spark_jobs.troubles import Troubles
 
@@ -41,6 +42,12 @@ class KafkaInput(Input):
     def position(self, batch: int) -> ranges.Offsets:
         """See ``Input.position``."""
         return ranges.position(self.run.folder, batch) or {}
+
+    @classmethod
+    def position_files(cls, folder: Folder, batch: int) -> list[str]:
+        """See ``Input.position_files``: where the source began, and the ids of the topics."""
+        del batch
+        return ["sources/0/0", *([TOPICS_FILE] if folder.read(TOPICS_FILE) is not None else [])]
 
     def start(self) -> ranges.Offsets:
         """See ``Input.start``."""

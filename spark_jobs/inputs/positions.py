@@ -20,10 +20,15 @@ _KEPT: Final = 3
 
 def save_position(folder: Folder, batch: int, position: Offsets) -> None:
     """Keep the position after ``batch``; those of batches that are long done go. Writes to the checkpoint."""
-    folder.write(f"{_FOLDER}/{batch}", json.dumps(nested(position)))
+    folder.write(position_file(batch), json.dumps(nested(position)))
     for name in folder.list(_FOLDER):
         if name.isdigit() and int(name) <= batch - _KEPT:
             folder.delete(f"{_FOLDER}/{name}")
+
+
+def position_file(batch: int) -> str:
+    """The name of the file with the position after ``batch``."""
+    return f"{_FOLDER}/{batch}"
 
 
 def position_after(folder: Folder, batch: int) -> Offsets:
@@ -34,7 +39,7 @@ def position_after(folder: Folder, batch: int) -> Offsets:
     """
     if batch < 0:
         return {}
-    text = folder.read(f"{_FOLDER}/{batch}")
+    text = folder.read(position_file(batch))
     if text is None:
         raise Fatal(
             f"the checkpoint lacks {_FOLDER}/{batch}, by which records are numbered; restore it, or give the job a checkpoint "

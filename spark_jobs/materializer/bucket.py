@@ -12,24 +12,23 @@ import logging
 import os
 import signal
 import time
-from collections import OrderedDict
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.formats.masking import hide_reason
-from spark_jobs.materializer.changelog import Changelog
-from spark_jobs.materializer.config import EngineFactory, Marker
-from spark_jobs.materializer.stages import Histogram  # noqa: TC001 - msgspec reads the annotation at run time
+from spark_jobs.materializer.config import Marker
+from spark_jobs.materializer.passes import Range, Result, check_marker
 from spark_jobs.materializer.store import Cache, Meta, Moved, Overlay
 from spark_jobs.materializer.transaction import Redo, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from spark_jobs.materializer.changelog import Changelog
     from spark_jobs.materializer.config import BucketOptions
     from spark_jobs.materializer.contract import Engine, Input, Output
 
@@ -38,54 +37,6 @@ _log = logging.getLogger(__name__)
 ATTEMPTS: Final = 8
 _BACKOFF_S: Final = 0.1
 _MOST_BACKOFF_S: Final = 5.0
-
-
-class Range(msgspec.Struct, frozen=True):
-    """What a pass has to do for one bucket.
-
-    Attributes:
-        start, end: the offsets of the batch, end excluded; -1: no input, expiry alone.
-        first: the job's very first batch: a bucket without a marker begins at ``start``.
-    """
-
-    start: int = -1
-    end: int = -1
-    first: bool = False
-
-
-#: Jobs, or topics of a job with many, whose clients one Python worker keeps.
-_RESIDENT_JOBS: Final = 8
-
-
-class Result(msgspec.Struct):
-    """What came of one pass over one bucket. Counts are of this pass; ``rows`` and ``bytes`` of the state after it.
-
-    ``stages``: samples of the time that changes took, by stage.
-    """
-
-    bucket: int
-    records: int = 0
-    replayed: int = 0
-    outputs: int = 0
-    suppressed: int = 0
-    dead: int = 0
-    expired: int = 0
-    changes: int = 0
-    transactions: int = 0
-    redone: int = 0
-    transaction_s: float = 0.0
-    latency_ms: float = 0.0
-    restored: int = 0
-    restore_s: float = 0.0
-    cpu_s: float = 0.0
-    rows: int = 0
-    bytes: int = 0
-    next_due: int | None = None
-    stages: dict[str, Histogram] = {}
-    discarded: str = ""
-    #: An error of ours instead of a stack trace through the JVM: the class's name and the text.
-    error: str = ""
-    text: str = ""
 
 
 def crash(spec: str, point: str) -> None:
@@ -157,6 +108,8 @@ class Bucket:
         #: Records since the last commit, to be done again if the transaction fails.
         self._chunk: list[Input] = []
         self._chunk_bytes = 0
+        #: With buckets by key: input partition -> the offset after its last record of this pass, once another one follows.
+        self._passed: dict[int, int] = {}
         self._outputs = 0
         self._output_bytes = 0
         self._output_time = 0
@@ -203,6 +156,8 @@ class Bucket:
                     continue
                 self._check_owner(marker)
                 self._engine = self.options.engine(0 if marker is None else marker.sequence)
+                if self.options.buckets:
+                    self._engine.limit_to(self.number, self.options.buckets)
                 self._marker = marker
                 self._begin()
             except Moved:
@@ -220,6 +175,29 @@ class Bucket:
         self.result.discarded = self._cache.discarded or self.result.discarded
         self._cache.discarded = ""
 
+    def export(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every record of the state as of the changelog's end, in key order; ``marker`` is that moment's. Blocks.
+
+        No run may write the bucket meanwhile.
+
+        Raises:
+            Retriable: Kafka does not answer.
+            Fatal: the changelog is damaged.
+        """
+        while True:
+            try:
+                self._catch_up()
+                break
+            except Moved:
+                self._meta = self._cache.meta()
+        with self._cache.reading() as txn:
+            yield from self._cache.scan(txn, b"", None)
+
+    @property
+    def marker(self) -> bytes:
+        """The last marker of the state that ``export`` gives, as it is in the changelog; empty: there is no marker."""
+        return self._meta.marker
+
     def _check_owner(self, marker: Marker | None) -> None:
         mine = self.options.owner
         if marker is not None and marker.owner != mine and marker.owner.epoch >= mine.epoch:
@@ -228,59 +206,6 @@ class Bucket:
                 f"has taken over bucket {self.number}. One of them must be stopped; jobs that should run "
                 "side by side need different names."
             )
-
-    def _check(self, span: Range) -> Marker:
-        """The marker to go on from.
-
-        Raises:
-            Fatal: what the batch brings does not follow on what was done.
-        """
-        options, marker = self.options, self._marker
-        where = f"{options.input_topic} [{self.number}]"
-        rebuild = f"run millrace job rebuild with --state to make the state again from the input (job {options.job})"
-        if marker is None:
-            if not span.first:
-                raise Fatal(
-                    f"the changelog {options.changelog_topic} [{self.number}] has no marker, but the job is "
-                    f"past its first batch ({where} goes on at offset {span.start}): the state was lost; "
-                    f"{rebuild}."
-                )
-            return Marker(
-                next=max(span.start, 0),
-                sequence=0,
-                topic=options.input_topic,
-                topic_id=options.input_id,
-                partitions=options.partitions,
-                owner=options.owner,
-                output_id=options.output_id,
-            )
-        if marker.topic != options.input_topic or marker.topic_id != options.input_id:
-            raise Fatal(
-                f"the state of bucket {self.number} is of the topic {marker.topic} (id {marker.topic_id}), "
-                f"not of {options.input_topic} (id {options.input_id}): the topic was deleted and made "
-                f"again, or source.topics was changed. Give the job another name, or {rebuild}."
-            )
-        if marker.partitions != options.partitions:
-            raise Fatal(
-                f"{options.input_topic} had {marker.partitions} partitions and has {options.partitions} now: "
-                f"rows may have moved to other partitions, away from their state; {rebuild}."
-            )
-        if span.start > marker.next:
-            raise Fatal(
-                f"the batch begins at offset {span.start} of {where}, but what was done ends at "
-                f"{marker.next}: {span.start - marker.next} offsets are missing ({marker.next} to "
-                f"{span.start - 1}). The checkpoint is ahead of the state (the changelog was set back), or "
-                "the records were deleted unread (retention). If the input still has them, remove the "
-                f"checkpoint; else {rebuild}."
-            )
-        if marker.output_id != options.output_id and not options.rebuild_output:
-            raise Fatal(
-                f"the output topic {options.output_topic} (id {options.output_id}) is not the one that has "
-                f"the rows of this job (id {marker.output_id}): it was deleted and made again, or "
-                "sink.kafka.topic was changed. Run millrace job rebuild with --output to fill it from the "
-                "state."
-            )
-        return marker
 
     # The pass
 
@@ -298,9 +223,10 @@ class Bucket:
             while True:
                 try:
                     self.prepare()
-                    if self._marker is None and span.start < 0:
+                    if self._marker is None and span.start < 0 and not span.parts:
                         break
-                    self._position = self._check(span)
+                    self._position = check_marker(self.options, self.number, self._marker, span)
+                    self._passed = {}
                     self._replay()
                     self._merge(source)
                     self._expire(int(time.time()) if now_s is None else now_s)
@@ -328,8 +254,15 @@ class Bucket:
         engine, emit, chunk, result = self._engine, self._emit, self._chunk, self.result
         most, overlay, begin = self.options.max_bytes, self._overlay, self._position.next
         size = 0
+        partition = last = -1 if self.options.buckets else 0
         for record in source:
             offset = record.offset
+            if record.partition != partition:
+                if partition >= 0:
+                    self._passed[partition] = max(last + 1, begin)
+                partition = record.partition
+                begin = self._position.positions.get(partition, 0)
+            last = offset
             if offset < begin:
                 result.replayed += 1
                 continue
@@ -344,7 +277,7 @@ class Bucket:
                 done = True
             while not done:
                 # A fan-out that is larger than a transaction: the position stays before this record.
-                overlay = self._partial(offset)
+                overlay = self._partial(self._at(offset, partition))
                 chunk[:] = [record]
                 done = engine.apply(record, overlay, emit)
             if emit:
@@ -352,17 +285,24 @@ class Bucket:
             else:
                 result.suppressed += 1
             if overlay.full or size >= most or self._output_bytes >= most:
-                self._commit(offset + 1)
+                self._commit(self._at(offset + 1, partition))
                 overlay, size = self._continued(), 0
                 chunk.clear()
 
-    def _partial(self, position: int) -> Overlay:
+    def _at(self, offset: int, partition: int) -> Marker:
+        """The marker with everything done up to ``offset`` (excluded) of an input partition, and in those before it."""
+        position = self._position
+        if not self.options.buckets:
+            return msgspec.structs.replace(position, next=offset)
+        return msgspec.structs.replace(position, positions={**position.positions, **self._passed, partition: offset})
+
+    def _partial(self, position: Marker) -> Overlay:
         """Commit an unfinished piece of work at ``position``; the overlay to go on with."""
         assert self._overlay is not None  # noqa: S101
         if not self._overlay.changes and not self._emit:
             raise Fatal(
-                f"the merge of bucket {self.number} at offset {position} makes no progress: it asks for a "
-                "commit and has changed nothing. This is a fault of the program."
+                f"the merge of bucket {self.number} at offset {position.positions or position.next} makes no progress: it "
+                "asks for a commit and has changed nothing. This is a fault of the program."
             )
         self._hand_over()
         self._commit(position)
@@ -398,7 +338,7 @@ class Bucket:
             self._position = msgspec.structs.replace(
                 self._position, output_id=self.options.output_id, replay=None if following is None else following.hex()
             )
-            self._commit(self._position.next, force=True)
+            self._commit(self._position, force=True)
             self._begin()
             if following is None:
                 return
@@ -406,9 +346,15 @@ class Bucket:
 
     def _finish(self, span: Range) -> None:
         # Also offsets without a record (control records, compacted ones) are done.
-        position = max(self._reached(), span.end)
+        position = self._reached()
+        if self.options.buckets:
+            reached = position.positions
+            ends = {partition: max(end, reached.get(partition, 0)) for partition, (_, end) in span.parts.items()}
+            position = msgspec.structs.replace(position, positions={**reached, **ends})
+        else:
+            position = msgspec.structs.replace(position, next=max(position.next, span.end))
         if (
-            position > self._position.next
+            position != self._position
             or self._marker is None
             or (self._overlay is not None and self._overlay.changes)
             or (self._writer is not None and self._writer.open)
@@ -416,8 +362,8 @@ class Bucket:
             self._commit(position, force=True)
         self._chunk.clear()
 
-    def _reached(self) -> int:
-        return self._chunk[-1].offset + 1 if self._chunk else self._position.next
+    def _reached(self) -> Marker:
+        return self._at(self._chunk[-1].offset + 1, self._chunk[-1].partition) if self._chunk else self._position
 
     # The transaction
 
@@ -461,7 +407,8 @@ class Bucket:
 
     def _dead_letter(self, record: Input, error: Skippable) -> None:
         letters = self.options.dead_letters
-        topic, number = self.options.input_topic, self.number
+        topic = self.options.input_topic
+        number = record.partition if self.options.buckets else self.number
         masked = self.options.masked
         if masked:
             error = hide_reason(error)
@@ -481,7 +428,7 @@ class Bucket:
             letters.report(topic, number, record.offset, record.key, record.value, error)
         self.result.dead += 1
 
-    def _commit(self, position: int, *, force: bool = False) -> None:
+    def _commit(self, position: Marker, *, force: bool = False) -> None:
         """Commit what was done, with the marker at ``position``, then write the cache.
 
         Raises:
@@ -495,7 +442,7 @@ class Bucket:
             and not changes
             and self._writer is not None
             and not self._writer.open
-            and position == self._position.next
+            and position == self._position
         ):
             return
         began = time.monotonic()
@@ -503,12 +450,13 @@ class Bucket:
         writer = self._open()
         writer.changes(changes.items())
         sequence = max(self._engine.sequence, self._position.sequence)
-        marker = msgspec.structs.replace(
-            self._position, next=position, sequence=sequence, owner=options.owner, writer=writer.token
-        )
+        marker = msgspec.structs.replace(position, sequence=sequence, owner=options.owner, writer=writer.token)
         raw = msgspec.json.encode(marker)
         at = writer.commit(
-            raw, position, self._changelog.group_metadata(), before_commit=lambda: crash(options.kill, "commit")
+            raw,
+            None if options.buckets else marker.next,
+            self._changelog.group_metadata(),
+            before_commit=lambda: crash(options.kill, "commit"),
         )
         crash(options.kill, "committed")
         now_ms = int(time.time() * 1000)
@@ -562,90 +510,3 @@ class Bucket:
         self._engine = None
         if self._writer is not None and not self._writer.abort():
             self._drop_writer()
-
-
-class Resident:
-    """What one Python worker process of Spark keeps between tasks: a consumer, and for some buckets producer and cache."""
-
-    def __init__(self, options: BucketOptions) -> None:
-        self.options = options
-        self.changelog = Changelog(options.client, options.changelog_topic, options.group)
-        self._buckets: OrderedDict[int, Bucket] = OrderedDict()
-
-    def bucket(self, number: int) -> Bucket:
-        """The bucket, opened if it isn't; the one that was not used for longest is closed if there are too many."""
-        found = self._buckets.get(number)
-        if found is None:
-            while len(self._buckets) >= self.options.resident_buckets:
-                self._buckets.popitem(last=False)[1].close()
-            found = self._buckets[number] = Bucket(self.options, number, self.changelog)
-        self._buckets.move_to_end(number)
-        return found
-
-    def close(self) -> None:
-        """Close everything."""
-        for each in self._buckets.values():
-            each.close()
-        self._buckets.clear()
-        self.changelog.close()
-        if isinstance(self.options.engine, EngineFactory):
-            self.options.engine.close()
-
-
-class Residents:
-    """Holds every ``Resident`` of this process: one per job, and per input topic of a job with many.
-
-    The one global of the materializer: Spark keeps Python worker processes between tasks but hands them nothing but the task,
-        and a
-    producer and a map for each task would cost 60-80 ms. One run of a job at a time: of another run, the former is closed.
-    """
-
-    def __init__(self) -> None:
-        self._by_job: OrderedDict[str, Resident] = OrderedDict()
-
-    def get(self, options: BucketOptions) -> Resident:
-        """The resident of this run; the one that was not used for longest is closed if there are too many."""
-        current = self._by_job.get(options.job)
-        if current is not None and (
-            current.options.owner != options.owner
-            or current.options.changelog_id != options.changelog_id
-            or current.options.output_id != options.output_id
-        ):
-            self._by_job.pop(options.job).close()
-            current = None
-        if current is None:
-            while len(self._by_job) >= _RESIDENT_JOBS:
-                self._by_job.popitem(last=False)[1].close()
-            current = self._by_job[options.job] = Resident(options)
-        self._by_job.move_to_end(options.job)
-        return current
-
-    def close(self) -> None:
-        """Close what is open."""
-        for resident in self._by_job.values():
-            resident.close()
-        self._by_job.clear()
-
-
-RESIDENTS: Final = Residents()
-
-
-def guarded(
-    options: BucketOptions,
-    number: int,
-    records: Iterable[Input],
-    span: Range,
-    *,
-    now_s: int | None = None,
-    residents: Residents = RESIDENTS,
-) -> Result:
-    """``Bucket.run`` with our errors as a result, as the driver has to see their class and not a stack trace of Spark's."""
-    try:
-        return residents.get(options).bucket(number).run(records, span, now_s=now_s)
-    except (Retriable, Fatal, Skippable) as error:
-        return Result(number, error=type(error).__name__, text=str(error))
-
-
-def decode_result(raw: Any) -> Result:
-    """A result as it comes from a task."""
-    return msgspec.json.decode(raw, type=Result)

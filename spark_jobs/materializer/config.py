@@ -19,6 +19,7 @@ from connectors.options import (
     one_of,
 )
 from connectors.topic_names import topic_name
+from spark_jobs.checkpoint import open_local
 from spark_jobs.config_keys import SHARDS
 from spark_jobs.materializer import per_topic
 from spark_jobs.materializer.model import DEFAULT_GRACE_S, MergeOptions
@@ -39,6 +40,14 @@ _STATE: Final = "Materializer: state"
 FORMATS: Final = ("partition-update", "debezium", "ums")
 #: Names this process's crash in tests: ``<point>@<file>``, see ``bucket.crash``.
 KILL_VARIABLE: Final = "MILLRACE_MATERIALIZER_KILL"
+
+
+#: The number of buckets by key that the state has, 0 for one per input partition; in the checkpoint.
+BUCKETS_FILE: Final = "_millrace_buckets"
+
+
+def _positive(name: str, value: Any) -> str | None:
+    return None if value is None else between(1, 10_000)(name, value)
 
 
 def topic_template(name: str, value: Any) -> str | None:
@@ -163,6 +172,18 @@ OPTIONS: Final = ConfigDef(
             "`gc_grace_seconds`. Updates that come later than that may bring a deleted row back.",
         ),
         ConfigKey(
+            name="materializer.buckets",
+            type=_I,
+            default=None,
+            group=_STATE,
+            validator=_positive,
+            doc="How many buckets the state has, each with a Spark task, a changelog partition and a transaction of its own. "
+            "Not set: one for each input partition. With a number, rows are divided by their key and not by the input's "
+            "partitions, so the input may be given partitions; that costs a second decoding and a shuffle of the input, and "
+            "needs `materializer.output.partitioner=murmur2`. To change it, start the job from a savepoint "
+            "(`source.savepoint`).",
+        ),
+        ConfigKey(
             name="materializer.changelog.topic",
             type=_S,
             default=None,
@@ -274,6 +295,10 @@ class Marker(msgspec.Struct, frozen=True):
         writer: which producer wrote it: whoever has another one and finds this marker has been fenced.
         output_id: the id of the output topic that has everything below ``next``.
         replay: the state key (hex) to go on from while the output is being rebuilt into ``output_id``; None: it is complete.
+        buckets: how many buckets by key the state has; 0: one for each input partition.
+        positions: with buckets by key, the next offset by input partition, instead of ``next``.
+        savepoint: the id of the savepoint that the state was started from; empty: none.
+        restoring: the state is being written from that savepoint and is not complete.
         format: of this record.
     """
 
@@ -286,6 +311,10 @@ class Marker(msgspec.Struct, frozen=True):
     output_id: str
     writer: str = ""
     replay: str | None = None
+    buckets: int = 0
+    positions: dict[int, int] = {}
+    savepoint: str = ""
+    restoring: bool = False
     format: int = 1
 
 
@@ -299,6 +328,7 @@ class BucketOptions:
         client: confluent-kafka's configuration of every client.
         group: the consumer group that shows the lag.
         input_topic, input_id, partitions: the input.
+        buckets: how many buckets by key; 0: one for each input partition.
         output_topic, output_id, partitioner: the output.
         rebuild_output: write the rows of the state to an output topic that lacks them, instead of refusing it.
         changelog_topic, changelog_id, delete_retention_ms: the state.
@@ -333,7 +363,13 @@ class BucketOptions:
     dead_letters: DeadLetters | None = None
     masked: bool = False
     rebuild_output: bool = False
+    buckets: int = 0
     kill: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many buckets there are."""
+        return self.buckets or self.partitions
 
     def folder(self, bucket: int) -> Path:
         """Where the cache of ``bucket`` is."""
@@ -453,9 +489,39 @@ def complaints(config: Config) -> list[str]:
                 f"output and changelog ({', '.join(names)}) must be three topics"
             )
             break
+    problems += bucket_complaints(config)
     problems += [
         f"Invalid value {name} for configuration materializer.input.schemas: no such file"
         for name in config["materializer.input.schemas"]
         if not Path(name).is_file()
     ]
     return problems
+
+
+def bucket_complaints(config: Config) -> list[str]:
+    """Complaints about ``materializer.buckets``; looks at the checkpoint if it is on this machine."""
+    buckets = config["materializer.buckets"] or 0
+    problems = []
+    if buckets and config["materializer.output.partitioner"] != "murmur2":
+        problems.append(
+            f"Invalid value {config['materializer.output.partitioner']} for configuration "
+            "materializer.output.partitioner: with materializer.buckets set, rows belong to no input partition; set it to "
+            "murmur2"
+        )
+    folder = open_local(config["checkpoint.location"]) if config["checkpoint.location"] else None
+    state_buckets = folder.read(BUCKETS_FILE) if folder is not None else None
+    if state_buckets is not None and state_buckets.strip().isdigit() and int(state_buckets) != buckets:
+        problems.append(
+            f"Invalid value {buckets or 'null'} for configuration materializer.buckets: {changed(int(state_buckets))}"
+        )
+    return problems
+
+
+def changed(state_buckets: int) -> str:
+    """The complaint where the state has another number of buckets by key than the job."""
+    text = f"{state_buckets} buckets by key" if state_buckets else "a bucket for each input partition"
+    return (
+        f"the state has {text}, and that can't be changed while it is in use. Set it back, or make a savepoint "
+        "(millrace job savepoint FILE --to DIR) and start the job from it with the new number: source.savepoint=DIR, a new "
+        "checkpoint.location, state.dir and materializer.changelog.topic"
+    )

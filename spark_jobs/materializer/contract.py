@@ -1,6 +1,7 @@
 """The seam inside the materializer: the merge engine (pure: bytes in, bytes out) and the bucket it works in (I/O).
 
-A *bucket* is one partition of the input topic: one task, one store, one transaction at a time. The engine knows nothing of
+A *bucket* is one partition of the input topic, or with ``materializer.buckets`` a share of the keys: one task, one store, one
+transaction at a time. The engine knows nothing of
 Kafka, LMDB or Spark; the bucket knows nothing of cells and schemas.
 """
 
@@ -37,6 +38,8 @@ class Input(NamedTuple):
     value: bytes | None
     offset: int
     timestamp_ms: int
+    #: Partition of the input topic; used only where buckets are chosen by key.
+    partition: int = 0
 
 
 class LiveRow(NamedTuple):
@@ -100,6 +103,15 @@ class Engine(Protocol):
             connectors.errors.Fatal: nothing can go on (a counter table, a registry that refuses).
             connectors.errors.Retriable: the registry is away.
         """
+
+    def route(self, record: Input) -> list[bytes]:
+        """The partition prefixes (``keys.partition_prefix``) of the rows that ``record`` changes; needs no store.
+
+        Raises: as ``apply``.
+        """
+
+    def limit_to(self, bucket: int, buckets: int) -> None:
+        """Apply from now on only the changes of rows that belong to ``bucket`` of ``buckets`` (``keys.bucket_of``)."""
 
     def expire(self, store: Store, emit: list[Output], now_s: int) -> bool:
         """Do what is due at ``now_s``: TTLs that ran out (events), tombstones whose grace is over (forgotten).

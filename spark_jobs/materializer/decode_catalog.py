@@ -81,6 +81,10 @@ class Catalog(msgspec.Struct):
             static: its static columns.
             regular: its other columns that are not in the key.
         """
+        return self.add_signatures(ident, order, table, list(map(signature, static)), list(map(signature, regular)))
+
+    def add_signatures(self, ident: str, order: int | None, table: str, static: list[str], regular: list[str]) -> Known:
+        """As ``add``, with columns by their signatures."""
         last = self.versions[-1].order if self.versions else 0
         if order is None:
             order = last + 1
@@ -101,8 +105,7 @@ class Catalog(msgspec.Struct):
         for index, columns in enumerate((static, regular)):
             near = [(each.static, each.regular)[index] for each in (before, behind) if each is not None]
             slots: dict[str, int] = {}
-            for column in columns:
-                name = signature(column)
+            for name in columns:
                 slot = next((each[name] for each in near if name in each), None)
                 if slot is None:
                     slot = counts[index]

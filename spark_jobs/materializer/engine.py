@@ -20,7 +20,7 @@ from spark_jobs.materializer.engine_resources import Puts, Resources, Work
 from spark_jobs.materializer.events import CREATE, DELETE, READ, UPDATE, Shape
 from spark_jobs.materializer.fanout import change_partition, cover, differ, lapse_partition
 from spark_jobs.materializer.images import View, live_rows, lives
-from spark_jobs.materializer.keys import CATALOG, PARTITION, ROW, partition_prefix
+from spark_jobs.materializer.keys import CATALOG, PARTITION, ROW, bucket_of, partition_prefix
 from spark_jobs.materializer.merge import NO_LIMIT, delete_row, hide, merge_row
 from spark_jobs.materializer.model import Latency, Origin, state_key_parts
 from spark_jobs.materializer.rowstate import (
@@ -100,6 +100,8 @@ class UpdateEngine:
         self._head = b""
         self._ident = ""
         self._now_ns = 0
+        #: Which bucket of how many it is limited to; None: it takes every row.
+        self._share: tuple[int, int] | None = None
 
     @property
     def sequence(self) -> int:
@@ -219,6 +221,26 @@ class UpdateEngine:
             ) from None
         return binding, update
 
+    # -- buckets by key
+
+    def route(self, record: Input) -> list[bytes]:
+        """See ``Engine``."""
+        if record.value is None:
+            return []
+        binding, update = self._decode(record.value)
+        try:
+            return [partition_prefix(binding.partition_key(_partition_key(binding, update)))]
+        except FAILURES as error:
+            raise Skippable(f"The partition key at offset {record.offset} can't be read: {error!r}.") from error
+
+    def limit_to(self, bucket: int, buckets: int) -> None:
+        """See ``Engine``."""
+        self._share = bucket, buckets
+
+    def _takes(self, prefix: bytes) -> bool:
+        share = self._share
+        return share is None or bucket_of(prefix, share[1]) == share[0]
+
     # -- apply
 
     def apply(self, record: Input, store: Store, emit: list[Output]) -> bool:
@@ -245,12 +267,10 @@ class UpdateEngine:
         return done
 
     def _merge(self, binding: Binding, update: Any, offset: int, store: Store, emit: list[Output], now_s: int) -> bool:
-        key = update.key
-        if type(key) is not tuple:
-            key = astuple(key)
-        if binding.key_readers is not None:
-            key = _read(key, binding.key_readers)
+        key = _partition_key(binding, update)
         prefix = partition_prefix(binding.partition_key(key))
+        if self._share is not None and not self._takes(prefix):
+            return True
         origin = Origin(update.write_time, update.source.snapshot, offset, "write")
         if binding.clustered:
             return self._apply_clustered(binding, update, prefix, key, origin, store, emit, now_s)
@@ -737,6 +757,11 @@ class UpdateEngine:
             image = self._view.image(state)
             if lives(state, image):
                 yield make([*values, *state.clustering, *static, *image], newest_time(state))
+
+
+def _partition_key(binding: Binding, update: Any) -> tuple[Any, ...]:
+    key: tuple[Any, ...] = update.key if type(update.key) is tuple else astuple(update.key)
+    return key if binding.key_readers is None else _read(key, binding.key_readers)
 
 
 def _read(values: tuple[Any, ...], readers: list[Any]) -> tuple[Any, ...]:

@@ -42,6 +42,12 @@ class RowEngine(UpdateEngine):
         self._slots = {}
         return Shape(layout.constants, layout.keys, (), layout.others)
 
+    def route(self, record: Input) -> list[bytes]:
+        """See ``Engine``."""
+        if record.value is None:
+            return []
+        return [_prefix(change) for change in self._reader.changes(record)]
+
     def apply(self, record: Input, store: Store, emit: list[Output]) -> bool:
         """See ``Engine``."""
         if record.value is None:
@@ -71,7 +77,10 @@ class RowEngine(UpdateEngine):
         if slots is None:
             slots = self._slots_of(change.layout)
         now_s = self._now_ns // 1_000_000_000
-        key = partition_prefix(msgspec.msgpack.encode(change.key)) + ROW
+        prefix = _prefix(change)
+        if self._share is not None and not self._takes(prefix):
+            return
+        key = prefix + ROW
         blob = store.get(key)
         if blob is None:
             state, before = new_row(self._era, [], change.position, self._view.count), None
@@ -104,6 +113,10 @@ class RowEngine(UpdateEngine):
         slots = [slot if slot in self._live[1] else -1 for slot in slots]
         self._slots[layout.ident] = slots
         return slots
+
+
+def _prefix(change: RowChange) -> bytes:
+    return partition_prefix(msgspec.msgpack.encode(change.key))
 
 
 class _Layer:

@@ -20,11 +20,13 @@ from spark_jobs.contract import Batch, JobContext, Sink
 from spark_jobs.lag import KafkaView
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
-from spark_jobs.materializer.bucket import Range, Result, decode_result, guarded
 from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, Owner
 from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.passes import RESULT_SCHEMA, Range, Result, decode_result, encode_result
 from spark_jobs.materializer.per_topic import config_for
+from spark_jobs.materializer.residents import guarded
+from spark_jobs.materializer.routing import merge_by_key
 from spark_jobs.materializer.stages import StageNumbers
 from spark_jobs.materializer.timers import Timers
 from spark_jobs.worker_memory import frozen_after
@@ -41,9 +43,8 @@ if TYPE_CHECKING:
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
-_SCHEMA: Final = "topic string, result string"
-#: (input topic, partition)
-Partition = tuple[str, int]
+#: (input topic, number of a bucket)
+BucketKey = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -143,6 +144,22 @@ class MaterializerSink(Sink):
             lines.append(f"Kafka can't be asked: {error}")
         return lines
 
+    @classmethod
+    def save_state(cls, config: Config, spark: SparkSession, location: str) -> dict[str, Any]:
+        """See ``savepoint.save_states``."""
+        from spark_jobs.materializer.savepoint import save_states
+
+        return save_states(spark, config, location)
+
+    @classmethod
+    def restore_state(
+        cls, config: Config, spark: SparkSession, location: str, savepoint: str, state: Mapping[str, Any]
+    ) -> None:
+        """See ``savepoint.restore_states``."""
+        from spark_jobs.materializer.savepoint import restore_states
+
+        restore_states(spark, config, location, savepoint, state)
+
     def engine(self, config: Config) -> Callable[[int], Engine]:
         """What makes engines in the tasks; must be picklable. ``config``: as for one input topic."""
         return EngineFactory(options.merge_options(config))
@@ -155,7 +172,11 @@ class MaterializerSink(Sink):
         Raises:
             Retriable, Fatal: see ``Topics``; topics that can't be used.
         """
-        self._take_all(input_topics(self.context.config))
+        config = self.context.config
+        self._take_all(input_topics(config))
+        if config["checkpoint.location"]:
+            folder = open_folder(config["checkpoint.location"], self.context.spark)
+            folder.write(options.BUCKETS_FILE, f"{config['materializer.buckets'] or 0}\n")
 
     def _take_all(self, names: Iterable[str]) -> None:
         """Take over the states of input topics that are new in this run. Blocks; raises as ``open``."""
@@ -172,7 +193,7 @@ class MaterializerSink(Sink):
         prepared = prepare(config, self.engine(config), self._letters(), log=self.context.log.warning)
         changelog = Changelog(prepared.client, prepared.changelog_topic, prepared.group)
         try:
-            markers = read_markers(changelog, prepared.partitions)
+            markers = read_markers(changelog, prepared.count)
         finally:
             changelog.close()
         state = TopicState(owned(prepared, markers), set(markers))
@@ -202,26 +223,49 @@ class MaterializerSink(Sink):
                 "from the input, or give the job another name and checkpoint to begin anew."
             )
         self._demand_states(batch)
-        spans = {
-            (topic, partition): Range(start, end, first=partition not in self._states[topic].known)
-            for (topic, partition), (start, end) in batch.ranges.items()
-        }
-        for topic, partition in spans:
-            partitions = self._states[topic].options.partitions
-            if partition >= partitions:
-                raise Fatal(
-                    f"{topic} was given partitions ({partition + 1} or more, it had {partitions} when the job started): rows "
-                    "may have moved to other partitions, away from their state. Run millrace job rebuild with --state."
-                )
+        spans = self._spans(batch)
         if not spans:
             return 0
-        rows = self._collect(batch.raw.select(*_COLUMNS).mapInArrow(stream_task(self._by_topic(), spans), _SCHEMA))
-        # A range may hold no record at all (control records of transactions, compaction): its marker moves too.
+        raw = batch.raw.select(*_COLUMNS)
+        by_topic = self._by_topic()
+        if self.context.config["materializer.buckets"]:
+            rows = self._collect(merge_by_key(raw, by_topic, spans))
+        else:
+            rows = self._collect(raw.mapInArrow(stream_task(by_topic, spans), RESULT_SCHEMA))
+        # A range may hold no record at all (control records of transactions, compaction): its marker moves too. Buckets by key
+        # all move, so that they stand at the same offsets between two batches.
         done = {(topic, result.bucket) for topic, result in rows}
-        empty = {partition: span for partition, span in spans.items() if partition not in done}
+        empty = {bucket: span for bucket, span in spans.items() if bucket not in done}
         if empty:
             rows += self._maintain(empty)
         return self._account(rows)
+
+    def _spans(self, batch: Batch) -> dict[BucketKey, Range]:
+        """The passes that a batch needs.
+
+        Raises:
+            Fatal: a topic was given partitions, and its buckets are not chosen by key.
+        """
+        spans: dict[BucketKey, Range] = {}
+        if self.context.config["materializer.buckets"]:
+            parts: dict[str, dict[int, tuple[int, int]]] = {}
+            for (topic, partition), offsets in batch.ranges.items():
+                parts.setdefault(topic, {})[partition] = offsets
+            for topic, offsets_by_partition in parts.items():
+                state = self._states[topic]
+                for bucket in range(state.options.count):
+                    spans[topic, bucket] = Range(first=bucket not in state.known, parts=offsets_by_partition)
+            return spans
+        for (topic, partition), (start, end) in batch.ranges.items():
+            state = self._states[topic]
+            if partition >= state.options.partitions:
+                raise Fatal(
+                    f"{topic} was given partitions ({partition + 1} or more, it had {state.options.partitions} when the job "
+                    "started): rows may have moved to other partitions, away from their state. Divide the state by key with a "
+                    "savepoint and materializer.buckets (docs/jobs/savepoints.md), or run millrace job rebuild with --state."
+                )
+            spans[topic, partition] = Range(start, end, first=partition not in state.known)
+        return spans
 
     def _demand_states(self, batch: Batch) -> None:
         """Check that every topic that the job has read from has a state. Blocks where one has none: asks Kafka.
@@ -267,7 +311,7 @@ class MaterializerSink(Sink):
         if due:
             self._account(self._maintain(due))
 
-    def _maintain(self, spans: Mapping[Partition, Range]) -> list[tuple[str, Result]]:
+    def _maintain(self, spans: Mapping[BucketKey, Range]) -> list[tuple[str, Result]]:
         return self._collect(buckets_frame(self.context.spark, self._by_topic(), spans))
 
     def _collect(self, frame: Any) -> list[tuple[str, Result]]:
@@ -315,9 +359,9 @@ class MaterializerSink(Sink):
         return outputs
 
 
-def buckets_frame(spark: SparkSession, by_topic: Mapping[str, BucketOptions], spans: Mapping[Partition, Range]) -> Any:
+def buckets_frame(spark: SparkSession, by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, Range]) -> Any:
     """A frame whose collection runs a pass without input over each bucket of ``spans``, one task each."""
-    return spark.range(0, len(spans), 1, len(spans)).mapInArrow(idle_task(by_topic, dict(spans)), _SCHEMA)
+    return spark.range(0, len(spans), 1, len(spans)).mapInArrow(idle_task(by_topic, dict(spans)), RESULT_SCHEMA)
 
 
 def run_buckets(spark: SparkSession, found: BucketOptions, spans: Mapping[int, Range]) -> list[Result]:
@@ -354,9 +398,12 @@ def _complaints(
     config: Config, source: topics.Topic, changelog: topics.Topic | None, output: topics.Topic | None
 ) -> list[str]:
     most = config["materializer.record.max.bytes"]
+    buckets = config["materializer.buckets"] or 0
     problems = []
     if changelog is not None:
-        problems += topics.changelog_complaints(changelog, partitions=source.partitions, record_max_bytes=most)
+        problems += topics.changelog_complaints(
+            changelog, partitions=source.partitions, buckets=buckets, record_max_bytes=most
+        )
     if output is not None:
         problems += topics.size_complaints(output, most)
         if config["materializer.output.partitioner"] == "bucket" and output.partitions < source.partitions:
@@ -391,10 +438,11 @@ def prepare(
     problems = _complaints(config, source, changelog, output)
     if not problems:
         if changelog is None:
-            log("making the changelog topic %s with %d partitions", name, source.partitions)
+            count = config["materializer.buckets"] or source.partitions
+            log("making the changelog topic %s with %d partitions", name, count)
             changelog = admin.make(
                 name,
-                source.partitions,
+                count,
                 replication,
                 topics.changelog_settings(
                     record_max_bytes=most,
@@ -436,6 +484,7 @@ def prepare(
         dead_letters=dead_letters,
         masked=bool(rule_names(config.raw)),
         rebuild_output=rebuild_output,
+        buckets=config["materializer.buckets"] or 0,
         kill=os.environ.get(options.KILL_VARIABLE, ""),
     )
 
@@ -455,7 +504,7 @@ def owned(found: BucketOptions, markers: Mapping[int, Marker]) -> BucketOptions:
 # In the tasks
 
 
-def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[Partition, Range]) -> Task:
+def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, Range]) -> Task:
     """The function for ``mapInArrow`` over a batch's records: one stream is one Kafka partition. Gives a row: the result."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -471,12 +520,12 @@ def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[Partition,
         finally:
             if with_collector_off:
                 gc.enable()
-        yield _row(topic, result)
+        yield encode_result(topic, result)
 
     return frozen_after("materializer", task)
 
 
-def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[Partition, Range]) -> Task:
+def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, Range]) -> Task:
     """The function for ``mapInArrow`` over row numbers, each of which stands for a bucket without input."""
     buckets = sorted(spans)
 
@@ -484,17 +533,9 @@ def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[Partition, R
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 topic, bucket = buckets[number]
-                yield _row(topic, guarded(by_topic[topic], bucket, (), spans[topic, bucket]))
+                yield encode_result(topic, guarded(by_topic[topic], bucket, (), spans[topic, bucket]))
 
     return frozen_after("materializer", task)
-
-
-def _row(topic: str, result: Result) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays(
-        [pa.array([topic]), pa.array([msgspec.json.encode(result).decode()])], names=["topic", "result"]
-    )
 
 
 def inputs(topic: str, bucket: int, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[Input]:

@@ -13,6 +13,7 @@ import struct
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from connectors.cql.encoding import NotEncodable
 from connectors.cql.encoding import encoder as serializer
@@ -42,6 +43,11 @@ def partition_prefix(partition_key: bytes) -> bytes:
     if not 0 < len(partition_key) <= _MAX_KEY:
         raise Skippable(f"A partition key has {len(partition_key)} bytes; 1 to {_MAX_KEY} are possible.")
     return len(partition_key).to_bytes(2, "big") + partition_key
+
+
+def bucket_of(prefix: bytes, buckets: int) -> int:
+    """The bucket of all rows with this partition prefix, where buckets are chosen by key."""
+    return crc32(prefix) % buckets
 
 
 def after(prefix: bytes) -> bytes | None:

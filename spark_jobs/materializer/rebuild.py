@@ -17,9 +17,9 @@ from spark_jobs.checkpoint import local_path
 from spark_jobs.control import Control, checkpoint_lock
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
-from spark_jobs.materializer.bucket import Range, Result
 from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.job import input_topics, owned, prepare, raise_errors, read_markers, run_buckets
+from spark_jobs.materializer.passes import Range, Result
 from spark_jobs.materializer.per_topic import choose_topic, config_for
 from spark_jobs.session import build_session
 
@@ -142,7 +142,7 @@ def rebuild_output(spark: SparkSession, config: Config, engine: Callable[[int], 
     found = prepare(config, engine, None, rebuild_output=True, log=logging.getLogger(__name__).info)
     changelog = Changelog(found.client, found.changelog_topic, found.group)
     try:
-        markers = read_markers(changelog, found.partitions)
+        markers = read_markers(changelog, found.count)
     finally:
         changelog.close()
     if not markers:
@@ -167,6 +167,11 @@ def reset_state(job: Job, *, drop_output: bool = False) -> list[str]:
         raise ConfigInvalid(
             "source.starting.offsets is latest: the new state would lack all that was written before; set it "
             "to earliest"
+        )
+    if config["source.savepoint"]:
+        raise ConfigInvalid(
+            "source.savepoint is set: without its checkpoint the job would start from the savepoint, and not from its input; "
+            "remove the option"
         )
     admin = topics.Topics(clients.confluent(config))
     sources = [admin.require(topic) for topic in input_topics(config)]

@@ -158,14 +158,22 @@ def output_warnings(topic: Topic) -> list[str]:
     return []
 
 
-def changelog_complaints(topic: Topic, *, partitions: int, record_max_bytes: int) -> list[str]:
-    """Why a topic can't be the changelog of an input with ``partitions``; empty: it can."""
+def changelog_complaints(topic: Topic, *, partitions: int, buckets: int = 0, record_max_bytes: int) -> list[str]:
+    """Why a topic can't be the changelog of an input with ``partitions``, or of ``buckets`` by key; empty: it can."""
     found = []
-    if topic.partitions != partitions:
+    if buckets and topic.partitions != buckets:
+        found.append(
+            f"materializer.buckets is {buckets}, but the changelog {topic.name} has {topic.partitions} partitions: the state "
+            "was made with another number of buckets. Set it back, or make a savepoint (millrace job savepoint FILE --to "
+            "DIR) and start the job from it with source.savepoint=DIR, another materializer.changelog.topic, a new "
+            "checkpoint.location and a new state.dir"
+        )
+    elif not buckets and topic.partitions != partitions:
         found.append(
             f"the changelog {topic.name} has {topic.partitions} partitions, the input {partitions}: they "
             "must be the same, as each input partition has its state in the changelog partition of the same "
-            "number. If the input was given partitions, run millrace job rebuild with --state"
+            "number. If the input was given partitions, divide the state by key with a savepoint and materializer.buckets "
+            "(docs/jobs/savepoints.md), or run millrace job rebuild with --state"
         )
     policy = topic.config.get("cleanup.policy", "")
     if policy != "compact":

@@ -198,8 +198,10 @@ class Writer:
             ) from error
         raise Redo(f"{topic}: {problem}", replace=problem.fatal() or problem.code() in _FENCED) from error
 
-    def commit(self, marker: bytes, position: int, group: Any, *, before_commit: Callable[[], None]) -> int:
-        """Add the marker and the consumed position, and commit. Returns the marker's offset in the changelog.
+    def commit(
+        self, marker: bytes, position: int | None, group: Any, *, before_commit: Callable[[], None] = lambda: None
+    ) -> int:
+        """Add the marker and the consumed position (None: none), and commit. Returns the marker's offset in the changelog.
 
         Raises:
             Redo: nothing of it happened, or (after a lost answer) perhaps all of it: the changelog's marker tells.
@@ -214,13 +216,14 @@ class Writer:
             raise Redo(
                 f"the marker of {self.identity}: {reason(self._producer, error).args[0]}", replace=True
             ) from error
-        self._call(
-            "send_offsets_to_transaction",
-            lambda: self._producer.send_offsets_to_transaction(
-                [TopicPartition(options.input_topic, self._bucket, position)], group, self._stalled_s
-            ),
-            self._stalled_s,
-        )
+        if position is not None:
+            self._call(
+                "send_offsets_to_transaction",
+                lambda: self._producer.send_offsets_to_transaction(
+                    [TopicPartition(options.input_topic, self._bucket, position)], group, self._stalled_s
+                ),
+                self._stalled_s,
+            )
         self._flush()
         before_commit()
         self._call("commit_transaction", lambda: self._producer.commit_transaction(self._stalled_s), self._stalled_s)

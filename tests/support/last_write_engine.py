@@ -12,6 +12,7 @@ import msgspec
 
 from connectors.errors import Skippable
 from spark_jobs.materializer.contract import LiveRow, Output
+from spark_jobs.materializer.keys import partition_prefix
 from spark_jobs.materializer.stages import Stages
 
 if TYPE_CHECKING:
@@ -42,12 +43,16 @@ class LastWrite:
             )
         )
 
+    def route(self, record: Input) -> list[bytes]:
+        """See the contract; the key of a change is its partition key."""
+        return [partition_prefix(_decode(record)["k"].encode())]
+
+    def limit_to(self, bucket: int, buckets: int) -> None:
+        """See the contract: each record has one row, so a bucket gets no others."""
+
     def apply(self, record: Input, store: Store, emit: list[Output]) -> bool:
         """See the contract."""
-        try:
-            change = msgspec.json.decode(record.value or b"")
-        except msgspec.DecodeError as error:
-            raise Skippable(f"no JSON: {error}") from error
+        change = _decode(record)
         if "prefix" in change:
             for key, blob in store.scan(change["prefix"].encode()):
                 if store.full:
@@ -102,6 +107,14 @@ class LastWrite:
 
 
 _TYPES = ("string", "bigint")
+
+
+def _decode(record: Input) -> dict[str, Any]:
+    try:
+        change: dict[str, Any] = msgspec.json.decode(record.value or b"")
+    except msgspec.DecodeError as error:
+        raise Skippable(f"no JSON: {error}") from error
+    return change
 
 
 def make(sequence: int) -> LastWrite:

@@ -64,7 +64,7 @@ def materializer(plan: dict[str, Any]) -> None:
     import msgspec
 
     from spark_jobs.config_keys import FRAME
-    from spark_jobs.materializer import bucket
+    from spark_jobs.materializer import passes, residents
     from spark_jobs.materializer.config import OPTIONS, Owner
     from spark_jobs.materializer.contract import Input
     from spark_jobs.materializer.job import prepare
@@ -91,8 +91,8 @@ def materializer(plan: dict[str, Any]) -> None:
         Input(None, msgspec.json.encode({"k": f"{number}", "t": 1, "v": number}), number, 0)
         for number in range(RECORDS)
     ]
-    resident = bucket.Resident(options)
-    resident.bucket(0).run(changes, bucket.Range(0, RECORDS, first=True))
+    resident = residents.Resident(options)
+    resident.bucket(0).run(changes, passes.Range(0, RECORDS, first=True))
     resident.close()
 
 

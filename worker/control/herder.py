@@ -21,6 +21,7 @@ from worker.control.herder_admin import AdminOperations
 from worker.control.herder_base import lock_of
 from worker.control.herder_flows import FlowOperations
 from worker.control.herder_offsets import OffsetOperations
+from worker.control.herder_savepoints import SavepointOperations
 from worker.control.herder_snapshots import SnapshotOperations
 from worker.control.instructions import instructions_record
 from worker.control.placement import INSTANCE, Unit
@@ -39,7 +40,7 @@ _INITIAL: Final[dict[str, TargetStateName]] = {"RUNNING": "STARTED", "PAUSED": "
 _TARGETS: Final[dict[str, TargetStateName]] = {"STARTED": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
 
 
-class ClusterHerder(OffsetOperations, SnapshotOperations, FlowOperations, AdminOperations):
+class ClusterHerder(OffsetOperations, SnapshotOperations, SavepointOperations, FlowOperations, AdminOperations):
     """Implements ``worker.rest.facade.Herder`` and the requests between workers (``InternalHerder``)."""
 
     def __init__(self, ctx: HerderContext) -> None:

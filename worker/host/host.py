@@ -41,6 +41,7 @@ from worker.protocol import (
     Init,
     Instruct,
     JobOffsets,
+    JobSavepoints,
     PauseTask,
     Ping,
     PluginConfig,
@@ -379,7 +380,14 @@ class Host:
 
     async def _ask_plugin(
         self,
-        message: Validate | DescribePlugins | PluginConfig | AlterOffsets | JobOffsets | CheckSnapshot | ConnectorView,
+        message: Validate
+        | DescribePlugins
+        | PluginConfig
+        | AlterOffsets
+        | JobOffsets
+        | JobSavepoints
+        | CheckSnapshot
+        | ConnectorView,
     ) -> bytes | bool:
         from worker import validation
 
@@ -417,6 +425,10 @@ class Host:
         parsed = definition.parse(config)
         if isinstance(message, JobOffsets):
             return orjson.dumps(await cls.offsets(parsed) if issubclass(cls, JobConnector) else [])
+        if isinstance(message, JobSavepoints):
+            if not issubclass(cls, JobConnector):
+                raise ConfigInvalid(f"{cls.__name__} is no job: it has no savepoints")
+            return orjson.dumps(await cls.savepoints(parsed, message.action, orjson.loads(message.request)))
         offsets = [(partition, offset) for partition, offset in orjson.loads(message.offsets)]
         return await cls.alter_offsets(parsed, offsets)
 

@@ -14,7 +14,7 @@ from msgspec import Struct, inspect
 
 from worker.rest.facade import RestError
 from worker.rest.flow_schemas import PreviewRequest
-from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SnapshotRequest
+from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SavepointRequest, SnapshotRequest
 
 _BODY: Final = "The request body"
 _SCALAR: Final = "must be a string, a number or a boolean"
@@ -95,6 +95,16 @@ def read_snapshot(data: bytes) -> dict[str, Any]:
     """
     body: dict[str, Any] = _read(read_json(data), _declared(SnapshotRequest), _BODY)
     return {name: value for name, value in body.items() if value is not None}
+
+
+def read_savepoint(data: bytes) -> dict[str, Any]:
+    """The body of ``POST .../savepoints``.
+
+    Raises:
+        RestError: 400.
+    """
+    body: dict[str, Any] = _read(read_json(data), _declared(SavepointRequest), _BODY)
+    return body
 
 
 def read_preview(data: bytes) -> tuple[dict[str, str | None], dict[str, Any]]:

@@ -140,6 +140,15 @@ class Herder(Protocol):
     async def connector_progress(self, name: str) -> dict[str, Any]:
         """How far a connector that moves data itself is: ``{name, type, tasks}``. Answered by the worker that runs it."""
 
+    async def create_savepoint(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask a job for a savepoint: name, location, stop. 409 if it does not run. Answered by the worker that runs it."""
+
+    async def savepoints(self, name: str) -> list[dict[str, Any]]:
+        """A job's savepoints. Answered by the worker that runs it."""
+
+    async def delete_savepoint(self, name: str, savepoint: str) -> None:
+        """Remove one; 404 if unknown. Answered by the worker that runs it."""
+
     async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for a snapshot: the request as it is kept, with its ``id``. Leader only; 409 if the id exists."""
 

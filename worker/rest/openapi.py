@@ -48,6 +48,7 @@ _PARAMETERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "task": ("The task's number.", {"type": "integer", "format": "int32", "minimum": 0, "maximum": 2**31 - 1}),
     "plugin": ("The plugin's class, its simple name, or that without `Connector`.", {"type": "string", "minLength": 1}),
     "logger": ("The logger's name; `root` is the parent of all.", {"type": "string", "minLength": 1}),
+    "savepoint": ("The savepoint's name.", {"type": "string", "minLength": 1}),
     "snapshot": ("The snapshot's id.", {"type": "string", "minLength": 1}),
 }
 _LEVELS: Final = {Access.READ: "read", Access.OPERATE: "operate", Access.ADMIN: "admin"}

@@ -322,6 +322,48 @@ class Progress(Struct):
     ]
 
 
+class SavepointRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A savepoint to make."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$",
+            description="Its name, and that of its folder in `savepoint.location`.",
+            extra={
+                "refusal": "The field 'name' must be 1 to 200 letters, digits, '.', '_' and '-', beginning with a letter or a "
+                "digit"
+            },
+        ),
+    ]
+    stop: Annotated[bool, Meta(description="Whether the job stops after it.")] = False
+
+
+class SavepointAsked(Struct):
+    """A savepoint that the job was asked for."""
+
+    name: str
+    location: str
+    stop: bool
+
+
+class Savepoint(Struct):
+    """A savepoint, or a request for one."""
+
+    name: str
+    sink: Annotated[str, Meta(description="Of a flow with several sinks: which one it is of.")] | UnsetType = UNSET
+    location: str | UnsetType = UNSET
+    state: Annotated[str, Meta(description="`requested`: it is not complete yet.")] | UnsetType = UNSET
+    error: Annotated[str, Meta(description="Why it can't be used, or was not made.")] | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    job: str | UnsetType = UNSET
+    created_ms: int | UnsetType = UNSET
+    batch: int | UnsetType | None = UNSET
+    buckets: int | UnsetType | None = UNSET
+    records: int | UnsetType | None = UNSET
+    versions: dict[str, str] | UnsetType = UNSET
+
+
 class PluginEnvironment(Struct):
     """An environment of ``plugin.path``: PENDING until its plugins are known, READY, or FAILED if it has none to use."""
 

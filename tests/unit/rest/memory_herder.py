@@ -222,6 +222,20 @@ class MemoryHerder:
         self.known(name)
         return {"name": name, "type": "sink", "tasks": []}
 
+    async def create_savepoint(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.known(name)
+        self.calls.append(("savepoint", name, dict(request)))
+        return {"name": request["name"], "location": "/savepoints", "stop": request.get("stop", False)}
+
+    async def savepoints(self, name: str) -> list[dict[str, Any]]:
+        self.known(name)
+        return [{"name": "s", "location": "/savepoints/s", "batch": 3}]
+
+    async def delete_savepoint(self, name: str, savepoint: str) -> None:
+        self.known(name)
+        if savepoint != "s":
+            raise RestError(404, f"Savepoint {savepoint} of connector {name} not found")
+
     async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         self.lead()
         self.known(name)

@@ -45,6 +45,7 @@ WANTED = {
         "GET /connectors/{connector}/progress",
         "GET /connectors/{connector}/snapshots",
         "GET /connectors/{connector}/snapshots/{snapshot}",
+        "GET /connectors/{connector}/savepoints",
         "GET /connectors/{connector}/lag",
         "GET /connectors/{connector}/tables",
     ],
@@ -55,6 +56,8 @@ WANTED = {
         "PUT /connectors/{connector}/stop",
         "POST /connectors/{connector}/tasks/{task}/restart",
         "PUT /connectors/{connector}/topics/reset",
+        "POST /connectors/{connector}/savepoints",
+        "DELETE /connectors/{connector}/savepoints/{savepoint}",
         "POST /connectors/{connector}/snapshots",
         "DELETE /connectors/{connector}/snapshots/{snapshot}",
         "PUT /connectors/{connector}/snapshots/{snapshot}/pause",
@@ -114,7 +117,9 @@ async def test_every_role_on_every_route(start: Start, tmp_path: Path) -> None:
     for route in ROUTES["all"]:
         label = f"{route.method} {route.path}"
         for connector in ("sales-eu", "sales-us", "stock"):
-            path = route.path.format(connector=connector, task=0, plugin="B", logger="root", snapshot="s")
+            path = route.path.format(
+                connector=connector, task=0, plugin="B", logger="root", snapshot="s", savepoint="s"
+            )
             body: dict[str, Any] = {"name": connector, "config": {}} if label == "POST /connectors" else {}
             for user in ("", *users):
                 headers = basic(user, user[::-1]) if user else {}

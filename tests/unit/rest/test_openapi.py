@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 URL = "http://localhost:8083"
 ALL = ROUTES["all"]
-NAMES = {"connector": "a", "task": "0", "plugin": "B", "logger": "root", "snapshot": "s"}
+NAMES = {"connector": "a", "task": "0", "plugin": "B", "logger": "root", "snapshot": "s", "savepoint": "s"}
 CONFIG = {"connector.class": "B"}
 
 

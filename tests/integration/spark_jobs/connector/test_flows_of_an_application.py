@@ -197,6 +197,23 @@ def test_flows_share_a_driver_and_nothing_else(flows: Flows) -> None:
     flows.wait_lines("late")
     assert children(first) == [jvm]
 
+    # A savepoint over REST: another flow in the same driver starts from it and gets only what came later.
+    savepoints = f"/connectors/{flows.topic('late')}/savepoints"
+    assert flows.worker.request("POST", savepoints, {"name": "one"})[0] == 202
+    wait_for(lambda: [row for row in flows.get("late", "savepoints") if "batch" in row], "there is a savepoint")
+    (savepoint,) = flows.get("late", "savepoints")
+    assert savepoint["name"] == "one"
+    assert flows.worker.request("POST", savepoints, {"name": "one"})[0] == 409
+    before = flows.sent["late"]
+    flows.send("late", 5)
+    flows.create("moved", **{"source.topics": flows.topic("late"), "source.savepoint": savepoint["location"]})
+    flows.wait_lines("late")
+    later = sorted(f"late {number}" for number in range(before, before + 5))
+    wait_for(lambda: flows.lines("moved") == later, "the moved flow continues", lambda: flows.about("moved"))
+    assert flows.worker.request("DELETE", f"/connectors/{flows.topic('moved')}")[0] == 204
+    assert flows.worker.request("DELETE", f"{savepoints}/one")[0] == 204
+    assert flows.get("late", "savepoints") == []
+
     # The driver is killed: all flows stop, and all come back in one new application, each from its own checkpoint.
     os.kill(jvm, signal.SIGKILL)
     for name in ("files", "kafka", "late"):

@@ -13,7 +13,10 @@ import pytest
 
 from compose.local.ports import free_port
 from spark_jobs import history
+from spark_jobs.checkpoint import LocalFolder
 from spark_jobs.cli import describe
+from spark_jobs.savepoints import commands
+from spark_jobs.savepoints.manifest import read_manifest
 from spark_jobs.testing.gate import Gate
 from tests.integration.spark_jobs.jdbc.conftest import database
 from tests.support.eventually import eventually
@@ -155,6 +158,10 @@ def test_a_sink_waits_for_another_at_the_bound(bench: Bench, postgres: Postgres,
                 # It has passed the bound, by one batch at most. The batch before the wait may be reported after it.
                 eventually(lambda: position(fast) > 20 + 60, "the last batch is reported", detail=job.log)
                 assert position(fast) <= 20 + 60 + 20
+                # While it waits, it makes a savepoint of what it has done.
+                assert commands.main([fast, "--to", str(tmp_path / "savepoint"), "--timeout", "60"]) == 0
+                manifest = read_manifest(LocalFolder(tmp_path / "savepoint"), "savepoint")
+                assert manifest.batch == describe(fast)["progress"]["batch"]
             eventually(
                 lambda: [position(name) for name in (slow, fast)] == [420, 420], "both go on", 120, detail=job.log
             )

@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.materializer.bucket import Range, Resident
 from spark_jobs.materializer.config import KILL_VARIABLE, Marker
 from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.passes import Range
 from spark_jobs.materializer.rebuild import rebuild_output
+from spark_jobs.materializer.residents import Resident
 from spark_jobs.materializer.state_frame import state_frame
 from spark_jobs.materializer.transaction import Writer
 from tests.support import last_write_engine

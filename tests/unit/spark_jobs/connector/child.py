@@ -62,8 +62,8 @@ if what in {"fail", "retriable"}:
     leave(1)
 if what == "die":
     os.kill(os.getpid(), signal.SIGKILL)
-if what == "end":
-    emit("stopped", reason="done", batch=0)
+if what in ("end", "savepoint"):
+    emit("stopped", reason="savepoint" if what == "savepoint" else "done", batch=0)
     leave(0)
 if what == "trouble":
     trouble = {"part": "batch", "since": "2026-11-21T00:00:00.000Z", "error": "the target is away"}

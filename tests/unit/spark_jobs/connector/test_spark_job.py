@@ -345,6 +345,12 @@ async def test_a_job_that_does_what_there_is_and_ends_is_done(context: Any) -> N
     assert made.progress.phase == "finished"
 
 
+async def test_a_job_that_stopped_after_its_savepoint_stays_stopped(context: Any) -> None:
+    task_context = context(do="savepoint")
+    await SparkJobTask(task_context).run()  # otherwise: Retriable, and it would start again at once
+    assert task_context.progress.phase == "stopped"
+
+
 async def test_a_job_that_dies_again_and_again_is_given_up(context: Any) -> None:
     task = SparkJobTask(context(do="die"))
     for _ in range(4):

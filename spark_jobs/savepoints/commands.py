@@ -1,0 +1,147 @@
+"""``millrace job savepoint``: of a running job at the end of a batch, or of one that is stopped."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from connectors.errors import ConfigInvalid, Fatal
+from spark_jobs.control import Control
+from spark_jobs.job import control_folder
+from spark_jobs.savepoints.make import absolute, make_savepoint, summary
+from spark_jobs.savepoints.requests import Request, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_jobs.job import Job
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command. Returns 0."""
+    parser = argparse.ArgumentParser(
+        prog="millrace job savepoint",
+        description="Writes a job's position and state into a folder, from which a job starts with source.savepoint. A "
+        "running job on this machine makes it between two batches and continues. A flow with several sinks gets one for each, "
+        "in a folder with the sink's name. See docs/jobs/savepoints.md.",
+    )
+    parser.add_argument("job", metavar="JOB", help="name of a job or flow that runs on this machine, or its file")
+    parser.add_argument(
+        "--to", required=True, metavar="DIR", help="a new folder: a path, or an address that Spark knows"
+    )
+    parser.add_argument("--name", metavar="NAME", help="what to call it (default: the folder's name)")
+    parser.add_argument("--stop", action="store_true", help="the job stops after the savepoint")
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds to wait (default 600)")
+    arguments = parser.parse_args(list(argv))
+    location = absolute(arguments.to)
+    name = arguments.name or location.rsplit("/", 1)[-1]
+    stopping = []
+    for part in find_parts(arguments.job):
+        control = Control(control_folder(part.name))
+        target = f"{location}/{part.sink}" if part.sink else location
+        if control.running():
+            request = Request(secrets.token_hex(8), target, name, time.time() + arguments.timeout, arguments.stop)
+            result = ask(control.folder, request, alive=control.running, timeout_s=arguments.timeout)
+            if arguments.stop:
+                stopping.append(control)
+        else:
+            result = make_stopped(part.job or _load_of(control, part.name), target, name)
+        print(describe(result))  # noqa: T201 - a command
+    for control in stopping:
+        _wait_for_end(control, arguments.timeout)
+    return 0
+
+
+class Part(NamedTuple):
+    """A job that a savepoint is made of.
+
+    Attributes:
+        name: of the job.
+        sink: the sink that it writes; empty where the flow has one sink.
+        job: the job, where its file is given.
+    """
+
+    name: str
+    sink: str = ""
+    job: Job | None = None
+
+
+def find_parts(text: str) -> list[Part]:
+    """The jobs of a flow, which is given by its file or its name: one for each sink.
+
+    Raises:
+        ConfigInvalid: the file is not valid.
+    """
+    from spark_jobs import cli, config
+
+    if Path(text).is_file():
+        return [
+            Part(job.name, "" if job.membership is None else job.membership.sink, job)
+            for job in config.build_flow(config.read(text))
+        ]
+    names = cli.known_jobs()
+    flows = {} if text in names else {name: cli.describe(name) for name in names}
+    return [Part(name, status["sink"]) for name, status in flows.items() if status.get("flow") == text] or [Part(text)]
+
+
+def _load_of(control: Control, name: str) -> Job:
+    """The job that ran by this name.
+
+    Raises:
+        ConfigInvalid: its file is not known.
+    """
+    from spark_jobs import config
+
+    file = control.status().get("file")
+    if not file or not Path(file).is_file():
+        raise ConfigInvalid(
+            f"no job {name} runs on this machine, and its file is not known: name the file instead. (A connector's job: "
+            "resume it, or write its configuration into a file.)"
+        )
+    job = next((job for job in config.build_flow(config.read(file)) if job.name == name), None)
+    if job is None:
+        raise ConfigInvalid(f"no job {name} runs on this machine, and its file {file} has no such job or sink any more")
+    return job
+
+
+def make_stopped(job: Job, location: str, name: str) -> dict[str, Any]:
+    """A savepoint of a job that does not run. Blocks: starts a JVM.
+
+    Raises:
+        AlreadyRuns: it runs.
+        Fatal, Retriable: see ``make_savepoint``.
+    """
+    from spark_jobs.causes import cause_of
+    from spark_jobs.checkpoint import open_folder
+    from spark_jobs.materializer.rebuild import session_of, stopped
+
+    with stopped(job):
+        spark = session_of(job)
+        try:
+            manifest = make_savepoint(job, spark, open_folder(job.checkpoint, spark), location, name)
+        except Exception as error:
+            raise cause_of(error) from error
+        finally:
+            spark.stop()
+    return summary(manifest, location)
+
+
+def _wait_for_end(control: Control, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while control.running():
+        if time.monotonic() > deadline:
+            raise Fatal(
+                f"the savepoint is complete, but the job has not ended within {timeout_s:g} s: millrace job stop"
+            )
+        time.sleep(0.1)
+
+
+def describe(result: dict[str, Any]) -> str:
+    """A line for people."""
+    state = (
+        "" if result["records"] is None else f", {result['records']} records of state in {result['buckets']} buckets"
+    )
+    return f"savepoint {result['name']} of {result['job']} in {result['location']}: batch {result['batch']}{state}"
