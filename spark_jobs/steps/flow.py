@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from spark_jobs.steps.python.functions import UserFunction
 
 _log: Final = logging.getLogger(__name__)
+_SUBEXPRESSIONS: Final = "spark.sql.subexpressionElimination.enabled"
 #: In place of a reason that may quote values of masked columns.
 HIDDEN_REASON: Final = "the reason is not shown, because columns are masked"
 _FIX: Final = (
@@ -54,6 +55,7 @@ class Flow:
         self._run: StepRun | None = None
         #: The tables of the pass that found bad rows: what was found then and what is written are of one computation.
         self._recovered: list[TableChanges] | None = None
+        self._settings: list[tuple[SparkSession, str]] = []
         self._namespaces: set[str] = set()
         self._warned: set[str] = set()
 
@@ -139,6 +141,7 @@ class Flow:
         if not isinstance(error, PySparkException | Py4JJavaError) or isinstance(cause_of(error), MillraceError):
             return False
         run = self._new_run(self._run.spark, guarded=True)
+        self._guard_subexpressions(run.spark, raw.sparkSession)
         tables = self._apply(run)
         recovered = False
         for bad in run.bad:
@@ -169,9 +172,24 @@ class Flow:
         self._recovered = tables if recovered else None
         return recovered
 
+    def _guard_subexpressions(self, *sessions: SparkSession) -> None:
+        """Keep Spark from computing an expression once that is used twice: it does so outside of what guards expressions.
+
+        Args:
+            sessions: those that plan the batch: the job's own, and the one that Spark clones for a query.
+        """
+        if self._settings:
+            return  # an earlier try of the batch
+        self._settings = [(session, str(session.conf.get(_SUBEXPRESSIONS))) for session in sessions]
+        for session in sessions:
+            session.conf.set(_SUBEXPRESSIONS, "false")
+
     def end_batch(self) -> None:
         """Forget the batch and release what is cached of it."""
         self.release()
+        for session, setting in self._settings:
+            session.conf.set(_SUBEXPRESSIONS, setting)
+        self._settings = []
         self._tables, self._run, self._guarded, self._recovered = [], None, False, None
 
     def measure(self) -> dict[str, float]:
