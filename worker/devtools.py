@@ -7,8 +7,7 @@ import importlib
 import os
 import subprocess
 import sys
-import tempfile
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,8 +91,8 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     """Run one suite, or all of them; returns pytest's exit code, of several sessions the first that is not 0.
 
     All suites are two sessions next to each other: the longer one waits for servers most of the time, the shorter one
-    computes. Unit tests are three, so that two cores always have something to do. The output of the others comes when all
-    have ended.
+    computes. Unit tests are three, so that two cores always have something to do. Lines of several sessions come as they are
+    written, each after its session's number.
     """
     root = _checkout("millrace test")
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
@@ -102,12 +101,13 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     suites = {"all": SUITES, "unit": UNIT, "light": LIGHT, "slow": SLOW}
     groups: tuple[tuple[str, ...], ...] = ((),) if named else suites.get(suite, ((suite,),))
     if suite == "slow":
-        args = ["--slow", "-m", "slow or scaled", *args]
+        args = ["--slow", "--timeout=3600", "-m", "slow or scaled", *args]
     if os.environ.get("CI"):
         args = ["--strict-skips", *args]
-    first, *others = (
+    commands = [
         [
             sys.executable,
+            "-u",
             "-m",
             "pytest",
             *(f"tests/{name}" for name in group if (root / "tests" / name).exists()),
@@ -115,22 +115,35 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
             *args,
         ]
         for group in groups
-    )
+    ]
     # Compiled modules are kept, next to what is installed: hundreds of processes of a run import the same ones.
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "pycache")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    with ExitStack() as stack:
-        beside = []
-        for command in others:
-            output = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
-            process = subprocess.Popen(command, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT)
-            beside.append((process, output))
-        codes = [subprocess.run(first, cwd=root, env=environment, check=False).returncode]
-        for process, output in beside:
-            codes.append(process.wait())
-            output.seek(0)
-            print(output.read(), flush=True)
-    return exit_code(codes)
+    if len(commands) == 1:
+        return subprocess.run(commands[0], cwd=root, env=environment, check=False).returncode
+    with ThreadPoolExecutor(len(commands)) as pool:
+        sessions = [
+            pool.submit(_run_session, number, command, root, environment) for number, command in enumerate(commands, 1)
+        ]
+        return exit_code([session.result() for session in sessions])
+
+
+def _run_session(number: int, command: list[str], folder: Path, environment: dict[str, str]) -> int:
+    """Run one of several sessions to its end and print its lines, each after ``number``; returns the exit code."""
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        for line in process.stdout or ():
+            # One call, so that lines of other sessions don't get into this one.
+            sys.stdout.write(f"{number}| {line.rstrip()}\n")
+            sys.stdout.flush()
+        return process.wait()
 
 
 def exit_code(codes: list[int]) -> int:
