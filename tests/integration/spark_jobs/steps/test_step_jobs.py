@@ -98,7 +98,7 @@ def test_rows_that_a_step_cannot_compute(jobs: Jobs, postgres: Postgres, where: 
         **jdbc(postgres),
         "transform.steps": table,
         f"transform.step.{table}.type": "sql",
-        f"transform.step.{table}.sql": f"SELECT id, CAST(amount AS int) AS amount FROM shop.{table}{where}",
+        f"transform.step.{table}.sql": f"SELECT id, CAST(amount AS int) AS amount FROM shop.{table}{where}",  # noqa: S608 - a table of the test
     }
     records = [event("c", table, id=number, amount=text) for number, text in enumerate(["7", "seven", "8", "eight"])]
     jobs.send(jobs.name, records)
