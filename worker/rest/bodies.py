@@ -205,6 +205,10 @@ def _plain(value: Any, kind: inspect.Type, where: str, extra: dict[str, Any]) ->
             ):
                 return value
             bad(f"{where} must be a whole number")
+        case inspect.BoolType():
+            if isinstance(value, bool):
+                return value
+            bad(f"{where} must be true or false")
         case inspect.AnyType():
             return value
     raise TypeError(f"no body is declared with {kind}")

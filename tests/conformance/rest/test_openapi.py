@@ -71,6 +71,7 @@ NAMES: dict[str, list[Any]] = {
     "connector": [*CONNECTORS, "runs", "nope"],
     "task": [0, 1],
     "snapshot": ["1"],
+    "savepoint": ["one"],
     "logger": ["openapi.a", "openapi"],
     "plugin": [*CLASSES, "JsonConverter", "RegexRouter", "org.apache.kafka.connect.file.FileStreamSourceConnector"],
 }
@@ -83,6 +84,8 @@ NOT_REACHED = {
     ("pauseSnapshot", 202),
     ("resumeSnapshot", 202),
     ("cancelSnapshot", 202),
+    ("createSavepoint", 202),
+    ("deleteSavepoint", 204),
     ("getLag", 200),
     ("listTables", 200),
     ("putTaskConfigs", 204),
@@ -134,7 +137,14 @@ def _operation(schema: Any, path: str, method: str) -> Any:
 
 
 #: A good request of each operation is asked first: the names in its path, its query, and its body where the example is not it.
-GOOD: dict[str, Any] = {"connector": "runs", "task": 0, "plugin": "FileStreamSource", "logger": "root", "snapshot": "1"}
+GOOD: dict[str, Any] = {
+    "connector": "runs",
+    "task": 0,
+    "plugin": "FileStreamSource",
+    "logger": "root",
+    "snapshot": "1",
+    "savepoint": "one",
+}
 GOOD_OF: dict[str, dict[str, Any]] = {
     "alterOffsets": {"connector": "stopped"},
     "resetOffsets": {"connector": "stopped"},

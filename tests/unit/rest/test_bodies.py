@@ -13,6 +13,7 @@ from worker.rest.bodies import (
     read_create,
     read_level,
     read_offsets,
+    read_savepoint,
     read_task_configs,
 )
 from worker.rest.facade import RestError
@@ -150,3 +151,12 @@ def test_level_and_task_configs() -> None:
     assert read_task_configs(b'[{"a": 1}, {"b": null}]') == [{"a": "1"}, {}]
     with pytest.raises(RestError):
         read_task_configs(b"{}")
+
+
+def test_savepoints() -> None:
+    assert read_savepoint(b'{"name": "one", "stop": true}')["stop"] is True
+    assert not read_savepoint(b'{"name": "one"}').get("stop")
+    with pytest.raises(RestError, match=r"^The field 'stop' must be true or false$"):
+        read_savepoint(b'{"name": "one", "stop": "true"}')
+    with pytest.raises(RestError, match=r"^The field 'name' must be 1 to 200 letters"):
+        read_savepoint(b'{"name": "../one"}')

@@ -214,6 +214,17 @@ def test_flows_share_a_driver_and_nothing_else(flows: Flows) -> None:
     assert flows.worker.request("DELETE", f"{savepoints}/one")[0] == 204
     assert flows.get("late", "savepoints") == []
 
+    # A savepoint may stop the flow, until its task is restarted.
+    assert flows.worker.request("POST", savepoints, {"name": "two", "stop": True})[0] == 202
+    wait_for(
+        lambda: flows.get("late", "progress")["tasks"][0].get("phase") == "stopped",
+        "the flow stopped",
+        lambda: flows.about("late"),
+    )
+    assert flows.worker.request("POST", f"/connectors/{flows.topic('late')}/tasks/0/restart")[0] == 204
+    flows.send("late", 5)
+    flows.wait_lines("late")
+
     # The driver is killed: all flows stop, and all come back in one new application, each from its own checkpoint.
     os.kill(jvm, signal.SIGKILL)
     for name in ("files", "kafka", "late"):

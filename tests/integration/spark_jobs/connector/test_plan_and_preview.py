@@ -262,6 +262,9 @@ def test_a_preview_of_a_running_flow_uses_its_application_and_leaves_it_alone(se
         return sum(position.offset for position in positions) == len(ROWS)
 
     eventually(committed, "the flow wrote and committed", within=120)
+    # Spark writes its files of the batch after the group has its offsets.
+    eventually(lambda: list(setup.home.rglob("commits/0")), "the checkpoint has the batch")
+    eventually(lambda: setup.outside() == setup.outside(), "the flow is idle")
     before = setup.outside()
     answer = setup.preview(config)
     assert (answer["application"], answer["warm"]) == (setup.name, True)
