@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -34,27 +35,27 @@ def _mutations() -> list[list[bytes]]:
 
 
 def _read(path: Path, log_id: int, start: int = 0) -> Read:
-    opened = Segment(path, log_id, start)
-    result = Read([], [], [], 0)
-    for _ in range(100):
-        stretch = opened.read(None, complete=True, max_bytes=1 << 20)
-        assert stretch is not None
-        result.entries.extend((stretch.data[each.start : each.end], each.position) for each in stretch.entries)
-        assert stretch.position == opened.position
-        if stretch.finished:
-            opened.close()
-            return result
-        if stretch.problem:
-            if not result.problems:
-                result = result._replace(before=len(result.entries))
-            again = opened.read(None, complete=True, max_bytes=1 << 20)
-            assert again is not None
-            assert (again.problem, again.entries, again.position) == (stretch.problem, [], stretch.position)
-            result.problems.append(stretch.problem)
-            lost = opened.skip()
-            assert lost[0] == stretch.position <= lost[1]
-            result.lost.append(lost)
-    raise AssertionError("it does not come to an end")
+    with closing(Segment(path, log_id, start)) as opened:
+        result = Read([], [], [], 0)
+        for _ in range(100):
+            stretch = opened.read(None, complete=True, max_bytes=1 << 20)
+            assert stretch is not None
+            result.entries.extend((stretch.data[each.start : each.end], each.position) for each in stretch.entries)
+            assert stretch.position == opened.position
+            if stretch.finished:
+                opened.close()
+                return result
+            if stretch.problem:
+                if not result.problems:
+                    result = result._replace(before=len(result.entries))
+                again = opened.read(None, complete=True, max_bytes=1 << 20)
+                assert again is not None
+                assert (again.problem, again.entries, again.position) == (stretch.problem, [], stretch.position)
+                result.problems.append(stretch.problem)
+                lost = opened.skip()
+                assert lost[0] == stretch.position <= lost[1]
+                result.lost.append(lost)
+        raise AssertionError("it does not come to an end")
 
 
 def _written(writer: SegmentWriter) -> Entries:
@@ -205,22 +206,24 @@ def test_damage_of_a_segment_that_is_still_written(tmp_path: Path, monkeypatch: 
     (first, at), (_, after) = writer.sections[0], writer.sections[1]
     damaged = flipped(writer.data, at + 5)
     path = writer.save(tmp_path, damaged[:after] + bytes(len(damaged) - after))
-    opened = Segment(path, writer.log_id)
-    found: Entries = []
-    while True:
+    with closing(Segment(path, writer.log_id)) as opened:
+        found: Entries = []
+        while True:
+            stretch = opened.read(None, complete=False, max_bytes=1 << 20)
+            if stretch is not None:
+                found += [(stretch.data[each.start : each.end], each.position) for each in stretch.entries]
+                if stretch.problem:
+                    break
+        assert found == [each for each in _written(writer) if first < each[1] <= at]
+        assert opened.skip() == (at, at)
+        assert opened.read(None, complete=False, max_bytes=1 << 20) is None
+        path.write_bytes(damaged)
         stretch = opened.read(None, complete=False, max_bytes=1 << 20)
-        if stretch is not None:
-            found += [(stretch.data[each.start : each.end], each.position) for each in stretch.entries]
-            if stretch.problem:
-                break
-    assert found == [each for each in _written(writer) if first < each[1] <= at]
-    assert opened.skip() == (at, at)
-    assert opened.read(None, complete=False, max_bytes=1 << 20) is None
-    path.write_bytes(damaged)
-    stretch = opened.read(None, complete=False, max_bytes=1 << 20)
-    assert stretch is not None
-    assert stretch.lost == (at, after)
-    assert [(stretch.data[each.start : each.end], each.position) for each in stretch.entries] == _written(writer)[3:]
+        assert stretch is not None
+        assert stretch.lost == (at, after)
+        assert [(stretch.data[each.start : each.end], each.position) for each in stretch.entries] == _written(writer)[
+            3:
+        ]
 
 
 def test_damage_up_to_the_end_of_a_segment_that_was_still_written(
@@ -229,14 +232,14 @@ def test_damage_up_to_the_end_of_a_segment_that_was_still_written(
     monkeypatch.setattr(reading, "GRACE_S", 0.0)
     writer = segment(_mutations())
     at, _ = writer.sections[-1]
-    opened = Segment(writer.save(tmp_path, flipped(writer.data, at + 5)), writer.log_id)
-    while not ((stretch := opened.read(None, complete=False, max_bytes=1 << 20)) and stretch.problem):
-        pass
-    assert opened.skip() == (at, at)
-    stretch = opened.read(None, complete=True, max_bytes=1 << 20)
-    assert stretch is not None
-    assert (stretch.lost, stretch.finished, stretch.position) == ((at, len(writer.data)), True, len(writer.data))
-    assert opened.read(None, complete=True, max_bytes=1 << 20) is None
+    with closing(Segment(writer.save(tmp_path, flipped(writer.data, at + 5)), writer.log_id)) as opened:
+        while not ((stretch := opened.read(None, complete=False, max_bytes=1 << 20)) and stretch.problem):
+            pass
+        assert opened.skip() == (at, at)
+        stretch = opened.read(None, complete=True, max_bytes=1 << 20)
+        assert stretch is not None
+        assert (stretch.lost, stretch.finished, stretch.position) == ((at, len(writer.data)), True, len(writer.data))
+        assert opened.read(None, complete=True, max_bytes=1 << 20) is None
 
 
 def test_markers_are_found_across_blocks(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import struct
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,81 +62,82 @@ def compression(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize("version", [7, 8, 9])
 def test_a_complete_segment(tmp_path: Path, compression: str, version: int) -> None:
     writer = segment(_mutations(), version=version, compression=compression, qualified=version == 8)
-    opened = Segment(writer.save(tmp_path), writer.log_id)
-    assert opened.version == 0
-    [stretch] = _stretches(opened)
-    assert _of(stretch) == _written(writer)
-    assert (stretch.segment, stretch.version, stretch.finished) == (writer.log_id, version, True)
-    assert stretch.position == opened.position == writer.end
-    assert (opened.version, opened.descriptor and opened.descriptor.compression) == (version, compression)
-    assert stretch.written_ms > 0
-    assert opened.read(None, complete=True, max_bytes=1) is None
-    opened.close()
-    opened.close()
+    with closing(Segment(writer.save(tmp_path), writer.log_id)) as opened:
+        assert opened.version == 0
+        [stretch] = _stretches(opened)
+        assert _of(stretch) == _written(writer)
+        assert (stretch.segment, stretch.version, stretch.finished) == (writer.log_id, version, True)
+        assert stretch.position == opened.position == writer.end
+        assert (opened.version, opened.descriptor and opened.descriptor.compression) == (version, compression)
+        assert stretch.written_ms > 0
+        assert opened.read(None, complete=True, max_bytes=1) is None
+        opened.close()
+        opened.close()
 
 
 def test_the_zero_tail_of_a_plain_segment(tmp_path: Path) -> None:
     for tail in (1, 7, 8, 9, 1_000_000):
         writer = segment(_mutations())
         writer.tail(tail)
-        opened = Segment(writer.save(tmp_path), writer.log_id)
-        # The index tells the file's length after a crash.
-        [stretch] = _stretches(opened, len(writer.data))
-        assert (_of(stretch), stretch.finished, stretch.position) == (_written(writer), True, writer.end)
+        with closing(Segment(writer.save(tmp_path), writer.log_id)) as opened:
+            # The index tells the file's length after a crash.
+            [stretch] = _stretches(opened, len(writer.data))
+            assert (_of(stretch), stretch.finished, stretch.position) == (_written(writer), True, writer.end)
 
 
 def test_what_was_not_synced_when_the_node_was_killed_is_no_damage(tmp_path: Path) -> None:
     writer = segment(_mutations())
     not_synced = bytes(8) + random.Random(1).randbytes(3000) + bytes(500)
-    opened = Segment(writer.save(tmp_path, writer.data + not_synced), writer.log_id)
-    assert _all(opened) == _written(writer)
+    with closing(Segment(writer.save(tmp_path, writer.data + not_synced), writer.log_id)) as opened:
+        assert _all(opened) == _written(writer)
 
 
 def test_stretches_are_about_as_long_as_asked_for(tmp_path: Path, compression: str) -> None:
     writer = segment(_mutations(2, (200, 0, 1, 1, 1, 300, 2, 40), 200), compression=compression)
     path = writer.save(tmp_path)
     for size in (4096, 5000, 20_000):
-        opened = Segment(path, writer.log_id)
-        found: Entries = []
-        stretches = list(_stretches(opened, max_bytes=size))
-        for stretch in stretches:
-            assert sum(each.end - each.start + 12 for each in stretch.entries) <= size
-            if not compression:
-                assert len(stretch.data) <= size + 8 * len(stretch.entries) + PADDING
-            found += _of(stretch)
-        assert found == _written(writer)
-        assert len(stretches) > 2
-        assert [each.position for each in stretches] == sorted({each.position for each in stretches})
+        with closing(Segment(path, writer.log_id)) as opened:
+            found: Entries = []
+            stretches = list(_stretches(opened, max_bytes=size))
+            for stretch in stretches:
+                assert sum(each.end - each.start + 12 for each in stretch.entries) <= size
+                if not compression:
+                    assert len(stretch.data) <= size + 8 * len(stretch.entries) + PADDING
+                found += _of(stretch)
+            assert found == _written(writer)
+            assert len(stretches) > 2
+            assert [each.position for each in stretches] == sorted({each.position for each in stretches})
 
 
 def test_entries_that_are_larger_than_a_stretch(tmp_path: Path, compression: str) -> None:
     rng = random.Random(3)
     mutations = [[bytes(20), rng.randbytes(300_000), bytes(20)], [rng.randbytes(50_000)], [bytes(20)]]
     writer = segment(mutations, compression=compression)
-    assert _all(Segment(writer.save(tmp_path), writer.log_id), max_bytes=1) == _written(writer)
+    with closing(Segment(writer.save(tmp_path), writer.log_id)) as opened:
+        assert _all(opened, max_bytes=1) == _written(writer)
 
 
 def test_only_what_is_synced_is_read(tmp_path: Path, compression: str) -> None:
     writer = segment(_mutations(), compression=compression)
     path = writer.save(tmp_path)
     for limit in range(writer.head_size, writer.end + 2, 2):
-        opened = Segment(path, writer.log_id)
-        expected = [each for each in _written(writer) if each[1] <= limit]
-        assert _all(opened, limit, complete=False) == expected
-        # Later more is.
-        assert _all(opened, writer.end, complete=False) == _written(writer)[len(expected) :]
-        assert not any(each.entries for each in _stretches(opened))
+        with closing(Segment(path, writer.log_id)) as opened:
+            expected = [each for each in _written(writer) if each[1] <= limit]
+            assert _all(opened, limit, complete=False) == expected
+            # Later more is.
+            assert _all(opened, writer.end, complete=False) == _written(writer)[len(expected) :]
+            assert not any(each.entries for each in _stretches(opened))
 
 
 def test_it_begins_behind_any_position(tmp_path: Path, compression: str) -> None:
     writer = segment(_mutations(), compression=compression)
     path = writer.save(tmp_path)
     for start in range(0, writer.end + 20, 1 if compression in {"", "LZ4Compressor"} else 3):
-        opened = Segment(path, writer.log_id, start)
-        assert opened.position == start
-        [stretch] = _stretches(opened)
-        assert _of(stretch) == [each for each in _written(writer) if each[1] > start]
-        assert (stretch.finished, stretch.position) == (True, max(start, writer.end))
+        with closing(Segment(path, writer.log_id, start)) as opened:
+            assert opened.position == start
+            [stretch] = _stretches(opened)
+            assert _of(stretch) == [each for each in _written(writer) if each[1] > start]
+            assert (stretch.finished, stretch.position) == (True, max(start, writer.end))
 
 
 def test_a_plain_segment_that_is_being_written(tmp_path: Path) -> None:
@@ -144,63 +146,63 @@ def test_a_plain_segment_that_is_being_written(tmp_path: Path) -> None:
     whole = writer.data + bytes(2000)
     seen = bytearray(len(whole))
     path = writer.save(tmp_path, b"")
-    opened = Segment(path, writer.log_id)
+    with closing(Segment(path, writer.log_id)) as opened:
 
-    def read() -> Entries:
-        return _all(opened, complete=False)
+        def read() -> Entries:
+            return _all(opened, complete=False)
 
-    for cut in range(1, writer.head_size):
-        path.write_bytes(whole[:cut])
-        assert read() == []
-    seen[: writer.head_size] = whole[: writer.head_size]
-    path.write_bytes(bytes(len(whole)))
-    assert read() == []
-    handle = path.open("r+b", buffering=0)
-    handle.write(seen)
-    assert read() == []
-    entries = _written(writer)
-    for at, after in writer.sections:
-        expected = [each for each in entries if at < each[1] <= after]
-        for start, end in ((at + 8, after), (at + 2, at + 4), (at, at + 2)):
-            handle.seek(start)
-            handle.write(whole[start:end])
+        for cut in range(1, writer.head_size):
+            path.write_bytes(whole[:cut])
             assert read() == []
-        handle.seek(at + 4)
-        handle.write(whole[at + 4 : at + 8])
-        assert read() == expected
-        assert opened.position == after
-    handle.close()
-    [stretch] = _stretches(opened)
-    assert (stretch.finished, stretch.entries) == (True, [])
+        seen[: writer.head_size] = whole[: writer.head_size]
+        path.write_bytes(bytes(len(whole)))
+        assert read() == []
+        handle = path.open("r+b", buffering=0)
+        handle.write(seen)
+        assert read() == []
+        entries = _written(writer)
+        for at, after in writer.sections:
+            expected = [each for each in entries if at < each[1] <= after]
+            for start, end in ((at + 8, after), (at + 2, at + 4), (at, at + 2)):
+                handle.seek(start)
+                handle.write(whole[start:end])
+                assert read() == []
+            handle.seek(at + 4)
+            handle.write(whole[at + 4 : at + 8])
+            assert read() == expected
+            assert opened.position == after
+        handle.close()
+        [stretch] = _stretches(opened)
+        assert (stretch.finished, stretch.entries) == (True, [])
 
 
 def test_a_compressed_segment_that_grows(tmp_path: Path) -> None:
     writer = segment(_mutations(), compression="LZ4Compressor")
     path = writer.save(tmp_path, b"")
-    opened = Segment(path, writer.log_id)
-    found: Entries = []
-    for cut in range(writer.head_size - 1, len(writer.data) + 1):
-        path.write_bytes(writer.data[:cut])
-        found += _all(opened, complete=False)
-        whole = sum(after <= cut for _, after in writer.sections)
-        assert found == [(each.mutation, each.position) for each in writer.entries if each.section < whole]
-    assert found == _written(writer)
+    with closing(Segment(path, writer.log_id)) as opened:
+        found: Entries = []
+        for cut in range(writer.head_size - 1, len(writer.data) + 1):
+            path.write_bytes(writer.data[:cut])
+            found += _all(opened, complete=False)
+            whole = sum(after <= cut for _, after in writer.sections)
+            assert found == [(each.mutation, each.position) for each in writer.entries if each.section < whole]
+        assert found == _written(writer)
 
 
 def test_markers_are_read_as_soon_as_they_are_there_though_the_index_is_behind(tmp_path: Path) -> None:
     writer = segment(_mutations())
-    opened = Segment(writer.save(tmp_path), writer.log_id)
-    assert _all(opened, writer.sections[0][1], complete=False) == _written(writer)[:3]
-    assert _all(opened, None, complete=False) == _written(writer)[3:]
+    with closing(Segment(writer.save(tmp_path), writer.log_id)) as opened:
+        assert _all(opened, writer.sections[0][1], complete=False) == _written(writer)[:3]
+        assert _all(opened, None, complete=False) == _written(writer)[3:]
 
 
 def test_a_marker_whose_checksum_was_not_written_when_the_node_went_down(tmp_path: Path) -> None:
     writer = segment(_mutations())
     at, _ = writer.sections[-1]
     data = writer.data[: at + 4] + bytes(4) + writer.data[at + 8 :] + bytes(100)
-    opened = Segment(writer.save(tmp_path, data), writer.log_id)
-    assert _all(opened, complete=False) == _written(writer)[:-2]
-    assert _all(opened) == _written(writer)[-2:]
+    with closing(Segment(writer.save(tmp_path, data), writer.log_id)) as opened:
+        assert _all(opened, complete=False) == _written(writer)[:-2]
+        assert _all(opened) == _written(writer)[-2:]
 
 
 def test_what_looks_damaged_but_is_not_synced_may_still_be_written(
@@ -211,22 +213,22 @@ def test_what_looks_damaged_but_is_not_synced_may_still_be_written(
     zeroed = writer.data[: at + 40] + bytes(20) + writer.data[at + 60 :]
     path = writer.save(tmp_path, zeroed)
     monkeypatch.setattr(reading, "GRACE_S", 1e9)
-    opened = Segment(path, writer.log_id)
-    found = _all(opened, complete=False)
-    assert opened.read(None, complete=False, max_bytes=1) is None
-    path.write_bytes(writer.data)
-    assert found + _all(opened, complete=False) == _written(writer)
+    with closing(Segment(path, writer.log_id)) as opened:
+        found = _all(opened, complete=False)
+        assert opened.read(None, complete=False, max_bytes=1) is None
+        path.write_bytes(writer.data)
+        assert found + _all(opened, complete=False) == _written(writer)
     # What is synced, or complete, isn't waited for; the rest isn't for ever.
     for limit, complete, grace in ((writer.end, False, 1e9), (None, True, 1e9), (None, False, 0.0)):
         path.write_bytes(zeroed)
         monkeypatch.setattr(reading, "GRACE_S", grace)
-        opened = Segment(path, writer.log_id)
-        prefix: Entries = []
-        for _ in range(3):
-            for stretch in _stretches(opened, limit, complete=complete):
-                prefix += _of(stretch)
-        assert prefix == found
-        assert stretch.problem
+        with closing(Segment(path, writer.log_id)) as opened:
+            prefix: Entries = []
+            for _ in range(3):
+                for stretch in _stretches(opened, limit, complete=complete):
+                    prefix += _of(stretch)
+            assert prefix == found
+            assert stretch.problem
 
 
 def test_refusals_name_the_segment(tmp_path: Path) -> None:
@@ -243,36 +245,38 @@ def test_a_complete_segment_without_a_head(tmp_path: Path) -> None:
     for data in (b"", bytes(1000)):
         path = tmp_path / "CommitLog-7-5.log"
         path.write_bytes(data)
-        opened = Segment(path, 5)
-        assert opened.read(None, complete=False, max_bytes=1) is None
-        [stretch] = _stretches(opened)
-        assert (
-            stretch.problem
-            == f"CommitLog-7-5.log, offset 0: the segment's head is missing (the file has {len(data)} bytes)"
-        )
-        assert opened.skip() == (0, len(data))
-        [stretch] = _stretches(opened)
-        assert (stretch.finished, stretch.problem) == (True, "")
+        with closing(Segment(path, 5)) as opened:
+            assert opened.read(None, complete=False, max_bytes=1) is None
+            [stretch] = _stretches(opened)
+            assert (
+                stretch.problem
+                == f"CommitLog-7-5.log, offset 0: the segment's head is missing (the file has {len(data)} bytes)"
+            )
+            assert opened.skip() == (0, len(data))
+            [stretch] = _stretches(opened)
+            assert (stretch.finished, stretch.problem) == (True, "")
 
 
 def test_a_segment_that_is_deleted_stays_readable(tmp_path: Path) -> None:
     writer = segment(_mutations())
     path = writer.save(tmp_path)
-    opened = Segment(path, writer.log_id)
-    path.unlink()
-    assert _all(opened) == _written(writer)
+    with closing(Segment(path, writer.log_id)) as opened:
+        path.unlink()
+        assert _all(opened) == _written(writer)
 
 
 def test_many_small_sections_share_stretches(tmp_path: Path, compression: str) -> None:
     writer = segment(_mutations(5, (1,) * 300), compression=compression)
-    stretches = list(_stretches(Segment(writer.save(tmp_path), writer.log_id)))
+    with closing(Segment(writer.save(tmp_path), writer.log_id)) as opened:
+        stretches = list(_stretches(opened))
     assert len(stretches) == 1
     assert _of(stretches[0]) == _written(writer)
 
 
 def test_a_segment_id_of_64_bits(tmp_path: Path) -> None:
     writer = segment(_mutations(), log_id=(1 << 40) + 5)
-    assert _all(Segment(writer.save(tmp_path), writer.log_id)) == _written(writer)
+    with closing(Segment(writer.save(tmp_path), writer.log_id)) as opened:
+        assert _all(opened) == _written(writer)
 
 
 def test_a_large_offset_in_a_marker_is_no_reason_to_take_memory(tmp_path: Path) -> None:
@@ -280,5 +284,6 @@ def test_a_large_offset_in_a_marker_is_no_reason_to_take_memory(tmp_path: Path) 
     head = descriptor(7, log_id, b"{}")
     path = tmp_path / "CommitLog-7-77.log"
     path.write_bytes(head + struct.pack(">II", 0xFFFFFFF0, marker_checksum(log_id, len(head))) + bytes(100))
-    [stretch] = _stretches(Segment(path, log_id))
+    with closing(Segment(path, log_id)) as opened:
+        [stretch] = _stretches(opened)
     assert "the sync marker names 4294967280" in stretch.problem
