@@ -260,7 +260,7 @@ class Snapshot:
         self._moved.extend((partition, None) for partition in index.superseded_by(whole))
         if table not in self._seen:
             self._seen[table] = feed.newest
-            self._moved.extend((partition, None) for partition in of_dropped(group, feed.newest.table_id, self._saved))
+            self._forget_dropped(group, feed.newest)
         self._look_at(snapshot, feed.newest)
         return snapshot
 
@@ -289,9 +289,15 @@ class Snapshot:
             newest = self._feed_of(table).newest
             if newest is not seen:
                 self._seen[table] = newest
-                for snapshot in self._groups.values():
-                    if snapshot.group.table == table and not snapshot.closed:
-                        self._look_at(snapshot, newest)
+                snapshots = [each for each in self._groups.values() if each.group.table == table and not each.closed]
+                for snapshot in snapshots:
+                    self._look_at(snapshot, newest)
+                if snapshots and newest.table_id != seen.table_id:
+                    self._forget_dropped(snapshots[-1].group, newest)
+
+    def _forget_dropped(self, group: StreamGroup, newest: TableVersion) -> None:
+        """Remove what is saved of older generations of a table that was dropped and made again."""
+        self._moved.extend((partition, None) for partition in of_dropped(group, newest.table_id, self._saved))
 
     def _look_at(self, snapshot: GroupSnapshot, newest: TableVersion) -> None:
         position, feed = snapshot.position, self._feed_of(snapshot.group.table)

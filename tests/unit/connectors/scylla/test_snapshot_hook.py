@@ -452,6 +452,22 @@ def test_a_table_that_is_made_again_is_read_again_without_a_restart_and_once() -
     assert again.take() == 0
 
 
+def test_what_is_saved_of_an_older_generation_goes_with_the_table_that_is_dropped() -> None:
+    """Groups of several tasks together cover the tokens of an older one: until the table is dropped, no task may remove it."""
+    older = partition_of(replace(GROUP, generation=Generation(-1), token_range=(0, 2000)))
+    offsets = SavedOffsets()
+    offsets.put(older, {"token_range": "0:2000", "token_range_left": "0:2000", "table_id": "first"})
+
+    async def body(bench: Bench) -> None:
+        await bench.serve()
+        assert bench.offsets.get(older)
+        bench.feed.update((VERSION, replaced()))
+        bench.take()
+        assert bench.offsets.get(older) is None
+
+    with_hook(lambda: Bench(Session(), offsets), body)
+
+
 def test_rows_of_the_dropped_table_that_are_still_being_read_are_thrown_away() -> None:
     async def body(bench: Bench) -> None:
         session: Any = bench.hook._session
