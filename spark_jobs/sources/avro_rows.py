@@ -20,7 +20,7 @@ from connectors.formats.order_number import BY_WRITE_TIME, FILE_UNIT, binlog_num
 from connectors.schema import Type
 from spark_jobs.shards import NUMBERS
 from spark_jobs.sources.avro import HEAD_SIZE, connect_schema
-from spark_jobs.sources.avro_arrow import Make, array_maker, texts
+from spark_jobs.sources.avro_arrow import array_maker, texts
 from spark_jobs.sources.avro_frame import ENVELOPE_MEMBERS
 from spark_jobs.sources.avro_vectors import Broken, Data, Union, Unsupported, compiled, joined, record_of
 from spark_jobs.sources.columns import arrow_type
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import Column as Expression
 
+    from spark_jobs.sources.avro_arrow import Make
     from spark_jobs.sources.avro_vectors import Column, Node
     from spark_jobs.sources.layout import Layout
     from spark_jobs.sources.reader import Plan
