@@ -1,4 +1,4 @@
-"""Makes Arrow arrays of what ``avro_vectors`` has read, with the values that ``avro.value`` gives in the JVM. In Python workers.
+"""Makes Arrow arrays of columns that ``avro_vectors`` reads, with the values that ``avro.value`` gives in the JVM. In tasks.
 
 Values that the JVM refuses, or that it may see otherwise than Arrow does, raise ``Broken``.
 """
@@ -48,6 +48,7 @@ _NUMBERS: Final = {
 #: Dates and timestamps that every reader of ISO 8601 reads alike.
 _ISO_DATE: Final = r"^(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
 _ISO_TIMESTAMP: Final = _ISO_DATE + r"T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])$"
+_PATTERNS: Final = {Form.ISO_TIMESTAMP: (_ISO_TIMESTAMP, _TIMESTAMP), Form.ISO_DATE: (_ISO_DATE + "$", pa.date32())}
 #: Types of numbers in the order in which ``types.wider`` widens them.
 _WIDENED: Final = (
     t.ByteType,
@@ -64,7 +65,7 @@ _LARGEST_UNSCALED: Final = 10**MAX_PRECISION
 
 
 def array_maker(schema: Schema, target: t.DataType, column: str = "") -> Make:
-    """What makes an array of type ``target`` from a column that was read from values of ``schema``.
+    """Return the function that makes an array of type ``target`` of a column of values of ``schema``.
 
     Args:
         schema: the Connect schema of the values.
@@ -72,18 +73,18 @@ def array_maker(schema: Schema, target: t.DataType, column: str = "") -> Make:
         column: its name, for messages.
 
     Raises:
-        Unsupported: no such array is made here.
+        Unsupported: no such array is decimals here.
     """
     schema = suited(schema, target)
     make = _maker(schema, column)
-    own = spark_type(schema)
-    if own == target:
+    written_type = spark_type(schema)
+    if written_type == target:
         return make
-    widened = isinstance(own, _WIDENED) and isinstance(target, _WIDENED)
-    if not widened and not (isinstance(own, t.DateType) and isinstance(target, t.TimestampType)):
-        raise Unsupported(f"column {column}: {own.simpleString()} as {target.simpleString()}")
-    wanted = arrow_type(target)
-    return lambda data, values: recast(make(data, values), wanted)
+    widened = isinstance(written_type, _WIDENED) and isinstance(target, _WIDENED)
+    if not widened and not (isinstance(written_type, t.DateType) and isinstance(target, t.TimestampType)):
+        raise Unsupported(f"column {column}: {written_type.simpleString()} as {target.simpleString()}")
+    target_type = arrow_type(target)
+    return lambda data, values: recast(make(data, values), target_type)
 
 
 def _maker(schema: Schema, column: str) -> Make:
@@ -100,10 +101,9 @@ def _maker(schema: Schema, column: str) -> Make:
         return lambda data, values: _decimals(data, values, decimal)
     if form is Form.VARIABLE_DECIMAL:
         return _variable_decimals(schema, column)
-    if form is Form.ISO_TIMESTAMP:
-        return lambda data, values: _from_text(data, values, _ISO_TIMESTAMP, _TIMESTAMP)
-    if form is Form.ISO_DATE:
-        return lambda data, values: _from_text(data, values, _ISO_DATE + "$", pa.date32())
+    if form in _PATTERNS:
+        pattern, of_text = _PATTERNS[form]
+        return lambda data, values: _from_text(data, values, pattern, of_text)
     if form is Form.CELL:
         content = _maker(schema.fields[0].schema, column)
         return lambda data, values: content(data, values.children["value"].masked(values.valid))
@@ -114,7 +114,7 @@ def _maker(schema: Schema, column: str) -> Make:
     if form not in {Form.PLAIN, Form.ENTRIES}:
         raise Unsupported(f"column {column}: {form}")
     if schema.type is Type.STRING:
-        return texts
+        return strings_of
     if schema.type is Type.BYTES:
         return _binary
     number = _NUMBERS[schema.type]
@@ -145,7 +145,7 @@ def _scaled(values: Column, factor: int, kind: pa.DataType) -> pa.Array:
 
 
 def _binary(data: Data, values: Column) -> pa.Array:
-    """Bytes where they stand, as a binary array of their own."""
+    """Bytes where they stand, as a binary array of their written_type."""
     begin, size = values.arrays
     bounds = np.empty(2 * values.count + 1, np.int64)
     bounds[:-1:2], bounds[1::2] = begin, begin + size
@@ -157,12 +157,12 @@ def _binary(data: Data, values: Column) -> pa.Array:
     whole = pa.Array.from_buffers(
         pa.binary(), 2 * values.count, [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(data.bytes)]
     )
-    places = np.arange(0, 2 * values.count, 2, dtype=np.int32)
-    return whole.take(pa.array(places, mask=_nulls(values.valid)))
+    positions = np.arange(0, 2 * values.count, 2, dtype=np.int32)
+    return whole.take(pa.array(positions, mask=_nulls(values.valid)))
 
 
-def texts(data: Data, values: Column) -> pa.Array:
-    """Strings, or an enum's symbols; raises ``ArrowInvalid`` where bytes are no text."""
+def strings_of(data: Data, values: Column) -> pa.Array:
+    """Strings, or an enum's symbols; raises ``ArrowInvalid`` where bytes are not UTF-8."""
     if values.symbols:
         codes = pa.array(values.arrays[0].astype(np.int32), mask=_nulls(values.valid))
         return pa.array(values.symbols, pa.string()).take(codes)
@@ -170,8 +170,8 @@ def texts(data: Data, values: Column) -> pa.Array:
 
 
 def _from_text(data: Data, values: Column, pattern: str, kind: pa.DataType) -> pa.Array:
-    """What strings in ISO 8601 say; other strings than of the usual form are left to the JVM."""
-    strings = texts(data, values)
+    """The dates or times that strings in ISO 8601 name; other strings than of the usual form are left to the JVM."""
+    strings = strings_of(data, values)
     if not pc.all(pc.match_substring_regex(strings, pattern), min_count=0).as_py():
         raise Broken("a date or time is written in an unusual form")
     return strings.cast(kind)
@@ -197,37 +197,37 @@ def _decimals(data: Data, values: Column, kind: pa.DataType) -> pa.Array:
 
 
 def _variable_decimals(schema: Schema, column: str) -> Make:
-    """Decimals with a scale of their own each, one by one: ``Skippable`` for one that its column can't hold."""
+    """Decimals with a scale of their written_type each, one by one: ``Skippable`` for one that its column can't hold."""
     fix = fixer(schema, column)
     kind = arrow_type(spark_type(schema))
 
     def make(data: Data, values: Column) -> pa.Array:
         scales = values.children["scale"].arrays[0].tolist()
         unscaled = _binary(data, values.children["value"].masked(values.valid)).to_pylist()
-        made: list[Any] = []
+        decimals: list[Any] = []
         for scale, number in zip(scales, unscaled, strict=True):
             if number is None or fix is None:
-                made.append(None)
+                decimals.append(None)
                 continue
             exact = int.from_bytes(number, "big", signed=True)
             if not number or abs(exact) >= _LARGEST_UNSCALED or (exact == 0 and scale < 0):
                 raise Broken("a decimal is left to the JVM")
-            made.append(fix({"scale": scale, "value": number}))
-        return pa.array(made, kind)
+            decimals.append(fix({"scale": scale, "value": number}))
+        return pa.array(decimals, kind)
 
     return make
 
 
 def _structs(schema: Schema, column: str) -> Make:
     if schema.name == UNION:
-        raise Unsupported(f"column {column}: a union with several branches beside null")
+        raise Unsupported(f"column {column}: a union with several branches and null")
     makers = {member.name: _maker(member.schema, column) for member in schema.fields}
     kind = arrow_type(spark_type(schema))
     if not makers:
         raise Unsupported(f"column {column}: a record without fields")
 
     def make(data: Data, values: Column) -> pa.Array:
-        arrays = [each(data, values.children[name].masked(values.valid)) for name, each in makers.items()]
+        arrays = [make_member(data, values.children[name].masked(values.valid)) for name, make_member in makers.items()]
         return pa.Array.from_buffers(kind, values.count, [_validity(values.valid)], children=arrays)
 
     return make

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from connectors.formats.order_number import BY_WRITE_TIME, FILE_UNIT, binlog_num
 from connectors.schema import Type
 from spark_jobs.shards import NUMBERS
 from spark_jobs.sources.avro import HEAD_SIZE, connect_schema
-from spark_jobs.sources.avro_arrow import array_maker, texts
+from spark_jobs.sources.avro_arrow import array_maker, strings_of
 from spark_jobs.sources.avro_frame import ENVELOPE_MEMBERS
 from spark_jobs.sources.avro_vectors import Broken, Data, Union, Unsupported, compiled, joined, record_of
 from spark_jobs.sources.columns import arrow_type
@@ -77,7 +77,7 @@ def columns(kinds: Sequence[RecordKind], *, several: bool) -> tuple[Expression, 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What makes a column of the table.
+    """How a column of the table is made.
 
     Attributes:
         name: the column's.
@@ -148,8 +148,8 @@ class KindReader:
         self._plan = plan
         self._members = _envelope(layout.avro[0])
         self._key = record_of(compiled(layout.avro[1])) if layout.avro[1] and layout.key else None
-        rows = {each.name: each.schema for each in layout.row}
-        keys = {each.name: each.schema for each in layout.key} if self._key is not None else {}
+        rows = {member.name: member.schema for member in layout.row}
+        keys = {member.name: member.schema for member in layout.key} if self._key is not None else {}
         self._columns = [
             _Field(
                 column.name,
@@ -177,18 +177,18 @@ class KindReader:
         """
         data, begin, end = _buffer(batch.column("body"))
         at = begin + HEAD_SIZE
-        before_at, found = at, {}
+        before_at, members = at, {}
         for name, node in self._members.items():
             if name == "before":
                 before_at = at
             keep = name in ENVELOPE_MEMBERS and name != "before"
             column, at = node.read(data, at, end, keep=keep)
             if keep:
-                found[name] = column
+                members[name] = column
         if (at != end).any():
             raise Broken("bytes are left behind a record")
-        letters = _letters(data, found["op"])
-        image = self._image(data, found["after"], letters == _DELETE, before_at, end)
+        letters = _letters(data, members["op"])
+        image = self._image(data, members["after"], letters == _DELETE, before_at, end)
         arrays = [
             pa.nulls(image.count, field.kind)
             if field.row is None
@@ -196,10 +196,12 @@ class KindReader:
             for field in self._columns
         ]
         self._fill_keys(arrays, batch)
-        source = _Source(data, found.get("source"), image.count)
+        source = _Source(data, members.get("source"), image.count)
         shard = [source.or_zero(name) for name in NUMBERS]
         expected = self._plan.shard
-        if expected is not None and any((one != two).any() for one, two in zip(shard, expected, strict=True)):
+        if expected is not None and any(
+            (numbers != number).any() for numbers, number in zip(shard, expected, strict=True)
+        ):
             raise Broken("a record is of another shard")
         if self._plan.separate:
             arrays = [*map(pa.array, shard), *arrays]
@@ -218,12 +220,12 @@ class KindReader:
         present = np.ones(after.count, np.bool_) if after.valid is None else after.valid
         if (present == deleted).any():
             raise Broken("a change has no row after it, or a delete has one")
-        (places,) = np.nonzero(deleted)
-        if not len(places):
+        (positions,) = np.nonzero(deleted)
+        if not len(positions):
             return after
-        before, _ = self._members["before"].read(data, before_at[places], end[places], keep=True)
+        before, _ = self._members["before"].read(data, before_at[positions], end[positions], keep=True)
         order = np.arange(after.count)
-        order[places] = after.count + np.arange(len(places))
+        order[positions] = after.count + np.arange(len(positions))
         return joined([after, before]).take(order)
 
     def _fill_keys(self, arrays: list[pa.Array], batch: pa.RecordBatch) -> None:
@@ -236,8 +238,8 @@ class KindReader:
         missing = np.zeros(batch.num_rows, np.bool_)
         for index in lacking:
             missing |= arrays[index].is_null().to_numpy(zero_copy_only=False)
-        (places,) = np.nonzero(missing)
-        keys = batch.column("key").take(pa.array(places))
+        (positions,) = np.nonzero(missing)
+        keys = batch.column("key").take(pa.array(positions))
         if self._key is None or keys.null_count:
             raise Broken("a key column is null, and the record has no key")
         data, begin, end = _buffer(keys)
@@ -245,7 +247,7 @@ class KindReader:
         if (at != end).any():
             raise Broken("bytes are left behind a key")
         numbers = np.zeros(batch.num_rows, np.int64)
-        numbers[places] = np.arange(len(places))
+        numbers[positions] = np.arange(len(positions))
         order = pa.array(numbers, mask=~missing)
         for index, field in lacking.items():
             if field.key is None:
@@ -257,7 +259,7 @@ class KindReader:
 
 @lru_cache(maxsize=64)
 def _envelope(text: str) -> dict[str, Node]:
-    """What reads the members of an envelope, in order; of ``source``, those that say position, time and shard.
+    """The readers of an envelope's members, in order; of ``source``, those that say position, time and shard.
 
     Raises:
         Unsupported: it is no envelope whose rows and positions can be read here.
@@ -272,15 +274,15 @@ def _envelope(text: str) -> dict[str, Node]:
     op, source = connect.field("op"), connect.field("source")
     if op is None or op.schema.type is not Type.STRING:
         raise Unsupported("op is no string")
-    wanted = ENVELOPE_MEMBERS["source"]
+    position_members = ENVELOPE_MEMBERS["source"]
     for member in source.schema.fields if source is not None else ():
         expected = {Type.STRING} if member.name in _WORDS else _WHOLE
-        if member.name in wanted and member.schema.type not in expected:
+        if member.name in position_members and member.schema.type not in expected:
             raise Unsupported(f"source.{member.name} is of type {member.schema.type}")
     node = members.get("source")
     record = record_of(node)
     if record is not None:
-        pruned = replace(record, wanted=wanted)
+        pruned = replace(record, kept_names=position_members)
         members["source"] = (
             Union(tuple(pruned if branch is record else branch for branch in node.branches))
             if isinstance(node, Union)
@@ -293,8 +295,8 @@ def _buffer(records: pa.Array) -> tuple[Data, Whole, Whole]:
     """The bytes of ``records``, which are not null, and where each begins and ends."""
     if not pa.types.is_binary(records.type):
         raise Unsupported(f"records as {records.type}")
-    _, places, content = records.buffers()
-    offsets = np.frombuffer(places, np.int32)[records.offset : records.offset + len(records) + 1].astype(np.int64)
+    _, positions, content = records.buffers()
+    offsets = np.frombuffer(positions, np.int32)[records.offset : records.offset + len(records) + 1].astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     raw = np.frombuffer(content, np.uint8)[first:last] if content is not None else np.zeros(0, np.uint8)
     offsets -= first
@@ -306,13 +308,15 @@ def _letters(data: Data, op: Column) -> npt.NDArray[np.uint8]:
     if op.valid is not None and not op.valid.all():
         raise Broken("op is null")
     if op.symbols:
-        firsts = np.array([ord(each) if len(each) == 1 and each.isascii() else 0 for each in op.symbols], np.uint8)
+        firsts = np.array(
+            [ord(symbol) if len(symbol) == 1 and symbol.isascii() else 0 for symbol in op.symbols], np.uint8
+        )
         letters = _LETTERS[firsts[op.arrays[0]]]
     else:
         begin, size = op.arrays
         letters = np.where(size == 1, _LETTERS[data.bytes[begin]], np.uint8(0))
     if not letters.all():
-        raise Broken("op is none of c, r, u and d")
+        raise Broken("op is not c, r, u or d")
     return letters
 
 
@@ -357,10 +361,12 @@ class _Source:
         if present.all():
             return values, present
         for name in ("ts_ns", "ts_ms"):
-            own, there = self._whole(name)
-            if name == "ts_ms" and (np.abs(own) > _LARGEST // 1000).any():
+            numbers_of_member, there = self._whole(name)
+            if name == "ts_ms" and (np.abs(numbers_of_member) > _LARGEST // 1000).any():
                 raise Broken("a time has more than 64 bits")
-            values = np.where(present, values, own // 1000 if name == "ts_ns" else own * 1000)
+            values = np.where(
+                present, values, numbers_of_member // 1000 if name == "ts_ns" else numbers_of_member * 1000
+            )
             present = present | there
         return values, present
 
@@ -374,8 +380,8 @@ class _Source:
             if by_time.any():
                 times, timed = self.micros()
                 numbers = np.where(by_time, np.where(timed, times, offsets), numbers)
-        own, present = self._whole("ums_id")
-        return np.where(present, own, numbers)
+        numbers_of_member, present = self._whole("ums_id")
+        return np.where(present, numbers_of_member, numbers)
 
     def _binlog_numbers(self, offsets: Whole) -> Whole:
         if not self._members.keys() >= {"file", "pos"}:
@@ -395,4 +401,4 @@ class _Source:
         return np.where(present, base + total, offsets)
 
     def _text(self, name: str) -> pa.Array:
-        return texts(self._data, self._members[name])
+        return strings_of(self._data, self._members[name])

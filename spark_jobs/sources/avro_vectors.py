@@ -1,14 +1,14 @@
-"""Reads Avro's binary form field by field, each step for all records of a batch at once. Runs in Python workers; no Spark calls.
+"""Reads Avro's binary form field by field, each step for all records of a batch at once. In Python workers; no Spark calls.
 
 A batch is one buffer, and for each record the position at which it is read on. A field's step reads the bytes at all positions
-in a few array operations and moves the positions; strings and bytes stay where they are, and only their places are noted.
-Nothing is guessed: ``Broken`` says that some record does not fit the schema, or is written in a form that no writer uses.
+in a few array operations and moves the positions. Strings and bytes stay where they are: only where they begin and their sizes
+are noted. Nothing is guessed: ``Broken`` says that some record does not fit the schema, or is written in a form that no writer
+uses.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -19,7 +19,7 @@ import numpy as np
 from worker.converters.avro_read import without_logical_types
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -38,7 +38,7 @@ _JOINS: Final = tuple(
         (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
-_ONE: Final = np.uint64(1)
+_BIT: Final = np.uint64(1)
 #: Elements of one array that are read: each takes a step of its own.
 _MOST_ELEMENTS: Final = 1000
 #: Branches whose number is one byte.
@@ -95,20 +95,20 @@ class Column:
             return self
         return replace(self, valid=valid if self.valid is None else self.valid & valid)
 
-    def spread(self, count: int, places: Positions, present: npt.NDArray[np.bool_]) -> Column:
-        """``count`` values: these ones at ``places``, which grow and are those where ``present`` is true; else null."""
+    def spread(self, count: int, positions: Positions, present: npt.NDArray[np.bool_]) -> Column:
+        """``count`` values: these ones at ``positions``, which grow and are those where ``present`` is true; else null."""
         valid = present
         if self.valid is not None:
             valid = np.zeros(count, np.bool_)
-            valid[places] = self.valid
+            valid[positions] = self.valid
         arrays = []
         for array in self.arrays:
             full = np.zeros(count, array.dtype)
-            full[places] = array
+            full[positions] = array
             arrays.append(full)
         children = self.children
         if not self.arrays:
-            children = {name: child.spread(count, places, present) for name, child in children.items()}
+            children = {name: child.spread(count, positions, present) for name, child in children.items()}
         return replace(self, count=count, arrays=tuple(arrays), children=children, valid=valid)
 
     def take(self, order: Positions) -> Column:
@@ -117,8 +117,10 @@ class Column:
         if self.arrays and self.children:
             counts = self.arrays[0]
             begins = np.cumsum(counts) - counts
-            taken = counts[order]
-            elements = np.repeat(begins[order] - (np.cumsum(taken) - taken), taken) + np.arange(taken.sum())
+            new_counts = counts[order]
+            elements = np.repeat(begins[order] - (np.cumsum(new_counts) - new_counts), new_counts) + np.arange(
+                new_counts.sum()
+            )
             children = {name: child.take(elements) for name, child in self.children.items()}
         else:
             children = {name: child.take(order) for name, child in self.children.items()}
@@ -160,7 +162,7 @@ class Node(Protocol):
             data: the bytes.
             at: where each value begins; is not changed.
             end: behind the last byte of each record.
-            keep: whether the values are wanted.
+            keep: whether the values are needed.
 
         Raises:
             Broken: see there.
@@ -177,7 +179,7 @@ def _raw(data: Data, at: Positions, end: Positions) -> tuple[npt.NDArray[np.uint
         return first.astype(np.uint64), after
     words = data.words[at]
     stops = ~words & _STOP_BITS
-    below = (stops & (~stops + _ONE)) - _ONE  # the bits before the first stop; all, where the eight bytes have none
+    below = (stops & (~stops + _BIT)) - _BIT  # the bits before the first stop; all, where the eight bytes have none
     size = (np.bitwise_count(below) >> 3).astype(np.int64) + 1
     number = words & below & _DATA_BITS
     for low, high, by in _JOINS:
@@ -199,7 +201,7 @@ def _raw(data: Data, at: Positions, end: Positions) -> tuple[npt.NDArray[np.uint
 
 def _signed(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """The numbers that Avro's zig-zag form stands for."""
-    return ((raw >> _ONE) ^ (~(raw & _ONE) + _ONE)).view(np.int64)
+    return ((raw >> _BIT) ^ (~(raw & _BIT) + _BIT)).view(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ class Whole:
     bits: int
 
     def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+        """See ``Node.read``."""
         raw, after = _raw(data, at, end)
         if self.bits == 32 and ((raw >> np.uint64(32)).any() or (after - at > _INT_BYTES).any()):
             raise Broken("an int has more than 32 bits")
@@ -222,8 +225,9 @@ class Enum:
     symbols: tuple[str, ...]
 
     def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+        """See ``Node.read``."""
         raw, after = _raw(data, at, end)
-        if (raw & _ONE).any() or (raw >= np.uint64(2 * len(self.symbols))).any():
+        if (raw & _BIT).any() or (raw >= np.uint64(2 * len(self.symbols))).any():
             raise Broken("an enum has no such symbol")
         return Column(len(at), (_signed(raw),) if keep else (), symbols=self.symbols), after
 
@@ -233,6 +237,7 @@ class Boolean:
     """A boolean."""
 
     def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+        """See ``Node.read``."""
         values, after = data.bytes[at], at + 1
         if (after > end).any() or (values > 1).any():
             raise Broken("a boolean is cut off, or neither 0 nor 1")
@@ -246,6 +251,7 @@ class Real:
     size: int
 
     def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+        """See ``Node.read``."""
         after = at + self.size
         if (after > end).any():
             raise Broken("a float is cut off")
@@ -261,11 +267,12 @@ class Bytes:
     """A string or bytes."""
 
     def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+        """See ``Node.read``."""
         raw, begin = _raw(data, at, end)
         # Without a sign, what is negative is larger than any number of bytes that are left.
-        if (raw >> _ONE > (end - begin).view(np.uint64)).any() or (raw & _ONE).any():
+        if (raw >> _BIT > (end - begin).view(np.uint64)).any() or (raw & _BIT).any():
             raise Broken("a string is longer than its record")
-        size = (raw >> _ONE).view(np.int64)
+        size = (raw >> _BIT).view(np.int64)
         return Column(len(at), (begin, size) if keep else ()), begin + size
 
 
@@ -276,6 +283,8 @@ class Fixed:
     size: int
 
     def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+        """See ``Node.read``."""
+        del data
         after = at + self.size
         if (after > end).any():
             raise Broken("a fixed is cut off")
@@ -287,16 +296,19 @@ class Nothing:
     """A null."""
 
     def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+        """See ``Node.read``."""
+        del data, end, keep
         return Column(len(at), valid=np.zeros(len(at), np.bool_)), at
 
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """A union; values are wanted of one branch beside null only."""
+    """A union; values can be kept only where there are one branch and null."""
 
     branches: tuple[Node, ...]
 
     def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+        """See ``Node.read``."""
         numbers, after = data.bytes[at], at + 1
         if (after > end).any() or (numbers > 2 * len(self.branches) - 2).any() or (numbers & 1).any():
             raise Broken("a union has no such branch")
@@ -305,16 +317,16 @@ class Union:
             if isinstance(branch, Nothing):
                 continue
             if keep and column is not None:
-                raise Unsupported("a union with several branches beside null")
+                raise Unsupported("a union with several branches and null")
             present = numbers == 2 * number
             if present.all():
                 column, after = branch.read(data, after, end, keep=keep)
                 continue
-            (places,) = np.nonzero(present)
-            column, behind = branch.read(data, after[places], end[places], keep=keep)
-            after[places] = behind
+            (positions,) = np.nonzero(present)
+            column, behind = branch.read(data, after[positions], end[positions], keep=keep)
+            after[positions] = behind
             if keep:
-                column = column.spread(len(at), places, present)
+                column = column.spread(len(at), positions, present)
         return column or Column(len(at), valid=np.zeros(len(at), np.bool_)), after
 
 
@@ -324,17 +336,18 @@ class Record:
 
     Attributes:
         fields: all of them, by name, in order.
-        wanted: names of those that columns have; None: all.
+        kept_names: names of those that columns have; None: all.
     """
 
     fields: Mapping[str, Node]
-    wanted: Collection[str] | None = None
+    kept_names: Collection[str] | None = None
 
     def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+        """See ``Node.read``."""
         count = len(at)
         children = {}
         for name, node in self.fields.items():
-            kept = keep and (self.wanted is None or name in self.wanted)
+            kept = keep and (self.kept_names is None or name in self.kept_names)
             column, at = node.read(data, at, end, keep=kept)
             if kept:
                 children[name] = column
@@ -348,6 +361,7 @@ class Items:
     item: Node
 
     def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+        """See ``Node.read``."""
         at = at.copy()
         active = np.arange(len(at))
         nothing, _ = self.item.read(data, at[:0], end[:0], keep=keep)
@@ -380,12 +394,12 @@ class Items:
         sized = counts < 0
         ends = np.full(len(active), -1)
         if sized.any():
-            (places,) = np.nonzero(sized)
-            sizes, behind = _raw(data, after[places], end[active][places])
-            after[places] = behind
-            if (sizes >> _ONE > np.uint64(len(data.bytes))).any() or (sizes & _ONE).any():
+            (positions,) = np.nonzero(sized)
+            sizes, behind = _raw(data, after[positions], end[active][positions])
+            after[positions] = behind
+            if (sizes >> _BIT > np.uint64(len(data.bytes))).any() or (sizes & _BIT).any():
                 raise Broken("a block of an array is longer than its record")
-            ends[places] = behind + (sizes >> _ONE).view(np.int64)
+            ends[positions] = behind + (sizes >> _BIT).view(np.int64)
             counts = np.abs(counts)
         at[active] = after
         # An element takes a byte or more: one that takes none could come any number of times.
@@ -409,7 +423,7 @@ _SIMPLE: Final[Mapping[str, Node]] = {
 
 @lru_cache(maxsize=64)
 def compiled(text: str) -> Node:
-    """What reads values of the Avro schema in ``text``.
+    """Return the reader of values of the Avro schema in ``text``.
 
     Raises:
         Unsupported: the schema contains itself, or has a union with very many branches.
@@ -423,10 +437,10 @@ def _compiled(schema: Any, named: dict[str, Node]) -> Node:
             raise Unsupported("a union with very many branches")
         return Union(tuple(_compiled(branch, named) for branch in schema))
     if isinstance(schema, str):
-        found = _SIMPLE.get(schema) or named.get(schema)
-        if found is None:
+        node = _SIMPLE.get(schema) or named.get(schema)
+        if node is None:
             raise Unsupported(f"the schema {schema}, which contains itself")
-        return found
+        return node
     kind = schema["type"]
     if kind in {"record", "error"}:
         fields = {member["name"]: _compiled(member["type"], named) for member in schema["fields"]}
@@ -443,7 +457,7 @@ def _compiled(schema: Any, named: dict[str, Node]) -> Node:
 
 
 def record_of(node: Node | None) -> Record | None:
-    """The record that ``node`` reads, or reads beside null; None for others."""
+    """The record that ``node`` reads, or a union of it and null; None for others."""
     if isinstance(node, Union):
         others = [branch for branch in node.branches if not isinstance(branch, Nothing)]
         node = others[0] if len(others) == 1 else None

@@ -1,4 +1,4 @@
-"""Decode batches of Debezium's events in one pass (``single_pass``) where earlier ones have shown what they hold. On the driver."""
+"""Decode batches of Debezium's events in one pass (``single_pass``) where earlier ones show what they hold. On the driver."""
 
 from __future__ import annotations
 
@@ -130,12 +130,17 @@ class FastPath:
     def _decode_avro(self, batch: Batch, topics: set[str], state: State) -> Decoded | None:
         kinds: dict[Ref, RecordKind] = {}
         layouts: dict[str, dict[bytes, Layout]] = {}
-        for ref, known in state.known_kinds.items():
-            if ref.topic not in topics or known.error or known.layout is None or known.namespace not in state.tables:
+        for ref, kind_facts in state.known_kinds.items():
+            if (
+                ref.topic not in topics
+                or kind_facts.error
+                or kind_facts.layout is None
+                or kind_facts.namespace not in state.tables
+            ):
                 continue
             value, key = bytes.fromhex(ref.value), bytes.fromhex(ref.key)
-            kinds[ref] = RecordKind(ref.topic, known.namespace, value, key if self._avro_keys else None)
-            layouts.setdefault(known.namespace, {})[value + key] = known.layout
+            kinds[ref] = RecordKind(ref.topic, kind_facts.namespace, value, key if self._avro_keys else None)
+            layouts.setdefault(kind_facts.namespace, {})[value + key] = kind_facts.layout
         tables = {
             name: KnownTable(
                 Plan(

@@ -1,10 +1,10 @@
 """Batches of Debezium's events that hold nothing new, decoded in one pass over their records.
 
 The full path (``decoding``) reads a batch from Kafka once to find its schemas, once more to find columns and types of JSON
-without a schema, and once per table to decode it (Avro in the JVM). Most batches show nothing that earlier ones have not shown. Here tasks decode
-such a batch at once, with what is known, and Spark keeps the rows. A task that meets anything else says so: then the rows are
-dropped, and the batch is read on the full path, which alone learns schemas, reports bad records and raises errors. So both
-ways give the same rows.
+without a schema, and once per table to decode it (Avro in the JVM). Most batches show nothing that earlier ones have not shown.
+Here tasks decode such a batch at once, with what is known, and Spark keeps the rows. A task that meets anything else says so:
+then the rows are dropped, and the batch is read on the full path, which alone learns schemas, reports bad records and raises
+errors. So both ways give the same rows.
 
 The JVM compares each record's beginning with the known schemas. Of JSON it hands only the rest to Python.
 """

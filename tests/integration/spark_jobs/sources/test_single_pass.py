@@ -6,7 +6,7 @@ import io
 import json
 import logging
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -78,7 +78,7 @@ class Reader:
                 topic,
                 0,
                 100 * number + offset,
-                datetime(2026, 1, 2, 3, 4, 5, 678901),
+                datetime(2026, 1, 2, 3, 4, 5, 678901, UTC),
             )
             for offset, (topic, key, value) in enumerate(records)
         ]
@@ -319,7 +319,10 @@ AVRO_TYPES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (annotated("enum", name="Color", symbols=["RED", "GREEN"]), st.sampled_from(["RED", "GREEN"])),
     (annotated("fixed", name="Four", size=4), st.binary(min_size=4, max_size=4)),
     (annotated("array", items=maybe("long")), st.lists(st.none() | st.integers(-5, 5), max_size=3)),
-    (annotated("map", values=maybe("string")), st.dictionaries(st.text(max_size=2), st.none() | st.text(max_size=2), max_size=3)),
+    (
+        annotated("map", values=maybe("string")),
+        st.dictionaries(st.text(max_size=2), st.none() | st.text(max_size=2), max_size=3),
+    ),
     (
         NESTED,
         st.builds(
@@ -349,7 +352,7 @@ class AvroTable:
     """A table whose events are Avro: schemas by id, and what writes a record.
 
     Args:
-        columns: types of the columns beside ``id``.
+        columns: types of the columns other than ``id``.
         key_in_row: whether rows repeat the key.
     """
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.schema import Schema
 from spark_jobs.sources.avro import connect_schema
 from spark_jobs.sources.avro_arrow import array_maker
 from spark_jobs.sources.avro_vectors import Broken, Data, Unsupported, compiled
@@ -22,7 +21,9 @@ from spark_jobs.sources.types import spark_type
 from tests.selection import scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+    from connectors.schema import Schema
 
 #: What says that records are left to the JVM.
 REFUSED = (Broken, pa.ArrowInvalid)
@@ -151,7 +152,9 @@ def reference(schema: Any, encoded: Sequence[bytes]) -> list[Any]:
 
 def same(rows: Sequence[Any], expected: Sequence[Any]) -> bool:
     """Whether rows are equal; an empty map and an empty array look alike."""
-    text = [json.dumps(plain(list(each)), default=repr, sort_keys=True).replace("{}", "[]") for each in (rows, expected)]
+    text = [
+        json.dumps(plain(list(values)), default=repr, sort_keys=True).replace("{}", "[]") for values in (rows, expected)
+    ]
     return text[0] == text[1]
 
 
@@ -286,7 +289,11 @@ NINES = 10**38 - 1
         (named("long", "io.debezium.time.NanoTimestamp"), -1, "1969-12-31 23:59:59.999999"),
         (named("int", "io.debezium.time.Time"), 5, 5_000_000),
         (named("long", "io.debezium.time.MicroTime"), -5, -5000),
-        (named("string", "io.debezium.time.ZonedTimestamp"), "2024-02-29T01:02:03.5+02:00", "2024-02-28 23:02:03.500000"),
+        (
+            named("string", "io.debezium.time.ZonedTimestamp"),
+            "2024-02-29T01:02:03.5+02:00",
+            "2024-02-28 23:02:03.500000",
+        ),
         (named("string", "io.debezium.time.IsoDate"), "2024-02-29", "2024-02-29"),
         ({"type": "int", "connect.type": "int8"}, -128, -128),
     ],
