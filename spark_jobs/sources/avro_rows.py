@@ -274,7 +274,7 @@ def _envelope(text: str) -> dict[str, Node]:
     op, source = connect.field("op"), connect.field("source")
     if op is None or op.schema.type is not Type.STRING:
         raise Unsupported("op is no string")
-    position_members = ENVELOPE_MEMBERS["source"]
+    position_members = ENVELOPE_MEMBERS["source"] or frozenset()
     for member in source.schema.fields if source is not None else ():
         expected = {Type.STRING} if member.name in _WORDS else _WHOLE
         if member.name in position_members and member.schema.type not in expected:
@@ -307,6 +307,7 @@ def _letters(data: Data, op: Column) -> npt.NDArray[np.uint8]:
     """The letters of ``ums_op_``."""
     if op.valid is not None and not op.valid.all():
         raise Broken("op is null")
+    letters: npt.NDArray[np.uint8]
     if op.symbols:
         firsts = np.array(
             [ord(symbol) if len(symbol) == 1 and symbol.isascii() else 0 for symbol in op.symbols], np.uint8
