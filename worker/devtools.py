@@ -42,6 +42,7 @@ SUITES = (
                 "secrets",
                 "security",
                 "spark_jobs/jdbc",
+                "spark_jobs/lookup",
             )
         ),
     ),

@@ -159,7 +159,7 @@ class Decoding:
         self._takes_text = SchemaPolicies.of(config).takes_text
         self._loaded = False
         self._unsaved = False
-        self._fast = FastPath(json_keys=self._keys == "json")
+        self._fast = FastPath(self._values, self._keys)
         if self._values == "avro" and self._keys == "json":
             raise Fatal(
                 "source.key.encoding=json can't be combined with source.value.encoding=avro: set avro, or bytes and "
@@ -238,7 +238,7 @@ class Decoding:
 
     def _in_one_pass(self, batch: Batch) -> list[TableChanges] | None:
         """The changes of a batch that shows nothing new; None where it may."""
-        if self._values != "json" or not self._envelope or self._before or self._chosen:
+        if not self._envelope or self._before or self._chosen:
             return None
         state = State(self.tables, self._known, self._first, self._rules(), self._shards)
         decoded = self._fast.decode(batch, state)

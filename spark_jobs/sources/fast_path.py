@@ -1,4 +1,4 @@
-"""Decode batches of Debezium JSON in one pass (``single_pass``) where earlier ones have shown what they hold. On the driver."""
+"""Decode batches of Debezium's events in one pass (``single_pass``) where earlier ones show what they hold. On the driver."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pyspark.sql import types as t
 
 from spark_jobs import shards
 from spark_jobs.config_keys import REFUSE, SEPARATE
-from spark_jobs.sources import inference
+from spark_jobs.sources import avro_rows, inference
 from spark_jobs.sources.kinds import loose_layout
 from spark_jobs.sources.reader import PAYLOAD, Plan, classify
-from spark_jobs.sources.single_pass import KnownTable, RecordKind, SinglePass
+from spark_jobs.sources.single_pass import KnownTable, RecordKind, Regular, SinglePass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -64,12 +64,17 @@ class FastPath:
     """Notes what records look like, and decodes batches of such records in one pass; for one job.
 
     Args:
-        json_keys: whether keys are JSON.
+        values: ``source.value.encoding``.
+        keys: ``source.key.encoding``.
     """
 
-    def __init__(self, *, json_keys: bool) -> None:
-        self._json_keys = json_keys
-        self.single = SinglePass()
+    def __init__(self, values: str, keys: str) -> None:
+        self._avro = values == "avro"
+        self._json_keys = keys == "json"
+        self._avro_keys = keys == "avro"
+        self.single = SinglePass(avro=self._avro)
+        #: By kind in Avro, a table, and whether the kind's records can be read in one pass as rows of it.
+        self._readable: dict[Ref, tuple[Plan, bool]] = {}
         self._kinds: dict[Ref, RecordKind] = {}
         #: Tables of topics that have records without a schema.
         self._loose: dict[str, frozenset[str]] = {}
@@ -100,6 +105,8 @@ class FastPath:
         if not self.single.due():
             return None
         topics = {topic for (topic, _), (first, after) in batch.ranges.items() if first < after}
+        if self._avro:
+            return self._decode_avro(batch, topics, state)
         kinds = {ref: kind for ref, kind in self._kinds.items() if ref.topic in topics and ref in state.known_kinds}
         layouts: dict[str, dict[bytes, Layout]] = {kind.namespace: {} for kind in kinds.values()}
         for ref, kind in kinds.items():
@@ -117,11 +124,47 @@ class FastPath:
             return None
         for name, nulls in regular.nulls.items():
             self._nulls[name] = self._nulls.get(name, frozenset()) | nulls
-        groups: dict[str, list[tuple[Ref, Known]]] = {}
-        for ref in sorted(ref for ref, kind in kinds.items() if kind in regular.kinds):
-            groups.setdefault(state.known_kinds[ref].namespace, []).append((ref, state.known_kinds[ref]))
         seen = {kind.namespace: _seen_again(kind, state) for kind in regular.kinds if not kind.value}
-        return Decoded(groups, seen, {name: table.plan.schema for name, table in tables.items()}, regular.packed)
+        return _result(regular, kinds, seen, tables, state)
+
+    def _decode_avro(self, batch: Batch, topics: set[str], state: State) -> Decoded | None:
+        kinds: dict[Ref, RecordKind] = {}
+        layouts: dict[str, dict[bytes, Layout]] = {}
+        for ref, kind_facts in state.known_kinds.items():
+            if (
+                ref.topic not in topics
+                or kind_facts.error
+                or kind_facts.layout is None
+                or kind_facts.namespace not in state.tables
+            ):
+                continue
+            value, key = bytes.fromhex(ref.value), bytes.fromhex(ref.key)
+            kinds[ref] = RecordKind(ref.topic, kind_facts.namespace, value, key if self._avro_keys else None)
+            layouts.setdefault(kind_facts.namespace, {})[value + key] = kind_facts.layout
+        tables = {
+            name: KnownTable(
+                Plan(
+                    state.tables[name],
+                    of_table,
+                    separate=state.shards == SEPARATE,
+                    shard=state.first.get(name) if state.shards == REFUSE else None,
+                )
+            )
+            for name, of_table in layouts.items()
+        }
+        kinds = {ref: kind for ref, kind in kinds.items() if self._is_readable(ref, kind, tables[kind.namespace].plan)}
+        if not kinds or not topics <= {kind.topic for kind in kinds.values()}:
+            return None
+        regular = self.single.decode(batch, list(kinds.values()), tables)
+        return None if regular is None else _result(regular, kinds, {}, tables, state)
+
+    def _is_readable(self, ref: Ref, kind: RecordKind, plan: Plan) -> bool:
+        """Whether vectors read records of a kind in Avro."""
+        noted = self._readable.get(ref)
+        if noted is None or noted[0].schema != plan.schema:
+            layout = plan.layouts[kind.value + (kind.key or b"")]
+            noted = self._readable[ref] = (plan, avro_rows.is_supported(layout, plan))
+        return noted[1]
 
     def _loose_kind(self, topic: str, state: State) -> RecordKind | None:
         """Records of a topic without a schema; None where they can't be read in one pass."""
@@ -154,6 +197,20 @@ class FastPath:
         keys = tuple(column.name for column in schema.key)
         shown = self._json_keys and state.rules.keys_of(namespace) is None
         return KnownTable(plan, keys if shown else None, self._nulls.get(namespace, frozenset()))
+
+
+def _result(
+    regular: Regular,
+    kinds: Mapping[Ref, RecordKind],
+    seen: Mapping[str, inference.Seen],
+    tables: Mapping[str, KnownTable],
+    state: State,
+) -> Decoded:
+    """The batch as the full path would see it."""
+    groups: dict[str, list[tuple[Ref, Known]]] = {}
+    for ref in sorted(ref for ref, kind in kinds.items() if kind in regular.kinds):
+        groups.setdefault(state.known_kinds[ref].namespace, []).append((ref, state.known_kinds[ref]))
+    return Decoded(groups, seen, {name: table.plan.schema for name, table in tables.items()}, regular.packed)
 
 
 def _seen_again(kind: RecordKind, state: State) -> inference.Seen:

@@ -21,7 +21,7 @@ from spark_jobs.sources.flat import Flat, op_of
 from spark_jobs.sources.layout import DATABASES, TABLES
 from spark_jobs.sources.misfits import find_misfit
 from spark_jobs.sources.reader import BAD, NULL, PAYLOAD, SCHEMA, Kind, Plan, Reader, Source, classify, namespace_of
-from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, system_arrays
+from spark_jobs.sources.system_columns import KAFKA_FIELDS, row_schema, system_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -95,9 +95,8 @@ class TableDecoder:
         if nulls is not None and b"" in plan.layouts:
             self._readers[b""] = Reader(plan.layouts[b""], plan, nulls=nulls)
         self._types = [(column.name, arrow_type(column.type)) for column in plan.schema.columns]
-        numbers = [(name, pa.int64()) for name in NUMBERS] if plan.separate else []
         #: The schema of rows.
-        self.arrow = pa.schema([*numbers, *self._types, *SYSTEM_TYPES])
+        self.arrow = row_schema(plan.schema.columns, separate=plan.separate)
         self._last = next(iter(self._readers), b"")
         #: By what names it in a source, the topic in front: few, and asked for each record.
         self._namespaces: dict[tuple[Any, ...], str] = {}

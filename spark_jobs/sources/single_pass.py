@@ -1,28 +1,30 @@
-"""Batches of Debezium JSON that hold nothing new, decoded in one pass over their records.
+"""Batches of Debezium's events that hold nothing new, decoded in one pass over their records.
 
 The full path (``decoding``) reads a batch from Kafka once to find its schemas, once more to find columns and types of JSON
-without a schema, and once per table to decode it. Most batches show nothing that earlier ones have not shown. Here tasks decode
-such a batch at once, with what is known, and Spark keeps the rows. A task that meets anything else says so: then the rows are
-dropped, and the batch is read on the full path, which alone learns schemas, reports bad records and raises errors. So both
-ways give the same rows.
+without a schema, and once per table to decode it (Avro in the JVM). Most batches show nothing that earlier ones have not shown.
+Here tasks decode such a batch at once, with what is known, and Spark keeps the rows. A task that meets anything else says so:
+then the rows are dropped, and the batch is read on the full path, which alone learns schemas, reports bad records and raises
+errors. So both ways give the same rows.
 
-The JVM compares each record's beginning with the known schemas and hands only the rest to Python.
+The JVM compares each record's beginning with the known schemas. Of JSON it hands only the rest to Python.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from spark_jobs.contract import Packed
+from spark_jobs.sources import avro_rows
 from spark_jobs.sources.inference import accepted_types, is_enveloped, key_names
 from spark_jobs.sources.reader import SCHEMA, Plan
 from spark_jobs.sources.rows import TableDecoder
+from spark_jobs.sources.system_columns import row_schema
 from spark_jobs.sources.tasks import no_report
 from spark_jobs.sources.types import inferred, wider_inferred
 from spark_jobs.worker_memory import frozen_after
@@ -51,8 +53,8 @@ class RecordKind:
     Attributes:
         topic: their topic.
         namespace: their table.
-        value: how values begin, up to and with ``PAYLOAD``; empty for values without a schema.
-        key: how keys begin; empty for keys without a schema; None: any key will do.
+        value: how values begin: up to and with ``PAYLOAD``, or with the schema's id (Avro); empty for JSON without a schema.
+        key: how keys begin; empty for keys without a schema, or no keys in Avro; None: any key will do.
     """
 
     topic: str
@@ -92,9 +94,14 @@ class Regular:
 
 
 class SinglePass:
-    """Decodes batches in one pass and keeps their rows; for one job, on the driver."""
+    """Decodes batches in one pass and keeps their rows; for one job, on the driver.
 
-    def __init__(self) -> None:
+    Args:
+        avro: whether records are Avro, else JSON.
+    """
+
+    def __init__(self, *, avro: bool = False) -> None:
+        self._avro = avro
         self._kept: DataFrame | None = None
         self._pause = 0
         self._left = 0
@@ -116,11 +123,11 @@ class SinglePass:
         """
         self.release()
         several = len({kind.topic for kind in kinds}) > 1
-        number, body, key = _columns(kinds, several=several)
+        number, body, key = (avro_rows.columns if self._avro else _columns)(kinds, several=several)
         records = batch.raw.where(f.col("value").isNotNull()).select(
             "topic", "partition", "offset", "timestamp", key.alias("key"), number.alias("number"), body.alias("body")
         )
-        packed = records.mapInArrow(_decoding(tuple(kinds), dict(tables)), _PACKED)
+        packed = records.mapInArrow(_decoding(tuple(kinds), dict(tables), avro=self._avro), _PACKED)
         kept = self._kept = packed.persist(StorageLevel.MEMORY_AND_DISK_DESER)
         reports = kept.select("number", "nulls", "reason").collect()
         if any(row["reason"] for row in reports):
@@ -139,7 +146,8 @@ class SinglePass:
         for namespace in dict.fromkeys(kinds[number].namespace for number in sorted(present)):
             numbers = [number for number, kind in enumerate(kinds) if kind.namespace == namespace]
             rows_of_table = kept.where(f.col("number").isin(*numbers)) if present - set(numbers) else kept
-            schema = TableDecoder(tables[namespace].plan, no_report).arrow
+            plan = tables[namespace].plan
+            schema = row_schema(plan.schema.columns, separate=plan.separate)
             rows[namespace] = Packed(rows_of_table.select("data"), _unpacking(schema))
         return Regular(tuple(kinds[number] for number in sorted(present)), nulls, rows)
 
@@ -174,7 +182,7 @@ class _Irregular(Exception):
 
 
 def _decoding(
-    kinds: tuple[RecordKind, ...], tables: Mapping[str, KnownTable]
+    kinds: tuple[RecordKind, ...], tables: Mapping[str, KnownTable], *, avro: bool
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The task that decodes records of these kinds."""
 
@@ -195,11 +203,11 @@ def _decoding(
 
         # Decoding makes no cycles, and looking for some costs as much as it does.
         gc.disable()
-        decoder = WholeDecoder(kinds, tables)
+        decoder = (avro_rows.AvroRows if avro else JsonRows)(kinds, tables)
         try:
             for batch in batches:
                 try:
-                    decoded = list(decoder.decode(batch))
+                    decoded = list(_decoded(batch, kinds, decoder))
                 except _Irregular as reason:
                     yield row(-1, None, (), str(reason))
                     break
@@ -210,7 +218,7 @@ def _decoding(
         finally:
             gc.enable()
 
-    return frozen_after("single pass", run)
+    return frozen_after("single pass of Avro" if avro else "single pass", run)
 
 
 def _unpacking(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -226,8 +234,58 @@ def _unpacking(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterat
     return frozen_after("unpacking", run)
 
 
-class WholeDecoder:
-    """Decodes whole Arrow batches of known kinds, in a task.
+class Rows(Protocol):
+    """Makes rows of records of known kinds, in a task."""
+
+    def rows(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """One row per record of kind ``number``, in order; None where they have to be read on the full path."""
+
+    def nulls(self, number: int) -> frozenset[str]:
+        """Names that were met with null only, in the table of the kind, and that it was not made with."""
+
+
+def _decoded(batch: pa.RecordBatch, kinds: Sequence[RecordKind], decoder: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows and the number of their kind; rows of a table in the order of its records.
+
+    Args:
+        batch: records: topic, partition, offset, timestamp, key, number (of the kind), body.
+        kinds: by their numbers.
+        decoder: makes the rows.
+
+    Raises:
+        _Irregular: the records can't be decoded so.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    def rows_of(number: int, records: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
+        rows = decoder.rows(number, records)
+        if rows is None:
+            raise _Irregular("a record is not as the earlier ones of its table")
+        return number, rows
+
+    numbers = batch.column("number").to_numpy()
+    if not len(numbers):
+        return
+    if (numbers < 0).any():
+        raise _Irregular("a record is of no known kind")
+    if (numbers == numbers[0]).all():
+        yield rows_of(int(numbers[0]), batch)
+        return
+    names = {kind.namespace: index for index, kind in enumerate(kinds)}
+    table_of = np.array([names[kind.namespace] for kind in kinds])
+    for table in np.unique(table_of[numbers]):
+        (indexes,) = np.nonzero(table_of[numbers] == table)
+        of_table = numbers[indexes]
+        cuts = [0, *(np.flatnonzero(np.diff(of_table)) + 1).tolist(), len(indexes)]
+        if len(cuts) > _RUNS:
+            raise _Irregular("records of several schemas alternate")
+        for first, last in pairwise(cuts):
+            yield rows_of(int(of_table[first]), batch.take(pa.array(indexes[first:last])))
+
+
+class JsonRows:
+    """Makes rows of records in JSON, in a task.
 
     Args:
         kinds: by their numbers.
@@ -249,38 +307,12 @@ class WholeDecoder:
         name = self._kinds[number].namespace
         return self._nulls[name] - self._tables[name].nulls
 
-    def decode(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Rows and the number of their kind; rows of a table in the order of its records.
-
-        Args:
-            batch: records: topic, partition, offset, timestamp, key, number (of the kind), body (behind the schema).
+    def rows(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """One row per record of kind ``number``, in order; None where they have to be read on the full path.
 
         Raises:
-            _Irregular: the records can't be decoded so.
+            _Irregular: the same, and why.
         """
-        import numpy as np
-        import pyarrow as pa
-
-        numbers = batch.column("number").to_numpy()
-        if not len(numbers):
-            return
-        if (numbers < 0).any():
-            raise _Irregular("a record is of no known kind")
-        if (numbers == numbers[0]).all():
-            yield int(numbers[0]), self._rows(int(numbers[0]), batch)
-            return
-        names = {kind.namespace: index for index, kind in enumerate(self._kinds)}
-        table_of = np.array([names[kind.namespace] for kind in self._kinds])
-        for table in np.unique(table_of[numbers]):
-            (indexes,) = np.nonzero(table_of[numbers] == table)
-            of_table = numbers[indexes]
-            cuts = [0, *(np.flatnonzero(np.diff(of_table)) + 1).tolist(), len(indexes)]
-            if len(cuts) > _RUNS:
-                raise _Irregular("records of several schemas alternate")
-            for first, last in pairwise(cuts):
-                yield int(of_table[first]), self._rows(int(of_table[first]), batch.take(pa.array(indexes[first:last])))
-
-    def _rows(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         kind = self._kinds[number]
         if not kind.value and number not in self._keyed:
             self._check_key(number, batch)
@@ -288,8 +320,6 @@ class WholeDecoder:
         rows = self._decoders[kind.namespace].decode_regular(kind.value, bodies, batch)
         if rows is None and not kind.value and self._learn_nulls(kind.namespace, bodies):
             rows = self._decoders[kind.namespace].decode_regular(kind.value, bodies, batch)
-        if rows is None:
-            raise _Irregular("a record is not as the earlier ones of its table")
         return rows
 
     def _check_key(self, number: int, batch: pa.RecordBatch) -> None:

@@ -9,9 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.formats.order_number import BY_WRITE_TIME, MEMBERS, binlog_number, micros, order_number
+from spark_jobs.shards import NUMBERS
+from spark_jobs.sources.columns import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from spark_jobs.contract import Column
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 #: Columns of a task's input that rows take over.
@@ -38,12 +42,39 @@ def system_arrays(records: pa.RecordBatch, ops: Sequence[str], sources: Sequence
         sources: the position and times that each change's source gives.
     """
     kinds = pa.array(ops, pa.string())
+    return position_arrays(
+        records, _order_numbers(sources, records), _times(sources, records), kinds, before="b" in ops
+    )
+
+
+def position_arrays(
+    records: pa.RecordBatch, numbers: pa.Array, times: pa.Array, kinds: pa.Array, *, before: bool = False
+) -> list[pa.Array]:
+    """As ``system_arrays``.
+
+    Args:
+        records: see there.
+        numbers: ``ums_id_``.
+        times: ``ums_ts_`` in µs.
+        kinds: ``ums_op_``.
+        before: whether there are images before an update.
+    """
     topic, partition, offset = (records.column(name) for name in ("topic", "partition", "offset"))
     uid = pc.binary_join_element_wise(topic, partition.cast(pa.string()), offset.cast(pa.string()), "-")
-    if "b" in ops:
+    if before:
         uid = pc.if_else(pc.equal(kinds, "b"), pc.binary_join_element_wise(uid, "b", "-"), uid)
-    times = _times(sources, records).view(TIMESTAMP)
-    return [_order_numbers(sources, records), times, kinds, uid, topic, partition, offset]
+    return [numbers, times.view(TIMESTAMP), kinds, uid, topic, partition, offset]
+
+
+def row_schema(columns: Sequence[Column], *, separate: bool) -> pa.Schema:
+    """The schema of a table's rows.
+
+    Args:
+        columns: the table's.
+        separate: whether rows begin with the numbers of their shard.
+    """
+    numbers = [(name, pa.int64()) for name in NUMBERS] if separate else []
+    return pa.schema([*numbers, *((column.name, arrow_type(column.type)) for column in columns), *SYSTEM_TYPES])
 
 
 def _order_numbers(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:

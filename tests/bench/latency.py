@@ -100,8 +100,10 @@ def observe(job: Job, poll: Callable[[], list[float]], warm: float, seconds: flo
 
 
 def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """Create a topic."""
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    """Create a topic, for messages as large as the materializer may write."""
+    new_topic = NewTopic(topic, partitions, 1, config={"max.message.bytes": str(8 << 20)})
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # has to live until the answer is there
+    admin.create_topics([new_topic])[topic].result(30)
 
 
 def measure_materializer(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections import Counter
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 
 from connectors.errors import MillraceError
 from spark_jobs.causes import cause_of
@@ -18,6 +22,7 @@ from spark_jobs.contract import Batch, JobContext
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources.debezium import DebeziumSource
 from tests.selection import scaled
+from worker.converters.avro_read import without_logical_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +43,7 @@ class Reader:
         *,
         careful: bool = False,
         options: Mapping[str, str] | None = None,
+        schemas: Mapping[int, str] | None = None,
     ) -> None:
         definition = FRAME.extended(
             [key for key in DebeziumSource.config_def.keys.values() if key.name not in FRAME.keys]
@@ -46,6 +52,8 @@ class Reader:
         config = definition.parse(raw | {"source.topics": "t,u"} | dict(options or {}))
         self.context = JobContext("n", config, spark, logging.LoggerAdapter(logging.getLogger("test"), {}))
         self.source = DebeziumSource(self.context)
+        # Schemas of a registry, as if they had been asked for before.
+        self.source._decoding._texts.update(schemas or {})
         self.spark = spark
         self.passes = Counter[bool]()
         single = self.source._decoding._fast.single
@@ -70,7 +78,7 @@ class Reader:
                 topic,
                 0,
                 100 * number + offset,
-                None,
+                datetime(2026, 1, 2, 3, 4, 5, 678901, UTC),
             )
             for offset, (topic, key, value) in enumerate(records)
         ]
@@ -88,6 +96,8 @@ class Reader:
             self.source.written()
         except Exception as error:
             cause = cause_of(error)
+            if isinstance(cause, PySparkException):  # what the JVM says of Avro that it can't read
+                return str(cause).splitlines()[0]
             if not isinstance(cause, MillraceError):
                 raise
             return str(cause)
@@ -244,4 +254,250 @@ def test_batches_that_show_nothing_new_take_one_pass(spark: SparkSession, monkey
     (_, (schema, rows)), _ = reader.read(3, [*FIRST, wider])
     assert "fresh" in [column.name for column in schema.columns]
     assert len(rows) == 2
+    assert reader.passes == {True: 2, False: 1}
+
+
+AVRO = {
+    "source.value.encoding": "avro",
+    "source.key.encoding": "avro",
+    "source.schema.registry.url": "http://127.0.0.1:1",
+}
+
+
+def maybe(kind: Any) -> Any:
+    return ["null", kind]
+
+
+def annotated(kind: str, **more: Any) -> Any:
+    return {"type": kind, **more}
+
+
+def unscaled(number: int) -> bytes:
+    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+
+
+VARIABLE = {
+    "type": "record",
+    "name": "VariableScaleDecimal",
+    "connect.name": "io.debezium.data.VariableScaleDecimal",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+}
+NESTED = {
+    "type": "record",
+    "name": "Nested",
+    "fields": [
+        {"name": "n", "type": maybe("int")},
+        {"name": "day", "type": annotated("int", logicalType="date")},
+        {"name": "price", "type": maybe(annotated("bytes", logicalType="decimal", precision=9, scale=2))},
+    ],
+}
+UNSCALED = st.one_of(st.integers(-(10**6), 10**6), st.integers(-(10**30), 10**30)).map(unscaled)
+MILLIS = st.integers(-(10**10), 10**12)
+#: Types of columns, with values as they are written.
+AVRO_TYPES: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    ("boolean", st.booleans()),
+    ("int", st.integers(-(1 << 31), (1 << 31) - 1)),
+    ("long", st.integers(-(1 << 63), (1 << 63) - 1)),
+    ("float", st.floats(width=32, allow_nan=False)),
+    ("double", st.floats(allow_nan=False)),
+    ("string", st.text(max_size=5)),
+    ("bytes", st.binary(max_size=5)),
+    (annotated("int", **{"connect.type": "int16"}), st.integers(-(1 << 15), (1 << 15) - 1)),
+    (annotated("int", logicalType="date"), st.integers(-700_000, 2_000_000)),
+    (annotated("int", logicalType="time-millis"), st.integers(0, 86_399_999)),
+    (annotated("long", logicalType="time-micros"), st.integers(-(10**12), 10**12)),
+    (annotated("long", logicalType="timestamp-millis"), MILLIS),
+    (annotated("long", logicalType="timestamp-micros"), MILLIS.map(lambda value: value * 1000 + 1)),
+    (annotated("long", **{"connect.name": "io.debezium.time.NanoTimestamp"}), MILLIS.map(lambda v: v * 1000 + 1)),
+    (
+        annotated("string", **{"connect.name": "io.debezium.time.ZonedTimestamp"}),
+        st.datetimes().map(lambda moment: moment.isoformat() + "Z"),
+    ),
+    (annotated("string", **{"connect.name": "io.debezium.time.IsoDate"}), st.dates().map(str)),
+    (annotated("bytes", logicalType="decimal", precision=30, scale=2), UNSCALED),
+    (VARIABLE, st.builds(lambda scale, value: {"scale": scale, "value": value}, st.integers(-3, 5), UNSCALED)),
+    (annotated("enum", name="Color", symbols=["RED", "GREEN"]), st.sampled_from(["RED", "GREEN"])),
+    (annotated("fixed", name="Four", size=4), st.binary(min_size=4, max_size=4)),
+    (annotated("array", items=maybe("long")), st.lists(st.none() | st.integers(-5, 5), max_size=3)),
+    (
+        annotated("map", values=maybe("string")),
+        st.dictionaries(st.text(max_size=2), st.none() | st.text(max_size=2), max_size=3),
+    ),
+    (
+        NESTED,
+        st.builds(
+            lambda n, day, price: {"n": n, "day": day, "price": price},
+            st.none() | st.integers(-5, 5),
+            st.integers(-5, 5),
+            st.none() | UNSCALED,
+        ),
+    ),
+]
+SOURCE_MEMBERS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
+    "connector": ("string", st.sampled_from(["mysql", "scylla", "x"])),
+    "db": ("string", st.just("shop")),
+    "table": (maybe("string"), st.just("items")),
+    "file": (maybe("string"), st.sampled_from([None, "", "b.000003", "b.000004"])),
+    "pos": ("long", st.integers(0, 10**11)),
+    "row": (maybe("int"), st.none() | st.integers(0, 10)),
+    "lsn": (maybe("long"), st.none() | st.integers(0, 10**12)),
+    "ts_us": (maybe("long"), st.none() | MILLIS),
+    "ts_ms": (maybe("long"), st.none() | MILLIS),
+    "ums_id": (maybe("long"), st.none() | st.integers(0, 10**12)),
+    "query": (maybe("string"), st.none() | st.text(max_size=5)),
+}
+
+
+class AvroTable:
+    """A table whose events are Avro: schemas by id, and what writes a record.
+
+    Args:
+        columns: types of the columns other than ``id``.
+        key_in_row: whether rows repeat the key.
+    """
+
+    VALUE, KEY = 7, 8
+
+    def __init__(self, columns: Mapping[str, Any], *, key_in_row: bool = True) -> None:
+        fields = [{"name": name, "type": kind} for name, kind in columns.items()]
+        if key_in_row:
+            fields.insert(0, {"name": "id", "type": maybe("long")})
+        value = {"type": "record", "name": "Value", "fields": fields}
+        source = {
+            "type": "record",
+            "name": "Source",
+            "fields": [{"name": name, "type": kind} for name, (kind, _) in SOURCE_MEMBERS.items()],
+        }
+        block = {"type": "record", "name": "Block", "fields": [{"name": "id", "type": "string"}]}
+        envelope = {
+            "type": "record",
+            "name": "Envelope",
+            "namespace": "s.shop.items",
+            "fields": [
+                {"name": "before", "type": maybe(value)},
+                {"name": "after", "type": maybe("Value")},
+                {"name": "source", "type": source},
+                {"name": "transaction", "type": maybe(block)},
+                {"name": "op", "type": "string"},
+                {"name": "ts_ms", "type": maybe("long")},
+            ],
+        }
+        key = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+        self.schemas = {self.VALUE: json.dumps(envelope), self.KEY: json.dumps(key)}
+        self._parsed = {
+            number: fastavro.parse_schema(without_logical_types(schema))
+            for number, schema in ((self.VALUE, envelope), (self.KEY, key))
+        }
+
+    def written(self, number: int, value: Any) -> bytes:
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, self._parsed[number], value)
+        return b"\0" + number.to_bytes(4, "big") + stream.getvalue()
+
+    def record(self, event: Any, key: int | None) -> Record:
+        return "t", None if key is None else self.written(self.KEY, {"id": key}), self.written(self.VALUE, event)
+
+
+def avro_event(op: str, after: Any, before: Any = None, **source: Any) -> dict[str, Any]:
+    members: dict[str, Any] = dict.fromkeys(SOURCE_MEMBERS)
+    members |= {"connector": "mysql", "db": "shop", "table": "items", "file": "b.000003", "pos": 5} | source
+    return {"before": before, "after": after, "source": members, "transaction": None, "op": op, "ts_ms": 1}
+
+
+@st.composite
+def avro_batches(draw: st.DrawFn) -> tuple[AvroTable, list[list[Record]]]:
+    """A random table, and batches of its records: regular ones, and some that are not."""
+    chosen = draw(st.lists(st.sampled_from(AVRO_TYPES), min_size=1, max_size=8, unique_by=id))
+    columns = {f"c{number}": maybe(kind) for number, (kind, _) in enumerate(chosen)}
+    key_in_row = draw(st.sampled_from([True, True, False]))
+    table = AvroTable(columns, key_in_row=key_in_row)
+    members: dict[str, Any] = {f"c{number}": st.none() | values for number, (_, values) in enumerate(chosen)}
+    if key_in_row:
+        members["id"] = st.integers(1, 5)
+    rows = st.fixed_dictionaries(members)
+    sources = st.fixed_dictionaries({name: values for name, (_, values) in SOURCE_MEMBERS.items()})
+
+    def regular() -> Record:
+        op = draw(st.sampled_from("cruud"))
+        image, old = draw(rows), draw(st.none() | rows)
+        event = avro_event(op, None if op == "d" else image, old, **draw(sources))
+        event["transaction"] = draw(st.none() | st.just({"id": "t"}))
+        return table.record(event, draw(st.integers(1, 5)))
+
+    def special() -> Record:
+        image = draw(rows)
+        broken = table.record(avro_event("c", image), 1)
+        return draw(
+            st.sampled_from(
+                [
+                    ("t", broken[1], None),
+                    ("t", broken[1], b"\0"),
+                    ("t", broken[1], (broken[2] or b"")[:-2]),
+                    ("t", broken[1], (broken[2] or b"") + b"\0"),
+                    table.record(avro_event("m", None), 1),
+                    table.record(avro_event("t", None), 1),
+                    table.record(avro_event("x", image), 1),
+                    table.record(avro_event("u", None), 1),
+                    table.record(avro_event("d", image), 1),
+                    table.record(avro_event("c", image, file="no number"), 1),
+                    table.record(avro_event("c", image, pos=-1), 1),
+                    table.record(avro_event("c", image | ({"id": None} if key_in_row else {})), 3),
+                ]
+            )
+        )
+
+    first = [table.record(avro_event("c", draw(rows)), 1)]
+    batches = [first]
+    for _ in range(2):
+        batch = [regular() for _ in range(draw(st.integers(1, 8)))]
+        if draw(st.sampled_from([False, False, True])):
+            batch.insert(draw(st.integers(0, len(batch))), special())
+        batches.append(batch)
+    return table, batches
+
+
+@pytest.mark.scaled
+@settings(
+    max_examples=scaled(4, 60),
+    deadline=None,
+    phases=(Phase.reuse, Phase.generate),  # a case takes seconds: looking for a smaller one would take many minutes
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(avro_batches(), st.sampled_from(["none", "all"]))
+def test_both_ways_give_the_same_rows_of_avro(
+    spark: SparkSession, drawn: tuple[AvroTable, list[list[Record]]], tolerance: str
+) -> None:
+    table, batches = drawn
+    options = AVRO | {"errors.tolerance": tolerance}
+    with pytest.MonkeyPatch.context() as patch:
+        short = Reader(spark, patch, options=options, schemas=table.schemas)
+        careful = Reader(spark, patch, careful=True, options=options, schemas=table.schemas)
+        for number, records in enumerate(batches):
+            expected = careful.read(number, records)
+            assert short.read(number, records) == expected
+            assert short.source.schemas() == careful.source.schemas()
+            if isinstance(expected, str):
+                break
+        assert not careful.passes
+
+
+def test_batches_of_avro_that_show_nothing_new_take_one_pass(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = {f"c{number}": maybe(kind) for number, (kind, _) in enumerate(AVRO_TYPES)}
+    table = AvroTable(types)
+    row = dict.fromkeys(types) | {"id": 1}
+    reader = Reader(spark, monkeypatch, options=AVRO, schemas=table.schemas)
+    records = [
+        table.record(avro_event("c", row), 1),
+        table.record(avro_event("d", None, row), 1),
+        table.record(avro_event("d", None), 2),
+    ]
+    for number in range(3):
+        ((schema, rows),), bad = reader.read(number, records)
+        assert (schema.namespace, bad) == ("shop.items", 0)
+        assert [(values[0], values[-5]) for values in rows] == [(1, "i"), (1, "d"), (2, "d")]
+    assert reader.passes == {True: 2}
+    (tables, _) = reader.read(3, [*records, table.record(avro_event("m", None), 1)])
+    assert len(tables[0][1]) == 3
     assert reader.passes == {True: 2, False: 1}

@@ -54,5 +54,5 @@ def test_a_task_that_ends_early_freezes_nothing() -> None:
 
 def test_options_of_the_jvm_can_be_overridden() -> None:
     # Spark puts spark.driver.extraJavaOptions, which is a job's, behind these: the last one of two counts in Java.
-    assert DEFAULTS["spark.driver.defaultJavaOptions"] == "-XX:TieredStopAtLevel=1"
+    assert DEFAULTS["spark.driver.defaultJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     assert "spark.driver.extraJavaOptions" not in DEFAULTS
