@@ -18,15 +18,16 @@ from pymysql.constants import CLIENT
 from connectors.errors import Fatal
 from spark_jobs.contract import TIME, UUID
 from spark_jobs.sinks.jdbc.model import Existing, Fault, Present
+from spark_jobs.sinks.jdbc.standard import add_primary_key, missing_user
 from spark_jobs.sinks.jdbc.types import Kind, holds, joined, kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
     from spark_jobs.contract import Column
-    from spark_jobs.sinks.jdbc.config import Login
+    from spark_jobs.sinks.jdbc.config import Login, Settings
     from spark_jobs.sinks.jdbc.model import Connection, Names, Step, Wanted
 
 _TYPES: Final = {
@@ -147,6 +148,10 @@ class MySql:
     collation: str
     timeout: str
     uuid: str = _UUID_TEXT
+    port: int = 3306
+    placeholder: str = "%s"
+    row_lock: str = " FOR UPDATE"
+    merges_by_key: bool = False
     max_name: int = 64
     octets: bool = False
 
@@ -164,6 +169,14 @@ class MySql:
         if beyond:
             return f"it has the character {beyond} (U+{ord(beyond):X}), and names have characters up to U+FFFF only"
         return "it has a NUL character" if "\0" in name else ""
+
+    def complaints(self, chosen: Settings, config: Mapping[str, Any]) -> list[str]:
+        """It needs a login, and takes one host."""
+        del config
+        messages = missing_user(chosen.login)
+        if len(chosen.login.address.hosts) > 1:
+            messages.append("sink.jdbc.url: MariaDB and MySQL take one host; name a proxy or one server")
+        return messages
 
     def column_type(self, column: Column, key_length: int) -> str:
         """The SQL type of a source's column. Raises ``Fatal`` where there is none."""
@@ -227,6 +240,10 @@ class MySql:
             + ",\n  ".join(lines)
             + f"\n) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={self.collation}"
         )
+
+    def add_key(self, table: str, keys: tuple[str, ...]) -> str:
+        """The statement that makes the key of a table that is there."""
+        return add_primary_key(self.quote, table, keys)
 
     def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table."""
