@@ -46,6 +46,7 @@ MANIFEST_INTERVAL: Final = "sink.files.manifest.interval.ms"
 COMPRESSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "parquet": ("none", "snappy", "gzip", "lz4", "zstd"),
     "delta": ("none", "snappy", "gzip", "lz4", "zstd"),
+    "orc": ("none", "snappy", "zlib", "lz4", "zstd", "brotli"),
     "avro": ("uncompressed", "snappy", "deflate", "bzip2", "xz", "zstandard"),
     "json": ("none", "gzip", "bzip2", "deflate"),
     "csv": ("none", "gzip", "bzip2", "deflate"),
@@ -80,7 +81,7 @@ CONFIG: Final = ConfigDef(
             default="parquet",
             importance=Importance.HIGH,
             group=_GROUP,
-            validator=one_of("parquet", "json", "csv", "avro", "delta"),
+            validator=one_of("parquet", "orc", "json", "csv", "avro", "delta"),
             doc="Format of the files; delta makes Delta Lake tables, with Delta's own log, compaction and retention. "
             "Files of several formats may lie in one table (but for delta): a change takes effect for new files.",
         ),

@@ -203,13 +203,20 @@ class Sqlite:
 
     def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table."""
-        # Without AS a column named true gets another name.
-        names_of = {"t": columns, "u": system}
+        # Of a column named true or false, CREATE TABLE AS makes one with another name.
+        renamed = {name: f"{name} of the table" for name in columns if name.lower() in ("true", "false")}
+        sources = [*((name, "t") for name in columns), *((name, "u") for name in system)]
         chosen = ", ".join(
-            f"{alias}.{self.quote(name)} AS {self.quote(name)}" for alias in names_of for name in names_of[alias]
+            f"{alias}.{self.quote(name)} AS {self.quote(renamed.get(name, name))}" for name, alias in sources
         )
-        tables = f"{names.table} AS t" + (f" JOIN {names.side} AS u ON false" if system else "")
-        return (f"CREATE TEMPORARY TABLE {names.stage} AS SELECT {chosen} FROM {tables} LIMIT 0",)
+        tables = f"{names.table} AS t" + (f" JOIN {names.side} AS u ON 1 = 0" if system else "")
+        return (
+            f"CREATE TEMPORARY TABLE {names.stage} AS SELECT {chosen} FROM {tables} LIMIT 0",
+            *(
+                f"ALTER TABLE {names.stage} RENAME COLUMN {self.quote(other)} TO {self.quote(name)}"
+                for name, other in renamed.items()
+            ),
+        )
 
     def analyze(self, stage: str) -> tuple[Step, ...]:
         """Nothing: with the key's unique index there is one good plan."""

@@ -34,8 +34,8 @@ def insert_on_conflict(
     chosen = ", ".join(f"s.{quote(name)}" for name in columns)
     others = [quote(name) for name in columns if name not in keys]
     key = ", ".join(map(quote, keys))
-    # SQLite would read ON as a part of FROM, were there no WHERE.
-    text = f"INSERT INTO {into} AS t ({quoted}) SELECT {chosen} FROM {source} WHERE true ON CONFLICT ({key})"
+    # SQLite would read ON as a part of FROM, were there no WHERE; true may be the name of a column.
+    text = f"INSERT INTO {into} AS t ({quoted}) SELECT {chosen} FROM {source} WHERE 1 = 1 ON CONFLICT ({key})"
     if not others:
         return f"{text} DO NOTHING"
     text += " DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)

@@ -262,7 +262,7 @@ def test_upsert_statements() -> None:
         't."ums_op_", t."ums_active_" FROM "t" AS t WITH NO DATA',
         '"millrace_stage"',
         'INSERT INTO "t" AS t ("id", "b""`", "ums_id_", "ums_ts_", "ums_op_", "ums_active_") SELECT s."id", s."b""`", s."ums_id_", '
-        's."ums_ts_", s."ums_op_", s."ums_active_" FROM "millrace_stage" AS s WHERE true ON CONFLICT ("id") DO UPDATE SET '
+        's."ums_ts_", s."ums_op_", s."ums_active_" FROM "millrace_stage" AS s WHERE 1 = 1 ON CONFLICT ("id") DO UPDATE SET '
         '"b""`" = excluded."b""`", "ums_id_" = excluded."ums_id_", "ums_ts_" = excluded."ums_ts_", "ums_op_" = excluded."ums_op_", '
         '"ums_active_" = excluded."ums_active_" WHERE t."ums_id_" IS NULL OR t."ums_id_" <= excluded."ums_id_"',
     ]
