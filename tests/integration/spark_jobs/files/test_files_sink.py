@@ -137,9 +137,12 @@ def test_rows_come_back_as_they_were_also_after_the_table_grew(spark: SparkSessi
     shape = Shape("shop.things", "id", EVERYTHING)
     sink = sinks.make(format=kind, listing="immediate" if kind == "avro" else "finished")
     changes = [Change(each, awkward(each), "u", each, each * 1.000001, each) for each in range(60)]
-    for change in changes if kind == "orc" else []:
-        if change.values["at"] == LAST_BEFORE_1970:
-            change.values["at"] = LAST_OF_ORC
+    changes = [
+        replace(change, values={**change.values, "at": LAST_OF_ORC})
+        if kind == "orc" and change.values["at"] == LAST_BEFORE_1970
+        else change
+        for change in changes
+    ]
     sink.write(batch(spark, 0, [(shape, changes)]))
     grown_type = StructType([*NESTED.fields, StructField("zip", LongType())])
     grown = Shape(
