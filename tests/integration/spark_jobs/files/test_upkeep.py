@@ -74,7 +74,7 @@ def test_compaction_at_a_time_of_day_also_when_no_job_ran_then(spark: SparkSessi
 
     evening = datetime.now(UTC)
     night = (evening + timedelta(hours=7)).strftime("%H:%M:%S")
-    options = {"rolling_inactivity_ms": 0, "compact_files": 2, "compact_at": night}
+    options: dict[str, Any] = {"rolling_inactivity_ms": 0, "compact_files": 2, "compact_at": night}
     sink = sinks.make(**options)
     for number in range(3):
         fill(spark, sink, number, 1)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from compose.local.mariadb import MariaDb
+    from compose.local.mysql_debian import MySql
     from compose.local.postgres import Postgres
     from spark_jobs.sinks.jdbc.tables import Columns
 
@@ -106,18 +107,24 @@ def sqlite(tmp_path: Path) -> Database:
     return database(f"jdbc:sqlite:{tmp_path}/shop.db", "", "")
 
 
-#: The fixture of each dialect.
-FIXTURES = {"postgresql": "postgresql", "mariadb": "maria", "sqlite": "sqlite"}
+@pytest.fixture
+def real_mysql(mysql: MySql) -> Database:
+    return database(f"jdbc:mysql://{mysql.address}/{mysql.database}", mysql.user, mysql.password)
 
 
-@pytest.fixture(params=list(FIXTURES))
+#: The fixture of each dialect. MySQL is a large download: its tests are slow ones.
+FIXTURES = {"postgresql": "postgresql", "mariadb": "maria", "sqlite": "sqlite", "mysql": "real_mysql"}
+SERVERS = ["postgresql", "mariadb", pytest.param("mysql", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=[*SERVERS, "sqlite"])
 def db(request: pytest.FixtureRequest) -> Database:
     """Each database in turn."""
     chosen: Database = request.getfixturevalue(FIXTURES[request.param])
     return chosen
 
 
-@pytest.fixture(params=[name for name in FIXTURES if name != "sqlite"])
+@pytest.fixture(params=SERVERS)
 def server_db(request: pytest.FixtureRequest) -> Database:
     """Each database that has a server, in turn."""
     chosen: Database = request.getfixturevalue(FIXTURES[request.param])

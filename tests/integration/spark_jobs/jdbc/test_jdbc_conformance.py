@@ -35,8 +35,8 @@ class JdbcTarget(SinkTarget):
         self.db = db
         self.gate = gate
         self._options = options
-        if db.name == "mariadb":
-            self.waivers = {"emoji_names": "MariaDB's names have letters of Unicode's first 65536 only"}
+        if db.name in ("mariadb", "mysql"):
+            self.waivers = {"emoji_names": "MariaDB's and MySQL's names have letters of Unicode's first 65536 only"}
 
     def options(self) -> Mapping[str, str]:
         options = self.db.options
@@ -59,7 +59,7 @@ class JdbcTarget(SinkTarget):
             return []
         columns = [column.name for column in schema.columns if column.name in present] + ["ums_id_", "ums_op_"]
         floats = {column.name for column in schema.columns if column.type.typeName() == "float"}
-        # MariaDB shows six digits of a float.
+        # MariaDB and MySQL show six digits of a float.
         quoted = ", ".join(
             f"{name} + 0e0" if each in floats else name for each in columns for name in [self.db.quote(each)]
         )
@@ -89,8 +89,8 @@ class JdbcTarget(SinkTarget):
         return {"sink.jdbc.password": "not-the-secret"}
 
     def refused_row(self) -> Mapping[str, Any]:
-        if self.db.name == "mariadb":
-            raise Unsupported("MariaDB takes every value that JSON can have")
+        if self.db.name in ("mariadb", "mysql"):
+            raise Unsupported("the target has no refused_row: it takes every value that JSON can have")
         return {"amount": float("nan")} if self.db.name == "sqlite" else {"name": "nul \0 byte"}
 
     def folder(self) -> Path:
