@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from connectors.options import Config
     from spark_jobs.history.reader import Found
 
-_FORMATS: Final = ("parquet", "json", "csv", "avro", "delta", "table")
+_FORMATS: Final = ("parquet", "orc", "json", "csv", "avro", "delta", "table")
 _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType, TimestampType
 
 from spark_jobs.frames import column, numbered
 from spark_jobs.json_options import TIMES, WHOLE
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-FORMATS: Final = ("parquet", "json", "csv", "avro")
+FORMATS: Final = ("parquet", "orc", "json", "csv", "avro")
 
 #: RFC 4180: doubled quotes, line ends allowed inside quotes; empty field = null, "" = empty string.
 _CSV: Final = {
@@ -32,16 +32,20 @@ _CSV: Final = {
 }
 _WRITE: Final[dict[str, dict[str, str]]] = {
     "parquet": {},
+    "orc": {},
     "avro": {},
     "json": {**TIMES},
     "csv": {**_CSV, "emptyValue": '""'},
 }
+#: Microseconds since 1970 that ORC's library gives back a second later, from the first to the last.
+_ORC_WRONG: Final = (-999_000, -1)
 # Spark takes a field for null that equals nullValue, quoted or not; its parser gives nullValue for empty fields without
 # quotes only. So the value must be one that no text has.
 #: How CSV is read: an empty field is null, ``""`` the empty text.
 CSV_READ: Final = {**_CSV, "multiLine": "true", "maxCharsPerColumn": "-1", "nullValue": "\0null\0"}
 _READ: Final[dict[str, dict[str, str]]] = {
     "parquet": {},
+    "orc": {},
     "avro": {},
     "json": {**TIMES, "mode": "FAILFAST", "lineSep": "\n"},
     "csv": {**CSV_READ, "mode": "FAILFAST"},
@@ -122,7 +126,24 @@ def stored_schema(schema: StructType, kind: str) -> StructType:
 
 def encoded(frame: DataFrame, kind: str) -> DataFrame:
     """``frame`` as ``kind`` can hold it; lazy."""
+    if kind == "orc":
+        return frame.select(*[_of_orc(field) for field in frame.schema.fields])
     return frame.select(*[_encoded(field) for field in frame.schema.fields]) if kind == "csv" else frame
+
+
+def _of_orc(field: StructField) -> Column:
+    """A column whose times are those that ORC can hold: others fail the write."""
+    value = column(field.name)
+    if not isinstance(field.dataType, TimestampType):
+        return value
+    refused = f.raise_error(
+        f.format_string(
+            f"column {field.name.replace('%', '%%')} has %s UTC, and ORC would store a time of the last second before 1970 a "
+            "second later (its moments are cut to whole seconds towards 1970): use another sink.files.format",
+            value.cast("string"),
+        )
+    )
+    return f.when(f.unix_micros(value).between(*_ORC_WRONG), refused).otherwise(value).alias(field.name)
 
 
 def _encoded(field: StructField) -> Column:

@@ -10,6 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from connectors.start_times import latest_ms
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -26,6 +28,8 @@ class Rolling:
         inactivity: ... when the newest of them is this old.
         files: ... when there are this many of them.
         compact_files: finished files of a bucket below half of ``size`` are merged when there are this many; 0 = never.
+        compact_at: ... or all of them, at this time of day; empty = at any time.
+        compact_zone: time zone of ``compact_at``.
         retention: how long a replaced file stays for readers of an older version.
     """
 
@@ -34,6 +38,8 @@ class Rolling:
     inactivity: int = 2 * 60_000
     files: int = 200
     compact_files: int = 16
+    compact_at: str = ""
+    compact_zone: str = ""
     retention: int = 60 * 60_000
 
 
@@ -91,12 +97,20 @@ def groups(files: Iterable[File], target: int, *, least: int = 1) -> list[list[F
     return [group for group in found if len(group) >= least]
 
 
-def compactable(files: Iterable[File], target: int, *, least: int = 2) -> list[list[File]]:
+def compact_before(rolling: Rolling, now: int) -> int | None:
+    """The time before which files must have been written to be merged now, ms since 1970; None: any time.
+
+    With a time of day it is the last one: what came before it is due since then, and stays due where no job ran.
+    """
+    return latest_ms(rolling.compact_at, rolling.compact_zone, now) if rolling.compact_at else None
+
+
+def compactable(files: Iterable[File], target: int, *, least: int = 2, before: int | None = None) -> list[list[File]]:
     """Finished files of one bucket that are worth merging: those below half of ``target``, in groups of at least two.
 
-    Fewer than ``least`` candidates are left alone.
+    Fewer than ``least`` candidates are left alone, and files that were written at the time ``before`` or later.
     """
-    candidates = [file for file in files if file.bytes * 2 < target]
+    candidates = [file for file in files if file.bytes * 2 < target and (before is None or file.added < before)]
     return groups(candidates, target, least=2) if len(candidates) >= max(least, 2) else []
 
 

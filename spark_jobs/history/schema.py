@@ -38,7 +38,11 @@ _DIGITS: Final[dict[type[DataType], int]] = {ByteType: 3, ShortType: 5, IntegerT
 _ORDER: Final = (ByteType, ShortType, IntegerType, LongType)
 _MAX_DIGITS: Final = 38
 #: Names that formats can hold, where that is not every name. Source: Avro's specification; Delta's error for others.
-_ALLOWED: Final = {"avro": re.compile("[A-Za-z_][A-Za-z0-9_]*"), "delta": re.compile(r"[^ ,;{}()\n\t=]*")}
+_ALLOWED: Final = {
+    "avro": re.compile("[A-Za-z_][A-Za-z0-9_]*"),
+    "delta": re.compile(r"[^ ,;{}()\n\t=]*"),
+    "orc": re.compile(r"[^`]*", re.DOTALL),  # its reader takes a column with a backtick for a missing one
+}
 
 
 def widen(one: DataType, other: DataType) -> DataType | None:

@@ -53,8 +53,10 @@ def steps(table: Table, plan: Rolling, writer: Writer, *, kind: str, compression
     for bucket, files in rolling.small_files(table.log.state(refresh=False)).items():
         if rolling.due(files, plan, table.clock()):
             yield roll(table, bucket, plan.size, writer, kind=kind, compression=compression)
-    if plan.compact_files:
-        yield from compact(table, plan.size, writer, kind=kind, compression=compression, least=plan.compact_files)
+    if plan.compact_files or plan.compact_at:
+        least = 2 if plan.compact_at else plan.compact_files
+        before = rolling.compact_before(plan, table.clock())
+        yield from compact(table, plan.size, writer, kind=kind, compression=compression, least=least, before=before)
     yield show(table, plan.retention, writer)
 
 
@@ -75,10 +77,14 @@ def compact(
     kind: str,
     compression: str | None,
     least: int = 2,
+    before: int | None = None,
 ) -> Iterator[Done]:
-    """Merge finished files below half of ``target`` bytes, group by group, in buckets that have ``least`` of them."""
+    """Merge finished files below half of ``target`` bytes, group by group, in buckets that have ``least`` of them.
+
+    With ``before`` only those that were written before it (ms since 1970).
+    """
     for files in rolling.finished_files(table.guard(writer)).values():
-        for group in rolling.compactable(files, target, least=least):
+        for group in rolling.compactable(files, target, least=least, before=before):
             yield _merge(table, group, writer, kind, compression)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from connectors.pull_views import views
-from connectors.start_times import start_ms
+from connectors.start_times import latest_ms, start_ms
 from worker.schedule import due
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -38,6 +38,29 @@ def ms(*parts: int, zone: ZoneInfo | None = None) -> int:
 )
 def test_when_it_begins(at: str, zone: str, now: int, then: int) -> None:
     assert start_ms(at, zone, now) == then
+
+
+@pytest.mark.parametrize(
+    ("at", "zone", "now", "then"),
+    [
+        ("02:30", "", ms(2026, 5, 1, 2, 29, 59), ms(2026, 4, 30, 2, 30)),
+        ("02:30", "", ms(2026, 5, 1, 2, 30), ms(2026, 5, 1, 2, 30)),
+        ("02:30:15", "Europe/Berlin", ms(2026, 5, 1, 1), ms(2026, 5, 1, 0, 30, 15)),
+        ("23:30", "Europe/Berlin", ms(2026, 5, 1, 22), ms(2026, 5, 1, 21, 30)),
+        ("02:30", "Europe/Berlin", ms(2026, 3, 29, 1), ms(2026, 3, 28, 1, 30)),
+        ("02:30", "Europe/Berlin", ms(2026, 10, 25, 1), ms(2026, 10, 25, 0, 30)),
+    ],
+)
+def test_when_it_was_last(at: str, zone: str, now: int, then: int) -> None:
+    assert latest_ms(at, zone, now) == then
+
+
+@given(st.integers(0, 2**41), st.integers(0, 86_399), st.sampled_from(["", "Europe/Berlin", "America/New_York"]))
+def test_the_last_time_is_at_most_now_and_the_next_one_after_it(now: int, second: int, zone: str) -> None:
+    at = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    last = latest_ms(at, zone, now)
+    assert last <= now < start_ms(at, zone, now)
+    assert now - last <= 25 * 3_600_000
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from connectors.options import (
     non_empty,
     one_of,
 )
+from connectors.start_times import is_time_of_day, time_zone
 from spark_jobs.history import layout
 from spark_jobs.history.rolling import Rolling
 from spark_jobs.history.writing import Writing
@@ -38,6 +39,8 @@ ROLL_INACTIVITY: Final = "sink.files.rolling.inactivity.ms"
 ROLL_FILES: Final = "sink.files.rolling.files"
 ROLL_ON_CLOSE: Final = "sink.files.rolling.on.close"
 COMPACT_FILES: Final = "sink.files.compact.files"
+COMPACT_AT: Final = "sink.files.compact.at"
+COMPACT_ZONE: Final = "sink.files.compact.time.zone"
 RETENTION: Final = "sink.files.retention.ms"
 CHECKPOINT_INTERVAL: Final = "sink.files.log.checkpoint.interval"
 MANIFEST_INTERVAL: Final = "sink.files.manifest.interval.ms"
@@ -46,6 +49,7 @@ MANIFEST_INTERVAL: Final = "sink.files.manifest.interval.ms"
 COMPRESSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "parquet": ("none", "snappy", "gzip", "lz4", "zstd"),
     "delta": ("none", "snappy", "gzip", "lz4", "zstd"),
+    "orc": ("none", "snappy", "zlib", "lz4", "zstd", "brotli"),
     "avro": ("uncompressed", "snappy", "deflate", "bzip2", "xz", "zstandard"),
     "json": ("none", "gzip", "bzip2", "deflate"),
     "csv": ("none", "gzip", "bzip2", "deflate"),
@@ -58,6 +62,16 @@ def _partition_by(name: str, value: Any) -> str | None:
     except ConfigInvalid as error:
         return invalid(name, value, str(error))
     return None
+
+
+def _time_of_day(name: str, value: Any) -> str | None:
+    return None if not value or is_time_of_day(value) else invalid(name, value, "must be a time of day such as 02:30")
+
+
+def _zone(name: str, value: Any) -> str | None:
+    if value and time_zone(value) is not None:
+        return None
+    return invalid(name, value, "must be a time zone that this machine knows, such as Europe/Berlin")
 
 
 _GROUP: Final = "Files"
@@ -80,7 +94,7 @@ CONFIG: Final = ConfigDef(
             default="parquet",
             importance=Importance.HIGH,
             group=_GROUP,
-            validator=one_of("parquet", "json", "csv", "avro", "delta"),
+            validator=one_of("parquet", "orc", "json", "csv", "avro", "delta"),
             doc="Format of the files; delta makes Delta Lake tables, with Delta's own log, compaction and retention. "
             "Files of several formats may lie in one table (but for delta): a change takes effect for new files.",
         ),
@@ -214,6 +228,27 @@ CONFIG: Final = ConfigDef(
             "`millrace job compact`.",
         ),
         ConfigKey(
+            name=COMPACT_AT,
+            type=ConfigType.STRING,
+            default="",
+            validator=_time_of_day,
+            group=_ROLLING,
+            example="02:30",
+            doc="Time of day (02:30 or 02:30:00) at which finished files are merged, instead of when a bucket has "
+            "sink.files.compact.files of them: all files below half the rolling size that were written before it, where a "
+            "bucket has two or more. A job that does not run then does it after its next start. Not with format delta.",
+        ),
+        ConfigKey(
+            name=COMPACT_ZONE,
+            type=ConfigType.STRING,
+            default="UTC",
+            validator=_zone,
+            group=_ROLLING,
+            importance=Importance.LOW,
+            example="Europe/Berlin",
+            doc="Time zone of sink.files.compact.at.",
+        ),
+        ConfigKey(
             name=RETENTION,
             type=ConfigType.LONG,
             default=60 * 60_000,
@@ -250,6 +285,8 @@ CONFIG: Final = ConfigDef(
 
 def problems(config: Mapping[str, Any]) -> list[str]:
     """What single options can't say."""
+    if config[COMPACT_AT] and config[FORMAT] == "delta":
+        return [f"{COMPACT_AT}: not with {FORMAT}=delta; run `millrace job compact` at that time"]
     allowed = COMPRESSIONS[config[FORMAT]]
     if config[COMPRESSION] is not None and config[COMPRESSION] not in allowed:
         return [
@@ -267,6 +304,8 @@ def rolling_of(config: Mapping[str, Any]) -> Rolling:
         inactivity=config[ROLL_INACTIVITY],
         files=config[ROLL_FILES],
         compact_files=config[COMPACT_FILES],
+        compact_at=config[COMPACT_AT],
+        compact_zone=config[COMPACT_ZONE],
         retention=config[RETENTION],
     )
 

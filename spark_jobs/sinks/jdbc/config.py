@@ -19,6 +19,7 @@ from connectors.options import (
     one_of,
 )
 from spark_jobs.sinks.jdbc.address import Address, check_template, parse_url
+from spark_jobs.sinks.jdbc.dialects import dialect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,11 +61,17 @@ CONFIG_DEF: Final = ConfigDef(
             group=_WHERE,
             validator=_url,
             example="jdbc:postgresql://db.example:5432/shop",
-            doc="Where the database is: jdbc:postgresql://host:port/database, jdbc:mariadb://... or jdbc:mysql://.... "
-            "PostgreSQL takes several hosts, separated by commas; the first that can be written to is used.",
+            doc="Where the database is: jdbc:postgresql://host:port/database, jdbc:mariadb://..., jdbc:mysql://..., "
+            "jdbc:sqlite:/path/of/file, or what a dialect of your own is called. PostgreSQL takes several hosts, separated "
+            "by commas; the first that can be written to is used.",
         ),
         ConfigKey(
-            name="sink.jdbc.user", type=_S, importance=_HIGH, group=_WHERE, validator=non_empty, doc="The login."
+            name="sink.jdbc.user",
+            type=_S,
+            default="",
+            importance=_HIGH,
+            group=_WHERE,
+            doc="The login; SQLite has none, all others need one.",
         ),
         ConfigKey(
             name="sink.jdbc.password",
@@ -185,8 +192,8 @@ CONFIG_DEF: Final = ConfigDef(
             group=_TABLES,
             validator=_template,
             example="${database}",
-            doc="The schema (PostgreSQL) or database (MariaDB, MySQL) of the tables; empty for the connection's own. It must "
-            "exist. The same parts may be named as in sink.jdbc.table.",
+            doc="The schema (PostgreSQL) or database (MariaDB, MySQL) of the tables; empty for the connection's own (SQLite "
+            "has none). It must exist. The same parts may be named as in sink.jdbc.table.",
         ),
         ConfigKey(
             name="sink.jdbc.table.shared",
@@ -319,7 +326,8 @@ CONFIG_DEF: Final = ConfigDef(
             unit="ms",
             group=_SPEED,
             validator=at_least(0),
-            doc="How long a statement may take, waiting for locks included; 0 for any time.",
+            doc="How long a statement may take, waiting for locks included; 0 for any time. SQLite: how long the file's lock "
+            "is waited for.",
         ),
     ]
 )
@@ -342,7 +350,7 @@ class Login:
     @property
     def text(self) -> str:
         """For messages."""
-        return f"{self.address.text} as {self.user}"
+        return f"{self.address.text} as {self.user}" if self.user else self.address.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,11 +433,9 @@ def settings(config: Mapping[str, Any]) -> Settings:
 
 def complaints(config: Mapping[str, Any]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
-    found: list[str] = []
     chosen = settings(config)
     address = chosen.login.address
-    if address.dialect != "postgresql" and len(address.hosts) > 1:
-        found.append("sink.jdbc.url: MariaDB and MySQL take one host; name a proxy or one server")
+    found = dialect(address.dialect).complaints(chosen, config)
     for name, _ in address.query:
         found.append(
             f"sink.jdbc.url: the parameter '{name}' is not known; options are properties (sink.jdbc.ssl.mode ...)"

@@ -1,23 +1,29 @@
-"""Which dialects there are. A new one is a class with what ``model.Dialect`` asks for, and a line here and in ``address``."""
+"""The dialects: entry points of the group ``millrace.jdbc_dialects``, imported only when one is asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.registry import load, targets
 
 if TYPE_CHECKING:
     from spark_jobs.sinks.jdbc.model import Dialect
+
+#: The name of an entry point is what comes after ``jdbc:`` in a URL; its object is a ``model.Dialect``.
+GROUP: Final = "millrace.jdbc_dialects"
+
+
+def names() -> list[str]:
+    """The names of all dialects."""
+    return list(targets(GROUP))
 
 
 def dialect(name: str) -> Dialect:
     """The dialect of that name; imports its driver only now.
 
     Raises:
-        KeyError: there is none.
+        KeyError: no package declares it.
+        ImportError, AttributeError: it, or its driver, can't be imported.
     """
-    if name == "postgresql":
-        from spark_jobs.sinks.jdbc.postgresql import PostgreSql
-
-        return PostgreSql()
-    from spark_jobs.sinks.jdbc import mysql
-
-    return {"mariadb": mysql.MARIADB, "mysql": mysql.MYSQL}[name]
+    chosen: Dialect = load(targets(GROUP)[name])
+    return chosen

@@ -7,13 +7,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
     from spark_jobs.contract import Column
-    from spark_jobs.sinks.jdbc.config import Login
+    from spark_jobs.sinks.jdbc.config import Login, Settings
     from spark_jobs.sinks.jdbc.types import Kind
 
-#: A DB-API connection, psycopg's or PyMySQL's.
+#: A DB-API connection of the dialect's driver.
 Connection = Any
 
 
@@ -120,6 +122,22 @@ class Dialect(Protocol):
     """What one kind of database needs; see docs/jobs/jdbc.md for how to add one. Methods block where they take a connection."""
 
     @property
+    def port(self) -> int:
+        """The usual port of its servers; 0 where a database is a file, whose URL is ``jdbc:<name>:/path``."""
+
+    @property
+    def placeholder(self) -> str:
+        """How its driver marks the place of a value in a statement: ``%s`` or ``?``."""
+
+    @property
+    def row_lock(self) -> str:
+        """The end of a SELECT that locks the rows it finds; empty where transactions take turns anyway."""
+
+    @property
+    def merges_by_key(self) -> bool:
+        """Whether an upsert looks at the key's unique index only; else a table may have no other unique index."""
+
+    @property
     def max_name(self) -> int:
         """Longest name, in bytes (``octets``) or characters."""
 
@@ -132,6 +150,9 @@ class Dialect(Protocol):
 
     def refuses(self, name: str) -> str:
         """Why the database can hold no table or column of that name (``it is empty``); empty where it can. Pure."""
+
+    def complaints(self, chosen: Settings, config: Mapping[str, Any]) -> list[str]:
+        """Options that the database can't follow, as ``<option>: <text>``; ``config`` is all of the job's. Pure."""
 
     def column_type(self, column: Column, key_length: int) -> str:
         """The SQL type of a source's column. Raises ``Fatal`` where the database has none."""
@@ -153,6 +174,9 @@ class Dialect(Protocol):
 
     def create(self, table: str, columns: tuple[Wanted, ...], key: tuple[str, ...]) -> str:
         """The statement that makes a table where it is missing."""
+
+    def add_key(self, table: str, keys: tuple[str, ...]) -> str:
+        """The statement that gives a table that is there a unique index over the key."""
 
     def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table: ``columns`` as in the table, ``system`` as in the side table."""
@@ -181,7 +205,7 @@ class Dialect(Protocol):
         """A condition: equal, null being equal to null."""
 
     def connect(self, login: Login) -> Connection:
-        """A connection that commits only when told to, in READ COMMITTED."""
+        """A connection that commits only when told to, in READ COMMITTED or stricter."""
 
     def classify(self, error: BaseException) -> Fault | None:
         """What to do about an error; None for one that is not the database's."""

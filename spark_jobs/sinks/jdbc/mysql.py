@@ -1,6 +1,6 @@
 """MariaDB and MySQL: rows by multi-row INSERT, then set-based statements.
 
-MariaDB is tried with 11.4. MySQL (8.0.20 or later) differs by the fields of the instance only; it is not tried here.
+Run with MariaDB 11.4 and MySQL 9; MySQL (8.0.17 or later) differs by the fields of the instance only.
 LOAD DATA LOCAL INFILE is not used: the server names the file that the client sends, so a forged server could read any file of
 a task's machine, and on MySQL it is off by default. See docs/jobs/jdbc.md for what that costs.
 """
@@ -8,6 +8,7 @@ a task's machine, and on MySQL it is off by default. See docs/jobs/jdbc.md for w
 # ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -18,15 +19,16 @@ from pymysql.constants import CLIENT
 from connectors.errors import Fatal
 from spark_jobs.contract import TIME, UUID
 from spark_jobs.sinks.jdbc.model import Existing, Fault, Present
+from spark_jobs.sinks.jdbc.standard import add_primary_key, missing_user
 from spark_jobs.sinks.jdbc.types import Kind, holds, joined, kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
     from spark_jobs.contract import Column
-    from spark_jobs.sinks.jdbc.config import Login
+    from spark_jobs.sinks.jdbc.config import Login, Settings
     from spark_jobs.sinks.jdbc.model import Connection, Names, Step, Wanted
 
 _TYPES: Final = {
@@ -138,15 +140,21 @@ class MySql:
     """The dialect of MariaDB and MySQL; see ``model.Dialect``.
 
     Attributes:
+        product: MariaDB or MySQL, which the server must be.
         collation: of made tables: compares by code point and does not ignore spaces at the end, as keys elsewhere do.
-        timeout: the statement that limits the time of statements, with the place of milliseconds; empty where there is none
-            for writes.
+        timeout: the statement that limits the time of statements, with places for ``seconds`` and ``whole`` ones. MySQL can
+            limit only what a write waits for locks.
         uuid: the type of UUIDs.
     """
 
+    product: str
     collation: str
     timeout: str
     uuid: str = _UUID_TEXT
+    port: int = 3306
+    placeholder: str = "%s"
+    row_lock: str = " FOR UPDATE"
+    merges_by_key: bool = False
     max_name: int = 64
     octets: bool = False
 
@@ -164,6 +172,14 @@ class MySql:
         if beyond:
             return f"it has the character {beyond} (U+{ord(beyond):X}), and names have characters up to U+FFFF only"
         return "it has a NUL character" if "\0" in name else ""
+
+    def complaints(self, chosen: Settings, config: Mapping[str, Any]) -> list[str]:
+        """It needs a login, and takes one host."""
+        del config
+        messages = missing_user(chosen.login)
+        if len(chosen.login.address.hosts) > 1:
+            messages.append("sink.jdbc.url: MariaDB and MySQL take one host; name a proxy or one server")
+        return messages
 
     def column_type(self, column: Column, key_length: int) -> str:
         """The SQL type of a source's column. Raises ``Fatal`` where there is none."""
@@ -228,6 +244,10 @@ class MySql:
             + f"\n) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={self.collation}"
         )
 
+    def add_key(self, table: str, keys: tuple[str, ...]) -> str:
+        """The statement that makes the key of a table that is there."""
+        return add_primary_key(self.quote, table, keys)
+
     def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table."""
         chosen = ", ".join(
@@ -250,13 +270,14 @@ class MySql:
         if not others:
             key = self.quote(keys[0])
             return f"{text}{into}.{key} = {into}.{key}"
+        # Not VALUES(c), which MySQL has deprecated and MariaDB calls VALUE(c).
         if not newer:
-            return text + ", ".join(f"{into}.{name} = VALUES({name})" for name in others)
+            return text + ", ".join(f"{into}.{name} = s.{name}" for name in others)
         version = self.quote("ums_id_")
-        condition = f"COALESCE({into}.{version} <= VALUES({version}), TRUE)"
+        condition = f"COALESCE({into}.{version} <= s.{version}, TRUE)"
         # Assignments are made from left to right: the one that the conditions look at comes last.
         others = [name for name in others if name != version] + [version]
-        return text + ", ".join(f"{into}.{name} = IF({condition}, VALUES({name}), {into}.{name})" for name in others)
+        return text + ", ".join(f"{into}.{name} = IF({condition}, s.{name}, {into}.{name})" for name in others)
 
     def delete(self, table: str, tables: str, condition: str) -> str:
         """Delete rows of a table joined with others."""
@@ -307,8 +328,9 @@ class MySql:
                 "time_zone = '+00:00'"
             )
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            if login.statement_timeout_ms and self.timeout:
-                cursor.execute(self.timeout.format(login.statement_timeout_ms / 1000))
+            if login.statement_timeout_ms:
+                seconds = login.statement_timeout_ms / 1000
+                cursor.execute(self.timeout.format(seconds=seconds, whole=max(1, math.ceil(seconds))))
         connection.commit()
         return connection
 
@@ -351,6 +373,9 @@ class MySql:
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
         """What the login may not do and the sink needs. Blocks."""
         missing: list[str] = []
+        product = "MariaDB" if "MariaDB" in connection.get_server_info() else "MySQL"
+        if product != self.product:
+            return [f"the server is {product}; begin sink.jdbc.url with jdbc:{product.lower()}://"]
         reason = self.refuses(schema) if schema else ""
         if reason:  # the server fails queries with such names (error 1267)
             return [f"there can be no database {schema}: {reason}; choose another sink.jdbc.schema"]
@@ -410,8 +435,10 @@ def version_of(text: str) -> tuple[int, ...]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-MARIADB: Final = MySql("utf8mb4_nopad_bin", "SET SESSION max_statement_time = {}", "uuid")
-MYSQL: Final = MySql("utf8mb4_0900_bin", "")
+MARIADB: Final = MySql("MariaDB", "utf8mb4_nopad_bin", "SET SESSION max_statement_time = {seconds}", "uuid")
+MYSQL: Final = MySql(
+    "MySQL", "utf8mb4_0900_bin", "SET SESSION innodb_lock_wait_timeout = {whole}, lock_wait_timeout = {whole}"
+)
 
 
 def _name(wide: Kind) -> str:

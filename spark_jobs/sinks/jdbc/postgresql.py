@@ -10,15 +10,16 @@ import psycopg
 from connectors.errors import Fatal
 from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, ZONED_TIME
 from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Step
+from spark_jobs.sinks.jdbc.standard import add_primary_key, create_table, insert_on_conflict, missing_user
 from spark_jobs.sinks.jdbc.types import Kind, holds, joined, kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
     from spark_jobs.contract import Column
-    from spark_jobs.sinks.jdbc.config import Login
+    from spark_jobs.sinks.jdbc.config import Login, Settings
     from spark_jobs.sinks.jdbc.model import Connection, Names, Wanted
 
 _TYPES: Final = {
@@ -74,6 +75,10 @@ _COPY_PIECE: Final = 1 << 20
 class PostgreSql:
     """The dialect of PostgreSQL; see ``model.Dialect``."""
 
+    port = 5432
+    placeholder = "%s"
+    row_lock = " FOR UPDATE"
+    merges_by_key = True
     max_name = 63
     octets = True
 
@@ -88,6 +93,11 @@ class PostgreSql:
         if name in _SYSTEM_COLUMNS:
             return "PostgreSQL has a system column of that name"
         return "it has a NUL character" if "\0" in name else ""
+
+    def complaints(self, chosen: Settings, config: Mapping[str, Any]) -> list[str]:
+        """A server needs a login."""
+        del config
+        return missing_user(chosen.login)
 
     def column_type(self, column: Column, key_length: int) -> str:
         """The SQL type of a source's column."""
@@ -126,10 +136,11 @@ class PostgreSql:
 
     def create(self, table: str, columns: tuple[Wanted, ...], key: tuple[str, ...]) -> str:
         """The statement that makes a table where it is missing."""
-        lines = [f"{self.quote(each.name)} {each.type}{'' if each.nullable else ' NOT NULL'}" for each in columns]
-        if key:
-            lines.append(f"PRIMARY KEY ({', '.join(map(self.quote, key))})")
-        return f"CREATE TABLE IF NOT EXISTS {table} (\n  " + ",\n  ".join(lines) + "\n)"
+        return create_table(self.quote, table, columns, key)
+
+    def add_key(self, table: str, keys: tuple[str, ...]) -> str:
+        """The statement that makes the key of a table that is there."""
+        return add_primary_key(self.quote, table, keys)
 
     def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table."""
@@ -147,16 +158,7 @@ class PostgreSql:
 
     def merge(self, into: str, source: str, columns: tuple[str, ...], keys: tuple[str, ...], *, newer: bool) -> str:
         """Insert or update; see ``model.Dialect``."""
-        quoted = ", ".join(map(self.quote, columns))
-        chosen = ", ".join(f"s.{self.quote(name)}" for name in columns)
-        others = [self.quote(name) for name in columns if name not in keys]
-        key = ", ".join(map(self.quote, keys))
-        text = f"INSERT INTO {into} AS t ({quoted}) SELECT {chosen} FROM {source} ON CONFLICT ({key})"
-        if not others:
-            return f"{text} DO NOTHING"
-        text += " DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
-        version = self.quote("ums_id_")
-        return f"{text} WHERE t.{version} IS NULL OR t.{version} <= excluded.{version}" if newer else text
+        return insert_on_conflict(self.quote, into, source, columns, keys, newer=newer)
 
     def delete(self, table: str, tables: str, condition: str) -> str:
         """Delete rows of a table joined with others."""
@@ -307,3 +309,6 @@ def _name(wide: Kind) -> str:
     if wide.family != "decimal" or wide.size > 1000:
         raise Fatal(f"no type of PostgreSQL for {wide}")
     return f"numeric({wide.size},{wide.scale})"
+
+
+POSTGRESQL: Final = PostgreSql()

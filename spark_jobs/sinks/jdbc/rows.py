@@ -137,8 +137,8 @@ def _escaped(column: pa.Array, escapes: Sequence[tuple[str, str]]) -> pa.Array:
     return column
 
 
-def _text(column: pa.Array, *, zone: bool) -> pa.Array:
-    """Values that need no escaping as text: numbers, booleans, dates and times."""
+def plain_text(column: pa.Array, *, zone: bool) -> pa.Array:
+    """Values that need no escaping as text: numbers, booleans, dates and times; ``zone``: whether times say that they are UTC."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None and not zone:
         column = column.cast(pa.timestamp(kind.unit))  # the same instant, written in UTC
@@ -170,7 +170,7 @@ def copy_buffer(rows: pa.Table, columns: Sequence[str]) -> pa.Buffer:
                 )
             )
         else:
-            texts.append(_text(column, zone=True))
+            texts.append(plain_text(column, zone=True))
     lines = _joined(texts, "\t", "\\N", "", "\n")
     return _data(lines)
 
@@ -193,7 +193,7 @@ def literal_rows(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
         elif _is_text(kind):
             texts.append(_quoted(_escaped(column.cast(pa.large_string()), _LITERAL_ESCAPES), "'"))
         else:
-            texts.append(_quoted(_text(column, zone=False), "'"))
+            texts.append(_quoted(plain_text(column, zone=False), "'"))
     return _joined(texts, ",", "NULL", "(", "),")
 
 

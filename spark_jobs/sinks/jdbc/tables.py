@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -48,7 +49,7 @@ def name_problem(settings: Settings, dialect: Dialect, schema: TableSchema) -> s
                 f"table {schema.namespace} has a column {column.name!r}, which the database can't hold: {reason}; "
                 "rename it in the source or on its way (transform ReplaceField)"
             )
-        same = name if dialect.octets else name.lower()  # MariaDB's and MySQL's column names know no case
+        same = name if dialect.octets else name.lower()  # column names of the others know no case
         if same in _RESERVED:
             return (
                 f"table {schema.namespace} has a column {column.name}, which is the name of a column of the sink; "
@@ -164,11 +165,13 @@ def unique_problem(dialect: Dialect, table: str, present: Existing, keys: tuple[
 
     if same(keys) not in {same(names) for names in present.unique}:
         return (
-            "it has no unique index over exactly the key (" + ", ".join(keys) + "); run: "
-            f"ALTER TABLE {table} ADD PRIMARY KEY ({', '.join(map(dialect.quote, keys))})"
+            "it has no unique index over exactly the key ("
+            + ", ".join(keys)
+            + "); run: "
+            + dialect.add_key(table, keys)
         )
     others = [names for names in present.unique if same(names) != same(keys)]
-    if others and not dialect.octets:
+    if others and not dialect.merges_by_key:
         return (
             f"it has another unique index ({', '.join(others[0])}): INSERT ... ON DUPLICATE KEY UPDATE would change the "
             "row that meets it instead of the key's; drop that index or make it a plain one"
@@ -263,7 +266,7 @@ class Tables:
             names = plans.names(self.settings, self.dialect, *where)
             statement = plans.expiries(self.settings, self.dialect, names)
             if statement:
-                with connection.cursor() as cursor:
+                with closing(connection.cursor()) as cursor:
                     cursor.execute(statement)
                     removed += cursor.rowcount
                 connection.commit()
@@ -339,7 +342,7 @@ class Tables:
 
     @staticmethod
     def _run(connection: Connection, statements: list[str]) -> None:
-        with connection.cursor() as cursor:
+        with closing(connection.cursor()) as cursor:
             for statement in statements:
                 cursor.execute(statement)
         connection.commit()

@@ -201,8 +201,8 @@ class _Writer:
     def _execute(
         connection: Connection, statement: str, arguments: tuple[Any, ...] | None = None
     ) -> list[tuple[Any, ...]]:
-        with connection.cursor() as cursor:
-            cursor.execute(statement, arguments)
+        with contextlib.closing(connection.cursor()) as cursor:
+            cursor.execute(statement, *(() if arguments is None else (arguments,)))
             return list(cursor.fetchall()) if cursor.description else []
 
     def _write(self, connection: Connection, rows: pa.Table) -> tuple[int, int, list[_Bad]]:
@@ -246,21 +246,21 @@ class _Writer:
     def _not_committed(self, connection: Connection, rows: pa.Table) -> pa.Table:
         """Rows at or after the positions of the table of positions, which is locked and moved on in this transaction."""
         ends = rows.group_by([TOPIC, PARTITION], use_threads=False).aggregate([(OFFSET, "max")]).to_pylist()
-        quote, commits = self.dialect.quote, self.plan.commits
-        place = (
-            f"{quote('job_')} = %s AND {quote('table_')} = %s AND {quote('kafka_topic_')} = %s "
-            f"AND {quote('kafka_partition_')} = %s"
-        )
+        quote, commits, value = self.dialect.quote, self.plan.commits, self.dialect.placeholder
+        place = " AND ".join(f"{quote(name)} = {value}" for name in _COMMIT[:4])
         for end in sorted(ends, key=lambda each: (each[TOPIC], each[PARTITION])):
             where = (self.plan.job, self.plan.target, end[TOPIC], end[PARTITION])
             found = self._execute(
-                connection, f"SELECT {quote('next_offset_')} FROM {commits} WHERE {place} FOR UPDATE", where
+                connection,
+                f"SELECT {quote('next_offset_')} FROM {commits} WHERE {place}{self.dialect.row_lock}",
+                where,
             )
             if not found:
                 try:
                     self._execute(
                         connection,
-                        f"INSERT INTO {commits} ({', '.join(map(quote, _COMMIT))}) VALUES (%s, %s, %s, %s, 0)",
+                        f"INSERT INTO {commits} ({', '.join(map(quote, _COMMIT))}) "
+                        f"VALUES ({value}, {value}, {value}, {value}, 0)",
                         where,
                     )
                 except Exception as error:
@@ -278,7 +278,7 @@ class _Writer:
             if after > done:
                 self._execute(
                     connection,
-                    f"UPDATE {commits} SET {quote('next_offset_')} = %s, {quote('written_at_')} = "
+                    f"UPDATE {commits} SET {quote('next_offset_')} = {value}, {quote('written_at_')} = "
                     f"CURRENT_TIMESTAMP WHERE {place}",
                     (after, *where),
                 )

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from connectors.errors import Fatal, Fenced
 from spark_jobs import history
+from spark_jobs.contract import Column, TableSchema
 from tests.support.history_model import Change, Shape, batch
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ EVERYTHING: dict[str, DataType] = {
 }
 
 
+LAST_BEFORE_1970 = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+#: ORC's library can't tell later ones from those a second after them.
+LAST_OF_ORC = datetime(1969, 12, 31, 23, 59, 59, 999, tzinfo=UTC)
+
+
 def awkward(seed: int) -> dict[str, Any]:
     dice = random.Random(seed)
 
@@ -117,9 +123,7 @@ def awkward(seed: int) -> dict[str, Any]:
             "1",
         ),
         "amount": pick(Decimal("-1.500"), Decimal("0.001"), Decimal("999999999.999")),
-        "at": pick(
-            datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), datetime(2026, 3, 29, 1, 30, 0, 1, tzinfo=UTC)
-        ),
+        "at": pick(LAST_BEFORE_1970, datetime(2026, 3, 29, 1, 30, 0, 1, tzinfo=UTC)),
         "data": pick(b"", b"\x00\xff", b"abc"),
         "ratio": pick(0.1, -0.0, 1e300, float("inf")),
         "flag": pick(True, False),
@@ -128,11 +132,17 @@ def awkward(seed: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", ["parquet", "json", "csv", "avro"])
+@pytest.mark.parametrize("kind", ["parquet", "orc", "json", "csv", "avro"])
 def test_rows_come_back_as_they_were_also_after_the_table_grew(spark: SparkSession, sinks: Sinks, kind: str) -> None:
     shape = Shape("shop.things", "id", EVERYTHING)
     sink = sinks.make(format=kind, listing="immediate" if kind == "avro" else "finished")
     changes = [Change(each, awkward(each), "u", each, each * 1.000001, each) for each in range(60)]
+    changes = [
+        replace(change, values={**change.values, "at": LAST_OF_ORC})
+        if kind == "orc" and change.values["at"] == LAST_BEFORE_1970
+        else change
+        for change in changes
+    ]
     sink.write(batch(spark, 0, [(shape, changes)]))
     grown_type = StructType([*NESTED.fields, StructField("zip", LongType())])
     grown = Shape(
@@ -162,6 +172,19 @@ def test_rows_come_back_as_they_were_also_after_the_table_grew(spark: SparkSessi
     merged = {row.id: row for row in history.read(spark, str(sinks.path)).collect()}
     assert merged == found
     assert sink.context.metrics["files_small"] == 0
+
+
+def test_what_orc_cannot_hold_is_refused(spark: SparkSession, sinks: Sinks) -> None:
+    sink = sinks.make(format="orc")
+    shape = Shape("shop.times", "id", {"id": LongType(), "100% at": TimestampType()})
+    sink.write(batch(spark, 0, [(shape, [Change(1, {"100% at": LAST_OF_ORC}, "i", 1, 1, 1)])]))
+    with pytest.raises(Exception, match=r"column 100% at has 1969-12-31 23:59:59\.999999 UTC, and ORC would store"):
+        sink.write(batch(spark, 1, [(shape, [Change(2, {"100% at": LAST_BEFORE_1970}, "i", 2, 2, 2)])]))
+    (row,) = history.read(spark, str(sinks.path), "shop.times").collect()
+    assert row["100% at"].replace(tzinfo=UTC) == LAST_OF_ORC
+    odd = TableSchema("shop.odd", (Column("back`tick", StringType()),))
+    assert "files of orc can't hold that name" in sink.refusal(odd)
+    assert not sinks.make(format="parquet").refusal(odd)
 
 
 def test_a_type_that_does_not_fit_is_a_clear_error(spark: SparkSession, sinks: Sinks) -> None:

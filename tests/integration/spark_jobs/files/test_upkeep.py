@@ -65,6 +65,31 @@ def settle(sink: FilesSink) -> None:
         sink.idle()
 
 
+def test_compaction_at_a_time_of_day_also_when_no_job_ran_then(spark: SparkSession, sinks: Sinks) -> None:
+    def finished(sink: FilesSink, now: datetime) -> int:
+        table, _ = sink._tables[NAME]
+        table.clock = lambda: int(now.timestamp() * 1000)
+        settle(sink)
+        return sum(not file.small for file in table.log.state().files.values())
+
+    evening = datetime.now(UTC)
+    night = (evening + timedelta(hours=7)).strftime("%H:%M:%S")
+    options: dict[str, Any] = {"rolling_inactivity_ms": 0, "compact_files": 2, "compact_at": night}
+    sink = sinks.make(**options)
+    for number in range(3):
+        fill(spark, sink, number, 1)
+        assert finished(sink, evening + timedelta(hours=number, minutes=10)) == number + 1, "rolled, and left alone"
+    assert finished(sink, evening + timedelta(hours=6)) == 3
+    # The job is away at that time, and is back an hour later.
+    again = sinks.make(**options)
+    again.idle()
+    assert finished(again, evening + timedelta(hours=8)) == 1
+    fill(spark, again, 3, 1)
+    assert finished(again, evening + timedelta(hours=9)) == 2
+    assert finished(again, evening + timedelta(hours=31)) == 1
+    assert ids(history.read(spark, str(sinks.path / NAME))) == list(range(40))
+
+
 def test_rolling_and_compaction_for_both_kinds_of_readers(spark: SparkSession, sinks: Sinks) -> None:
     path = sinks.path / NAME
     sink = sinks.make(rolling_inactivity_ms=0, compact_files=2, manifest_interval_ms=0)

@@ -1,4 +1,4 @@
-"""The two databases behind one face, and batches made by hand: the sink needs only `batch.changes()`."""
+"""The databases behind one face, and batches made by hand: the sink needs only `batch.changes()`."""
 
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
@@ -25,10 +25,12 @@ from spark_jobs.sinks.jdbc.task import TaskWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from compose.local.mariadb import MariaDb
+    from compose.local.mysql_debian import MySql
     from compose.local.postgres import Postgres
     from spark_jobs.sinks.jdbc.tables import Columns
 
@@ -55,8 +57,10 @@ class Database:
     def query(self, statement: str, arguments: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a statement, committed at once."""
         kind = dialect(self.name)
-        with closing(kind.connect(self.login)) as connection, connection.cursor() as cursor:
-            cursor.execute(statement, arguments)
+        with closing(kind.connect(self.login)) as connection, closing(connection.cursor()) as cursor:
+            # Statements of tests mark values as most drivers do.
+            marked = statement if arguments is None else statement.replace("%s", kind.placeholder)
+            cursor.execute(marked, *(() if arguments is None else (arguments,)))
             rows = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
             connection.commit()
         return rows
@@ -64,6 +68,19 @@ class Database:
     def quote(self, name: str) -> str:
         """A quoted name."""
         return dialect(self.name).quote(name)
+
+    def columns(self, table: str) -> dict[str, str]:
+        """The types of a table's columns by name; empty where there is no table."""
+        kind = dialect(self.name)
+        with closing(kind.connect(self.login)) as connection:
+            table_found = kind.describe(connection, "", table)
+        return {} if table_found is None else {name: column.type for name, column in table_found.columns.items()}
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The sink's options that lead to it."""
+        login = {"sink.jdbc.user": self.login.user, "sink.jdbc.password": self.login.password}
+        return {"sink.jdbc.url": self.url, **(login if self.login.user else {})}
 
     def rows(self, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
         """A table's rows, ordered by all its columns."""
@@ -84,11 +101,34 @@ def maria(mariadb: MariaDb) -> Database:
     return database(mariadb.url, mariadb.user, mariadb.password)
 
 
-@pytest.fixture(params=["postgresql", "mariadb"])
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Database:
+    """A file of the test's own."""
+    return database(f"jdbc:sqlite:{tmp_path}/shop.db", "", "")
+
+
+@pytest.fixture
+def real_mysql(mysql: MySql) -> Database:
+    return database(f"jdbc:mysql://{mysql.address}/{mysql.database}", mysql.user, mysql.password)
+
+
+#: The fixture of each dialect. MySQL is a large download: its tests are slow ones.
+FIXTURES = {"postgresql": "postgresql", "mariadb": "maria", "sqlite": "sqlite", "mysql": "real_mysql"}
+SERVERS = ["postgresql", "mariadb", pytest.param("mysql", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=[*SERVERS, "sqlite"])
 def db(request: pytest.FixtureRequest) -> Database:
     """Each database in turn."""
-    found: Database = request.getfixturevalue({"postgresql": "postgresql", "mariadb": "maria"}[request.param])
-    return found
+    chosen: Database = request.getfixturevalue(FIXTURES[request.param])
+    return chosen
+
+
+@pytest.fixture(params=SERVERS)
+def server_db(request: pytest.FixtureRequest) -> Database:
+    """Each database that has a server, in turn."""
+    chosen: Database = request.getfixturevalue(FIXTURES[request.param])
+    return chosen
 
 
 @pytest.fixture
@@ -115,9 +155,7 @@ class Rig:
         """A new sink, as after a crash of the driver."""
         config = ConfigDef([*_FRAME, *CONFIG_DEF.keys.values()]).parse(
             {
-                "sink.jdbc.url": self.database.url,
-                "sink.jdbc.user": self.database.login.user,
-                "sink.jdbc.password": self.database.login.password,
+                **self.database.options,
                 "sink.jdbc.retry.backoff.ms": "20",
                 **self.options,
             }

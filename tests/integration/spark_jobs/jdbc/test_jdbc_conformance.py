@@ -1,9 +1,14 @@
-"""The conformance kit on PostgreSQL and MariaDB."""
+"""The conformance kit on every database."""
 
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing, contextmanager
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +17,7 @@ from spark_jobs.testing import Gate, SinkTarget, Supports, Unsupported, cases, c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -20,24 +26,25 @@ if TYPE_CHECKING:
 
 
 class JdbcTarget(SinkTarget):
-    """A database behind a gate."""
+    """A database behind a gate, or a file."""
 
     sink_type = "jdbc"
     supports = Supports()
 
-    def __init__(self, db: Database, gate: Gate, **options: str) -> None:
+    def __init__(self, db: Database, gate: Gate | None, **options: str) -> None:
         self.db = db
-        self.gate: Gate = gate
+        self.gate = gate
         self._options = options
-        if db.name == "mariadb":
-            self.waivers = {"emoji_names": "MariaDB's names have letters of Unicode's first 65536 only"}
+        if db.name in ("mariadb", "mysql"):
+            self.waivers = {"emoji_names": "MariaDB's and MySQL's names have letters of Unicode's first 65536 only"}
 
     def options(self) -> Mapping[str, str]:
-        port = str(self.db.login.address.hosts[0][1])
+        options = self.db.options
+        if self.gate is not None:
+            port = str(self.db.login.address.hosts[0][1])
+            options["sink.jdbc.url"] = self.db.url.replace(f":{port}/", f":{self.gate.port}/")
         return {
-            "sink.jdbc.url": self.db.url.replace(f":{port}/", f":{self.gate.port}/"),
-            "sink.jdbc.user": self.db.login.user,
-            "sink.jdbc.password": self.db.login.password,
+            **options,
             "sink.jdbc.retries": "1",
             "sink.jdbc.retry.backoff.ms": "20",
             "sink.jdbc.connect.timeout.ms": "2000",
@@ -47,24 +54,17 @@ class JdbcTarget(SinkTarget):
 
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
         name = schema.namespace.rpartition(".")[2]
-        present = [
-            row[0]
-            for row in self.db.query(
-                "SELECT column_name FROM information_schema.columns WHERE table_name = %s", (name,)
-            )
-        ]
+        present = self.db.columns(name)
         if not present:
             return []
         columns = [column.name for column in schema.columns if column.name in present] + ["ums_id_", "ums_op_"]
         floats = {column.name for column in schema.columns if column.type.typeName() == "float"}
-        # MariaDB shows six digits of a float.
+        # MariaDB and MySQL show six digits of a float.
         quoted = ", ".join(
-            f"{name} + 0e0" if each in floats else name
-            for each in columns
-            for name in [self.db.quote(each).replace("%", "%%")]
+            f"{name} + 0e0" if each in floats else name for each in columns for name in [self.db.quote(each)]
         )
         alive = " WHERE ums_active_ = 1" if self.supports.upsert else ""
-        found = self.db.query(f"SELECT {quoted} FROM {self.db.quote(name)}{alive}", ())
+        found = self.db.query(f"SELECT {quoted} FROM {self.db.quote(name)}{alive}")
         nested = {column.name for column in schema.columns if column.type.typeName() in ("array", "map", "struct")}
         return [
             {
@@ -75,28 +75,63 @@ class JdbcTarget(SinkTarget):
         ]
 
     def stored(self, column: Column, value: Any) -> Any:
-        """MariaDB's datetime has no zone: the sink writes UTC."""
-        return (
-            value.replace(tzinfo=None) if column.type.typeName() == "timestamp" and self.db.name == "mariadb" else value
-        )
+        """A datetime has no zone: the sink writes UTC. SQLite has text for times, and for numbers of more than 15 digits."""
+        kind = column.type.typeName()
+        if kind == "timestamp" and self.db.name != "postgresql":
+            value = value.replace(tzinfo=None)
+        if self.db.name == "sqlite" and kind in ("date", "timestamp", "timestamp_ntz", "decimal"):
+            return plain(value, column)
+        return value
 
     def wrong_login(self) -> Mapping[str, str]:
+        if self.db.name == "sqlite":
+            raise Unsupported("the target has no wrong_login: a file has no logins")
         return {"sink.jdbc.password": "not-the-secret"}
 
     def refused_row(self) -> Mapping[str, Any]:
-        if self.db.name == "mariadb":
-            raise Unsupported("MariaDB takes every value that JSON can have")
-        return {"name": "nul \0 byte"}
+        if self.db.name in ("mariadb", "mysql"):
+            raise Unsupported("the target has no refused_row: it takes every value that JSON can have")
+        return {"amount": float("nan")} if self.db.name == "sqlite" else {"name": "nul \0 byte"}
+
+    def folder(self) -> Path:
+        if self.db.name == "sqlite":
+            return Path(self.db.login.address.database).parent
+        return super().folder()
+
+    def outage(self) -> AbstractContextManager[None]:
+        return self._locked() if self.db.name == "sqlite" else super().outage()
+
+    def silence(self) -> AbstractContextManager[None]:
+        return self._locked() if self.db.name == "sqlite" else super().silence()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Another program writes the file, and does not end."""
+        with closing(sqlite3.connect(self.db.login.address.database, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            yield
+
+
+def plain(value: Any, column: Column) -> str:
+    """Text of a date, a time, or a number with all its digits."""
+    if isinstance(value, Decimal):
+        return f"{value:.{column.type.scale}f}"  # type: ignore[attr-defined]
+    return value.isoformat(" ", "microseconds") if isinstance(value, datetime) else str(value)
 
 
 @pytest.fixture
-def gate(db: Database) -> Iterator[Gate]:
+def gate(db: Database) -> Iterator[Gate | None]:
+    if not db.login.address.hosts:
+        yield None
+        return
     with Gate(*db.login.address.hosts[0]) as made:
         yield made
 
 
 @pytest.mark.parametrize("case", cases())
-def test_conformance_of_upserts(case: str, db: Database, gate: Gate, spark: SparkSession, bootstrap: str) -> None:
+def test_conformance_of_upserts(
+    case: str, db: Database, gate: Gate | None, spark: SparkSession, bootstrap: str
+) -> None:
     check_sink(JdbcTarget(db, gate), spark=spark, bootstrap=bootstrap, only=case)
 
 

@@ -14,6 +14,8 @@ from pyspark.sql import types as t
 from connectors.errors import Fatal
 from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, ZONED_TIME, Column, TableSchema
 
+from tests.integration.spark_jobs.jdbc.conftest import FIXTURES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -56,16 +58,23 @@ def types(db: Database, table: str) -> list[str]:
 
 
 @pytest.mark.parametrize("options", [{}, {"sink.jdbc.delete.mode": "real"}], ids=["soft", "real"])
-def test_they_arrive_as_such(rig: Callable[..., Rig], db: Database, table: str, options: dict[str, str]) -> None:
-    job = rig(db, **options)
+def test_they_arrive_as_such(rig: Callable[..., Rig], server_db: Database, table: str, options: dict[str, str]) -> None:
+    job = rig(server_db, **options)
     job.write(schema_of(table), ROWS)
-    postgresql = db.name == "postgresql"
-    assert types(db, table) == (
+    postgresql = server_db.name == "postgresql"
+    assert types(server_db, table) == (
         ["uuid", "time without time zone", "time with time zone", "timestamp without time zone", "numeric", "numeric"]
         if postgresql
-        else ["uuid", "time(6)", "longtext", "datetime(6)", "longtext", "decimal(38,18)"]
+        else [
+            "char(36)" if server_db.name == "mysql" else "uuid",
+            "time(6)",
+            "longtext",
+            "datetime(6)",
+            "longtext",
+            "decimal(38,18)",
+        ]
     )
-    found = db.rows(table, "id, at, local, price")
+    found = server_db.rows(table, "id, at, local, price")
     wanted = datetime(2026, 3, 29, 2, 30, 0, 123456)  # noqa: DTZ001 - this type has none
     at = time(3, 4, 6, 6007) if postgresql else timedelta(hours=3, minutes=4, seconds=6, microseconds=6007)
     own: Any = uuid.UUID if postgresql else str
@@ -73,18 +82,25 @@ def test_they_arrive_as_such(rig: Callable[..., Rig], db: Database, table: str, 
         [(own(ONE), at, wanted, Decimal("1.1")), (own(TWO), None, None, None)], key=str
     )
     shown = "zoned::text, number::text" if postgresql else "zoned, number"
-    assert db.query(f"SELECT {shown} FROM {table} WHERE at IS NOT NULL") == [
+    assert server_db.query(f"SELECT {shown} FROM {table} WHERE at IS NOT NULL") == [
         ("10:15:30+02" if postgresql else ROW["zoned"], ROW["number"])
     ]
     # A delete, an older change of the row, and the same table found again by a new run.
     job.restart()
     job.write(schema_of(table), [{"id": ONE, "ums_op_": "d", "ums_id_": 5}, {"id": ONE, "at": NANOS, "ums_id_": 4}])
     living = "WHERE ums_active_ = 1" if not options else ""
-    assert db.query(f"SELECT id FROM {table} {living}") == [(own(TWO),)]
+    assert server_db.query(f"SELECT id FROM {table} {living}") == [(own(TWO),)]
 
 
-def test_spellings_of_one_uuid_are_one_key(rig: Callable[..., Rig], db: Database, table: str) -> None:
-    job = rig(db)
+@pytest.fixture(params=["postgresql", "mariadb"])
+def uuid_db(request: pytest.FixtureRequest) -> Database:
+    """Each database that has a type for UUIDs; text tells spellings apart."""
+    chosen: Database = request.getfixturevalue(FIXTURES[request.param])
+    return chosen
+
+
+def test_spellings_of_one_uuid_are_one_key(rig: Callable[..., Rig], uuid_db: Database, table: str) -> None:
+    job = rig(uuid_db)
     job.write(
         schema_of(table),
         [
@@ -93,30 +109,34 @@ def test_spellings_of_one_uuid_are_one_key(rig: Callable[..., Rig], db: Database
             {"id": f"{{{TWO.upper()}}}", "ums_id_": 3},
         ],
     )
-    assert sorted(str(row[0]) for row in db.rows(table, "id")) == [ONE, TWO]
+    assert sorted(str(row[0]) for row in uuid_db.rows(table, "id")) == [ONE, TWO]
     job.write(
         schema_of(table), [{"id": ONE, "ums_op_": "d", "ums_id_": 5}, {"id": ONE.upper(), "at": 3_000, "ums_id_": 6}]
     )
-    assert sorted((str(row[0]), row[1]) for row in db.rows(table, "id, ums_active_")) == [(ONE, 1), (TWO, 1)]
+    assert sorted((str(row[0]), row[1]) for row in uuid_db.rows(table, "id, ums_active_")) == [(ONE, 1), (TWO, 1)]
 
 
 @pytest.mark.parametrize("options", [{}, {"sink.jdbc.delete.mode": "real"}], ids=["soft", "real"])
 def test_tables_of_an_earlier_version_keep_their_columns(
-    rig: Callable[..., Rig], db: Database, table: str, options: dict[str, str]
+    rig: Callable[..., Rig], server_db: Database, table: str, options: dict[str, str]
 ) -> None:
     earlier = TableSchema(
         f"shop.{table}", tuple(Column(each.name, each.type, each.nullable, each.key) for each in COLUMNS)
     )
-    rig(db, **options).write(earlier, ROWS[:1])
-    before = types(db, table)
-    job = rig(db, **options)
+    rig(server_db, **options).write(earlier, ROWS[:1])
+    before = types(server_db, table)
+    job = rig(server_db, **options)
     job.write(schema_of(table), ROWS[1:])
-    assert types(db, table) == before
-    assert before[:2] == (["text", "bigint"] if db.name == "postgresql" else ["varchar(255)", "bigint(20)"])
-    assert db.rows(table, "id, at") == [(ONE, NANOS + 10**9), (TWO, None)]
+    assert types(server_db, table) == before
+    assert before[:2] == (
+        ["text", "bigint"]
+        if server_db.name == "postgresql"
+        else ["varchar(255)", "bigint" if server_db.name == "mysql" else "bigint(20)"]
+    )
+    assert server_db.rows(table, "id, at") == [(ONE, NANOS + 10**9), (TWO, None)]
     job.write(schema_of(table), [{"id": ONE, "ums_op_": "d", "ums_id_": 5}])
     living = "WHERE ums_active_ = 1" if not options else ""
-    assert db.query(f"SELECT id FROM {table} {living}") == [(TWO,)]
+    assert server_db.query(f"SELECT id FROM {table} {living}") == [(TWO,)]
 
 
 def test_times_that_are_none_of_a_day(

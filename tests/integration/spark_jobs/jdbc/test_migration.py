@@ -51,32 +51,32 @@ def _ums(file: int, pos: int, row: int) -> int:
 
 @pytest.mark.parametrize("form", ["debezium", "ums"])
 def test_tables_of_earlier_versions_move_to_the_order_numbers_of_today(
-    rig: Callable[..., Rig], db: Database, table: str, form: str
+    rig: Callable[..., Rig], server_db: Database, table: str, form: str
 ) -> None:
     old_number = {"debezium": _debezium, "ums": _ums}[form]
     schema = simple(table)
-    job = rig(db, **{"sink.jdbc.delete.mode": "real"})
+    job = rig(server_db, **{"sink.jdbc.delete.mode": "real"})
     job.write(schema, [{"id": key, "name": "old", "ums_id_": old_number(*place)} for key, place in enumerate(PLACES)])
     job.write(schema, [{"id": 100, "ums_id_": old_number(103, 500, 0), "ums_op_": "d"}])
     later = binlog_number("mysql-bin.9223", 1 << 33)
     job.write(schema, [{"id": 8, "name": "later", "ums_id_": binlog_number("mysql-bin.000104", 150_000_400)}])
-    assert (8, "old") in db.rows(table, "id, name"), "the old number is larger: this is what the move is for"
+    assert (8, "old") in server_db.rows(table, "id, name"), "the old number is larger: this is what the move is for"
 
     count = _page("connectors/mysql.md", "-- rows with numbers of an earlier version")
     move = _page("connectors/mysql.md", f"-- filled from output.format={form}")
-    assert db.query(count.replace("orders", db.quote(table)))[0][0] > 0
+    assert server_db.query(count.replace("orders", server_db.quote(table)))[0][0] > 0
     for each in (table, f"{table}_ums"):
-        db.query(move.replace("orders", db.quote(each)))
-        assert db.query(count.replace("orders", db.quote(each))) == [(0,)]
+        server_db.query(move.replace("orders", server_db.quote(each)))
+        assert server_db.query(count.replace("orders", server_db.quote(each))) == [(0,)]
 
-    moved = [number for _, number in sorted(db.rows(table, "id, ums_id_"))]
+    moved = [number for _, number in sorted(server_db.rows(table, "id, ums_id_"))]
     for (file, pos, row), number in zip(PLACES, moved, strict=True):
         # Not below the event's first row, which is above all earlier events; not above today's number of the row.
         assert binlog_number(f"x.{file}", pos) <= number <= binlog_number(f"x.{file}", pos, row)
     assert moved == sorted(moved)
     if form == "debezium":
         assert moved == [binlog_number(f"x.{file}", pos, row) for file, pos, row in PLACES]
-    assert db.rows(f"{table}_ums", "id, ums_id_") == [(100, binlog_number("x.103", 500))]
+    assert server_db.rows(f"{table}_ums", "id, ums_id_") == [(100, binlog_number("x.103", 500))]
 
     job.restart()
     job.write(
@@ -88,16 +88,16 @@ def test_tables_of_earlier_versions_move_to_the_order_numbers_of_today(
             {"id": 0, "name": "newest", "ums_id_": later},
         ],
     )
-    names = dict(db.rows(table, "id, name"))
+    names = dict(server_db.rows(table, "id, name"))
     assert names == {**dict.fromkeys(range(len(PLACES)), "old"), 8: "later", 0: "newest"}
 
 
-def test_tables_over_scylla_move_to_write_times(rig: Callable[..., Rig], db: Database, table: str) -> None:
+def test_tables_over_scylla_move_to_write_times(rig: Callable[..., Rig], server_db: Database, table: str) -> None:
     time_us = 1_780_000_000_123_457
-    job = rig(db)
+    job = rig(server_db)
     job.write(
         simple(table),
         [{"id": number, "ums_id_": time_us * 2048 + number, "ums_ts_": time_us} for number in (0, 1, 1023, 1024, 2047)],
     )
-    db.query(_page("jobs/jdbc.md", "(Scylla's UMS: `").replace("UPDATE t ", f"UPDATE {db.quote(table)} "))
-    assert {number for _, number in db.rows(table, "id, ums_id_")} == {time_us}
+    server_db.query(_page("jobs/jdbc.md", "(Scylla's UMS: `").replace("UPDATE t ", f"UPDATE {server_db.quote(table)} "))
+    assert {number for _, number in server_db.rows(table, "id, ums_id_")} == {time_us}

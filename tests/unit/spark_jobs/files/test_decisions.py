@@ -74,6 +74,19 @@ def test_groups_keep_order_and_size_and_lose_nothing(sizes: list[tuple[int, int]
     assert all(len(group) > 1 and all(each.bytes * 2 < target for each in group) for group in merged)
 
 
+def test_compaction_at_a_time_of_day_takes_what_was_written_before_it() -> None:
+    day = 86_400_000
+    plan = Rolling(size=1000, compact_at="02:30", compact_zone="Europe/Berlin")
+    half_past_two = 20_000 * day + 30 * 60_000  # of a summer's day in 2024
+    assert rolling.compact_before(plan, half_past_two - 1) == half_past_two - day
+    assert rolling.compact_before(plan, half_past_two) == half_past_two
+    assert rolling.compact_before(Rolling(), half_past_two) is None
+    files = [file(f"b/{n}", added=half_past_two - 2 + n) for n in range(4)]
+    assert rolling.compactable(files, 1000, before=half_past_two) == [files[:2]]
+    assert rolling.compactable(files, 1000, before=half_past_two - 1) == []
+    assert rolling.compactable(files, 1000) == [files]
+
+
 def test_what_is_in_sight_and_what_may_take_its_place() -> None:
     waiting = File("_merged/x/b/m", "b", "parquet", 0, 2, 20, replaces=("b/one", "b/two"))
     state = State(
@@ -231,7 +244,7 @@ def test_what_one_job_left_behind_is_never_taken_for_another_ones() -> None:
     ("given", "complaint"),
     [
         ({"sink.files.partition.by": "date"}, "which table"),
-        ({"sink.files.format": "orc"}, "must be one of"),
+        ({"sink.files.format": "xml"}, "must be one of"),
         ({"sink.files.rolling.files": "1"}, "at least 2"),
         ({"sink.files.listing": "x"}, "must be one of"),
     ],

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+import sqlite3
 from typing import Any
 
 import psycopg
@@ -24,7 +25,12 @@ from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Wanted
 from spark_jobs.sinks.jdbc.tables import changes, columns, name_problem, refusal, unique_problem
 from spark_jobs.sinks.jdbc.task import column_of
 
-URLS = {"postgresql": "jdbc:postgresql://h/d", "mariadb": "jdbc:mariadb://h/d", "mysql": "jdbc:mysql://h/d"}
+URLS = {
+    "postgresql": "jdbc:postgresql://h/d",
+    "mariadb": "jdbc:mariadb://h/d",
+    "mysql": "jdbc:mysql://h/d",
+    "sqlite": "jdbc:sqlite:/f/shop.db",
+}
 
 
 def chosen(kind: str = "postgresql", **options: str) -> Settings:
@@ -49,9 +55,20 @@ def test_urls() -> None:
         (("x", "1"),),
     )
     assert parse_url("jdbc:mysql://h/d").hosts == (("h", 3306),)
+    file = parse_url("jdbc:sqlite:/f/my shop.db?x=1")
+    assert (file.hosts, file.database, file.query, file.text) == (
+        (),
+        "/f/my shop.db",
+        (("x", "1"),),
+        "sqlite at /f/my shop.db",
+    )
     for wrong, said in (
         ("postgresql://h/d", "not a JDBC URL"),
-        ("jdbc:oracle://h/d", "docs/jobs/jdbc.md"),
+        ("jdbc:oracle://h/d", "there are: mariadb, mysql, postgresql, sqlite .docs/jobs/jdbc.md"),
+        ("jdbc:sqlite:shop.db", "it must be jdbc:sqlite:/path/of/file"),
+        ("jdbc:sqlite://h/d", "it must be jdbc:sqlite:/path/of/file"),
+        ("jdbc:sqlite:/f?password=hunter2", "must not hold 'password'"),
+        ("jdbc:mariadb:/f", "it must be jdbc:mariadb://host:port/database"),
         ("jdbc:mariadb://h", "names no database"),
         ("jdbc:mariadb://h:99999/d", "no host:port"),
         ("jdbc:postgresql://u:hunter2@h/d", "must not hold a login"),
@@ -80,6 +97,8 @@ def test_options_that_do_not_go_together() -> None:
 
     assert said() == []
     assert said(url="jdbc:mariadb://a,b/d?x=1") == ["sink.jdbc.url", "sink.jdbc.url"]
+    assert said(user="") == said(user="", url=URLS["postgresql"]) == ["sink.jdbc.user"]
+    assert said(url=URLS["sqlite"], password="p") == ["sink.jdbc.user", "sink.jdbc.password"]
     assert said(**{"kafka.columns": "true", "mode": "split"}) == ["sink.jdbc.kafka.columns"]
     assert said(**{"ssl.mode": "verify-full"}) == ["sink.jdbc.ssl.root.cert"]
     assert said(**{"ssl.cert": "f"}) == ["sink.jdbc.ssl.cert"]
@@ -111,6 +130,18 @@ def test_names_fit_and_stay_different(name: str, octets: bool) -> None:
 @pytest.mark.parametrize(
     ("kind", "wanted", "present", "serves"),
     [
+        ("sqlite", "integer", "INT UNSIGNED", "INT UNSIGNED"),
+        ("sqlite", "integer", "varchar(9)", "varchar(9)"),
+        ("sqlite", "integer", "", ""),
+        ("sqlite", "blob", "", ""),
+        ("sqlite", "decimal(12,4)", "decimal(6,2)", "decimal(6,2)"),
+        ("sqlite", "decimal(12,4)", "integer", "integer"),
+        ("sqlite", "real", "integer", None),
+        ("sqlite", "text", "decimal(15,2)", None),
+        ("sqlite", "text", "integer", None),
+        ("sqlite", "datetime", "date", None),
+        ("sqlite", "time", "time", "time"),
+        ("sqlite", "time", "bigint", "bigint"),
         ("postgresql", "integer", "bigint", "bigint"),
         ("postgresql", "bigint", "integer", "bigint"),
         ("postgresql", "bigint", "numeric", "numeric"),
@@ -231,16 +262,14 @@ def test_upsert_statements() -> None:
         't."ums_op_", t."ums_active_" FROM "t" AS t WITH NO DATA',
         '"millrace_stage"',
         'INSERT INTO "t" AS t ("id", "b""`", "ums_id_", "ums_ts_", "ums_op_", "ums_active_") SELECT s."id", s."b""`", s."ums_id_", '
-        's."ums_ts_", s."ums_op_", s."ums_active_" FROM "millrace_stage" AS s ON CONFLICT ("id") DO UPDATE SET '
+        's."ums_ts_", s."ums_op_", s."ums_active_" FROM "millrace_stage" AS s WHERE 1 = 1 ON CONFLICT ("id") DO UPDATE SET '
         '"b""`" = excluded."b""`", "ums_id_" = excluded."ums_id_", "ums_ts_" = excluded."ums_ts_", "ums_op_" = excluded."ums_op_", '
         '"ums_active_" = excluded."ums_active_" WHERE t."ums_id_" IS NULL OR t."ums_id_" <= excluded."ums_id_"',
     ]
     text = plan("mysql")[-1]
-    newer = "COALESCE(`t`.`ums_id_` <= VALUES(`ums_id_`), TRUE)"
-    assert f'`t`.`b"``` = IF({newer}, VALUES(`b"```), `t`.`b"```)' in text
-    assert text.endswith(f"`t`.`ums_id_` = IF({newer}, VALUES(`ums_id_`), `t`.`ums_id_`)"), (
-        "the version must be set last"
-    )
+    newer = "COALESCE(`t`.`ums_id_` <= s.`ums_id_`, TRUE)"
+    assert f'`t`.`b"``` = IF({newer}, s.`b"```, `t`.`b"```)' in text
+    assert text.endswith(f"`t`.`ums_id_` = IF({newer}, s.`ums_id_`, `t`.`ums_id_`)"), "the version must be set last"
 
 
 @pytest.mark.parametrize("kind", URLS)
@@ -312,6 +341,9 @@ def test_a_table_without_a_key_is_refused_by_name(options: dict[str, str], said:
         ("postgresql", "a\0", "NUL"),
         ("postgresql", "ctid", "a system column of that name"),
         ("mysql", "😀", "U+FFFF"),
+        ("sqlite", "", "it is empty"),
+        ("sqlite", "SQLITE_master", "SQLite's own"),
+        ("sqlite", "_RowId_", "the place of a row"),
     ],
 )
 def test_names_that_a_database_cannot_hold(kind: str, name: str, said: str) -> None:
@@ -329,6 +361,12 @@ def test_names_that_a_database_cannot_hold(kind: str, name: str, said: str) -> N
 def test_other_names_are_held(name: str) -> None:
     for kind in ("postgresql", "mariadb"):
         assert not dialect(kind).refuses(name.rstrip(" ") or "x")
+
+
+def sqlite_error(number: int) -> BaseException:
+    error = sqlite3.OperationalError("x")
+    error.sqlite_errorcode = number
+    return error
 
 
 def postgres_error(state: str | None, text: str = "x") -> BaseException:
@@ -349,6 +387,13 @@ def postgres_error(state: str | None, text: str = "x") -> BaseException:
         ("postgresql", postgres_error(None, "the connection is closed"), Fault.RETRY),
         ("postgresql", postgres_error(None, "FATAL:  password authentication failed for user"), Fault.FATAL),
         ("postgresql", postgres_error(None, "FATAL:  the database system is starting up"), Fault.RETRY),
+        ("sqlite", sqlite_error(sqlite3.SQLITE_BUSY), Fault.RETRY),
+        ("sqlite", sqlite_error(sqlite3.SQLITE_BUSY_SNAPSHOT), Fault.RETRY),
+        ("sqlite", sqlite_error(sqlite3.SQLITE_CONSTRAINT_NOTNULL), Fault.DATA),
+        ("sqlite", sqlite_error(sqlite3.SQLITE_READONLY), Fault.FATAL),
+        ("sqlite", sqlite3.OperationalError("no folder"), Fault.FATAL),
+        ("sqlite", sqlite3.DataError("NaN"), Fault.DATA),
+        ("sqlite", ValueError("x"), None),
         ("postgresql", ValueError("x"), None),
         ("mariadb", ValueError("x"), None),
         ("mariadb", pymysql.err.OperationalError(1213, "deadlock"), Fault.RETRY),
