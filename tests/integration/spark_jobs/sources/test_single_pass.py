@@ -354,11 +354,13 @@ class AvroTable:
     Args:
         columns: types of the columns other than ``id``.
         key_in_row: whether rows repeat the key.
+        number: the id of the schema of values.
     """
 
-    VALUE, KEY = 7, 8
+    KEY = 8
 
-    def __init__(self, columns: Mapping[str, Any], *, key_in_row: bool = True) -> None:
+    def __init__(self, columns: Mapping[str, Any], *, key_in_row: bool = True, number: int = 7) -> None:
+        self._number = number
         fields = [{"name": name, "type": kind} for name, kind in columns.items()]
         if key_in_row:
             fields.insert(0, {"name": "id", "type": maybe("long")})
@@ -383,10 +385,10 @@ class AvroTable:
             ],
         }
         key = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
-        self.schemas = {self.VALUE: json.dumps(envelope), self.KEY: json.dumps(key)}
+        self.schemas = {number: json.dumps(envelope), self.KEY: json.dumps(key)}
         self._parsed = {
-            number: fastavro.parse_schema(without_logical_types(schema))
-            for number, schema in ((self.VALUE, envelope), (self.KEY, key))
+            schema_id: fastavro.parse_schema(without_logical_types(schema))
+            for schema_id, schema in ((number, envelope), (self.KEY, key))
         }
 
     def written(self, number: int, value: Any) -> bytes:
@@ -395,7 +397,7 @@ class AvroTable:
         return b"\0" + number.to_bytes(4, "big") + stream.getvalue()
 
     def record(self, event: Any, key: int | None) -> Record:
-        return "t", None if key is None else self.written(self.KEY, {"id": key}), self.written(self.VALUE, event)
+        return "t", None if key is None else self.written(self.KEY, {"id": key}), self.written(self._number, event)
 
 
 def avro_event(op: str, after: Any, before: Any = None, **source: Any) -> dict[str, Any]:
@@ -501,3 +503,28 @@ def test_batches_of_avro_that_show_nothing_new_take_one_pass(
     (tables, _) = reader.read(3, [*records, table.record(avro_event("m", None), 1)])
     assert len(tables[0][1]) == 3
     assert reader.passes == {True: 2, False: 1}
+
+
+def test_rows_of_an_older_schema_take_one_pass_after_a_table_has_changed(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 9}
+    old = AvroTable({"n": "int", "price": maybe(decimal | {"scale": 1}), "day": maybe(AVRO_TYPES[8][0])})
+    new = AvroTable(
+        {
+            "n": "long",
+            "fresh": maybe("string"),
+            "price": maybe(decimal | {"scale": 3}),
+            "day": maybe(AVRO_TYPES[11][0]),
+        },
+        number=9,
+    )
+    before = old.record(avro_event("c", {"id": 1, "n": 5, "price": unscaled(-12), "day": -1}), 1)
+    after = new.record(avro_event("u", {"id": 1, "n": 1 << 40, "fresh": "x", "price": unscaled(7), "day": 1}), 1)
+    schemas = old.schemas | new.schemas
+    reader = Reader(spark, monkeypatch, options=AVRO, schemas=schemas)
+    careful = Reader(spark, monkeypatch, careful=True, options=AVRO, schemas=schemas)
+    for number, records in enumerate([[before], [before, after], [before, after, after, before], [after], [before]]):
+        assert reader.read(number, records) == careful.read(number, records)
+    assert reader.passes == {True: 3, False: 1}
+    assert not careful.passes
