@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("spark_jobs.application")
 #: Further sets of pinned jars that flows may need. The driver has them from its start: a later flow can't add them.
-KNOWN_JARS: Final = ("delta",)
+KNOWN_JARS: Final = ("delta", "s3")
 _POLL_S: Final = 0.2
 #: How long flows may take to report that the JVM has ended, seconds.
 _LAST_WORDS_S: Final = 20.0
@@ -96,7 +96,7 @@ class Application:
             Fatal: the flow does not fit into this driver, or the driver can't start.
             Retriable: the driver has ended; the next application takes the flow.
         """
-        return self.open_session(job.name, spark_settings(job.config.raw), job.sink_class().jars(job.config))
+        return self.open_session(job.name, spark_settings(job.config.raw), job.jar_sets())
 
     def open_session(self, name: str, required: dict[str, str], needed: Sequence[str] = ()) -> SparkSession:
         """``session`` for a flow of this name, with these settings of Spark and sets of jars. Blocks; raises as that."""

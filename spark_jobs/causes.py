@@ -92,8 +92,8 @@ _KNOWN: Final = (
         r"ClassNotFoundException$",
         r"\.(?:fs|gs|azurebfs)\.",
         Fatal,
-        "Spark comes without the client of this file system: add its jars, for s3a spark.jars.packages: "
-        "org.apache.hadoop:hadoop-aws:{hadoop} (see docs/jobs/running.md)",
+        "Spark comes without the client of this file system: add its jars by spark.jars.packages, for s3a "
+        "org.apache.hadoop:hadoop-aws:{hadoop}, for abfs org.apache.hadoop:hadoop-azure:{hadoop} (see docs/jobs/running.md)",
     ),
     _advice(
         r"UnsupportedFileSystemException$",

@@ -93,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
     package = commands.add_parser("package", help="our packages as a zip, and the spark-submit command that uses it")
     package.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="where to (default: the cache folder)")
     package.add_argument("--delta", action="store_true", help="with the jars of Delta Lake")
+    package.add_argument("--s3", action="store_true", help="with the client of s3a://")
     package.set_defaults(run=_package)
 
     for name, (_, text) in COMMANDS.items():
@@ -372,7 +373,8 @@ def _package(options: argparse.Namespace) -> int:
     from spark_jobs.session import jars
 
     path = package.build(options.folder)
-    files = jars(("spark", "delta") if options.delta else ("spark",))
+    sets = ["spark", *(["delta"] if options.delta else []), *(["s3"] if options.s3 else [])]
+    files = jars(sets)
     print(path)
     print(
         "\nspark-submit --master spark://HOST:7077 \\\n  --jars "

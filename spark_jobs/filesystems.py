@@ -31,6 +31,8 @@ _CLIENTS: Final = {
     "wasbs": ("hadoop-azure", "org.apache.hadoop:hadoop-azure:{hadoop}"),
     "gs": ("gcs-connector", "com.google.cloud.bigdataoss:gcs-connector:hadoop3-<version>"),
 }
+#: Schemes whose client is a set of pinned jars.
+_PINNED: Final = {"s3a": "s3"}
 #: Schemes that Hadoop's own client knows.
 _BUILT_IN: Final = frozenset({"", "file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "har", "ftp", "http", "https"})
 #: Spark's options that add jars.
@@ -52,6 +54,29 @@ def _jars() -> list[str]:
     if spec is None or spec.origin is None:
         return []
     return sorted(each.name for each in (Path(spec.origin).parent / "jars").glob("*.jar"))
+
+
+def client_sets(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The sets of pinned jars with clients of file systems that a job names and that nothing else brings.
+
+    Args:
+        properties: the job's, as they were given.
+    """
+    if submitted():
+        return ()  # its JVM runs already
+    schemes = {urlsplit(properties.get(option, "")).scheme.lower() for option in _ADDRESSES}
+    return tuple(
+        jars
+        for scheme, jars in _PINNED.items()
+        if scheme in schemes
+        and f"spark.hadoop.fs.{scheme}.impl" not in properties
+        and not _has(_CLIENTS[scheme][0], properties)
+    )
+
+
+def _has(jar: str, properties: Mapping[str, str]) -> bool:
+    """Whether pyspark's folder, or an option of Spark's, brings a jar of that name."""
+    return any(jar in text for text in (*_jars(), *(properties.get(name, "") for name in _JARS)))
 
 
 def missing_clients(properties: Mapping[str, str]) -> list[str]:
@@ -76,7 +101,7 @@ def missing_clients(properties: Mapping[str, str]) -> list[str]:
                 f"spark.hadoop.fs.{scheme}.impl"
             )
             complaints.append(f"{option}: {properties[option]}: Spark knows no file system {scheme}://: {advice}")
-        elif not any(jar in each for each in (*_jars(), *(properties.get(name, "") for name in _JARS))):
+        elif scheme not in _PINNED and not _has(jar, properties):
             complaints.append(
                 f"{option}: {properties[option]}: Spark comes without the client of {scheme}://: add its jar and "
                 f"those it needs, spark.jars.packages: {package.format(hadoop=hadoop_version())}, or put them "

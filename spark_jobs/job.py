@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from compose.local.paths import cache_dir, home_dir
 from spark_jobs import registry
+from spark_jobs.filesystems import client_sets
 from spark_jobs.config_keys import AVAILABLE_NOW, MATERIALIZE
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ class Job:
             found: type[Sink] = registry.load(registry.MATERIALIZER)
             return found
         return registry.sink_class(self.config["sink.type"])
+
+    def jar_sets(self) -> tuple[str, ...]:
+        """The sets of pinned jars that its sink and its file systems need."""
+        return (*self.sink_class().jars(self.config), *client_sets(self.config.raw))
 
     def metrics(self) -> list[JobMetric]:
         """The declarations of the metrics of its source, sink and steps; imports them."""

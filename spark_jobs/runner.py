@@ -152,7 +152,7 @@ class Runner:
                     self.job.name,
                     master=self._master(),
                     conf=self._spark_conf(),
-                    extra_jars=self.job.sink_class().jars(self.job.config),
+                    extra_jars=self.job.jar_sets(),
                     output=self._jvm_output,
                 )
                 spark.sparkContext.setLogLevel("WARN")

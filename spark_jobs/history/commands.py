@@ -70,15 +70,17 @@ def location(where: str) -> tuple[str, Config | None]:
 
 
 def _session(name: str, master: str, path: str, config: Config | None) -> SparkSession:
+    from spark_jobs.filesystems import client_sets
     from spark_jobs.session import build_session
 
+    properties = {**(config.raw if config is not None else {}), options.PATH: path}
     conf = {f"spark.{key}": value for key, value in config.prefixed("spark.").items()} if config is not None else {}
     conf.pop("spark.master", None)
     session = build_session(
         f"millrace-{name}",
         master=master,
         conf={"spark.log.level": "ERROR", **conf},
-        extra_jars=("delta",) if _is_delta(path, config) else (),
+        extra_jars=(*(("delta",) if _is_delta(path, config) else ()), *client_sets(properties)),
     )
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -152,6 +152,7 @@ def _attached() -> SparkSession:
 def main() -> None:
     """The child: properties and then a batch come as pickles by standard input."""
     from spark_jobs import registry
+    from spark_jobs.filesystems import client_sets
     from spark_jobs.session import build_session, submitted
     from spark_jobs.testing.kit import checked, make_sink
 
@@ -164,7 +165,7 @@ def main() -> None:
         else build_session(
             "kit",
             master="local[2]",
-            extra_jars=registry.sink_class(config["sink.type"]).jars(config),
+            extra_jars=(*registry.sink_class(config["sink.type"]).jars(config), *client_sets(config.raw)),
             conf={"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": " ".join(FAST_START)},
         )
     )

@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from tests.integration.spark_jobs.frame.bench import Bench
 
 
-def test_a_checkpoint_on_s3a_without_its_jars(
+def test_a_checkpoint_on_abfs_without_its_jars(
     spark: SparkSession, bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from spark_jobs.cli import main
 
     topic = bench.topic(partitions=1)
-    job = bench.job(topic, **NOW, **{"checkpoint.location": "s3a://bucket/checkpoint"})
-    package = f"spark.jars.packages: org.apache.hadoop:hadoop-aws:{hadoop_version()}"
+    job = bench.job(topic, **NOW, **{"checkpoint.location": "abfs://bucket@account/checkpoint"})
+    package = f"org.apache.hadoop:hadoop-azure:{hadoop_version()}"
     assert main(["validate", "--check", str(bench.file(job))]) == 1
     said = capsys.readouterr().err
-    assert "checkpoint.location: s3a://bucket/checkpoint: Spark comes without the client of s3a://" in said
+    assert "checkpoint.location: abfs://bucket@account/checkpoint: Spark comes without the client of abfs://" in said
     assert package in said
     done = run(spark, job)
     assert done.end() == 1
     failed = done.of("failed")[0]
-    assert "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found" in failed["error"]
+    assert "Class org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem not found" in failed["error"]
     assert package in failed["error"]
     assert "getFileSystem" in failed["trace"]
 

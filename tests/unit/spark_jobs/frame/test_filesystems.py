@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.filesystems import hadoop_version, missing_clients
+from compose.local.artifacts import load_manifest
+from spark_jobs.filesystems import client_sets, hadoop_version, missing_clients
 
 
 @pytest.mark.parametrize(
@@ -23,8 +24,27 @@ def test_what_spark_can_reach(properties: dict[str, str]) -> None:
 
 
 def test_what_is_missing_is_named_with_the_fix() -> None:
-    found = missing_clients({"checkpoint.location": "s3a://b/c", "sink.files.path": "s3://b/h"})
-    assert found[0].startswith("checkpoint.location: s3a://b/c: Spark comes without the client of s3a://")
-    assert f"spark.jars.packages: org.apache.hadoop:hadoop-aws:{hadoop_version()}" in found[0]
+    found = missing_clients({"checkpoint.location": "abfs://b@a/c", "sink.files.path": "s3://b/h"})
+    assert found[0].startswith("checkpoint.location: abfs://b@a/c: Spark comes without the client of abfs://")
+    assert f"spark.jars.packages: org.apache.hadoop:hadoop-azure:{hadoop_version()}" in found[0]
     assert found[1].startswith("sink.files.path: s3://b/h: Spark knows no file system s3://: use s3a://")
     assert hadoop_version()[0].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("properties", "sets"),
+    [
+        ({"sink.files.path": "s3a://b/h"}, ("s3",)),
+        ({"checkpoint.location": "S3A://b/c", "sink.files.path": "hdfs://n/h"}, ("s3",)),
+        ({"sink.files.path": "/h"}, ()),
+        ({"sink.files.path": "s3a://b/h", "spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}, ()),
+        ({"sink.files.path": "s3a://b/h", "spark.hadoop.fs.s3a.impl": "com.acme.S3"}, ()),
+    ],
+)
+def test_the_client_of_s3_is_among_the_pinned_jars(properties: dict[str, str], sets: tuple[str, ...]) -> None:
+    assert missing_clients(properties) == []
+    assert client_sets(properties) == sets
+
+
+def test_the_pinned_client_of_s3_is_of_the_version_of_sparks_hadoop() -> None:
+    assert f"hadoop-aws-{hadoop_version()}.jar" in {each.filename for each in load_manifest().members("s3")}
