@@ -16,7 +16,7 @@ from connectors.options import MASK, ConfigDef, ConfigType, ConfigValue, given_v
 from offsets.creation import group_keys
 from worker.client_properties import client_overrides
 from worker.converters.base import Converter
-from worker.job_config import JOB_CONFIG, foreign, job_properties, worker_kafka
+from worker.job_config import JOB_CONFIG, foreign, job_form, job_properties, translation_problems
 from worker.rest.checks import CLASS_OPTION, missing_type
 from worker.secrets.masking import SHORTEST, mask_patterns
 from worker.secrets.providers import only_references
@@ -161,9 +161,10 @@ async def _validate_job(
 ) -> dict[str, Any]:
     """``validate`` for a connector that moves data itself: see there."""
     connector: type[JobConnector] = found.cls
-    actual = connector.completed(actual, worker_kafka(worker_properties))
+    written = actual
+    actual, translation = job_form(connector, written, worker_properties)
     # Which options there are may depend on parts that have to be imported first: not on the event loop.
-    own = await asyncio.to_thread(connector.definition, actual)
+    own = declared = await asyncio.to_thread(connector.definition, actual)
     versions = registry.versions(found.kind, found.class_name)
     common = ConfigDef(
         [
@@ -175,13 +176,24 @@ async def _validate_job(
     )
     values = _evaluate(registry, common, actual)
     values |= _evaluate(registry, own, actual)
+    noted: list[ConfigProblem] = []
+    if translation is not None:
+        own = ConfigDef(list({**connector.config_def.keys, **declared.keys}.values()))
+        values = _evaluate(registry, connector.config_def, written) | values
+    for problem in translation_problems(translation):
+        if problem.warning:
+            noted.append(problem)
+        else:
+            _complain(values, problem.name, problem.message)
     complaint = registry.check_version(found, actual.get("connector.plugin.version"))
     if complaint is not None:
         _complain(values, CLASS_OPTION, complaint)
         _complain(values, "connector.plugin.version", complaint)
     for problem in foreign(actual):
         _complain(values, problem.name, problem.message)
-    await _ask(connector, connector.validate(job_properties(own.canonical(actual), own)), values, deadline_s)
+    await _ask(connector, connector.validate(job_properties(declared.canonical(actual), declared)), values, deadline_s, noted)
+    if translation is not None:
+        _return_to_origins(values, translation.origins)
     keys = {**common.keys, **own.keys}
     groups = list(dict.fromkeys([*common.groups, *own.groups]))
     entries = [
@@ -192,12 +204,24 @@ async def _validate_job(
     ]
     _hide_resolved(entries, config, actual)
     errors = sum(len(value.errors) for value in values.values())
-    return {
+    body = {
         "name": config.get(CLASS_OPTION, found.class_name),
         "error_count": errors,
         "groups": groups,
         "configs": entries,
     }
+    return {**body, "warnings": [{"name": each.name, "message": each.message} for each in noted]} if noted else body
+
+
+def _return_to_origins(values: dict[str, ConfigValue], origins: Mapping[str, str]) -> None:
+    """Put complaints about options that were made of others to those, which the user has written."""
+    for name, origin in origins.items():
+        value = values.get(name)
+        if value is None or not value.errors or name == origin:
+            continue
+        errors, value.errors = value.errors, []
+        for message in errors:
+            _complain(values, origin, f"{message} ({origin} becomes {name})")
 
 
 def common_definition(
