@@ -81,9 +81,7 @@ def start_of(folder: Folder, batch: int) -> Offsets:
     return parse_initial(text) if text is not None else {}
 
 
-def starting_text(
-    existing: Mapping[str, Existing], committed: Mapping[tuple[str, int], int], *, latest: bool
-) -> str:
+def starting_text(existing: Mapping[str, Existing], committed: Mapping[tuple[str, int], int], *, latest: bool) -> str:
     """Where Spark shall begin in each partition: at the committed offset, else at the first record or after the last.
 
     Args:

@@ -139,12 +139,12 @@ def demand_translated(translation: Translation | None) -> None:
 
 
 def translation_problems(translation: Translation | None) -> list[ConfigProblem]:
-    """What was said while a configuration was translated, each with the name of its option in the message."""
+    """The complaints of a translation, each with the name of its option in the message."""
     if translation is None:
         return []
     return [
-        each if each.name in each.message else replace(each, message=f"{each.name}: {each.message}")
-        for each in translation.problems
+        problem if problem.name in problem.message else replace(problem, message=f"{problem.name}: {problem.message}")
+        for problem in translation.problems
     ]
 
 

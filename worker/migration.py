@@ -228,10 +228,8 @@ def _notes_of_job(cls: type[JobConnector], config: Mapping[str, str], worker: Ma
     group = job_form(cls, config, worker)[0].get("source.starting.group", "")
     if not group:
         return []
-    return [
-        f"it runs as a Spark job, which continues from the offsets of the consumer group {group} and commits to it "
-        "(docs/jobs/java-sinks.md)"
-    ]
+    text = f"it runs as a Spark job, which continues from the offsets of the consumer group {group} and commits to it"
+    return [f"{text} (docs/jobs/java-sinks.md)"]
 
 
 def _unknown(connector_class: str, complaint: str) -> str | None:
@@ -240,8 +238,8 @@ def _unknown(connector_class: str, complaint: str) -> str | None:
         return f"{_CLASS} is missing"
     if _SINK in connector_class.rpartition(".")[2]:
         return (
-            f"{connector_class} is a sink connector that is not here (docs/jobs/java-sinks.md lists those that are): Spark jobs "
-            "take its place (docs/connectors/spark-job.md). Delete it, or leave it FAILED, once a job does its work"
+            f"{connector_class} is a sink connector that is not here (docs/jobs/java-sinks.md lists those that are): Spark "
+            "jobs take its place (docs/connectors/spark-job.md). Delete it, or leave it FAILED, once a job does its work"
         )
     if complaint.startswith(_NOT_FOUND):
         # The complaint goes on with all classes that there are: too long for a list of many connectors.

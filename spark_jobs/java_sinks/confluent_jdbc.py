@@ -162,9 +162,9 @@ AIVEN_OPTIONS: Final = (
 
 def _translate(request: Request, answer: Answer) -> None:
     translate_url(request, answer)
-    known = request.sink.by_name
+    declared_options = request.sink.by_name
     for name, value in request.config.items():
-        if name.startswith(_CONNECTION) and name not in known:
+        if name.startswith(_CONNECTION) and name not in declared_options:
             translate_parameter(name, name.removeprefix(_CONNECTION), value, answer)
     translate_rows(request, _NAMES, answer)
     for option in ("auto.create", "auto.evolve"):
@@ -178,8 +178,7 @@ def _translate(request: Request, answer: Answer) -> None:
 
 def _naming(request: Request) -> Naming:
     fixed = {
-        topic.strip(): table.strip()
-        for topic, _, table in (item.partition(":") for item in request.items(_MAPPING))
+        topic.strip(): table.strip() for topic, _, table in (item.partition(":") for item in request.items(_MAPPING))
     }
     normalized = request.flag("table.name.normalize")
     # A dot in a name separates the schema from the table, as in Java.
@@ -198,7 +197,7 @@ def _same(topic: str) -> str:
 
 
 def _normalize(topic: str) -> str:
-    return "".join(each if each.isascii() and each.isalnum() else "_" for each in topic)
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in topic)
 
 
 CONFLUENT: Final = JavaSink(

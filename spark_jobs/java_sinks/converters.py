@@ -30,7 +30,7 @@ _REGISTRY: Final = "schema.registry."
 
 
 def encoding_of(class_name: str) -> str:
-    """What the converter of that class reads: ``json``, ``avro``, ``text`` or ``bytes``; empty for any other."""
+    """The encoding that the converter of that class reads: ``json``, ``avro``, ``text`` or ``bytes``; empty for any other."""
     return _READS.get(class_name.rpartition(".")[2].removesuffix("Converter"), "")
 
 
@@ -42,7 +42,7 @@ def translate_converters(request: Request, answer: Answer) -> None:
         if value == AVRO or not value:
             answer.refuse(
                 "value.converter",
-                f"{value_class or 'no converter'}: values are written as they are in Kafka, which is no text with this "
+                f"{value_class or 'no converter'}: values are written as they are in Kafka, which are not lines with this "
                 "converter. Read text: org.apache.kafka.connect.storage.StringConverter",
             )
         # Nothing is decoded; the frame asks for a format all the same.

@@ -33,12 +33,8 @@ OPTIONS: Final = (
         doc="Java class of the connection pool.",
         without="there is no pool of Java's",
     ),
-    JavaOption(
-        name="connection.pool.min_size", doc="Fewest connections of the pool.", default="5", without=_POOL
-    ),
-    JavaOption(
-        name="connection.pool.max_size", doc="Most connections of the pool.", default="32", without=_POOL
-    ),
+    JavaOption(name="connection.pool.min_size", doc="Fewest connections of the pool.", default="5", without=_POOL),
+    JavaOption(name="connection.pool.max_size", doc="Most connections of the pool.", default="32", without=_POOL),
     JavaOption(
         name="connection.pool.acquire_increment",
         doc="How many connections the pool opens at once.",
@@ -149,7 +145,11 @@ OPTIONS: Final = (
         refused="leave them out by a step of type select (columns='* EXCEPT (a, b)')",
     ),
     JavaOption(
-        name="flush.max.retries", doc="How often a batch is repeated.", default="5", to=("sink.jdbc.retries",), copied=True
+        name="flush.max.retries",
+        doc="How often a batch is repeated.",
+        default="5",
+        to=("sink.jdbc.retries",),
+        copied=True,
     ),
     JavaOption(
         name="flush.retry.delay.ms",

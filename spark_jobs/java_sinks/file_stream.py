@@ -9,9 +9,7 @@ from spark_jobs.java_sinks.model import AS_IS, JavaOption, JavaSink
 if TYPE_CHECKING:
     from spark_jobs.java_sinks.model import Answer, Request
 
-OPTIONS: Final = (
-    JavaOption(name="file", doc="The file that gets the lines.", to=("sink.lines.path", "sink.type")),
-)
+OPTIONS: Final = (JavaOption(name="file", doc="The file that gets the lines.", to=("sink.lines.path", "sink.type")),)
 
 
 def _translate(request: Request, answer: Answer) -> None:

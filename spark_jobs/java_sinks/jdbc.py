@@ -1,4 +1,4 @@
-"""What the JDBC sinks of Debezium, Confluent and Aiven share: URL, keys, modes, deletes, columns. Pure."""
+"""Shared by the JDBC sinks of Debezium, Confluent and Aiven: URL, keys, modes, deletes, columns. Pure."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Names:
 
 def translate_url(request: Request, answer: Answer) -> None:
     """The URL without its parameters, which become options."""
-    url, mark, query = request.text(URL).partition("?")
+    url, separator, query = request.text(URL).partition("?")
     if not url:
         return
     answer.put("sink.jdbc.url", url, URL)
-    for name, value in parse_qsl(query, keep_blank_values=True) if mark else ():
+    for name, value in parse_qsl(query, keep_blank_values=True) if separator else ():
         translate_parameter(URL, name, value, answer)
 
 
@@ -94,7 +94,9 @@ def translate_rows(request: Request, names: Names, answer: Answer) -> None:
     elif mode not in ("insert", "multi", "upsert"):
         answer.refuse("insert.mode", f"Invalid value {mode} for configuration insert.mode: must be insert or upsert")
     elif mode == "upsert" and key_mode == "none":
-        answer.refuse(names.key_mode, f"insert.mode=upsert needs a key: set {names.key_mode}=record_key or record_value")
+        answer.refuse(
+            names.key_mode, f"insert.mode=upsert needs a key: set {names.key_mode}=record_key or record_value"
+        )
     if key_mode not in ("none", "kafka", "record_key", "record_value"):
         answer.refuse(
             names.key_mode,
@@ -107,7 +109,7 @@ def translate_rows(request: Request, names: Names, answer: Answer) -> None:
         answer.put("sink.jdbc.delete.mode", "real", "delete.enabled")
     else:
         _append(by_offset=by_offset, deletes=deletes, answer=answer)
-    _translate_keys(request, names, key_mode, fields, answer)
+    _translate_keys(names, key_mode, fields, answer)
     _translate_deletes(request, names, deletes=deletes, key_mode=key_mode, answer=answer)
 
 
@@ -125,11 +127,12 @@ def _append(*, by_offset: bool, deletes: bool, answer: Answer) -> None:
         answer.refuse("delete.enabled", "deletes need insert.mode=upsert with a key: appended rows are never removed")
 
 
-def _translate_keys(request: Request, names: Names, key_mode: str, fields: list[str], answer: Answer) -> None:
+def _translate_keys(names: Names, key_mode: str, fields: list[str], answer: Answer) -> None:
     if key_mode == "record_value":
         if not fields:
             answer.refuse(
-                names.key_fields, f"{names.key_mode}=record_value: name the columns of the key, which Java takes to be all"
+                names.key_fields,
+                f"{names.key_mode}=record_value: name the columns of the key, which Java takes to be all",
             )
         answer.put("source.key.encoding", BYTES, names.key_mode)
     elif key_mode == "record_key" and not fields and answer.properties.get("source.key.encoding") == BYTES:
@@ -165,7 +168,9 @@ def translate_columns(option: str, request: Request, keys: list[str], answer: An
     if not columns:
         return
     if not keys:
-        answer.refuse(option, f"{option} needs the columns of the key by name, too: without them there is no key to write by")
+        answer.refuse(
+            option, f"{option} needs the columns of the key by name, too: without them there is no key to write by"
+        )
         return
     chosen = [*keys, *(column for column in columns if column not in keys)]
     answer.add_step("columns", "select", {"columns": ", ".join(f"`{name}`" for name in chosen)}, option)

@@ -1,4 +1,4 @@
-"""What a Java sink's options become: the words in which the tables of the single sinks are written. Pure."""
+"""Options of Java sinks and what they become: the words in which the tables of the single sinks are written. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class JavaOption:
     Attributes:
         name: the option.
         doc: what it says, in one sentence.
-        default: the value that Java takes where there is none; with it nothing is said of ``without`` and ``refused``.
+        default: the value that Java takes where the configuration has no value; with it nothing is said of ``without`` and
+            ``refused``.
         secret: whether its value must be masked.
         aliases: former names.
         to: the options of the job that it becomes.
@@ -50,7 +51,7 @@ class JavaOption:
 
     @property
     def effect(self) -> str:
-        """What becomes of it, for the reference."""
+        """Return its translation, for the reference."""
         if self.to:
             return ", ".join(f"`{name}`" for name in self.to)
         return f"no counterpart: {self.without}" if self.without else f"refused: {self.refused}"

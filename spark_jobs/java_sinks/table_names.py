@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.java_sinks.model import ENVELOPE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from spark_jobs.java_sinks.model import Answer, Request
 
@@ -26,7 +25,7 @@ class Naming:
 
     Attributes:
         option: of the format.
-        clean: a topic as it stands in the name of a table.
+        clean: a topic as it is in the name of a table.
         flat: the format ``${topic}`` as a template of ours, where rows are flat, so that the topic is the table.
         inside: the same for ``${topic}`` inside of a longer format.
         source: placeholders for parts of Debezium's ``source`` -> ours.
@@ -47,8 +46,8 @@ def translate_names(request: Request, naming: Naming, answer: Answer) -> None:
         return  # the user has decided
     pattern = request.text(naming.option)
     envelopes = request.form == ENVELOPE
-    known = {TOPIC, *(naming.source if envelopes else ())}
-    unknown = [part for part in _PLACEHOLDER.findall(pattern) if part not in known]
+    placeholders = {TOPIC, *(naming.source if envelopes else ())}
+    unknown = [part for part in _PLACEHOLDER.findall(pattern) if part not in placeholders]
     if unknown:
         answer.refuse(
             naming.option,
@@ -61,7 +60,7 @@ def translate_names(request: Request, naming: Naming, answer: Answer) -> None:
         return
     if not (envelopes or request.renames_topics or naming.fixed):
         topic = naming.flat if pattern == TOPIC else naming.inside
-        if pattern == TOPIC or topic != "${table}" or not any("." in each for each in request.topics):
+        if pattern == TOPIC or topic != "${table}" or not any("." in name for name in request.topics):
             _put(pattern.replace(TOPIC, topic), naming.option, answer)
             return
     if not request.topics:
@@ -96,8 +95,8 @@ def _name_topics(request: Request, naming: Naming, pattern: str, answer: Answer)
     if request.form == ENVELOPE:
         answer.note(
             naming.option,
-            "tables are told apart by the source's database (or schema) and table, which are taken for the last two parts of "
-            "the topics' names. Where topics are named otherwise, name the tables by steps of type route",
+            "tables are distinguished by the source's database (or schema) and table, which are taken for the last two parts "
+            "of the topics' names. Where topics are named otherwise, name the tables by steps of type route",
         )
 
 

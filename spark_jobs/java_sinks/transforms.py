@@ -70,7 +70,7 @@ def translate_transforms(request: Request, answer: Answer) -> None:
                     "(docs/jobs/steps.md)",
                 )
             continue
-        translate = _KNOWN.get(kind)
+        translate = _TRANSLATED.get(kind)
         if translate is None or side == "Key":
             _refuse(class_name, kind, origin, answer)
         elif request.form == AS_IS and kind != "RegexRouter":
@@ -168,7 +168,8 @@ def _cast(step: str, origin: str, options: Mapping[str, str], request: Request, 
     columns = {name.strip(): kind.strip().lower() for name, _, kind in pairs}
     if not columns or "" in columns or not set(columns.values()) <= _TYPES.keys():
         answer.refuse(
-            option, f"spec must be a list of column:type, with the types {', '.join(_TYPES)}; a whole value can't be cast"
+            option,
+            f"spec must be a list of column:type, with the types {', '.join(_TYPES)}; a whole value can't be cast",
         )
         return
     parts = [f"* EXCEPT ({', '.join(_quoted(name) for name in columns)})"]
@@ -209,7 +210,7 @@ def _identifier(alias: str) -> str:
     return "t_" + re.sub(r"[^A-Za-z0-9_]", "_", alias)
 
 
-_KNOWN: Final[Mapping[str, Callable[[str, str, Mapping[str, str], Request, Answer], None]]] = {
+_TRANSLATED: Final[Mapping[str, Callable[[str, str, Mapping[str, str], Request, Answer], None]]] = {
     "ExtractNewRecordState": _unwrap,
     "RegexRouter": _route,
     "ReplaceField": _replace_field,

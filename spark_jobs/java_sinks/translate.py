@@ -27,9 +27,7 @@ _DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
 #: Options of every sink connector of Kafka Connect.
 COMMON: Final = (
     JavaOption(name="topics", doc="The topics to read.", to=("source.topics",), copied=True),
-    JavaOption(
-        name="topics.regex", doc="A pattern of the topics to read.", to=("source.topics.pattern",), copied=True
-    ),
+    JavaOption(name="topics.regex", doc="A pattern of the topics to read.", to=("source.topics.pattern",), copied=True),
     JavaOption(
         name="key.converter",
         doc="How keys are read.",
@@ -104,13 +102,13 @@ def translate(sink: JavaSink, config: Mapping[str, str], converters: Mapping[str
         config: its configuration, references resolved.
         converters: the worker's converters with their options, for those that the configuration does not name.
     """
-    given = {name: value for name, value in config.items() if value is not None}
-    own = {name: value for name, value in given.items() if is_option_of_job(name)}
-    written = sink.config_def.canonical({name: value for name, value in given.items() if name not in own})
+    present = {name: value for name, value in config.items() if value is not None}
+    job_options = {name: value for name, value in present.items() if is_option_of_job(name)}
+    written = sink.config_def.canonical({name: value for name, value in present.items() if name not in job_options})
     for side in ("key.converter", "value.converter"):
         if not written.get(side, "").strip():
             written |= {name: value for name, value in converters.items() if name.startswith(side)}
-    request = Request(sink, {**written, **own}, own.get("source.format", "").strip() or sink.form)
+    request = Request(sink, {**written, **job_options}, job_options.get("source.format", "").strip() or sink.form)
     answer = Answer()
     for name, value in written.items():
         if name in JOB_CONFIG.keys and name not in _BY_NAME:
@@ -123,10 +121,10 @@ def translate(sink: JavaSink, config: Mapping[str, str], converters: Mapping[str
         answer.put("source.tombstones", "ignore", "transforms")
     _translate_options(request, answer)
     sink.translate(request, answer)
-    _note_unknown(request, own, answer)
-    steps = ",".join(name for name in (*answer.steps, own.get(STEPS, "")) if name)
-    answer.properties |= own | ({STEPS: steps} if steps else {})
-    origins = {option: origin for option, origin in answer.origins.items() if option not in own}
+    _note_unknown(request, job_options, answer)
+    steps = ",".join(name for name in (*answer.steps, job_options.get(STEPS, "")) if name)
+    answer.properties |= job_options | ({STEPS: steps} if steps else {})
+    origins = {option: origin for option, origin in answer.origins.items() if option not in job_options}
     return Translation(answer.properties, origins, tuple(dict.fromkeys(answer.problems)))
 
 
@@ -216,19 +214,19 @@ def _translate_value(option: JavaOption, value: str, answer: Answer) -> None:
         answer.put(option.to[0], translated, option.name)
 
 
-def _note_unknown(request: Request, own: Mapping[str, str], answer: Answer) -> None:
+def _note_unknown(request: Request, job_options: Mapping[str, str], answer: Answer) -> None:
     """Name what is no option of Java's sink either."""
-    known = ("key.converter.", "value.converter.", "header.converter.", "transforms.", "predicates.")
+    nested = ("key.converter.", "value.converter.", "header.converter.", "transforms.", "predicates.")
     overrides = (_CONSUMER, "producer.override.", "admin.override.")
     for name in request.config:
-        if name in own or name in JOB_CONFIG.keys or name in _BY_NAME or name in request.sink.by_name:
+        if name in job_options or name in JOB_CONFIG.keys or name in _BY_NAME or name in request.sink.by_name:
             continue
-        if name.startswith((*known, *overrides)) or name in ("task.class", "topics.regex"):
+        if name.startswith((*nested, *overrides)) or name in ("task.class", "topics.regex"):
             continue
-        what = next(
+        reason = next(
             (text for prefix, text in request.sink.prefixes.items() if name.startswith(prefix)),
             f"{request.sink.title} has no such option, and a job has none",
         )
-        if not what:
+        if not reason:
             continue  # the sink has looked at it
-        answer.problems.append(ConfigProblem(name, f"{name} has no effect: {what}", warning=True))
+        answer.problems.append(ConfigProblem(name, f"{name} has no effect: {reason}", warning=True))

@@ -44,7 +44,9 @@ class LinesSink(Sink):
     def validate(cls, config: Config) -> list[str]:
         """Refuse steps, which see rows, not records."""
         if config[STEPS]:
-            return [f"{STEPS}: can't be used with sink.type=lines, which writes records as they are; use sink.type=files"]
+            return [
+                f"{STEPS}: can't be used with sink.type=lines, which writes records as they are; use sink.type=files"
+            ]
         return []
 
     @classmethod
@@ -76,7 +78,9 @@ class LinesSink(Sink):
                 file.flush()
                 os.fsync(file.fileno())
         except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-            raise Fatal(f"{PATH}: {path} can't be opened: {error.strerror}; create its folder, or correct the path") from error
+            raise Fatal(
+                f"{PATH}: {path} can't be opened: {error.strerror}; create its folder, or correct the path"
+            ) from error
         except OSError as error:
             raise Retriable(f"{PATH}: {path} can't be written: {error.strerror}") from error
         return lines

@@ -1,10 +1,10 @@
 """A configuration of Debezium's Java JDBC sink, posted as it is: a flow that continues where the Java sink has stopped."""
 
+# ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
 
 import json
 import secrets
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,6 +17,7 @@ from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from compose.local.postgres import Postgres
     from compose.local.worker import MillraceWorker
@@ -46,23 +47,22 @@ def event(op: str, number: int, name: str | None) -> tuple[bytes, bytes]:
 def create(worker: MillraceWorker, name: str, config: dict[str, str]) -> dict[str, Any]:
     status, body = worker.request("POST", "/connectors", {"name": name, "config": config})
     assert status == 201, body
-    return body
+    created: dict[str, Any] = body
+    return created
 
 
 def wait_until_running(worker: MillraceWorker, name: str) -> dict[str, Any]:
     def running() -> dict[str, Any] | None:
-        found: dict[str, Any] = worker.request("GET", f"/connectors/{name}/status")[1]
-        states = [task["state"] for task in found.get("tasks", ())]
-        assert "FAILED" not in states, found
-        return found if states == ["RUNNING"] else None
+        status: dict[str, Any] = worker.request("GET", f"/connectors/{name}/status")[1]
+        states = [task["state"] for task in status.get("tasks", ())]
+        assert "FAILED" not in states, status
+        return status if states == ["RUNNING"] else None
 
     return eventually(running, f"{name} runs", LIMIT_S, detail=worker.service.log_tail)
 
 
 @pytest.fixture
-def worker(
-    millrace: Callable[..., MillraceWorker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> MillraceWorker:
+def worker(millrace: Callable[..., MillraceWorker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MillraceWorker:
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
     return millrace()
 
@@ -70,8 +70,8 @@ def worker(
 def test_debezium_jdbc_and_file_stream(
     worker: MillraceWorker, bootstrap: str, postgres: Postgres, tmp_path: Path
 ) -> None:
-    mark = secrets.token_hex(4)
-    name, topic, table = f"copy-{mark}", f"crm{mark}.shop.orders", f"orders_{mark}"
+    suffix = secrets.token_hex(4)
+    name, topic, table = f"copy-{suffix}", f"crm{suffix}.shop.orders", f"orders_{suffix}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -107,16 +107,23 @@ def test_debezium_jdbc_and_file_stream(
             **JOB,
         }
         status, answer = worker.request(
-            "PUT", f"/connector-plugins/{DEBEZIUM}/config/validate", {**config, "name": name, "primary.key.mode": "none"}
+            "PUT",
+            f"/connector-plugins/{DEBEZIUM}/config/validate",
+            {**config, "name": name, "primary.key.mode": "none"},
         )
         assert status == 200, answer
-        errors = {each["value"]["name"]: each["value"]["errors"] for each in answer["configs"] if each["value"]["errors"]}
+        errors = {
+            entry["value"]["name"]: entry["value"]["errors"] for entry in answer["configs"] if entry["value"]["errors"]
+        }
         assert "primary.key.mode" in errors
-        assert any(each["name"] == "connection.pool.max_size" for each in answer["warnings"])
+        assert any(warning["name"] == "connection.pool.max_size" for warning in answer["warnings"])
 
         assert create(worker, name, config)["type"] == "sink"
         assert wait_until_running(worker, name)["type"] == "sink"
-        rows = lambda: connection.execute(f"SELECT id, name FROM {table} ORDER BY id").fetchall()  # noqa: E731
+
+        def rows() -> list[tuple[Any, ...]]:
+            return connection.execute(f"SELECT id, name FROM {table} ORDER BY id").fetchall()
+
         eventually(
             lambda: rows() == [(1, "by Java"), (2, "untouched"), (3, "new")],
             "only the third record is written",
@@ -135,7 +142,7 @@ def test_debezium_jdbc_and_file_stream(
     )
     assert worker.request("DELETE", f"/connectors/{name}")[0] == 204
 
-    lines = f"lines-{mark}"
+    lines = f"lines-{suffix}"
     path = tmp_path / "values.txt"
     path.write_text("by Java\n")
     create(
@@ -150,8 +157,11 @@ def test_debezium_jdbc_and_file_stream(
         },
     )
     eventually(
-        lambda: len(path.read_text().splitlines()) == 6, "a line for each record", LIMIT_S, detail=worker.service.log_tail
+        lambda: len(path.read_text().splitlines()) == 6,
+        "a line for each record",
+        LIMIT_S,
+        detail=worker.service.log_tail,
     )
-    found = path.read_text().splitlines()
-    assert found[0] == "by Java"
-    assert [json.loads(line)["op"] for line in found[1:]] == ["c", "c", "c", "u", "d"]
+    written = path.read_text().splitlines()
+    assert written[0] == "by Java"
+    assert [json.loads(line)["op"] for line in written[1:]] == ["c", "c", "c", "u", "d"]

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 CLASSES: dict[str, type[SparkJob]] = {
     connector.aliases[0]: connector
-    for connector in vars(connectors).values()
-    if isinstance(connector, type) and getattr(connector, "java_sink", None) is not None
+    for connector in (
+        connectors.DebeziumJdbcSink,
+        connectors.ConfluentJdbcSink,
+        connectors.AivenJdbcSink,
+        connectors.FileStreamSink,
+    )
 }
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 STRING = "org.apache.kafka.connect.storage.StringConverter"
@@ -86,10 +90,12 @@ def java_sink(class_name: str) -> JavaSink:
     return sink
 
 
-def translated(class_name: str, options: dict[str, str] | None = None, **more: str) -> tuple[dict[str, str], Translation]:
+def translated(
+    class_name: str, options: dict[str, str] | None = None, **more: str
+) -> tuple[dict[str, str], Translation]:
     """The job of the base configuration with ``options``; an empty value takes an option out."""
-    given = {"name": "copy", "connector.class": class_name, **BASE[class_name], **(options or {}), **more}
-    config = {name: value for name, value in given.items() if value}
+    options_of_test = {"name": "copy", "connector.class": class_name, **BASE[class_name], **(options or {}), **more}
+    config = {name: value for name, value in options_of_test.items() if value}
     properties, translation = job_form(CLASSES[class_name], config, WORKER)
     assert translation is not None
     return properties, translation
@@ -114,12 +120,12 @@ def test_every_option_of_the_java_class_is_declared(class_name: str) -> None:
 
 def _options() -> list[Any]:
     shared = [pytest.param(None, option, id=option.name) for option in COMMON]
-    own = [
+    single = [
         pytest.param(class_name, option, id=f"{class_name.split('.')[1]}-{option.name}")
         for class_name in BASE
         for option in java_sink(class_name).options
     ]
-    return shared + own
+    return shared + single
 
 
 @pytest.mark.parametrize(("class_name", "option"), _options())
@@ -128,14 +134,14 @@ def test_every_option_is_translated_or_has_a_consequence(class_name: str | None,
     if class_name is not None:
         properties = translated(class_name)[0]
         formats = [parts(properties | {"source.format": name}).definition for name in ("plain", "debezium")]
-        known = {name for definition in formats for name in definition.keys}
+        declared = {name for definition in formats for name in definition.keys}
         lists = ("transform.steps", "source.schema.registry.*", "sink.jdbc.ssl.*")
-        assert [name for name in option.to if name not in known and name not in lists] == []
+        assert [name for name in option.to if name not in declared and name not in lists] == []
 
 
 @pytest.mark.parametrize(
     ("class_name", "option"),
-    [each for each in _options() if each.values[0] is not None and (each.values[1].without or each.values[1].refused)],
+    [case for case in _options() if case.values[0] is not None and (case.values[1].without or case.values[1].refused)],
 )
 def test_validation_names_what_has_no_counterpart(class_name: str, option: JavaOption) -> None:
     value = "true" if option.default == "false" and "true" not in option.same else "something-else"
@@ -161,7 +167,7 @@ def test_the_job_is_valid(class_name: str) -> None:
 
 def test_debezium_upsert_with_deletes() -> None:
     properties, translation = translated(DEBEZIUM)
-    wanted = {
+    expected = {
         "sink.type": "jdbc",
         "sink.jdbc.url": "jdbc:postgresql://db:5432/shop",
         "sink.jdbc.user": "jobs",
@@ -177,7 +183,7 @@ def test_debezium_upsert_with_deletes() -> None:
         "source.key.encoding": "json",
         "source.truncates": "ignore",
     }
-    assert {name: properties.get(name) for name in wanted} == wanted
+    assert {name: properties.get(name) for name in expected} == expected
     assert "transform.steps" not in properties
     assert translation.origins["sink.jdbc.url"] == "connection.url"
     assert "source.format=plain" in notes(translation)["transforms"]
@@ -253,8 +259,8 @@ def test_names_of_tables(class_name: str, options: dict[str, str], schema: str |
 
 
 def router(**options: str) -> dict[str, str]:
-    given = {"type": "org.apache.kafka.connect.transforms.RegexRouter", **options}
-    return {"transforms": "route", **{f"transforms.route.{name}": value for name, value in given.items()}}
+    options_of_test = {"type": "org.apache.kafka.connect.transforms.RegexRouter", **options}
+    return {"transforms": "route", **{f"transforms.route.{name}": value for name, value in options_of_test.items()}}
 
 
 def test_topics_that_a_router_renames() -> None:
@@ -299,8 +305,12 @@ def test_transforms_of_rows_become_steps() -> None:
         "* EXCEPT (`amount`, `code`), CAST(`amount` AS double) AS `amount`, CAST(`code` AS string) AS `code`"
     )
     assert check_flow(job_properties(properties))[1] == []
-    own = {"transform.steps": "paid", "transform.step.paid.type": "filter", "transform.step.paid.condition": "amount > 0"}
-    properties, _ = translated(CONFLUENT, transforms | own, topics="crm.shop.orders")
+    steps = {
+        "transform.steps": "paid",
+        "transform.step.paid.type": "filter",
+        "transform.step.paid.condition": "amount > 0",
+    }
+    properties, _ = translated(CONFLUENT, transforms | steps, topics="crm.shop.orders")
     assert properties["transform.steps"] == "t_hide,t_types,paid"
 
 
@@ -392,7 +402,7 @@ def test_errors_and_clients() -> None:
             "spark.master": "local[1]",
         },
     )
-    wanted = {
+    expected = {
         "errors.tolerance": "all",
         "errors.deadletterqueue.topic.name": "bad",
         "errors.deadletterqueue.topic.replication.factor": "1",
@@ -403,7 +413,7 @@ def test_errors_and_clients() -> None:
         "kafka.sasl.mechanism": "PLAIN",
         "spark.master": "local[1]",
     }
-    assert {name: properties.get(name) for name in wanted} == wanted
+    assert {name: properties.get(name) for name in expected} == expected
     assert "errors.retry.timeout" not in properties
     assert {
         "errors.retry.timeout",
