@@ -19,7 +19,7 @@ from worker.converters.base import Converter
 from worker.job_config import JOB_CONFIG, foreign, job_form, job_properties, translation_problems
 from worker.rest.checks import CLASS_OPTION, missing_type
 from worker.secrets.masking import mask_patterns
-from worker.secrets.providers import only_references
+from worker.secrets.providers import has_references, only_references
 from worker.source_config import SOURCE_CONFIG
 from worker.transforms.options import transform_config_keys, transform_problems
 from worker.transforms.registry import resolve_predicate, resolve_transform
@@ -194,8 +194,8 @@ async def _validate_job(
         deadline_s,
         noted,
     )
-    if translation is not None:
-        _return_to_origins(values, translation.origins)
+    origins = {} if translation is None else translation.origins
+    _return_to_origins(values, origins)
     keys = {**common.keys, **own.keys}
     groups = list(dict.fromkeys([*common.groups, *own.groups]))
     entries = [
@@ -204,7 +204,9 @@ async def _validate_job(
     entries += [
         {"definition": definition_info(key), "value": value_info(values[key.name], key)} for key in keys.values()
     ]
-    hide_resolved(entries, config, actual)
+    # What was made of a reference is shown as the reference, too.
+    shown = {option: config[origin] for option, origin in origins.items() if has_references(config.get(origin))}
+    hide_resolved(entries, {**config, **shown}, {**written, **actual})
     errors = sum(len(value.errors) for value in values.values())
     name = config.get(CLASS_OPTION, found.class_name)
     return _answer({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
