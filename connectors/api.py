@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -484,6 +485,21 @@ class JobTask(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A configuration that was written for another product, as properties of a job.
+
+    Attributes:
+        properties: the job's, and the runtime's.
+        origins: option of the job -> the option as written that it was made of, for complaints.
+        problems: complaints about the configuration as written. One that is no warning forbids to run it.
+    """
+
+    properties: Mapping[str, str]
+    origins: Mapping[str, str]
+    problems: tuple[ConfigProblem, ...]
+
+
 class JobConnector(ABC):
     """A connector that moves data out of Kafka itself. One instance per running connector, in one host of the cluster.
 
@@ -514,11 +530,22 @@ class JobConnector(ABC):
         return [{}]
 
     @classmethod
+    def translated(cls, config: Mapping[str, str], converters: Mapping[str, str]) -> Translation | None:
+        """The configuration in the job's own options, where it is written for another product (``config_def``); else None.
+
+        Args:
+            config: as the user wrote it, references resolved.
+            converters: ``key.converter`` and ``value.converter`` of the worker with their options.
+        """
+        del config, converters
+        return None
+
+    @classmethod
     def completed(cls, config: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:
         """The configuration with what follows from where it runs; called before every other use of it.
 
         Args:
-            config: as the user wrote it, references resolved.
+            config: as the user wrote it, references resolved; the properties of ``translated`` where there are some.
             kafka: how the worker itself reaches Kafka: addresses and security, named as the Java client names them.
         """
         del kafka

@@ -42,6 +42,7 @@ AVAILABLE_NOW: Final = "available-now"
 MATERIALIZE: Final = "materialize"
 SHARDS: Final = "sink.shards"
 SOURCE_TYPE: Final = "source.type"
+STARTING_GROUP: Final = "source.starting.group"
 KAFKA: Final = "kafka"
 FILES: Final = "files"
 HISTORY: Final = "history"
@@ -228,6 +229,17 @@ FRAME: Final = ConfigDef(
             validator=one_of("earliest", "latest"),
             doc="Where to begin when there is no checkpoint yet; with one it has no effect. Partitions that are "
             "added later are always read from their beginning.",
+        ),
+        ConfigKey(
+            name=STARTING_GROUP,
+            type=_S,
+            default=None,
+            group=_SOURCE,
+            validator=_optional(non_empty),
+            example="connect-orders",
+            doc="A consumer group, such as that of a Java sink connector: a job whose checkpoint is empty begins at the "
+            "offsets that this group has committed, and at `source.starting.offsets` in partitions without one. The group must have "
+            "no running members. With a checkpoint it has no effect.",
         ),
         ConfigKey(
             name="source.savepoint",

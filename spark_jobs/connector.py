@@ -29,8 +29,9 @@ from worker.control.placement import TOGETHER_KEY
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from connectors.api import JobProgress, JobTaskContext, Position
+    from connectors.api import JobProgress, JobTaskContext, Position, Translation
     from connectors.options import Config
+    from spark_jobs.java_sinks.model import JavaSink
 
 #: Modules of the extra ``spark`` that every job needs, by the names of their distributions.
 _NEEDED: Final = {"pyspark": "pyspark", "confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow"}
@@ -210,6 +211,8 @@ class SparkJob(JobConnector):
     config_def: ClassVar[ConfigDef] = FRAME
     task_class: ClassVar[type[JobTask]] = SparkJobTask
     aliases: ClassVar[tuple[str, ...]] = ("spark_jobs.SparkJob",)
+    #: The Java sink connector whose configurations this class takes (``java_sinks``).
+    java_sink: ClassVar[JavaSink | None] = None
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """One task for each sink; they share a worker with each other and with the flows of an application that is named."""
@@ -221,6 +224,13 @@ class SparkJob(JobConnector):
             together = f"sinks of {config['name']}"
         shared = {TOGETHER_KEY: together} if together else {}
         return [{**shared, SINKS_ONLY: sink} for sink in sinks] or [shared]
+
+    @classmethod
+    def translated(cls, config: Mapping[str, str], converters: Mapping[str, str]) -> Translation | None:
+        """The configuration of a Java sink connector as the options of a job."""
+        from spark_jobs.java_sinks.translate import translate
+
+        return None if cls.java_sink is None else translate(cls.java_sink, config, converters)
 
     @classmethod
     def completed(cls, config: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:

@@ -204,11 +204,32 @@ class KafkaView:
             if each.error is not None and each.error.code() not in _ABSENT:
                 raise self._away(KafkaException(each.error))
 
-    def committed(self, where: Iterable[tuple[str, int]]) -> Offsets:
-        """What the group has, for ``status``."""
+    def members(self, group: str) -> int:
+        """How many running members a consumer group has; 0 for one that does not exist.
+
+        Raises:
+            Retriable: Kafka does not answer.
+            ConfigInvalid: the job may not look at the group.
+        """
+        try:
+            answer = self.admin.describe_consumer_groups([group], request_timeout=self._timeout_s)[group].result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return 0
+            raise self._away(error) from error
+        return len(answer.members)
+
+    def committed(self, where: Iterable[tuple[str, int]], group: str = "") -> Offsets:
+        """What a group has committed; that of the job, unless another one is named.
+
+        Raises:
+            Retriable: Kafka does not answer.
+            ConfigInvalid: the job may not read the group's offsets.
+        """
+        group = group or self._config["kafka.group.id"]
         consumer = Consumer(
             {
-                **clients.confluent(self._config, group_id=self._config["kafka.group.id"], enable_auto_commit=False),
+                **clients.confluent(self._config, group_id=group, enable_auto_commit=False),
                 "log_level": _SILENT,
             }
         )

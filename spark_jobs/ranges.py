@@ -81,6 +81,23 @@ def start_of(folder: Folder, batch: int) -> Offsets:
     return parse_initial(text) if text is not None else {}
 
 
+def starting_text(existing: Mapping[str, Existing], committed: Mapping[tuple[str, int], int], *, latest: bool) -> str:
+    """Where Spark shall begin in each partition: at the committed offset, else at the first record or after the last.
+
+    Args:
+        existing: the topics to read, with all their partitions: Spark wants each of them named.
+        committed: offsets of some partitions.
+        latest: whether the others begin after their last record.
+    """
+    default = _LATEST if latest else _EARLIEST
+    return json.dumps(
+        {
+            topic: {str(partition): committed.get((topic, partition), default) for partition in content.end}
+            for topic, content in existing.items()
+        }
+    )
+
+
 def ranges(
     start: Mapping[tuple[str, int], int], end: Mapping[tuple[str, int], int], earliest: Mapping[tuple[str, int], int]
 ) -> Ranges:

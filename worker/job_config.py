@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from connectors.errors import ConfigInvalid
 from connectors.options import ConfigDef, ConfigProblem
 from worker import kafka_clients
 from worker.control.placement import LABELS_KEY, NODE_KEY, TOGETHER_KEY
@@ -16,6 +17,10 @@ from worker.source_config import SOURCE_CONFIG
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from connectors.api import JobConnector, Translation
+
+#: Properties of the worker that a connector's configuration may leave out.
+_CONVERTERS: Final = ("key.converter", "value.converter")
 _NAMES: Final = (
     "name",
     "connector.class",
@@ -93,6 +98,54 @@ def job_properties(config: Mapping[str, str], declared: ConfigDef) -> dict[str, 
             and not any(_under(name, prefix) for prefix in _FOREIGN)
         )
     }
+
+
+def job_form(
+    connector: type[JobConnector], config: Mapping[str, str], worker: Mapping[str, str]
+) -> tuple[dict[str, str], Translation | None]:
+    """A configuration in the job's own options, with what follows from where it runs; and how it was translated, if it was.
+
+    Args:
+        connector: its connector.
+        config: as the user wrote it, references resolved.
+        worker: the worker's properties, resolved.
+    """
+    converters = {name: value for name, value in worker.items() if name.startswith(_CONVERTERS)}
+    translation = connector.translated(config, converters)
+    properties = config if translation is None else translation.properties
+    return connector.completed(properties, worker_kafka(worker)), translation
+
+
+def runnable(connector: type[JobConnector], config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
+    """The properties of ``job_form``, for a job that is to run.
+
+    Raises:
+        ConfigInvalid: the configuration says what can't be translated; the message has every complaint.
+    """
+    properties, translation = job_form(connector, config, worker)
+    demand_translated(translation)
+    return properties
+
+
+def demand_translated(translation: Translation | None) -> None:
+    """Refuse a configuration that could not be translated.
+
+    Raises:
+        ConfigInvalid: it could not; the message has every complaint.
+    """
+    refused = [problem.message for problem in translation_problems(translation) if not problem.warning]
+    if refused:
+        raise ConfigInvalid("\n".join(refused))
+
+
+def translation_problems(translation: Translation | None) -> list[ConfigProblem]:
+    """The complaints of a translation, each with the name of its option in the message."""
+    if translation is None:
+        return []
+    return [
+        problem if problem.name in problem.message else replace(problem, message=f"{problem.name}: {problem.message}")
+        for problem in translation.problems
+    ]
 
 
 def worker_kafka(worker: Mapping[str, str]) -> dict[str, str]:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.errors import KafkaError
 
+from connectors.api import JobConnector
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.admin import TopicAdmin
 from offsets.store import OffsetStore
 from worker.config import parse_worker
 from worker.control import clients
 from worker.control.stores import ConfigStore
+from worker.job_config import job_form
 from worker.plugins.catalog import Catalog
 from worker.plugins.describe import describe_all
 from worker.plugins.environments import scan
@@ -214,8 +216,20 @@ async def _examine(
             for text in item["value"]["errors"]
         ]
     finding.notes += [masker.scrub(f"{each['name']}: {each['message']}") for each in answer.get("warnings", ())]
-    if not finding.offsets and finding.state != "STOPPED":
+    plugin = registry.configured(resolved)
+    if issubclass(plugin.cls, JobConnector):
+        finding.notes += _notes_of_job(plugin.cls, resolved, worker)
+    elif not finding.offsets and finding.state != "STOPPED":
         finding.notes.append("no offset is saved: it starts from the beginning")
+
+
+def _notes_of_job(cls: type[JobConnector], config: Mapping[str, str], worker: Mapping[str, str]) -> list[str]:
+    """Where a sink connector of Java continues as a job."""
+    group = job_form(cls, config, worker)[0].get("source.starting.group", "")
+    if not group:
+        return []
+    text = f"it runs as a Spark job, which continues from the offsets of the consumer group {group} and commits to it"
+    return [f"{text} (docs/jobs/java-sinks.md)"]
 
 
 def _unknown(connector_class: str, complaint: str) -> str | None:
@@ -224,8 +238,8 @@ def _unknown(connector_class: str, complaint: str) -> str | None:
         return f"{_CLASS} is missing"
     if _SINK in connector_class.rpartition(".")[2]:
         return (
-            f"{connector_class} is a sink connector: those don't run here, Spark jobs take their place "
-            "(docs/connectors/spark-job.md). Delete it, or leave it FAILED, once a job does its work"
+            f"{connector_class} is a sink connector that is not here (docs/jobs/java-sinks.md lists those that are): Spark "
+            "jobs take its place (docs/connectors/spark-job.md). Delete it, or leave it FAILED, once a job does its work"
         )
     if complaint.startswith(_NOT_FOUND):
         # The complaint goes on with all classes that there are: too long for a list of many connectors.

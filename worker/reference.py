@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, java_string
 from worker.reference_types import types_page
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 NOTE = "<!-- Made by `./millrace docs` from the declarations in the code; do not edit. -->\n"
 
@@ -92,6 +92,8 @@ def pages() -> dict[str, str]:
     }
     for name, connector in registry.builtin_connectors().items():
         also = f"\n\nAlso accepted as `connector.class`: {', '.join(f'`{alias}`' for alias in connector.aliases)}."
+        if getattr(connector, "java_sink", None) is not None:
+            continue  # in java-sinks.md
         if issubclass(connector, JobConnector):
             result[f"connectors/{name}.md"] = _page(
                 f"Options of the {name} connector",
@@ -117,10 +119,41 @@ def pages() -> dict[str, str]:
         registry.transform_definitions(),
     )
     result["jobs.md"] = _jobs_page()
+    result["java-sinks.md"] = _java_sinks_page(registry.builtin_connectors().values())
     result["types.md"] = types_page(NOTE)
     result["rest.md"] = _rest_page()
     result["openapi.json"] = _openapi()
     return result
+
+
+def _java_sinks_page(connectors: Iterable[Any]) -> str:
+    """The options of Java's sink connectors, and what each becomes."""
+    from spark_jobs.java_sinks.translate import COMMON
+
+    sinks = sorted(
+        (sink for connector in connectors if (sink := getattr(connector, "java_sink", None)) is not None),
+        key=lambda sink: str(sink.title),
+    )
+    intro = (
+        "What each option becomes when a configuration of a Java sink connector runs as a job "
+        "([../jobs/java-sinks.md](../jobs/java-sinks.md)). *No counterpart*: the job runs, and `validate` says what is written "
+        "here. *Refused*: the job does not run until the option is removed. Both hold for values other than the default."
+    )
+    parts = [f"# Options of Java's sink connectors\n{NOTE}\n{intro}\n"]
+    lists = [("Every sink connector", "", COMMON)]
+    lists += [
+        (sink.title, f"`connector.class`: {', '.join(f'`{name}`' for name in sink.class_names)}.\n\n", sink.options)
+        for sink in sinks
+    ]
+    for title, classes, options in lists:
+        parts.append(f"## {title}\n\n{classes}| option | default | what it says | here |\n|---|---|---|---|")
+        parts += [
+            f"| {', '.join(f'`{name}`' for name in (option.name, *option.aliases))} "
+            f"| {f'`{_cell(option.default)}`' if option.default else ''} | {_cell(option.doc)} | {_cell(option.effect)} |"
+            for option in options
+        ]
+        parts.append("")
+    return "\n".join(parts)
 
 
 def _rest_page() -> str:

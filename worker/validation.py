@@ -16,14 +16,15 @@ from connectors.options import MASK, ConfigDef, ConfigType, ConfigValue, given_v
 from offsets.creation import group_keys
 from worker.client_properties import client_overrides
 from worker.converters.base import Converter
-from worker.job_config import JOB_CONFIG, foreign, job_properties, worker_kafka
+from worker.job_config import JOB_CONFIG, foreign, job_form, job_properties, translation_problems
 from worker.rest.checks import CLASS_OPTION, missing_type
-from worker.secrets.masking import SHORTEST, mask_patterns
-from worker.secrets.providers import only_references
+from worker.secrets.masking import mask_patterns
+from worker.secrets.providers import has_references, only_references
 from worker.source_config import SOURCE_CONFIG
 from worker.transforms.options import transform_config_keys, transform_problems
 from worker.transforms.registry import resolve_predicate, resolve_transform
 from worker.transforms.versions import range_problem
+from worker.validation_references import hide_names, hide_resolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -64,10 +65,6 @@ def plugin_config(registry: PluginRegistry, plugin: str, version: str | None = N
         for key in runtime.keys.values():
             keys.setdefault(key.name, replace(key, default=latest) if key.name == "connector.plugin.version" else key)
     return [definition_info(key) for key in keys.values()]
-
-
-#: Options whose items are part of other options' names, and what stands before them there.
-_NAMING: Final = {"transforms": "transforms", "predicates": "predicates", "topic.creation.groups": "topic.creation"}
 
 
 async def validate(
@@ -144,11 +141,10 @@ async def validate(
         entries += added
         groups += [group for group in more_groups if group not in groups]
         errors += wrong
-    _hide_resolved(entries, config, actual)
-    _hide_names(entries, groups, config, actual)
-    body = {"name": config.get(CLASS_OPTION, name), "error_count": errors, "groups": groups, "configs": entries}
-    # Kafka Connect has no such member: it is there only where there is something to say.
-    return {**body, "warnings": [{"name": each.name, "message": each.message} for each in noted]} if noted else body
+    hide_resolved(entries, config, actual)
+    hide_names(entries, groups, config, actual)
+    name = config.get(CLASS_OPTION, name)
+    return _answer({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
 
 
 async def _validate_job(
@@ -161,9 +157,10 @@ async def _validate_job(
 ) -> dict[str, Any]:
     """``validate`` for a connector that moves data itself: see there."""
     connector: type[JobConnector] = found.cls
-    actual = connector.completed(actual, worker_kafka(worker_properties))
+    written = actual
+    actual, translation = job_form(connector, written, worker_properties)
     # Which options there are may depend on parts that have to be imported first: not on the event loop.
-    own = await asyncio.to_thread(connector.definition, actual)
+    own = job_definition = await asyncio.to_thread(connector.definition, actual)
     versions = registry.versions(found.kind, found.class_name)
     common = ConfigDef(
         [
@@ -175,13 +172,30 @@ async def _validate_job(
     )
     values = _evaluate(registry, common, actual)
     values |= _evaluate(registry, own, actual)
+    noted: list[ConfigProblem] = []
+    if translation is not None:
+        own = ConfigDef(list({**connector.config_def.keys, **job_definition.keys}.values()))
+        values = _evaluate(registry, connector.config_def, written) | values
+    for problem in translation_problems(translation):
+        if problem.warning:
+            noted.append(problem)
+        else:
+            _complain(values, problem.name, problem.message)
     complaint = registry.check_version(found, actual.get("connector.plugin.version"))
     if complaint is not None:
         _complain(values, CLASS_OPTION, complaint)
         _complain(values, "connector.plugin.version", complaint)
     for problem in foreign(actual):
         _complain(values, problem.name, problem.message)
-    await _ask(connector, connector.validate(job_properties(own.canonical(actual), own)), values, deadline_s)
+    await _ask(
+        connector,
+        connector.validate(job_properties(job_definition.canonical(actual), job_definition)),
+        values,
+        deadline_s,
+        noted,
+    )
+    origins = {} if translation is None else translation.origins
+    _return_to_origins(values, origins)
     keys = {**common.keys, **own.keys}
     groups = list(dict.fromkeys([*common.groups, *own.groups]))
     entries = [
@@ -190,14 +204,29 @@ async def _validate_job(
     entries += [
         {"definition": definition_info(key), "value": value_info(values[key.name], key)} for key in keys.values()
     ]
-    _hide_resolved(entries, config, actual)
+    # What was made of a reference is shown as the reference, too.
+    shown = {option: config[origin] for option, origin in origins.items() if has_references(config.get(origin))}
+    hide_resolved(entries, {**config, **shown}, {**written, **actual})
     errors = sum(len(value.errors) for value in values.values())
-    return {
-        "name": config.get(CLASS_OPTION, found.class_name),
-        "error_count": errors,
-        "groups": groups,
-        "configs": entries,
-    }
+    name = config.get(CLASS_OPTION, found.class_name)
+    return _answer({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
+
+
+def _answer(body: dict[str, Any], noted: Sequence[ConfigProblem]) -> dict[str, Any]:
+    """``body`` with warnings. Kafka Connect has no such member: it is there only where there is something to say."""
+    warnings = [{"name": problem.name, "message": problem.message} for problem in noted]
+    return {**body, "warnings": warnings} if warnings else body
+
+
+def _return_to_origins(values: dict[str, ConfigValue], origins: Mapping[str, str]) -> None:
+    """Put complaints about options that were made of others to those, which the user has written."""
+    for name, origin in origins.items():
+        value = values.get(name)
+        if value is None or not value.errors or name == origin:
+            continue
+        errors, value.errors = value.errors, []
+        for message in errors:
+            _complain(values, origin, f"{message} ({origin} becomes {name})")
 
 
 def common_definition(
@@ -545,45 +574,3 @@ def _recommend(
     items: Sequence[str], *, visible: bool = True
 ) -> Callable[[str, Mapping[str, str]], tuple[Sequence[Any], bool]]:
     return lambda name, raw: (items, visible)  # noqa: ARG005 - a recommender's signature
-
-
-def _hide_resolved(entries: Iterable[dict[str, Any]], config: Mapping[str, str], actual: Mapping[str, str]) -> None:
-    """Show references instead of what config providers gave for them, in values and in complaints."""
-    changed = {name: text for name, text in config.items() if actual.get(name, text) != text}
-    if not changed:
-        return
-    for entry in entries:
-        value = entry["value"]
-        if value["name"] in changed and value["value"] is not None:
-            value["value"] = changed[value["name"]]
-        for name, text in changed.items():
-            if actual[name]:
-                value["errors"] = [error.replace(actual[name], text) for error in value["errors"]]
-
-
-def _hide_names(
-    entries: Iterable[dict[str, Any]], groups: list[str], config: Mapping[str, str], actual: Mapping[str, str]
-) -> None:
-    """The same for names that are part of other options' names: of transforms, predicates and groups of topics."""
-    for option, prefix in _NAMING.items():
-        written = config.get(option, "")
-        names = set(_items(actual.get(option, ""))).difference(_items(written))
-        # Shorter ones are no secrets (docs/secrets.md), and would be found in half of all texts.
-        for name in (each for each in names if len(each) >= SHORTEST):
-            for entry in entries:
-                if entry["value"]["name"].startswith((f"{prefix}.{name}.", option)):
-                    entry.update(_replaced(entry, name, written))
-            groups[:] = [group.replace(name, written) for group in groups]
-
-
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
-
-
-def _replaced(value: Any, old: str, new: str) -> Any:
-    """``value`` with all its texts changed."""
-    if isinstance(value, str):
-        return value.replace(old, new)
-    if isinstance(value, list):
-        return [_replaced(each, old, new) for each in value]
-    return {key: _replaced(each, old, new) for key, each in value.items()} if isinstance(value, dict) else value

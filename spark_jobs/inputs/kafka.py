@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, MillraceError, Retriable
 from spark_jobs import clients, ranges, troubles
+from spark_jobs.config_keys import STARTING_GROUP
 from spark_jobs.contract import RAW_COLUMNS
 from spark_jobs.inputs.contract import Input, InputBatch
 from spark_jobs.lag import KafkaView
@@ -96,7 +97,7 @@ class KafkaInput(Input):
         else:
             reader = reader.option("subscribePattern", config["source.topics.pattern"])
         reader = (
-            reader.option("startingOffsets", config["source.starting.offsets"])
+            reader.option("startingOffsets", self._starting_offsets())
             .option("includeHeaders", "true")
             .option("failOnDataLoss", str(config["source.fail.on.data.loss"]).lower())
             .option("maxOffsetsPerTrigger", str(config["source.max.offsets.per.trigger"]))
@@ -105,6 +106,38 @@ class KafkaInput(Input):
         if config["source.min.partitions"]:
             reader = reader.option("minPartitions", str(config["source.min.partitions"]))
         return reader.load().select(*RAW_COLUMNS)
+
+    def _starting_offsets(self) -> str:
+        """Where a job with an empty checkpoint begins, as Spark takes it; asks Kafka where a group says it.
+
+        Raises:
+            Fatal: records that the group has not read yet are gone.
+        """
+        config = self.run.config
+        usual: str = config["source.starting.offsets"]
+        group = config[STARTING_GROUP]
+        if group is None or ranges.last_batch(self.run.folder) is not None or self.start():
+            return usual
+        committed, existing = self.run.retry(troubles.START, lambda: self._committed(group), longest_s=LOOK_S)
+        self._judge({where: offset for where, offset in committed.items() if where[0] in existing}, existing)
+        _log.info("the job begins at the offsets of the group %s in %d partitions", group, len(committed))
+        return ranges.starting_text(existing, committed, latest=usual == "latest") if committed else usual
+
+    def _committed(self, group: str) -> tuple[ranges.Offsets, dict[str, ranges.Existing]]:
+        """The group's offsets, and what there is.
+
+        Raises:
+            Retriable: the group has running members, who would write the same records.
+        """
+        members = self._kafka.members(group)
+        if members:
+            raise Retriable(
+                f"the consumer group {group} ({STARTING_GROUP}) has {members} running members, which write the same records: "
+                "stop the connector that uses it, and the job begins where it has stopped"
+            )
+        existing = self._kafka.existing(self._kafka.topics_read())
+        where = [(topic, partition) for topic, content in existing.items() for partition in content.end]
+        return self._kafka.committed(where, group), existing
 
     def batch(self, frame: DataFrame, number: int) -> InputBatch:
         """See ``Input.batch``.

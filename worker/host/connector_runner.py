@@ -16,7 +16,7 @@ from worker.host.options import CONNECTOR
 from worker.host.plan import admin_client, check_exactly_once, exactly_once, own_offsets_topic
 from worker.host.saved import own_offsets_topic_settings
 from worker.host.task_runner import masked_trace
-from worker.job_config import tasks_note, worker_kafka
+from worker.job_config import demand_translated, job_form, tasks_note, translation_problems
 from worker.logs import connector_logger, set_context
 from worker.protocol import ConnectorState, TaskConfigs
 from worker.secrets.providers import has_references
@@ -256,7 +256,11 @@ class ConnectorRunner:
         """Check its options; the worker keeps no offsets for it."""
         for note in tasks_note(config):
             log.warning("connector %s: %s", self.name, note)
-        completed = cls.completed(config, worker_kafka(self._worker))
+        completed, translation = job_form(cls, config, self._worker)
+        for problem in translation_problems(translation):
+            if problem.warning:
+                log.warning("connector %s: %s", self.name, problem.message)
+        demand_translated(translation)
         definition = await asyncio.to_thread(cls.definition, completed)
         return definition.parse(completed)
 

@@ -26,7 +26,7 @@ from worker.host.routes import ProducerSettings
 from worker.host.saved import OffsetWriter, SavedOffsets
 from worker.host.task_runner import TaskRunner
 from worker.host.tracing import Tracing, make_tracing
-from worker.job_config import job_properties, worker_kafka
+from worker.job_config import job_properties, runnable
 from worker.logs import LoggerRegistry, set_context
 from worker.plugins.model import Description
 from worker.plugins.providers import provider_finder
@@ -244,7 +244,8 @@ class Host:
             definition = (
                 await asyncio.to_thread(cls.definition, resolved) if issubclass(cls, JobConnector) else cls.config_def
             )
-            keys = list(definition.keys.values())
+            # Those of a configuration that is written for another product come from its own declarations.
+            keys = [*definition.keys.values(), *cls.config_def.keys.values()]
         except ConfigInvalid:
             keys = []
         self._masker.learn(resolved, keys)
@@ -418,7 +419,7 @@ class Host:
         config = await self._resolve(message.config)
         cls = plugins.configured_class(config)
         if issubclass(cls, JobConnector):
-            config = cls.completed(config, worker_kafka(self._worker))
+            config = runnable(cls, config, self._worker)
             definition = await asyncio.to_thread(cls.definition, config)
         else:
             definition = cls.config_def
@@ -469,7 +470,7 @@ class Host:
             raise ConfigInvalid(
                 f"{cls.__name__} is a source connector: plans and previews are of flows (connector.class spark_jobs.SparkJob)"
             )
-        completed = cls.completed(resolved, worker_kafka(self._worker))
+        completed = runnable(cls, resolved, self._worker)
         definition = await asyncio.to_thread(cls.definition, completed)
         return cls, job_properties(definition.canonical(completed), definition)
 

@@ -15,7 +15,7 @@ from connectors.errors import Fatal, Retriable
 from connectors.options import Config
 from worker.host.errors import backoff
 from worker.host.options import CONNECTOR
-from worker.job_config import job_properties, tasks_note, worker_kafka
+from worker.job_config import job_properties, runnable, tasks_note
 from worker.logs import connector_logger
 from worker.protocol import CustomMetric
 
@@ -77,7 +77,7 @@ async def make_job_plan(
     Raises:
         ConfigInvalid: a property is wrong; the message names it.
     """
-    completed = cls.completed(merged, worker_kafka(worker))
+    completed = runnable(cls, merged, worker)
     definition = await asyncio.to_thread(cls.definition, completed)  # imports what the configuration names
     own = job_properties(completed, definition)
     parsed = definition.parse(own)

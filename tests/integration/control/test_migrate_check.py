@@ -52,6 +52,22 @@ def test_each_connector_gets_a_short_reason(
                 "foreign": {"connector.class": "com.example.OrdersSource", "connection.password": "planted-secret"},
                 "nothing": {"topic": "none"},
                 "sink": {"connector.class": "com.example.OrdersSinkConnector", "topics": "none"},
+                "lines": {
+                    "connector.class": "FileStreamSink",
+                    "topics": "none",
+                    "file": str(tmp_path / "values.txt"),
+                    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+                    "producer.override.acks": "1",
+                },
+                "mask": {
+                    "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector",
+                    "topics": "none",
+                    "connection.url": "jdbc:postgresql://127.0.0.1:1/shop",
+                    "connection.user": "jobs",
+                    "connection.password": "planted-secret",
+                    "transforms": "hide",
+                    "transforms.hide.type": "org.apache.kafka.connect.transforms.MaskField$Value",
+                },
             },
         )
     )
@@ -65,6 +81,10 @@ def test_each_connector_gets_a_short_reason(
     assert "plugin.path" in foreign
     assert "PluginDesc" not in foreign
     assert "Spark jobs" in sink
+    assert found["lines"]["problems"] == []
+    assert any("consumer group connect-lines" in note for note in found["lines"]["notes"])
+    assert any("producer.override.acks has no effect" in note for note in found["lines"]["notes"])
+    assert any("a step of type mask" in problem for problem in found["mask"]["problems"])
     assert "planted-secret" not in shown
 
 

@@ -101,3 +101,11 @@ def test_the_message_says_what_to_do() -> None:
     text = ranges.loss_message(["one", "two"], "/check", limit=1)
     for part in ("one", "and 1 more", "Nothing was skipped", "source.fail.on.data.loss=false", "/check", "retention"):
         assert part in text
+
+
+def test_a_start_at_the_offsets_of_a_group_names_every_partition() -> None:
+    existing = {"a": Existing("", {0: 0, 1: 3}, {0: 9, 1: 9}), "b": Existing("", {0: 0}, {0: 2})}
+    text = ranges.starting_text(existing, {("a", 1): 7}, latest=False)
+    assert ranges.parse_offsets(text) == {("a", 0): -2, ("a", 1): 7, ("b", 0): -2}
+    text = ranges.starting_text(existing, {("a", 1): 7}, latest=True)
+    assert ranges.parse_offsets(text) == {("a", 0): -1, ("a", 1): 7, ("b", 0): -1}

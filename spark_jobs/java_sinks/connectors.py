@@ -1,0 +1,44 @@
+"""Java's sink connectors as workers load them: each a Spark job whose configuration is translated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from spark_jobs.connector import SparkJob
+from spark_jobs.java_sinks import confluent_jdbc, debezium_jdbc, file_stream
+
+if TYPE_CHECKING:
+    from connectors.options import ConfigDef
+    from spark_jobs.java_sinks.model import JavaSink
+
+
+class DebeziumJdbcSink(SparkJob):
+    """Debezium's JDBC sink as a job with the sink ``jdbc``."""
+
+    java_sink: ClassVar[JavaSink | None] = debezium_jdbc.SINK
+    config_def: ClassVar[ConfigDef] = debezium_jdbc.SINK.config_def
+    aliases: ClassVar[tuple[str, ...]] = debezium_jdbc.SINK.class_names
+
+
+class ConfluentJdbcSink(SparkJob):
+    """Confluent's JDBC sink as a job with the sink ``jdbc``."""
+
+    java_sink: ClassVar[JavaSink | None] = confluent_jdbc.CONFLUENT
+    config_def: ClassVar[ConfigDef] = confluent_jdbc.CONFLUENT.config_def
+    aliases: ClassVar[tuple[str, ...]] = confluent_jdbc.CONFLUENT.class_names
+
+
+class AivenJdbcSink(SparkJob):
+    """Aiven's JDBC sink as a job with the sink ``jdbc``."""
+
+    java_sink: ClassVar[JavaSink | None] = confluent_jdbc.AIVEN
+    config_def: ClassVar[ConfigDef] = confluent_jdbc.AIVEN.config_def
+    aliases: ClassVar[tuple[str, ...]] = confluent_jdbc.AIVEN.class_names
+
+
+class FileStreamSink(SparkJob):
+    """Kafka's FileStreamSink as a job with the sink ``lines``."""
+
+    java_sink: ClassVar[JavaSink | None] = file_stream.SINK
+    config_def: ClassVar[ConfigDef] = file_stream.SINK.config_def
+    aliases: ClassVar[tuple[str, ...]] = file_stream.SINK.class_names

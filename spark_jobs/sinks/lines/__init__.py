@@ -1,0 +1,1 @@
+"""``sink.type=lines``: appends a line for each record's value to one file."""

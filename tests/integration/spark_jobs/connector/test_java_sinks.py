@@ -1,0 +1,167 @@
+"""A configuration of Debezium's Java JDBC sink, posted as it is: a flow that continues where the Java sink has stopped."""
+
+# ruff: noqa: S608 - names of the test's own
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it has it
+
+from compose.local.jvm import FAST_START
+from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from compose.local.postgres import Postgres
+    from compose.local.worker import MillraceWorker
+
+LIMIT_S = 120.0
+DEBEZIUM = "io.debezium.connector.jdbc.JdbcSinkConnector"
+FILE = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+#: What a test adds to a configuration of Java's: options of the job, so that it starts quickly.
+JOB = {
+    "trigger.interval.ms": "100",
+    "spark.application": "own",
+    "spark.master": "local[1]",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": " ".join(FAST_START),
+}
+
+
+def event(op: str, number: int, name: str | None) -> tuple[bytes, bytes]:
+    """Key and value of an event of the table shop.orders, as Debezium writes it without schemas."""
+    row = None if name is None else {"id": number, "name": name}
+    before = {"id": number, "name": "gone"} if op == "d" else None
+    source = {"connector": "mysql", "name": "crm", "db": "shop", "table": "orders", "ts_ms": 1, "file": "b.1", "pos": 4}
+    value = {"before": before, "after": row, "source": source, "op": op, "ts_ms": 1}
+    return json.dumps({"id": number}).encode(), json.dumps(value).encode()
+
+
+def create(worker: MillraceWorker, name: str, config: dict[str, str]) -> dict[str, Any]:
+    status, body = worker.request("POST", "/connectors", {"name": name, "config": config})
+    assert status == 201, body
+    created: dict[str, Any] = body
+    return created
+
+
+def wait_until_running(worker: MillraceWorker, name: str) -> dict[str, Any]:
+    def running() -> dict[str, Any] | None:
+        status: dict[str, Any] = worker.request("GET", f"/connectors/{name}/status")[1]
+        states = [task["state"] for task in status.get("tasks", ())]
+        assert "FAILED" not in states, status
+        return status if states == ["RUNNING"] else None
+
+    return eventually(running, f"{name} runs", LIMIT_S, detail=worker.service.log_tail)
+
+
+@pytest.fixture
+def worker(millrace: Callable[..., MillraceWorker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MillraceWorker:
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
+    return millrace()
+
+
+def test_debezium_jdbc_and_file_stream(
+    worker: MillraceWorker, bootstrap: str, postgres: Postgres, tmp_path: Path
+) -> None:
+    suffix = secrets.token_hex(4)
+    name, topic, table = f"copy-{suffix}", f"crm{suffix}.shop.orders", f"orders_{suffix}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for key, value in (event("c", 1, "by Java"), event("c", 2, "by Java"), event("c", 3, "new")):
+        producer.produce(topic, value, key)
+    assert producer.flush(10) == 0
+    # Java's sink has written two records, and its table.
+    group = Consumer({"bootstrap.servers": bootstrap, "group.id": f"connect-{name}"})
+    group.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+    group.close()
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {table} (id bigint PRIMARY KEY, name text)")
+        connection.execute(f"INSERT INTO {table} VALUES (1, 'by Java'), (2, 'untouched')")
+
+        listed = worker.request("GET", "/connector-plugins")[1]
+        assert {"class": DEBEZIUM, "type": "sink", "version": "0.1.0"} in listed
+        config = {
+            "connector.class": DEBEZIUM,
+            "tasks.max": "1",
+            "topics": topic,
+            "connection.url": postgres.url,
+            "connection.username": postgres.user,
+            "connection.password": postgres.password,
+            "connection.pool.max_size": "8",
+            "insert.mode": "upsert",
+            "primary.key.mode": "record_key",
+            "delete.enabled": "true",
+            "schema.evolution": "basic",
+            "transforms": "route",
+            "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+            "transforms.route.regex": r"crm(\w+)\.shop\.(\w+)",
+            "transforms.route.replacement": "$2_$1",
+            **JOB,
+        }
+        status, answer = worker.request(
+            "PUT",
+            f"/connector-plugins/{DEBEZIUM}/config/validate",
+            {**config, "name": name, "primary.key.mode": "none"},
+        )
+        assert status == 200, answer
+        errors = {
+            entry["value"]["name"]: entry["value"]["errors"] for entry in answer["configs"] if entry["value"]["errors"]
+        }
+        assert "primary.key.mode" in errors
+        assert any(warning["name"] == "connection.pool.max_size" for warning in answer["warnings"])
+
+        assert create(worker, name, config)["type"] == "sink"
+        assert wait_until_running(worker, name)["type"] == "sink"
+
+        def rows() -> list[tuple[Any, ...]]:
+            return connection.execute(f"SELECT id, name FROM {table} ORDER BY id").fetchall()
+
+        eventually(
+            lambda: rows() == [(1, "by Java"), (2, "untouched"), (3, "new")],
+            "only the third record is written",
+            LIMIT_S,
+            detail=lambda: f"{rows()}\n{worker.service.log_tail()}",
+        )
+        for key, value in (event("u", 1, "changed"), event("d", 2, None)):
+            producer.produce(topic, value, key)
+        assert producer.flush(10) == 0
+        eventually(lambda: rows() == [(1, "changed"), (3, "new")], "updates and deletes arrive", LIMIT_S)
+    offsets = [{"partition": {"kafka_topic": topic, "kafka_partition": 0}, "offset": {"kafka_offset": 5}}]
+    eventually(
+        lambda: worker.request("GET", f"/connectors/{name}/offsets")[1] == {"offsets": offsets},
+        "the Java sink's group has the new position",
+        LIMIT_S,
+    )
+    assert worker.request("DELETE", f"/connectors/{name}")[0] == 204
+
+    lines = f"lines-{suffix}"
+    path = tmp_path / "values.txt"
+    path.write_text("by Java\n")
+    create(
+        worker,
+        lines,
+        {
+            "connector.class": FILE,
+            "topics": topic,
+            "file": str(path),
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            **JOB,
+        },
+    )
+    eventually(
+        lambda: len(path.read_text().splitlines()) == 6,
+        "a line for each record",
+        LIMIT_S,
+        detail=worker.service.log_tail,
+    )
+    written = path.read_text().splitlines()
+    assert written[0] == "by Java"
+    assert [json.loads(line)["op"] for line in written[1:]] == ["c", "c", "c", "u", "d"]
