@@ -95,9 +95,9 @@ class RedisClient:
         done, refused = Written(), []
         answers = self._run([(_keys(group), (*head, *_arguments(group))) for group in groups])
         for group, answer in zip(groups, answers, strict=True):
-            for each, result in zip(group, answer, strict=True):
+            for call, result in zip(group, answer, strict=True):
                 if isinstance(result, bytes):
-                    refused.append((each.row, _reason(result.decode(errors="replace"), chosen)))
+                    refused.append((call.row, _reason(result.decode(errors="replace"), chosen)))
                 elif result:
                     done.rows += 1
                 else:
@@ -109,8 +109,8 @@ class RedisClient:
     def _append(self, calls: Sequence[_Call], refuse: Refuse) -> Written:
         """Entries of streams: one call for those of a stream out of one Kafka partition, up to the first that is refused."""
         groups: dict[tuple[str, str], list[_Call]] = defaultdict(list)
-        for each in calls:
-            groups[each.key, f"{each.row.topic}-{each.row.partition}"].append(each)
+        for call in calls:
+            groups[call.key, f"{call.row.topic}-{call.row.partition}"].append(call)
         waiting = [(key, field, part) for (key, field), part in groups.items()]
         done = Written()
         chosen = self._settings
@@ -135,8 +135,8 @@ class RedisClient:
 
     def _by_slot(self, calls: Sequence[_Call]) -> list[list[_Call]]:
         slots: dict[int, list[_Call]] = defaultdict(list)
-        for each in calls:
-            slots[self._redis.keyslot(each.key)].append(each)
+        for call in calls:
+            slots[self._redis.keyslot(call.key)].append(call)
         return list(slots.values())
 
     def _run(self, requests: Sequence[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
@@ -148,10 +148,10 @@ class RedisClient:
             nodes[self._redis.get_node_from_key(keys[0])].append(number)
         answers: dict[int, Any] = {}
         for node, numbers in nodes.items():
-            found = _pipeline(
-                self._redis.get_redis_connection(node), self._script, [requests[each] for each in numbers]
+            results = _pipeline(
+                self._redis.get_redis_connection(node), self._script, [requests[number] for number in numbers]
             )
-            answers |= dict(zip(numbers, found, strict=True))
+            answers |= dict(zip(numbers, results, strict=True))
         return [answers[number] for number in range(len(requests))]
 
 
@@ -207,7 +207,7 @@ class _Form:
             return [], []
         if form == HASH:
             fields, nulls = _fields(row, soft=soft)
-            # A delete may bring nothing but the key: the other fields stay as they are.
+            # A delete may bring only the key: the other fields stay as they are.
             return [part for pair in fields.items() for part in pair], [] if action == "s" else nulls
         if form == JSON:
             return [json_of(document(row, active=soft))], []
@@ -239,7 +239,7 @@ def score_of(value: Any, settings: Settings) -> str:
     """A value as a score. Pure.
 
     Raises:
-        Unfilled: it is none.
+        Unfilled: it is not a number.
     """
     if isinstance(value, datetime):
         value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
@@ -257,11 +257,11 @@ def score_of(value: Any, settings: Settings) -> str:
 
 
 def _keys(calls: Sequence[_Call]) -> list[str]:
-    return [name for each in calls for name in (each.key, each.guard)]
+    return [name for call in calls for name in (call.key, call.guard)]
 
 
 def _arguments(calls: Sequence[_Call]) -> list[Any]:
-    return [part for each in calls for part in each.arguments]
+    return [part for call in calls for part in call.arguments]
 
 
 def _pipeline(client: Any, script: str, requests: Sequence[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
@@ -271,9 +271,9 @@ def _pipeline(client: Any, script: str, requests: Sequence[tuple[Sequence[str], 
     if not requests:
         return []
     pipeline = client.pipeline(transaction=False)
-    known = sha1(script.encode(), usedforsecurity=False).hexdigest()
+    digest = sha1(script.encode(), usedforsecurity=False).hexdigest()
     for number, (keys, arguments) in enumerate(requests):
-        command = ("EVALSHA", known) if number else ("EVAL", script)
+        command = ("EVALSHA", digest) if number else ("EVAL", script)
         pipeline.execute_command(*command, len(keys), *keys, *arguments)
     answers: list[Any] = pipeline.execute()
     return answers
@@ -285,13 +285,13 @@ def _reason(error: str, settings: Settings) -> str:
     Raises:
         Retriable, Fatal: the error is about more than the row.
     """
-    if any(each in error for each in _OF_A_ROW):
+    if any(sign in error for sign in _OF_A_ROW):
         return f"Redis {settings.access.address}: {error}"
     raise problem(error, settings)
 
 
 def problem(error: str, settings: Settings) -> Retriable | Fatal:
-    """What becomes of an error of the server. Pure."""
+    """The error of ours for one of the server. Pure."""
     where = f"Redis {settings.access.address}"
     if error.startswith(("MOVED", "ASK", "CROSSSLOT")) and not settings.cluster:
         return Fatal(f"{where} is a cluster ({error}): set {PREFIX}cluster=true")
@@ -299,7 +299,7 @@ def problem(error: str, settings: Settings) -> Retriable | Fatal:
         return Fatal(
             f"{where}: {error}. A key with braces that are no hash tag can't be in a cluster: correct {PREFIX}key"
         )
-    if any(each in error for each in _PASSING):
+    if any(sign in error for sign in _PASSING):
         return Retriable(f"{where}: {error}")
     if "unknown command" in error.lower() or "Unknown Redis command" in error:
         return Fatal(f"{where}: {error}. {PREFIX}json.command=JSON.SET needs the module RedisJSON; SET does not")

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, one_of
 from spark_jobs.sinks.jdbc.config import INSERT, SOFT, UPSERT
 from spark_jobs.sinks.shared.options import (
-    SPEED,
-    WHAT,
+    CONTENT,
     WHERE,
     access_keys,
     access_of,
@@ -52,8 +51,8 @@ def _url(name: str, value: Any) -> str | None:
         return None
     # Not with the value: somebody may have put a password into it.
     return (
-        f"Invalid value for configuration {name}: it must be redis://host:port/database or rediss://... (TLS), without a login, "
-        f"which {PREFIX}user and {PREFIX}password have"
+        f"Invalid value for configuration {name}: it must be redis://host:port/database or rediss://... (TLS), without a "
+        f"login, which {PREFIX}user and {PREFIX}password have"
     )
 
 
@@ -81,7 +80,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             default=HASH,
             importance=Importance.HIGH,
-            group=WHAT,
+            group=CONTENT,
             validator=one_of(*FORMS),
             doc="What a row becomes: `hash` (a field per column), `json` (a document), `string` (sink.redis.value), "
             "`sorted-set` (a member with a score), `stream` (an entry per change, images before an update as well).",
@@ -91,11 +90,11 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             default=None,
             importance=Importance.HIGH,
-            group=WHAT,
+            group=CONTENT,
             validator=template_validator(rows=("key",), columns=True, empty=True),
             example="{${table}}:${key}",
-            doc="The key, by template: `${namespace}`, `${database}` and `${table}` are parts of the table's name, `${key}` is the "
-            "row's key (several columns joined by `:`), `${column:<name>}` the value of a column, which must belong to the key "
+            doc="The key, by template: `${namespace}`, `${database}` and `${table}` are parts of the table's name, `${key}` is "
+            "the row's key (several columns joined by `:`), `${column:<name>}` the value of a column, which must belong to the key "
             f"but for streams. Default: `{_ROW_KEY}`; of sorted sets and streams `{_TABLE_KEY}`.",
         ),
         key_columns_key(PREFIX),
@@ -103,7 +102,7 @@ CONFIG_DEF: Final = ConfigDef(
             name=f"{PREFIX}value",
             type=_S,
             default="",
-            group=WHAT,
+            group=CONTENT,
             validator=template_validator(rows=ROW_PARTS, columns=True, empty=True),
             example="${column:price}",
             doc="`sink.redis.form=string`: the value, by template. A row in which one of its columns is null has no key.",
@@ -112,15 +111,15 @@ CONFIG_DEF: Final = ConfigDef(
             name=f"{PREFIX}json.command",
             type=_S,
             default="SET",
-            group=WHAT,
+            group=CONTENT,
             validator=one_of("SET", "JSON.SET"),
-            doc="`sink.redis.form=json`: `SET` writes a string; `JSON.SET` needs the server's module RedisJSON (Redis 8 has it).",
+            doc="`sink.redis.form=json`: `SET` writes a string; `JSON.SET` needs the module RedisJSON (Redis 8 has it).",
         ),
         ConfigKey(
             name=f"{PREFIX}member",
             type=_S,
             default="${key}",
-            group=WHAT,
+            group=CONTENT,
             validator=template_validator(rows=("key",), columns=True),
             doc="`sink.redis.form=sorted-set`: the member, by template.",
         ),
@@ -128,7 +127,7 @@ CONFIG_DEF: Final = ConfigDef(
             name=f"{PREFIX}score.column",
             type=_S,
             default="",
-            group=WHAT,
+            group=CONTENT,
             doc="`sink.redis.form=sorted-set`: the column with the score: a number, a date or a time (seconds since 1970).",
         ),
         ConfigKey(
@@ -136,19 +135,20 @@ CONFIG_DEF: Final = ConfigDef(
             type=_L,
             default=0,
             unit="ms",
-            group=WHAT,
+            group=CONTENT,
             validator=at_least(0),
-            doc="How long a key lives after it was last written; 0: for ever. After that the order number is forgotten, too, so it "
-            "must be longer than any replay or delay of a source. Of sorted sets and streams the whole key expires.",
+            doc="How long a key lives after it was last written; 0: forever. After that the order number is forgotten, too, so "
+            "it must be longer than any replay or delay of a source. Of sorted sets and streams the whole key expires.",
         ),
         ConfigKey(
             name=f"{PREFIX}stream.length",
             type=_L,
             default=0,
             unit="entries",
-            group=WHAT,
+            group=CONTENT,
             validator=at_least(0),
-            doc="`sink.redis.form=stream`: the oldest entries of a stream are removed when it has more than about so many; 0: never.",
+            doc="`sink.redis.form=stream`: the oldest entries of a stream are removed when it has more than about that many; "
+            "0: never.",
         ),
         delete_mode_key(PREFIX, note="`soft` is for hashes and JSON; a stream has an entry with ums_op_ = d."),
         delete_retention_key(PREFIX),
@@ -183,7 +183,7 @@ class Settings:
 
 
 def settings(config: Mapping[str, Any], job: str = "") -> Settings:
-    """What the parsed options say. Pure.
+    """The parsed options. Pure.
 
     Args:
         config: parsed values.
@@ -216,18 +216,18 @@ def settings(config: Mapping[str, Any], job: str = "") -> Settings:
 
 def complaints(config: Mapping[str, Any]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
-    found = access_problems(config, PREFIX)
+    problems = access_problems(config, PREFIX)
     chosen = settings(config)
     if chosen.form == STRING and not chosen.value.text:
-        found.append(f"{PREFIX}value: {PREFIX}form=string needs a value, such as ${{column:price}}")
+        problems.append(f"{PREFIX}value: {PREFIX}form=string needs a value, such as ${{column:price}}")
     if chosen.form == SORTED_SET and not chosen.score:
-        found.append(f"{PREFIX}score.column: {PREFIX}form=sorted-set needs the column with the score")
+        problems.append(f"{PREFIX}score.column: {PREFIX}form=sorted-set needs the column with the score")
     if chosen.soft and chosen.form not in (HASH, JSON):
-        found.append(
+        problems.append(
             f"{PREFIX}delete.mode: soft marks a row in ums_active_, which {chosen.form} has not; use real or ignore"
         )
     if chosen.cluster and urlsplit(chosen.url).path not in ("", "/", "/0"):
-        found.append(f"{PREFIX}url: a Redis Cluster has the database 0 only")
+        problems.append(f"{PREFIX}url: a Redis Cluster has the database 0 only")
     if chosen.form in (HASH, JSON, STRING) and not (chosen.key.columns or chosen.key.row_parts):
-        found.append(f"{PREFIX}key: all rows of a table would have one key; it needs ${{key}} or ${{column:<name>}}")
-    return found
+        problems.append(f"{PREFIX}key: all rows of a table would have one key; it needs ${{key}} or ${{column:<name>}}")
+    return problems

@@ -1,9 +1,10 @@
 """The Lua scripts that write rows: each row with its order number, or its position, as one step that nothing comes between.
 
-All of them take keys in pairs: the key of a row, and its guard, a key in the same slot that remembers the order number where the
-row itself can't. Arguments: time to live of rows and of remembered deletes in milliseconds (0: for ever), a word for the form; then
-for each row its order number, ``w`` (write), ``s`` (mark as deleted) or ``d`` (delete), how many values and how many names of
-nulls follow, these values, these names. The answer has for each row 1 (written), 0 (there was a newer one) or the text of an error.
+All of them take keys in pairs: the key of a row, and its guard, a key in the same slot that remembers the order number where
+the row itself can't. Arguments: time to live of rows and of remembered deletes in milliseconds (0: forever), a word for the
+form; then for each row its order number, ``w`` (write), ``s`` (mark as deleted) or ``d`` (delete), how many values and how many
+names of nulls follow, these values, these names. The answer has for each row 1 (written), 0 (there was a newer one) or the text
+of an error.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ end
 )
 
 #: Entries of one stream out of one Kafka partition, in order. Keys: the stream, and a hash of positions in the same slot.
-#: Arguments: time to live in milliseconds (0: for ever), the longest the stream may become (0: any length), the field of the
+#: Arguments: time to live in milliseconds (0: forever), the longest the stream may become (0: any length), the field of the
 #: position; then for each entry its position, how many names and values follow, these. Positions have a fixed width, so that
 #: they compare as text. The answer: how many entries are done, how many of these were there before, the text of an error or ''.
 STREAM: Final = """

@@ -35,7 +35,7 @@ class RedisSink(Sink):
         """Where it writes, and how."""
         chosen = settings(config)
         line = f"redis: {chosen.access.address}, form {chosen.form}, key {chosen.key.text}, deletes {chosen.rows.delete_mode}"
-        return [line, *(f"redis: {each}" for each in cls.check(config))]
+        return [line, *(f"redis: {complaint}" for complaint in cls.check(config))]
 
     @classmethod
     def check(cls, config: Config) -> list[str]:
@@ -48,7 +48,7 @@ class RedisSink(Sink):
             return [f"{PREFIX}{'password' if 'password' in str(error) else 'url'}: {error}"]
         except Retriable as error:
             text = str(error)
-            tls = chosen.url.startswith("rediss:") and any(each in text.lower() for each in ("ssl", "certificate"))
+            tls = chosen.url.startswith("rediss:") and any(sign in text.lower() for sign in ("ssl", "certificate"))
             return [f"{PREFIX}{'ssl.root.cert' if tls else 'url'}: {text}"]
         except ConfigInvalid as error:
             return [f"{PREFIX}ssl.root.cert: {error}"]

@@ -1,1 +1,1 @@
-"""What sinks share that write rows from Python tasks: options, templates, the task that writes, and its counts."""
+"""Shared parts of sinks that write rows from Python tasks: options, templates, the task that writes, and its counts."""

@@ -1,13 +1,15 @@
-"""What sinks of rows hand to their tasks, and what a client of a system has to do. Plain, picklable data."""
+"""Rows and tables as tasks have them, and the duties of a client of a system. Plain, picklable data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from connectors.errors import Retriable
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Row:
 
 @dataclass(slots=True)
 class Written:
-    """What became of rows: written, or left out because the target has newer ones (or had them already); requests made."""
+    """The fate of rows: written, or left out because the target has newer ones (or had them already); requests made."""
 
     rows: int = 0
     stale: int = 0
@@ -85,8 +87,8 @@ class Unfinished(Retriable):
         self.after_s = after_s
 
 
-#: Puts rows aside with the reasons, or raises ``Fatal`` where bad rows are not tolerated. Blocks until they are in the dead letter
-#: topic. A sink that keeps positions calls it before it moves them beyond these rows.
+#: Puts rows aside with the reasons, or raises ``Fatal`` where bad rows are not tolerated. Blocks until they are in the dead
+#: letter topic. A sink that keeps positions calls it before it moves them beyond these rows.
 Refuse = Callable[[Sequence[tuple[Row, str]]], None]
 
 
@@ -96,7 +98,7 @@ class RowClient(Protocol):
     def write(self, rows: Sequence[Row], refuse: Refuse) -> Written:
         """Write rows; with upsert at most one per key, with insert in the order of Kafka's offsets. Blocks.
 
-        Rows that the system refuses, each for a value of its own, go to ``refuse`` with the reason (one sentence without the end).
+        Rows that the system refuses, each for a value of its own, go to ``refuse`` with the reason (a sentence without its end).
 
         Raises:
             Retriable: the system is unavailable; ``Unfinished`` where some of the rows are written.

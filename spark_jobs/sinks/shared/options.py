@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 IGNORE: Final = "ignore"
 #: Groups of options, as in the JDBC sink.
 WHERE: Final = "Connection"
-WHAT: Final = "What is written"
+CONTENT: Final = "What is written"
 SPEED: Final = "Speed and failures"
 
 _MODES: Final = {
@@ -40,7 +40,7 @@ def mode_key(prefix: str, default: str = UPSERT) -> ConfigKey:
         type=_S,
         default=default,
         importance=Importance.HIGH,
-        group=WHAT,
+        group=CONTENT,
         validator=one_of(*_MODES),
         doc="; ".join(_MODES.values()) + ".",
     )
@@ -52,7 +52,7 @@ def key_columns_key(prefix: str) -> ConfigKey:
         name=f"{prefix}key.columns",
         type=ConfigType.LIST,
         default=[],
-        group=WHAT,
+        group=CONTENT,
         example="country,number",
         doc="The columns that make the key of a row, in this order; all tables must have them. Empty: the primary key.",
     )
@@ -74,9 +74,9 @@ def delete_mode_key(
         type=_S,
         default=default,
         importance=Importance.HIGH,
-        group=WHAT,
+        group=CONTENT,
         validator=one_of(*modes),
-        doc="What a delete does: " + "; ".join(_DELETES[each] for each in modes) + "." + (f" {note}" if note else ""),
+        doc="What a delete does: " + "; ".join(_DELETES[mode] for mode in modes) + "." + (f" {note}" if note else ""),
     )
 
 
@@ -87,7 +87,7 @@ def delete_retention_key(prefix: str) -> ConfigKey:
         type=_L,
         default=_WEEK_MS,
         unit="ms",
-        group=WHAT,
+        group=CONTENT,
         validator=at_least(60_000),
         doc="How long deletes are remembered. A change that arrives later than that after a newer delete of its key brings the "
         "row back, so it must be longer than any replay or delay of a source.",
@@ -188,8 +188,8 @@ def access_keys(prefix: str, user: str = "The login; empty: none.") -> list[Conf
             importance=_LOW,
             group=WHERE,
             validator=one_of(*SSL_MODES),
-            doc="TLS, by libpq's names: disable and prefer (as the address says; the server and its name are verified); require "
-            "(encrypted, the server is not verified); verify-ca; verify-full (its name too).",
+            doc="TLS, by libpq's names: disable and prefer (as the address says; the server and its name are verified); "
+            "require (encrypted, the server is not verified); verify-ca; verify-full (its name too).",
         ),
         *(
             ConfigKey(
@@ -198,9 +198,9 @@ def access_keys(prefix: str, user: str = "The login; empty: none.") -> list[Conf
                 default=None,
                 importance=_LOW,
                 group=WHERE,
-                doc=f"File with {what}, on every machine that runs tasks.",
+                doc=f"File with {content}, on every machine that runs tasks.",
             )
-            for name, what in (
+            for name, content in (
                 ("ssl.root.cert", "the authorities that verify the server (default: the system's)"),
                 ("ssl.cert", "the client's certificate"),
                 ("ssl.key", "the key of the client's certificate"),
@@ -220,7 +220,7 @@ def access_keys(prefix: str, user: str = "The login; empty: none.") -> list[Conf
 
 
 def access_of(config: Mapping[str, Any], prefix: str, address: str) -> Access:
-    """What ``access_keys`` say; read it for each batch, since a config provider may give a new password.
+    """The values of ``access_keys``; read them for each batch, since a config provider may give a new password.
 
     Args:
         config: parsed values.
@@ -240,15 +240,15 @@ def access_of(config: Mapping[str, Any], prefix: str, address: str) -> Access:
 
 
 def access_problems(config: Mapping[str, Any], prefix: str) -> list[str]:
-    """What in ``access_keys`` does not go together, as ``<option>: <text>``. Pure."""
-    found = []
+    """Values of ``access_keys`` that do not go together, as ``<option>: <text>``. Pure."""
+    problems = []
     if bool(config[f"{prefix}ssl.cert"]) != bool(config[f"{prefix}ssl.key"]):
-        found.append(
+        problems.append(
             f"{prefix}ssl.cert: a client's certificate needs its key ({prefix}ssl.key), and the other way round"
         )
     if config[f"{prefix}password"].value and not config[f"{prefix}user"] and not prefix.endswith("redis."):
-        found.append(f"{prefix}password: a password needs its login ({prefix}user)")
-    return found
+        problems.append(f"{prefix}password: a password needs its login ({prefix}user)")
+    return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class RowSettings:
         mode: upsert (the newest row of each key) or insert (every change).
         delete_mode: real, soft or ignore.
         key_columns: that make the key; empty: the primary key.
-        ordered: whether all rows of a Kafka partition are written by one task, in the order of their offsets; with insert always.
+        ordered: whether one task writes all rows of a Kafka partition, in the order of their offsets; with insert always.
         batch_rows, batch_bytes, batch_s: when the rows that were collected are written.
         connections: tasks at a time.
         retries, backoff_s: how often a task retries, and the first pause.
@@ -280,7 +280,7 @@ class RowSettings:
 
 
 def row_settings(config: Mapping[str, Any], prefix: str, mode: str = "", *, ordered: bool = False) -> RowSettings:
-    """What the options of this module say.
+    """The values of the options of this module.
 
     Args:
         config: parsed values.

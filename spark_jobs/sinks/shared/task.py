@@ -1,7 +1,7 @@
-"""What a Spark task of a sink of rows does: collects rows, reduces them to the newest per key, writes, retries, counts.
+"""The Spark task of a sink of rows: collects rows, reduces them to the newest per key, writes, retries, counts.
 
-Runs in Spark's Python workers. A fault of the system is not raised but stands in the one row that a task gives back, so that the
-driver can tell a passing one from one that a person has to fix.
+Runs in Spark's Python workers. A fault of the system is not raised but reported in the one row that a task gives back, so that
+the driver can tell a passing one from one that a person has to fix.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _KEY_SHOWN: Final = 200
 
 @dataclass(slots=True)
 class Outcome:
-    """What a task did: rows it was given, written, left out as older (or there already), put aside; requests, retries."""
+    """The result of a task: rows that came, written, left out as older (or there already), put aside; requests, retries."""
 
     rows: int = 0
     written: int = 0
@@ -120,26 +120,26 @@ class _Run:
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         """The rows in chunks that are written together."""
         chosen = self.task.settings
-        held: list[pa.RecordBatch] = []
+        waiting: list[pa.RecordBatch] = []
         rows = size = 0
         due = 0.0
-        for given in batches:
-            batch = given.rename_columns([*self.task.table.columns, *SYSTEM])
+        for batch_in in batches:
+            batch = batch_in.rename_columns([*self.task.table.columns, *SYSTEM])
             # Rows of one batch are about equally long.
             step = max(1, min(chosen.batch_rows, chosen.batch_bytes * max(1, batch.num_rows) // max(1, batch.nbytes)))
             start = 0
             while start < batch.num_rows:
-                taken = batch.slice(start, min(step, chosen.batch_rows - rows))
-                start += taken.num_rows
-                due = due if held else time.monotonic() + chosen.batch_s
-                held.append(taken)
-                rows += taken.num_rows
-                size += taken.nbytes
+                part = batch.slice(start, min(step, chosen.batch_rows - rows))
+                start += part.num_rows
+                due = due if waiting else time.monotonic() + chosen.batch_s
+                waiting.append(part)
+                rows += part.num_rows
+                size += part.nbytes
                 if rows >= chosen.batch_rows or size >= chosen.batch_bytes or time.monotonic() >= due:
-                    yield pa.Table.from_batches(held)
-                    held, rows, size = [], 0, 0
-        if held:
-            yield pa.Table.from_batches(held)
+                    yield pa.Table.from_batches(waiting)
+                    waiting, rows, size = [], 0, 0
+        if waiting:
+            yield pa.Table.from_batches(waiting)
 
     def _reduced(self, chunk: pa.Table) -> pa.Table:
         """The rows to write, with their numbers within records."""
@@ -208,13 +208,13 @@ class _Run:
     def _complaint(self, row: Row, reason: str) -> str:
         key = ", ".join(f"{name}={row.values[name]!r}" for name in self.task.table.keys)[:_KEY_SHOWN]
         return (
-            f"table {self.task.table.namespace}: the row of {row.position}{' with ' + key if key else ''} is refused: {reason}. "
-            "Correct it in the source, or set errors.tolerance=all to put such rows aside"
+            f"table {self.task.table.namespace}: the row of {row.position}{' with ' + key if key else ''} is refused: "
+            f"{reason}. Correct it in the source, or set errors.tolerance=all to put such rows aside"
         )
 
 
 def numbers_of_records(rows: pa.Table, last: tuple[Any, int]) -> tuple[list[int], tuple[Any, int]]:
-    """Which row of its record each row is, from 0. Pure.
+    """The number of each row within its record, from 0. Pure.
 
     Args:
         rows: those of a record stand together.
@@ -222,9 +222,9 @@ def numbers_of_records(rows: pa.Table, last: tuple[Any, int]) -> tuple[list[int]
     """
     numbers = []
     position, number = last
-    for each in zip(*(rows.column(name).to_pylist() for name in POSITION), strict=True):
-        number = number + 1 if each == position else 0
-        position = each
+    for current in zip(*(rows.column(name).to_pylist() for name in POSITION), strict=True):
+        number = number + 1 if current == position else 0
+        position = current
         numbers.append(number)
     return numbers, (position, number)
 
@@ -237,6 +237,6 @@ def rows_of(table: pa.Table, columns: Sequence[str]) -> list[Row]:
         columns: names of the first ones.
     """
     lists = [column.to_pylist(maps_as_pydicts="lossy") for column in table.columns]
-    own, system = lists[: len(columns)], lists[len(columns) :]
-    values = [dict(zip(columns, each, strict=True)) for each in zip(*own, strict=True)]
-    return [Row(*each) for each in zip(values, *system, strict=True)]
+    columns_own, system = lists[: len(columns)], lists[len(columns) :]
+    values = [dict(zip(columns, row, strict=True)) for row in zip(*columns_own, strict=True)]
+    return [Row(*parts) for parts in zip(values, *system, strict=True)]

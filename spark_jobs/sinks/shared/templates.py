@@ -1,6 +1,7 @@
 """Names by template: ``${namespace}``, ``${database}``, ``${table}``, ``${key}``, ``${column:<name>}`` and others. Pure.
 
-Parts of a table's name are those of the JDBC sink. A template is bound to a table once; per row only its own parts are filled in.
+Parts of a table's name are those of the JDBC sink. A template is bound to a table once; per row only parts of the
+row are filled in.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _COLUMN: Final = "column:"
 TABLE_PARTS: Final = ("namespace", "database", "schema", "table", "instance", "type")
 #: Parts of a row: its key (several columns joined by ``:``), its position in Kafka, its order number and operation.
 ROW_PARTS: Final = ("key", "topic", "partition", "offset", "ums_id_", "ums_op_")
-#: What stands between the columns of a key.
+#: The text between the columns of a key.
 SEPARATOR: Final = ":"
 
 
@@ -52,7 +53,7 @@ class Template:
     def of_table(self, namespace: str) -> str:
         """The template with the parts of a table's name; those of rows stay as they are."""
         values = {**parts(namespace), "namespace": identity(namespace)}
-        return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), self.text)
+        return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), self.text)
 
     def bind(self, table: RowTable, escape: Callable[[str], str] = str) -> Callable[[Row], str]:
         """The function that fills the template for rows of a table.
@@ -62,16 +63,16 @@ class Template:
             escape: what is done to the text of each part of a row.
 
         Returns:
-            A function that raises ``Unfilled`` where a value is null, and ``values.NoText`` where it has no text.
+            A function that raises ``Unfilled`` where a value is null, and ``values.NoText`` where it can't be text.
         """
         fixed = _PLACEHOLDER.split(self.of_table(table.namespace))
         getters = [
             part if number % 2 == 0 else _getter(part, table, escape) for number, part in enumerate(fixed) if part
         ]
-        if all(isinstance(each, str) for each in getters):
-            text = "".join(str(each) for each in getters)
-            return lambda row: text
-        return lambda row: "".join([each if isinstance(each, str) else each(row) for each in getters])
+        if all(isinstance(getter, str) for getter in getters):
+            text = "".join(str(getter) for getter in getters)
+            return lambda _: text
+        return lambda row: "".join([getter if isinstance(getter, str) else getter(row) for getter in getters])
 
 
 def _getter(part: str, table: RowTable, escape: Callable[[str], str]) -> Callable[[Row], str]:
@@ -114,14 +115,14 @@ def template_validator(*, rows: Collection[str] = (), columns: bool = False, emp
         columns: whether it may name columns.
         empty: whether it may be empty.
     """
-    known = [f"${{{part}}}" for part in (*TABLE_PARTS, *rows)] + (["${column:<name>}"] if columns else [])
+    allowed = [f"${{{part}}}" for part in (*TABLE_PARTS, *rows)] + (["${column:<name>}"] if columns else [])
 
     def check(name: str, value: Any) -> str | None:
         problem = None if empty else non_empty(name, value)
         for part in _PLACEHOLDER.findall(value or ""):
             column = columns and part.startswith(_COLUMN) and part != _COLUMN
             if not column and part not in TABLE_PARTS and part not in rows:
-                return invalid(name, value, f"${{{part}}} is not known; there are {', '.join(known)}")
+                return invalid(name, value, f"${{{part}}} is not known; there are {', '.join(allowed)}")
         return problem
 
     return check

@@ -48,9 +48,9 @@ def finite(value: Any) -> Any:
         case float() if not math.isfinite(value):
             return str(value).replace("nan", "NaN").replace("inf", "Infinity")
         case dict():
-            return {key: finite(each) for key, each in value.items()}
+            return {key: finite(item) for key, item in value.items()}
         case list():
-            return [finite(each) for each in value]
+            return [finite(item) for item in value]
     return value
 
 

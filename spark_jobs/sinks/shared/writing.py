@@ -36,7 +36,7 @@ _PLAIN: Final = frozenset(
 
 @dataclass(slots=True)
 class Totals:
-    """What tasks did together; see ``task.Outcome``."""
+    """The results of tasks together; see ``task.Outcome``."""
 
     rows: int = 0
     written: int = 0
@@ -47,8 +47,8 @@ class Totals:
 
     def add(self, more: Totals) -> None:
         """Add what others did."""
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(more, each.name))
+        for number in fields(self):
+            setattr(self, number.name, getattr(self, number.name) + getattr(more, number.name))
 
 
 def row_metrics(kind: str) -> tuple[JobMetric, ...]:
@@ -70,9 +70,9 @@ def row_metrics(kind: str) -> tuple[JobMetric, ...]:
 
 def count(context: JobContext, kind: str, totals: Totals) -> None:
     """Add what tasks did to the job's metrics."""
-    for each in fields(totals):
-        name = f"{kind}_{each.name}_total"
-        context.metrics[name] = context.metrics.get(name, 0.0) + getattr(totals, each.name)
+    for number in fields(totals):
+        name = f"{kind}_{number.name}_total"
+        context.metrics[name] = context.metrics.get(name, 0.0) + getattr(totals, number.name)
 
 
 def key_of(schema: TableSchema, settings: RowSettings) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def write_table(context: JobContext, changes: TableChanges, settings: RowSetting
         lasting = [row for row in failed if not row["passing"]]
         text = (lasting or failed)[0]["error"]
         raise Fatal(text) if lasting else Retriable(text)
-    return Totals(*(sum(row[each.name] for row in reports) for each in fields(Totals)))
+    return Totals(*(sum(row[number.name] for row in reports) for number in fields(Totals)))
 
 
 def letters_of(context: JobContext) -> DeadLetters | None:
@@ -161,8 +161,8 @@ def projected(changes: TableChanges, settings: RowSettings) -> DataFrame:
     if settings.delete_mode == IGNORE:
         frame = frame.where(functions.col("ums_op_") != "d")
     selected: list[SparkColumn] = []
-    for number, each in enumerate(changes.schema.columns):
-        column, kind = functions.col(f"c{number}"), each.type.typeName()
+    for number, source in enumerate(changes.schema.columns):
+        column, kind = functions.col(f"c{number}"), source.type.typeName()
         if kind == "variant":
             column = functions.to_json(column, WHOLE)
         elif kind not in _PLAIN:
