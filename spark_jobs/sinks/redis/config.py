@@ -94,8 +94,8 @@ CONFIG_DEF: Final = ConfigDef(
             validator=template_validator(rows=("key",), columns=True, empty=True),
             example="{${table}}:${key}",
             doc="The key, by template: `${namespace}`, `${database}` and `${table}` are parts of the table's name, `${key}` is "
-            "the row's key (several columns joined by `:`), `${column:<name>}` the value of a column, which must belong to the key "
-            f"but for streams. Default: `{_ROW_KEY}`; of sorted sets and streams `{_TABLE_KEY}`.",
+            "the row's key (several columns joined by `:`), `${column:<name>}` the value of a column, which must belong to the "
+            f"key but for streams. Default: `{_ROW_KEY}`; of sorted sets and streams `{_TABLE_KEY}`.",
         ),
         key_columns_key(PREFIX),
         ConfigKey(

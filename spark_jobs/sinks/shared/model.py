@@ -98,7 +98,7 @@ class RowClient(Protocol):
     def write(self, rows: Sequence[Row], refuse: Refuse) -> Written:
         """Write rows; with upsert at most one per key, with insert in the order of Kafka's offsets. Blocks.
 
-        Rows that the system refuses, each for a value of its own, go to ``refuse`` with the reason (a sentence without its end).
+        Rows that the system refuses, each for a value of its own, go to ``refuse`` with the reason (without a full stop).
 
         Raises:
             Retriable: the system is unavailable; ``Unfinished`` where some of the rows are written.

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Deletes are not written: the row stays as it was.
 IGNORE: Final = "ignore"
+#: Deletes are written like other changes, for the receiver to deal with.
+WRITE: Final = "write"
 #: Groups of options, as in the JDBC sink.
 WHERE: Final = "Connection"
 CONTENT: Final = "What is written"
@@ -27,6 +29,7 @@ _DELETES: Final = {
     REAL: "real removes the row",
     SOFT: "soft keeps it with ums_active_ = 0 (1 in other rows)",
     IGNORE: "ignore leaves it as it was",
+    WRITE: "write sends it like other changes, with ums_op_ = d",
 }
 _I, _L, _S = ConfigType.INT, ConfigType.LONG, ConfigType.STRING
 _LOW: Final = Importance.LOW

@@ -168,12 +168,14 @@ class _Run:
             except Retriable as error:
                 self.close()
                 wait = pause * (0.5 + random.random())  # noqa: S311 - spreads out tasks that met
+                asked_s = 0.0
                 if isinstance(error, Unfinished):
                     self._count(error.done)
-                    rows = error.left
-                    wait = max(wait, error.after_s)
-                if attempt == chosen.retries or wait > _LONGEST_WAIT_S:
+                    rows, asked_s = error.left, error.after_s
+                if attempt == chosen.retries or asked_s > _LONGEST_WAIT_S:
+                    time.sleep(min(asked_s, _LONGEST_WAIT_S))
                     raise
+                wait = max(wait, asked_s)
                 attempt += 1
                 self.outcome.retries += 1
                 time.sleep(wait)

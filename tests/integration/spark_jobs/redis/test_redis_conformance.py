@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from datetime import date, datetime
 from decimal import Decimal
@@ -12,6 +11,7 @@ import pytest
 import redis as redis_library
 
 from spark_jobs.testing import Gate, SinkTarget, Supports, cases, check_sink
+from tests.support.json_rows import stored_in_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -78,19 +78,7 @@ class RedisTarget(SinkTarget):
         return row
 
     def stored(self, column: Column, value: Any) -> Any:
-        kind = column.type.typeName()
-        if self.form != "json":
-            return value
-        match kind:
-            case "binary":
-                return base64.b64encode(value).decode()
-            case "float" | "double":
-                return Decimal(json.dumps(value))
-            case "date" | "timestamp_ntz":
-                return value.isoformat()
-            case "timestamp":
-                return value.isoformat().replace("+00:00", "Z")
-        return value
+        return stored_in_json(column, value) if self.form == "json" else value
 
     def wrong_login(self) -> Mapping[str, str]:
         return {"sink.redis.password": "not-the-secret"}
