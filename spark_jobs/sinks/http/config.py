@@ -68,7 +68,9 @@ def _url(name: str, value: Any) -> str | None:
     if parts.scheme not in ("http", "https") or not parts.netloc or "${" in parts.netloc:
         return f"Invalid value for configuration {name}: it must begin with http://<host> or https://<host>"
     if "@" in parts.netloc:
-        return f"Invalid value for configuration {name}: it must not hold a login; use {PREFIX}user and {PREFIX}password"
+        return (
+            f"Invalid value for configuration {name}: it must not hold a login; use {PREFIX}user and {PREFIX}password"
+        )
     return None
 
 
@@ -375,5 +377,7 @@ def complaints(config: Mapping[str, Any], headers: Mapping[str, str]) -> list[st
         chosen.answers.retry | chosen.answers.refused
     )
     if twice:
-        problems.append(f"{PREFIX}status.refused: {min(twice)} is in two of status.retry, status.refused and status.stale")
+        problems.append(
+            f"{PREFIX}status.refused: {min(twice)} is in two of status.retry, status.refused and status.stale"
+        )
     return problems

@@ -67,7 +67,9 @@ class HttpSink(Sink):
         if lacking:
             return f"table {schema.namespace} has no column {', '.join(lacking)}, which {PREFIX}url or {HEADER}* names"
         if "key" in chosen.url.row_parts and not (schema.key or chosen.rows.key_columns):
-            return f"table {schema.namespace} has no primary key, and {PREFIX}url names ${{key}}: set {PREFIX}key.columns"
+            return (
+                f"table {schema.namespace} has no primary key, and {PREFIX}url names ${{key}}: set {PREFIX}key.columns"
+            )
         return ""
 
     def write(self, batch: Batch) -> int:

@@ -67,8 +67,10 @@ class Receiver:
         bad = [isinstance(record, dict) and record.get("name") == "refused" for record in records]
         if way == "items":
             good = [json.dumps(record) for record, refused in zip(records, bad, strict=True) if not refused]
-            self.bodies[table] += good
-            answers = [{"status": 422, "error": "the name is refused"} if refused else {"status": 201} for refused in bad]
+            self.bodies[table] += good if any(bad) else lines
+            answers = [
+                {"status": 422, "error": "the name is refused"} if refused else {"status": 201} for refused in bad
+            ]
             return web.json_response({"items": answers}, status=207)
         if any(bad):
             return web.Response(status=422, text="a name is refused")
