@@ -50,6 +50,7 @@ class OAuthSettings:
         client_secret: its secret.
         scope: what the token is for; empty for the endpoint's default.
         buffer_s: seconds before the expiry at which a new token is fetched; at most half of its life.
+        url_option, client_options: names of the options that gave these values, for messages.
     """
 
     url: str
@@ -57,6 +58,8 @@ class OAuthSettings:
     client_secret: str = field(repr=False)
     scope: str = ""
     buffer_s: float = 300.0
+    url_option: str = "bearer.auth.issuer.endpoint.url"
+    client_options: str = "bearer.auth.client.id, bearer.auth.client.secret and bearer.auth.scope"
 
 
 @dataclass(slots=True)
@@ -116,7 +119,7 @@ async def _fetch_token(
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise Retriable(
             f"The token endpoint {settings.url} does not answer: {str(error) or type(error).__name__}. Check "
-            "bearer.auth.issuer.endpoint.url and the endpoint."
+            f"{settings.url_option} and the endpoint."
         ) from None
     if status >= 500 or status in (408, 429):
         raise Retriable(f"The token endpoint {settings.url} answers HTTP {status}; it is asked again.")
@@ -124,8 +127,8 @@ async def _fetch_token(
     if status >= 300 or not isinstance(token, str) or not token:
         reason = answer.get("error", "") if isinstance(answer, dict) else ""
         raise Fatal(
-            f"The token endpoint {settings.url} gives no token (HTTP {status} {reason}). Check bearer.auth.client.id, "
-            "bearer.auth.client.secret and bearer.auth.scope."
+            f"The token endpoint {settings.url} gives no token (HTTP {status} {reason}). Check "
+            f"{settings.client_options}."
         )
     try:
         return token, max(1.0, float(answer.get("expires_in") or _LIFETIME_S))

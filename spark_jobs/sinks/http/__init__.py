@@ -1,0 +1,1 @@
+"""The HTTP sink: rows as requests to any service."""

@@ -1,0 +1,76 @@
+"""Rows as JSON by the template of a body. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.sinks.shared.templates import ROW_PARTS, TABLE_PARTS, Template
+from spark_jobs.sinks.shared.values import document, json_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_jobs.sinks.shared.model import Row, RowTable
+
+_PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
+_COLUMN: Final = "column:"
+_OWN_PARTS: Final = ("row", "id")
+
+
+def check_body(template: str) -> str | None:
+    """What is wrong with a template, or None."""
+    import orjson
+
+    for part in _PLACEHOLDER.findall(template):
+        if part not in (*_OWN_PARTS, *TABLE_PARTS, *ROW_PARTS) and not part.removeprefix(_COLUMN) != part:
+            return f"${{{part}}} is not known; there are ${{row}}, ${{id}}, ${{column:<name>}}, " + ", ".join(
+                f"${{{name}}}" for name in (*TABLE_PARTS, *ROW_PARTS)
+            )
+    try:
+        orjson.loads(_PLACEHOLDER.sub("null", template) or "null")
+    except orjson.JSONDecodeError as error:
+        return f"it is not JSON once values are filled in (a placeholder needs no quotes): {error}"
+    return None
+
+
+def body_of(template: str, table: RowTable) -> Callable[[Row], bytes]:
+    """The function that makes the JSON of a row.
+
+    Args:
+        template: one that ``check_body`` accepts.
+        table: the rows' table.
+    """
+    parts: list[bytes | Callable[[Row], bytes]] = []
+    for number, part in enumerate(_PLACEHOLDER.split(template)):
+        if number % 2 == 0:
+            parts.append(part.encode())
+        elif part in TABLE_PARTS:
+            parts.append(json_of(Template(f"${{{part}}}").of_table(table.namespace)))
+        else:
+            parts.append(_getter(part, table))
+    return lambda row: b"".join([part if isinstance(part, bytes) else part(row) for part in parts])
+
+
+def _getter(part: str, table: RowTable) -> Callable[[Row], bytes]:
+    if part == "row":
+        return lambda row: json_of(document(row))
+    if part.startswith(_COLUMN):
+        name = part.removeprefix(_COLUMN)
+        return lambda row: json_of(row.values.get(name))
+    ways: dict[str, Callable[[Row], Any]] = {
+        "id": lambda row: id_of(row, table),
+        "key": Template("${key}").bind(table),
+        "topic": lambda row: row.topic,
+        "partition": lambda row: row.partition,
+        "offset": lambda row: row.offset,
+        "ums_id_": lambda row: row.order,
+        "ums_op_": lambda row: row.op,
+    }
+    way = ways[part]
+    return lambda row: json_of(way(row))
+
+
+def id_of(row: Row, table: RowTable) -> str:
+    """The identity of a change, the same in every replay: table, topic, partition, offset, and number within the record."""
+    return f"{table.namespace}/{row.topic}-{row.partition}-{row.offset}-{row.number}"
