@@ -272,7 +272,7 @@ class HadoopStorage:
             self._plain.delete(part, False)
 
     def _create(self, path: Any, data: bytes) -> bool:
-        with _translated(f"commit {path.toString()}") as outcome:
+        with _translated(f"commit {path.toString()}", conditional=True) as outcome:
             stream = (
                 self._fs.createFile(path).overwrite(False).opt("fs.option.create.conditional.overwrite", True).build()
             )
@@ -376,6 +376,8 @@ class _translated:  # noqa: N801 - used as a statement
     what: str
     missing: bool = False
     taken: bool = False
+    #: Whether it is a create that the server refuses where the name is taken, which S3A calls a remote change (status 412).
+    conditional: bool = False
 
     def __enter__(self) -> Self:
         return self
@@ -388,7 +390,8 @@ class _translated:  # noqa: N801 - used as a statement
         if name.endswith(("FileNotFoundException", "NoSuchFileException")):
             self.missing = True
             return True
-        if name.endswith(("FileAlreadyExistsException", "PathExistsException")):
+        refused = self.conditional and name.endswith("RemoteFileChangedException")
+        if refused or name.endswith(("FileAlreadyExistsException", "PathExistsException")):
             self.taken = True
             return True
         if name.endswith(("AccessControlException", "AccessDeniedException", "UnsupportedFileSystemException")):
