@@ -44,6 +44,23 @@ def event(op: str, number: int, name: str | None) -> tuple[bytes, bytes]:
     return json.dumps({"id": number}).encode(), json.dumps(value).encode()
 
 
+def flat(number: int, row: dict[str, Any]) -> tuple[bytes, bytes]:
+    return json.dumps({"id": number}).encode(), json.dumps({"id": number, **row}).encode()
+
+
+def create_topics(bootstrap: str, *topics: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
+        future.result()
+
+
+def send(bootstrap: str, topic: str, *records: tuple[bytes, bytes | None]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for key, value in records:
+        producer.produce(topic, value, key)
+    assert producer.flush(10) == 0
+
+
 def create(worker: MillraceWorker, name: str, config: dict[str, str]) -> dict[str, Any]:
     status, body = worker.request("POST", "/connectors", {"name": name, "config": config})
     assert status == 201, body
@@ -67,17 +84,11 @@ def worker(millrace: Callable[..., MillraceWorker], tmp_path: Path, monkeypatch:
     return millrace()
 
 
-def test_debezium_jdbc_and_file_stream(
-    worker: MillraceWorker, bootstrap: str, postgres: Postgres, tmp_path: Path
-) -> None:
+def test_debezium_jdbc(worker: MillraceWorker, bootstrap: str, postgres: Postgres) -> None:
     suffix = secrets.token_hex(4)
     name, topic, table = f"copy-{suffix}", f"crm{suffix}.shop.orders", f"orders_{suffix}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for key, value in (event("c", 1, "by Java"), event("c", 2, "by Java"), event("c", 3, "new")):
-        producer.produce(topic, value, key)
-    assert producer.flush(10) == 0
+    create_topics(bootstrap, topic)
+    send(bootstrap, topic, event("c", 1, "by Java"), event("c", 2, "by Java"), event("c", 3, "new"))
     # Java's sink has written two records, and its table.
     group = Consumer({"bootstrap.servers": bootstrap, "group.id": f"connect-{name}"})
     group.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
@@ -130,9 +141,7 @@ def test_debezium_jdbc_and_file_stream(
             LIMIT_S,
             detail=lambda: f"{rows()}\n{worker.service.log_tail()}",
         )
-        for key, value in (event("u", 1, "changed"), event("d", 2, None)):
-            producer.produce(topic, value, key)
-        assert producer.flush(10) == 0
+        send(bootstrap, topic, event("u", 1, "changed"), event("d", 2, None))
         eventually(lambda: rows() == [(1, "changed"), (3, "new")], "updates and deletes arrive", LIMIT_S)
     offsets = [{"partition": {"kafka_topic": topic, "kafka_partition": 0}, "offset": {"kafka_offset": 5}}]
     eventually(
@@ -142,26 +151,84 @@ def test_debezium_jdbc_and_file_stream(
     )
     assert worker.request("DELETE", f"/connectors/{name}")[0] == 204
 
-    lines = f"lines-{suffix}"
+
+@pytest.mark.slow
+def test_file_stream_appends_lines(worker: MillraceWorker, bootstrap: str, tmp_path: Path) -> None:
+    topic = f"lines-{secrets.token_hex(4)}"
+    create_topics(bootstrap, topic)
+    send(bootstrap, topic, event("c", 1, "one"), event("u", 1, "two"), (b"1", None))
     path = tmp_path / "values.txt"
     path.write_text("by Java\n")
-    create(
-        worker,
-        lines,
-        {
-            "connector.class": FILE,
-            "topics": topic,
-            "file": str(path),
-            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-            **JOB,
-        },
-    )
+    config = {
+        "connector.class": FILE,
+        "topics": topic,
+        "file": str(path),
+        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        **JOB,
+    }
+    create(worker, topic, config)
     eventually(
-        lambda: len(path.read_text().splitlines()) == 6,
+        lambda: len(path.read_text().splitlines()) == 4,
         "a line for each record",
         LIMIT_S,
         detail=worker.service.log_tail,
     )
-    written = path.read_text().splitlines()
-    assert written[0] == "by Java"
-    assert [json.loads(line)["op"] for line in written[1:]] == ["c", "c", "c", "u", "d"]
+    java, first, second, last = path.read_text().splitlines()
+    assert (java, last) == ("by Java", "null")
+    assert [json.loads(line)["op"] for line in (first, second)] == ["c", "u"]
+
+
+@pytest.mark.slow
+def test_confluent_jdbc_with_transforms_of_several_topics(
+    worker: MillraceWorker, bootstrap: str, postgres: Postgres
+) -> None:
+    suffix = secrets.token_hex(4)
+    name = f"copy-{suffix}"
+    orders, lines, old_lines = (f"{prefix}{suffix}.{table}" for prefix, table in (("a", "o"), ("a", "l"), ("b", "l")))
+    create_topics(bootstrap, orders, lines, old_lines)
+    row = {"amount": "1.5", "secret": "x", "at": 7}
+    send(bootstrap, orders, flat(1, row), flat(2, row), (json.dumps({"id": 2}).encode(), None))
+    send(bootstrap, lines, flat(1, row | {"amount": "2"}))
+    send(bootstrap, old_lines, flat(9, row | {"amount": "3"}))
+    config = {
+        "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "topics": f"{orders},{lines},{old_lines}",
+        "connection.url": f"{postgres.url}?ApplicationName=copy",
+        "connection.user": postgres.user,
+        "connection.password": postgres.password,
+        "insert.mode": "upsert",
+        "pk.mode": "record_key",
+        "auto.create": "true",
+        "auto.evolve": "true",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "transforms": "route,hide,types",
+        "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.route.regex": r".(\w+)\.(\w+)",
+        "transforms.route.replacement": "t$1_$2",
+        "transforms.hide.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+        "transforms.hide.exclude": "secret",
+        "transforms.hide.renames": "at:made",
+        "transforms.types.type": "org.apache.kafka.connect.transforms.Cast$Value",
+        "transforms.types.spec": "amount:float64",
+        **JOB,
+    }
+    create(worker, name, config)
+    wait_until_running(worker, name)
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+
+        def rows(table: str) -> list[tuple[Any, ...]]:
+            try:
+                return connection.execute(f"SELECT id, made, amount FROM t{suffix}_{table} ORDER BY id").fetchall()
+            except psycopg.errors.UndefinedTable:
+                return []
+
+        # delete.enabled is false: a record without a value does nothing.
+        expected = [(1, 7, 1.5), (2, 7, 1.5)], [(1, 7, 2.0), (9, 7, 3.0)]
+        eventually(
+            lambda: (rows("o"), rows("l")) == expected,
+            "rows are in the tables that the transform names",
+            LIMIT_S,
+            detail=lambda: f"{rows('o')} {rows('l')}\n{worker.service.log_tail()}",
+        )
