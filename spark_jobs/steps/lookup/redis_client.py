@@ -15,7 +15,7 @@ from spark_jobs.steps.lookup.values import text_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spark_jobs.steps.lookup.model import Spec
+    from spark_jobs.steps.lookup.model import Access, Spec
 
 HASH: Final = "hash"
 JSON: Final = "json"
@@ -77,23 +77,7 @@ class RedisClient:
 
     def _connect(self) -> Any:
         if self._client is None:
-            import redis
-            from redis.connection import SSLConnection
-
-            spec, secure = self._spec, self._spec.url.startswith("rediss:")
-            tls: dict[str, Any] = {}
-            if secure:
-                chosen = context(spec.login, always=True)
-                tls = {"connection_class": _with_context(SSLConnection, chosen)}
-            pool = redis.ConnectionPool.from_url(
-                spec.url,
-                username=spec.login.user or None,
-                password=spec.login.password or None,
-                socket_timeout=spec.login.timeout_s,
-                socket_connect_timeout=spec.login.timeout_s,
-                **tls,
-            )
-            self._client = redis.Redis(connection_pool=pool)
+            self._client = open_redis(self._spec.url, self._spec.login)
         return self._client
 
     def close(self) -> None:
@@ -102,6 +86,33 @@ class RedisClient:
         if client is not None:
             client.close()
             client.connection_pool.disconnect()
+
+
+def open_redis(url: str, access: Access, **more: Any) -> Any:
+    """A client of the Redis at ``url`` (``redis://`` or ``rediss://``); it connects with its first request.
+
+    Args:
+        url: the address, with a database or without.
+        access: login, TLS and time limits.
+        more: further arguments of the client's connections.
+
+    Raises:
+        ConfigInvalid: a file of TLS can't be read.
+    """
+    import redis
+    from redis.connection import SSLConnection
+
+    if url.startswith("rediss:"):
+        more["connection_class"] = _with_context(SSLConnection, context(access, always=True))
+    pool = redis.ConnectionPool.from_url(
+        url,
+        username=access.user or None,
+        password=access.password or None,
+        socket_timeout=access.timeout_s,
+        socket_connect_timeout=access.timeout_s,
+        **more,
+    )
+    return redis.Redis(connection_pool=pool)
 
 
 def _with_context(base: Any, chosen: Any) -> Any:

@@ -1,0 +1,85 @@
+"""The Redis sink; see docs/jobs/redis.md."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from connectors.errors import ConfigInvalid, Fatal, Retriable
+from spark_jobs.contract import Sink
+from spark_jobs.sinks.redis.client import RedisClient, connect, faults
+from spark_jobs.sinks.redis.config import CONFIG_DEF, PREFIX, STREAM, complaints, settings
+from spark_jobs.sinks.shared.writing import key_of, key_refusal, row_metrics, write_rows
+
+if TYPE_CHECKING:
+    from connectors.options import Config, ConfigDef
+    from spark_jobs.contract import Batch, TableSchema
+    from spark_jobs.metrics import JobMetric
+
+
+class RedisSink(Sink):
+    """Keeps the newest row of each key, or appends each change to a stream; a row and its order number in one script."""
+
+    config_def: ClassVar[ConfigDef] = CONFIG_DEF
+    guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+    metrics: ClassVar[tuple[JobMetric, ...]] = row_metrics("redis")
+
+    @classmethod
+    def validate(cls, config: Config) -> list[str]:
+        """Options that don't go together."""
+        return complaints(config)
+
+    @classmethod
+    def plan(cls, config: Config) -> list[str]:
+        """Where it writes, and how."""
+        chosen = settings(config)
+        line = f"redis: {chosen.access.address}, form {chosen.form}, key {chosen.key.text}, deletes {chosen.rows.delete_mode}"
+        return [line, *(f"redis: {complaint}" for complaint in cls.check(config))]
+
+    @classmethod
+    def check(cls, config: Config) -> list[str]:
+        """Whether the server can be reached and takes the login. Blocks, at most for a timeout."""
+        chosen = settings(config)
+        try:
+            with faults(chosen), contextlib.closing(connect(chosen)) as client:
+                client.ping()
+        except Fatal as error:
+            return [f"{PREFIX}{'password' if 'password' in str(error) else 'url'}: {error}"]
+        except Retriable as error:
+            text = str(error)
+            tls = chosen.url.startswith("rediss:") and any(sign in text.lower() for sign in ("ssl", "certificate"))
+            return [f"{PREFIX}{'ssl.root.cert' if tls else 'url'}: {text}"]
+        except ConfigInvalid as error:
+            return [f"{PREFIX}ssl.root.cert: {error}"]
+        return []
+
+    def refusal(self, schema: TableSchema) -> str:
+        """See ``contract.Sink``."""
+        chosen = settings(self.context.config)
+        problem = key_refusal(schema, chosen.rows)
+        if problem:
+            return problem
+        present = {column.name for column in schema.columns}
+        named = {"key": chosen.key.columns, "value": chosen.value.columns, "member": chosen.member.columns}
+        named["score.column"] = (chosen.score,) if chosen.score else ()
+        for option, columns in named.items():
+            lacking = [name for name in columns if name not in present]
+            if lacking:
+                return f"table {schema.namespace} has no column {', '.join(lacking)}, which {PREFIX}{option} names"
+        if chosen.form == STREAM:
+            return ""
+        key = key_of(schema, chosen.rows)
+        others = [name for name in chosen.key.columns if name not in key]
+        if others:
+            return (
+                f"table {schema.namespace}: {PREFIX}key names the column {', '.join(others)}, which is not in the row's key "
+                f"({', '.join(key)}): a row in which it changes would stay under its old key. Name it in {PREFIX}key.columns, "
+                "or use columns of the key"
+            )
+        return ""
+
+    def write(self, batch: Batch) -> int:
+        """See ``contract.Sink.write``."""
+        chosen = settings(self.context.config, self.context.name)
+        return write_rows(self.context, "redis", batch, chosen.rows, partial(RedisClient, chosen))

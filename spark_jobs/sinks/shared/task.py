@@ -1,0 +1,242 @@
+"""The Spark task of a sink of rows: collects rows, reduces them to the newest per key, writes, retries, counts.
+
+Runs in Spark's Python workers. A fault of the system is not raised but reported in the one row that a task gives back, so that
+the driver can tell a passing one from one that a person has to fix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.sinks.jdbc.config import UPSERT
+from spark_jobs.sinks.jdbc.rows import POSITION, newest
+from spark_jobs.sinks.shared.model import Row, Unfinished
+from spark_jobs.sinks.shared.values import json_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.sinks.shared.model import OpenClient, RowClient, RowTable, Written
+    from spark_jobs.sinks.shared.options import RowSettings
+
+#: The columns that follow a table's own in the frames that tasks get.
+SYSTEM: Final = ("ums_id_", "ums_ts_", "ums_op_", "ums_uid_", *POSITION)
+#: Columns of a task's report, as Spark's schema text and as Arrow's.
+OUTCOME_DDL: Final = (
+    "rows long, written long, stale long, bad long, requests long, retries long, error string, passing boolean"
+)
+OUTCOME: Final = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("rows", "written", "stale", "bad", "requests", "retries")),
+        ("error", pa.string()),
+        ("passing", pa.bool_()),
+    ]
+)
+_NUMBER: Final = "number_of_record_"
+_LONGEST_PAUSE_S: Final = 10.0
+#: A system that asks for a longer pause gives the batch back to the job, which shows that it waits.
+_LONGEST_WAIT_S: Final = 60.0
+_KEY_SHOWN: Final = 200
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result of a task: rows that came, written, left out as older (or there already), put aside; requests, retries."""
+
+    rows: int = 0
+    written: int = 0
+    stale: int = 0
+    bad: int = 0
+    requests: int = 0
+    retries: int = 0
+    error: str | None = None
+    passing: bool = False
+
+    def batch(self) -> pa.RecordBatch:
+        """As Arrow."""
+        return pa.RecordBatch.from_pylist([{name: getattr(self, name) for name in OUTCOME.names}], schema=OUTCOME)
+
+
+@dataclass(slots=True)
+class RowTask:
+    """The function of ``mapInArrow`` over frames of ``writing.projected``; picklable.
+
+    Attributes:
+        table: the rows' table.
+        settings: how they are written.
+        open_client: makes the client.
+        letters: where bad rows go; None stops the job at the first.
+    """
+
+    table: RowTable
+    settings: RowSettings
+    open_client: OpenClient
+    letters: DeadLetters | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all rows of the task."""
+        run = _Run(self)
+        try:
+            run.write(batches)
+        finally:
+            run.close()
+        yield run.outcome.batch()
+
+
+@dataclass(slots=True)
+class _Run:
+    task: RowTask
+    outcome: Outcome = field(default_factory=Outcome)
+    _client: RowClient | None = None
+    _last: tuple[Any, int] = (None, 0)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Write all rows. A fault of the system ends it and is in the outcome; those of the source are raised."""
+        for chunk in self._chunks(batches):
+            try:
+                self._write(rows_of(self._reduced(chunk), self.task.table.columns))
+            except Retriable as error:
+                self.outcome.error, self.outcome.passing = str(error), True
+                return
+            except Fatal as error:
+                self.outcome.error = str(error)
+                return
+
+    def close(self) -> None:
+        """Let the connection go."""
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                client.close()
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """The rows in chunks that are written together."""
+        chosen = self.task.settings
+        waiting: list[pa.RecordBatch] = []
+        rows = size = 0
+        due = 0.0
+        for batch_in in batches:
+            batch = batch_in.rename_columns([*self.task.table.columns, *SYSTEM])
+            # Rows of one batch are about equally long.
+            step = max(1, min(chosen.batch_rows, chosen.batch_bytes * max(1, batch.num_rows) // max(1, batch.nbytes)))
+            start = 0
+            while start < batch.num_rows:
+                part = batch.slice(start, min(step, chosen.batch_rows - rows))
+                start += part.num_rows
+                due = due if waiting else time.monotonic() + chosen.batch_s
+                waiting.append(part)
+                rows += part.num_rows
+                size += part.nbytes
+                if rows >= chosen.batch_rows or size >= chosen.batch_bytes or time.monotonic() >= due:
+                    yield pa.Table.from_batches(waiting)
+                    waiting, rows, size = [], 0, 0
+        if waiting:
+            yield pa.Table.from_batches(waiting)
+
+    def _reduced(self, chunk: pa.Table) -> pa.Table:
+        """The rows to write, with their numbers within records."""
+        self.outcome.rows += chunk.num_rows
+        if self.task.settings.ordered:
+            numbers, self._last = numbers_of_records(chunk, self._last)
+        else:
+            numbers = [0] * chunk.num_rows
+        chunk = chunk.append_column(_NUMBER, pa.array(numbers, pa.int32()))
+        if self.task.settings.mode != UPSERT or not self.task.table.keys:
+            return chunk
+        reduced = newest(chunk, self.task.table.keys)
+        if not self.task.settings.ordered:
+            return reduced
+        return reduced.sort_by([*((name, "ascending") for name in POSITION), (_NUMBER, "ascending")])
+
+    def _write(self, rows: Sequence[Row]) -> None:
+        chosen = self.task.settings
+        pause = chosen.backoff_s
+        attempt = 0
+        while rows:
+            if self._client is None:
+                self._client = self.task.open_client(self.task.table)
+            try:
+                self._count(self._client.write(rows, self._refuse))
+            except Retriable as error:
+                self.close()
+                wait = pause * (0.5 + random.random())  # noqa: S311 - spreads out tasks that met
+                if isinstance(error, Unfinished):
+                    self._count(error.done)
+                    rows = error.left
+                    wait = max(wait, error.after_s)
+                if attempt == chosen.retries or wait > _LONGEST_WAIT_S:
+                    raise
+                attempt += 1
+                self.outcome.retries += 1
+                time.sleep(wait)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+            else:
+                return
+
+    def _count(self, done: Written) -> None:
+        self.outcome.written += done.rows
+        self.outcome.stale += done.stale
+        self.outcome.requests += done.requests
+
+    def _refuse(self, refused: Sequence[tuple[Row, str]]) -> None:
+        """See ``model.Refuse``."""
+        if not refused:
+            return
+        if self.task.letters is None:
+            raise Fatal(self._complaint(*refused[0]))
+        with self.task.letters as letters:
+            for row, reason in refused:
+                letters.report(
+                    row.topic,
+                    row.partition,
+                    row.offset,
+                    None,
+                    json_of(row.values),
+                    Fatal(self._complaint(row, reason)),
+                    stage="TASK_PUT",
+                )
+        self.outcome.bad += len(refused)
+
+    def _complaint(self, row: Row, reason: str) -> str:
+        key = ", ".join(f"{name}={row.values[name]!r}" for name in self.task.table.keys)[:_KEY_SHOWN]
+        return (
+            f"table {self.task.table.namespace}: the row of {row.position}{' with ' + key if key else ''} is refused: "
+            f"{reason}. Correct it in the source, or set errors.tolerance=all to put such rows aside"
+        )
+
+
+def numbers_of_records(rows: pa.Table, last: tuple[Any, int]) -> tuple[list[int], tuple[Any, int]]:
+    """The number of each row within its record, from 0. Pure.
+
+    Args:
+        rows: those of a record stand together.
+        last: the position and the number of the row before; what the second result was for the rows before.
+    """
+    numbers = []
+    position, number = last
+    for current in zip(*(rows.column(name).to_pylist() for name in POSITION), strict=True):
+        number = number + 1 if current == position else 0
+        position = current
+        numbers.append(number)
+    return numbers, (position, number)
+
+
+def rows_of(table: pa.Table, columns: Sequence[str]) -> list[Row]:
+    """Rows as Python has them. Pure.
+
+    Args:
+        table: the table's columns, then ``SYSTEM``, then the number within the record.
+        columns: names of the first ones.
+    """
+    lists = [column.to_pylist(maps_as_pydicts="lossy") for column in table.columns]
+    columns_own, system = lists[: len(columns)], lists[len(columns) :]
+    values = [dict(zip(columns, row, strict=True)) for row in zip(*columns_own, strict=True)]
+    return [Row(*parts) for parts in zip(values, *system, strict=True)]

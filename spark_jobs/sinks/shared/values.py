@@ -1,0 +1,75 @@
+"""Values of rows as text and as JSON. Pure."""
+
+from __future__ import annotations
+
+import base64
+import math
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from spark_jobs.steps.lookup import values as lookup_values
+
+if TYPE_CHECKING:
+    from spark_jobs.sinks.shared.model import Row
+
+_JSON: Final = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
+
+
+class NoText(ValueError):
+    """A value has no form as text; the message says why."""
+
+
+def text_of(value: Any) -> str:
+    """A value as text, in the form in which a step of type ``lookup`` writes keys; decimals without an exponent.
+
+    Raises:
+        NoText: bytes that are not UTF-8.
+    """
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, list | dict):
+        return json_of(value).decode()
+    try:
+        return lookup_values.text_of(value)
+    except UnicodeDecodeError:
+        raise NoText("bytes that are not UTF-8 can't be put into text") from None
+
+
+def json_of(value: Any) -> bytes:
+    """A value as JSON: decimals as numbers with all digits, bytes in base64, instants in UTC, NaN and infinities as text."""
+    return orjson.dumps(finite(value), default=_json_default, option=_JSON)
+
+
+def finite(value: Any) -> Any:
+    """The value, with text in place of numbers that JSON does not have."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value).replace("nan", "NaN").replace("inf", "Infinity")
+        case dict():
+            return {key: finite(item) for key, item in value.items()}
+        case list():
+            return [finite(item) for item in value]
+    return value
+
+
+def document(row: Row, *, active: bool = False) -> dict[str, Any]:
+    """The row with its system fields ``ums_id_``, ``ums_ts_`` and ``ums_op_``; for ``json_of``.
+
+    Args:
+        row: the row.
+        active: whether ``ums_active_`` belongs to it (``delete.mode=soft``).
+    """
+    fields = {**row.values, "ums_id_": row.order, "ums_ts_": row.time, "ums_op_": row.op}
+    if active:
+        fields["ums_active_"] = 0 if row.deleted else 1
+    return fields
+
+
+def _json_default(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return orjson.Fragment(format(value, "f")) if value.is_finite() else str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return lookup_values.text_of(value)

@@ -1,0 +1,187 @@
+"""The driver's part of sinks of rows: frames of tables for tasks, what tasks report, metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.frames import numbered
+from spark_jobs.json_options import WHOLE
+from spark_jobs.metrics import JobMetric
+from spark_jobs.sinks.jdbc.config import INSERT, UPSERT
+from spark_jobs.sinks.jdbc.rows import POSITION
+from spark_jobs.sinks.shared.model import RowTable
+from spark_jobs.sinks.shared.options import IGNORE
+from spark_jobs.sinks.shared.task import OUTCOME_DDL, SYSTEM, RowTask
+from spark_jobs.worker_memory import frozen_after
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.contract import Batch, JobContext, TableChanges, TableSchema
+    from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.sinks.shared.model import OpenClient
+    from spark_jobs.sinks.shared.options import RowSettings
+
+#: Types that come to tasks as they are; others as text.
+_PLAIN: Final = frozenset(
+    {
+        *("byte", "short", "integer", "long", "float", "double", "decimal", "boolean", "string", "varchar", "char"),
+        *("binary", "date", "timestamp", "timestamp_ntz", "array", "map", "struct"),
+    }
+)
+
+
+@dataclass(slots=True)
+class Totals:
+    """The results of tasks together; see ``task.Outcome``."""
+
+    rows: int = 0
+    written: int = 0
+    stale: int = 0
+    bad: int = 0
+    requests: int = 0
+    retries: int = 0
+
+    def add(self, more: Totals) -> None:
+        """Add what others did."""
+        for number in fields(self):
+            setattr(self, number.name, getattr(self, number.name) + getattr(more, number.name))
+
+
+def row_metrics(kind: str) -> tuple[JobMetric, ...]:
+    """The metrics that ``count`` sets.
+
+    Args:
+        kind: ``sink.type``.
+    """
+    helps = {
+        "rows": ("rows", "Rows given to tasks of this run, before reduction per key."),
+        "written": ("rows", "Rows written in this run."),
+        "stale": ("rows", "Rows left out in this run because the target had newer ones, or had them already."),
+        "bad": ("rows", "Rows that were refused and put aside in this run."),
+        "requests": ("", "Requests made in this run."),
+        "retries": ("", "Requests that were repeated in this run."),
+    }
+    return tuple(JobMetric(f"{kind}_{name}_total", "counter", unit, text) for name, (unit, text) in helps.items())
+
+
+def count(context: JobContext, kind: str, totals: Totals) -> None:
+    """Add what tasks did to the job's metrics."""
+    for number in fields(totals):
+        name = f"{kind}_{number.name}_total"
+        context.metrics[name] = context.metrics.get(name, 0.0) + getattr(totals, number.name)
+
+
+def key_of(schema: TableSchema, settings: RowSettings) -> tuple[str, ...]:
+    """The columns that make the key of a table's rows. Pure."""
+    if settings.key_columns:
+        return schema.key_with_shard(settings.key_columns)
+    return tuple(column.name for column in schema.key)
+
+
+def key_refusal(schema: TableSchema, settings: RowSettings) -> str:
+    """Why a table's rows have no key that can be used, and what to do; empty where they have. Pure; for ``Sink.refusal``."""
+    present = {column.name for column in schema.columns}
+    lacking = [name for name in settings.key_columns if name not in present]
+    if lacking:
+        return (
+            f"table {schema.namespace} has no column {', '.join(lacking)}, which {settings.prefix}key.columns names; it has "
+            f"{', '.join(column.name for column in schema.columns)}"
+        )
+    if settings.mode == UPSERT and not key_of(schema, settings):
+        return (
+            f"table {schema.namespace} has no primary key: name the columns that make its key in "
+            f"{settings.prefix}key.columns"
+        )
+    return ""
+
+
+def write_rows(context: JobContext, kind: str, batch: Batch, settings: RowSettings, open_client: OpenClient) -> int:
+    """Write all tables of a batch, one after the other. Blocks.
+
+    Args:
+        context: of the sink.
+        kind: ``sink.type``, of which the metrics are named.
+        batch: the batch.
+        settings: how rows are written.
+        open_client: makes the client of a table; picklable.
+
+    Returns:
+        The rows written.
+
+    Raises:
+        Retriable, Fatal: as the tasks say.
+    """
+    totals = Totals()
+    try:
+        for changes in batch.changes():
+            totals.add(write_table(context, changes, settings, open_client))
+    finally:
+        count(context, kind, totals)
+    return totals.written
+
+
+def write_table(context: JobContext, changes: TableChanges, settings: RowSettings, open_client: OpenClient) -> Totals:
+    """Write the changes of one table by tasks; raises as ``write_rows``. Blocks."""
+    problem = key_refusal(changes.schema, settings)
+    if problem:
+        raise Fatal(problem)
+    columns = tuple(column.name for column in changes.schema.columns)
+    table = RowTable(changes.schema.namespace, columns, key_of(changes.schema, settings))
+    task = RowTask(table, settings, open_client, letters_of(context))
+    frame = spread(projected(changes, settings), table, settings)
+    reports = frame.mapInArrow(frozen_after(settings.prefix, task), OUTCOME_DDL).collect()
+    failed = [row for row in reports if row["error"]]
+    if failed:
+        lasting = [row for row in failed if not row["passing"]]
+        text = (lasting or failed)[0]["error"]
+        raise Fatal(text) if lasting else Retriable(text)
+    return Totals(*(sum(row[number.name] for row in reports) for number in fields(Totals)))
+
+
+def letters_of(context: JobContext) -> DeadLetters | None:
+    """Where refused rows go; None where they stop the job."""
+    if context.config.get("errors.tolerance") != "all":
+        return None
+    from spark_jobs.dead_letters import DeadLetters
+
+    return DeadLetters.of(context)
+
+
+def projected(changes: TableChanges, settings: RowSettings) -> DataFrame:
+    """The rows as tasks get them: the table's columns as c0, c1 ..., then ``task.SYSTEM``. Lazy."""
+    from pyspark.sql import functions
+
+    frame = numbered(changes.frame, len(changes.schema.columns))
+    if settings.mode != INSERT:
+        frame = frame.where(functions.col("ums_op_") != "b")  # the image before an update is history only
+    if settings.delete_mode == IGNORE:
+        frame = frame.where(functions.col("ums_op_") != "d")
+    selected: list[SparkColumn] = []
+    for number, source in enumerate(changes.schema.columns):
+        column, kind = functions.col(f"c{number}"), source.type.typeName()
+        if kind == "variant":
+            column = functions.to_json(column, WHOLE)
+        elif kind not in _PLAIN:
+            column = column.cast("string")
+        selected.append(column.alias(f"c{number}"))
+    return frame.select(*selected, *SYSTEM)
+
+
+def spread(frame: DataFrame, table: RowTable, settings: RowSettings) -> DataFrame:
+    """The rows in at most as many parts as there are connections."""
+    if settings.ordered:
+        # One task per Kafka partition, in order. Kafka's own parts may be cut smaller.
+        parts = frame.repartition(settings.connections, "kafka_topic_", "kafka_partition_")
+        return parts.sortWithinPartitions(*POSITION)
+    if len(table.keys) and _parts(frame) < settings.connections:
+        keys = [f"c{table.columns.index(name)}" for name in table.keys]
+        return frame.repartition(settings.connections, *keys)
+    return frame.coalesce(settings.connections)
+
+
+def _parts(frame: DataFrame) -> int:
+    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001 - plans, but runs nothing
