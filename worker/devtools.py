@@ -66,6 +66,7 @@ LIGHT = (
             "secrets",
             "transforms",
             "validation",
+            "test_guarantee_matrix.py",
             "test_schedule.py",
             "test_selection.py",
             "test_wording.py",
@@ -237,10 +238,12 @@ def run_bench(name: str | None, args: list[str]) -> int:
 
 def write_docs(*, check: bool) -> int:
     """Write ``docs/reference``, or with ``check`` only tell which pages are stale."""
-    from worker.reference import pages
+    from worker.guarantee_matrix import guarantee_page
+    from worker.reference import NOTE, pages
 
-    folder = _checkout("millrace docs") / "docs" / "reference"
-    wanted = pages()
+    root = _checkout("millrace docs")
+    folder = root / "docs" / "reference"
+    wanted = {**pages(), "guarantees.md": guarantee_page(root, NOTE)}
     stale = [
         name
         for name, text in wanted.items()

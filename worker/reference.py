@@ -11,7 +11,7 @@ from worker.reference_types import types_page
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_NOTE = "<!-- Made by `./millrace docs` from the declarations in the code; do not edit. -->\n"
+NOTE = "<!-- Made by `./millrace docs` from the declarations in the code; do not edit. -->\n"
 
 
 def _cell(text: str) -> str:
@@ -53,11 +53,11 @@ def table(definition: ConfigDef) -> str:
 
 
 def _page(title: str, intro: str, definition: ConfigDef) -> str:
-    return f"# {title}\n{_NOTE}\n{intro}\n\n{table(definition)}"
+    return f"# {title}\n{NOTE}\n{intro}\n\n{table(definition)}"
 
 
 def _sections(title: str, intro: str, definitions: Mapping[str, tuple[tuple[str, ...], ConfigDef]]) -> str:
-    parts = [f"# {title}\n{_NOTE}\n{intro}\n"]
+    parts = [f"# {title}\n{NOTE}\n{intro}\n"]
     for name, (aliases, definition) in definitions.items():
         also = f"\nAlso accepted: {', '.join(f'`{alias}`' for alias in aliases)}.\n" if aliases else ""
         body = table(definition) if definition.keys else "No options.\n"
@@ -120,7 +120,7 @@ def pages() -> dict[str, str]:
     )
     result["jobs.md"] = _jobs_page()
     result["java-sinks.md"] = _java_sinks_page(registry.builtin_connectors().values())
-    result["types.md"] = types_page(_NOTE)
+    result["types.md"] = types_page(NOTE)
     result["rest.md"] = _rest_page()
     result["openapi.json"] = _openapi()
     return result
@@ -139,7 +139,7 @@ def _java_sinks_page(connectors: Iterable[Any]) -> str:
         "([../jobs/java-sinks.md](../jobs/java-sinks.md)). *No counterpart*: the job runs, and `validate` says what is written "
         "here. *Refused*: the job does not run until the option is removed. Both hold for values other than the default."
     )
-    parts = [f"# Options of Java's sink connectors\n{_NOTE}\n{intro}\n"]
+    parts = [f"# Options of Java's sink connectors\n{NOTE}\n{intro}\n"]
     lists = [("Every sink connector", "", COMMON)]
     lists += [
         (sink.title, f"`connector.class`: {', '.join(f'`{name}`' for name in sink.class_names)}.\n\n", sink.options)
@@ -166,7 +166,7 @@ def _rest_page() -> str:
         "role is what a caller needs once [access is restricted](../security.md): admin may do what operate may, and "
         "operate what read may. Calls marked * are Millrace's own; Kafka Connect has the others."
     )
-    parts = [f"# Calls of the REST API\n{_NOTE}\n{intro}\n"]
+    parts = [f"# Calls of the REST API\n{NOTE}\n{intro}\n"]
     for tag, doc in TAGS.items():
         rows = [
             f"| `{route.method} {route.path}`{'' if route.operation.kafka else ' *'} | {route.access} "
@@ -199,7 +199,7 @@ def _jobs_page() -> str:
         "What a job file ([../jobs/running.md](../jobs/running.md)) may hold: the frame's options, those of its source, "
         "and those of its sink or of the materializer. Nested mappings mean the same as dotted names."
     )
-    parts = [f"# Options and metrics of Spark jobs\n{_NOTE}\n{intro}\n", "## The frame\n", table(FRAME)]
+    parts = [f"# Options and metrics of Spark jobs\n{NOTE}\n{intro}\n", "## The frame\n", table(FRAME)]
     metrics = [("Every job", FRAME_METRICS)]
     kinds = {
         "Source type": jobs.INPUT_SOURCES,

@@ -289,14 +289,18 @@ class Snapshot:
             newest = self._feed_of(table).newest
             if newest is not seen:
                 self._seen[table] = newest
-                snapshots = [each for each in self._groups.values() if each.group.table == table and not each.closed]
+                snapshots = [
+                    snapshot
+                    for snapshot in self._groups.values()
+                    if snapshot.group.table == table and not snapshot.closed
+                ]
                 for snapshot in snapshots:
                     self._look_at(snapshot, newest)
                 if snapshots and newest.table_id != seen.table_id:
                     self._forget_dropped(snapshots[-1].group, newest)
 
     def _forget_dropped(self, group: StreamGroup, newest: TableVersion) -> None:
-        """Remove what is saved of older generations of a table that was dropped and made again."""
+        """Remove what is saved of older generations of a table that was dropped and recreated."""
         self._moved.extend((partition, None) for partition in of_dropped(group, newest.table_id, self._saved))
 
     def _look_at(self, snapshot: GroupSnapshot, newest: TableVersion) -> None:

@@ -11,6 +11,8 @@ from tests.chaos.conftest import ProxiedKafka
 from tests.chaos.delivery import Load
 
 
+@pytest.mark.proves("from datagen", "at-least-once", killed=["Kafka"])
+@pytest.mark.proves("from datagen", "exactly-once", killed=["Kafka"])
 def test_killed_only_broker(pair: Cluster, load: Callable[..., Load], broker: ProxiedKafka) -> None:
     stream = load()
     pair.until_saved(stream, 0.2)

@@ -124,6 +124,10 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
         close()
 
 
+@pytest.mark.proves("from cassandra log", "at-least-once", killed=["worker", "task host", "server"])
+@pytest.mark.proves("from cassandra log", "exactly-once", killed=["worker", "task host", "server"])
+@pytest.mark.proves("from cassandra snapshot", "at-least-once", killed=["worker", "task host", "server"])
+@pytest.mark.proves("from cassandra snapshot", "exactly-once", killed=["worker", "task host", "server"])
 @pytest.mark.parametrize(
     ("exactly_once", "options"),
     [

@@ -7,6 +7,8 @@ import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from compose.local.jvm import FAST_START
 from tests.support.job_process import Job
 from tests.support.update_topic import Load, check, committed_events, fill
@@ -50,6 +52,7 @@ def until(job: Job, events: Callable[[], int], count: int) -> None:
     job.wait_for(lambda: events() >= count, _LIMIT, lambda: f"{events()} of {count} events came")
 
 
+@pytest.mark.proves("into materializer", "exactly-once", killed=["driver", "Python worker"])
 def test_driver_and_workers_killed_and_local_state_lost(
     bootstrap: str, registry: SchemaRegistry, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
@@ -74,6 +77,7 @@ def test_driver_and_workers_killed_and_local_state_lost(
     check(load, bootstrap, f"{topic}-rows")
 
 
+@pytest.mark.proves("into materializer", "exactly-once", killed=["Kafka"])
 def test_broker_of_three_killed(
     kafka_cluster: KafkaCluster, registry: SchemaRegistry, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:

@@ -134,6 +134,10 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
         close()
 
 
+@pytest.mark.proves("from mysql stream", "at-least-once", killed=["worker", "task host", "server"])
+@pytest.mark.proves("from mysql stream", "exactly-once", killed=["worker", "task host", "server"])
+@pytest.mark.proves("from mysql snapshot", "at-least-once", killed=["worker", "task host", "server"])
+@pytest.mark.proves("from mysql snapshot", "exactly-once", killed=["worker", "task host", "server"])
 @pytest.mark.parametrize(
     ("exactly_once", "tasks", "options"),
     [

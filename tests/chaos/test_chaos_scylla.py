@@ -142,6 +142,8 @@ def scene(tmp_path: Path, broker: ProxiedKafka, scylla_node: ScyllaEmulation) ->
         each.close()
 
 
+@pytest.mark.proves("from scylla log", "at-least-once", killed=["worker"])
+@pytest.mark.proves("from scylla log", "exactly-once", killed=["worker"])
 @pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
 def test_workers_are_killed(scene: Callable[..., Scene], exactly_once: bool) -> None:
     stage = scene(exactly_once=exactly_once, workers=2)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 
 from compose.local.jvm import FAST_START
 from compose.local.topics import read_topic
@@ -69,6 +70,9 @@ def config(bootstrap: str, topic: str, folder: Path, sink: dict[str, Any]) -> di
     }
 
 
+@pytest.mark.proves("into kafka", "exactly-once", killed=["driver"])
+@pytest.mark.proves("into jdbc upsert", "exactly-once", killed=["driver"])
+@pytest.mark.proves("into jdbc insert", "exactly-once", killed=["driver"])
 def test_every_row_once_after_a_kill(
     bootstrap: str, postgres: Postgres, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:

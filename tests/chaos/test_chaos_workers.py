@@ -10,6 +10,8 @@ from tests.chaos.cluster import Cluster, gone, timed
 from tests.chaos.delivery import Load
 
 
+@pytest.mark.proves("from datagen", "at-least-once", killed=["worker"])
+@pytest.mark.proves("from datagen", "exactly-once", killed=["worker"])
 @pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
 def test_killed_worker(pair: Cluster, load: Callable[..., Load], leads: bool) -> None:
     stream = load()
@@ -24,6 +26,8 @@ def test_killed_worker(pair: Cluster, load: Callable[..., Load], leads: bool) ->
     pair.finish(stream)
 
 
+@pytest.mark.proves("from datagen", "at-least-once", killed=["task host"])
+@pytest.mark.proves("from datagen", "exactly-once", killed=["task host"])
 def test_killed_task_host(pair: Cluster, load: Callable[..., Load]) -> None:
     stream = load(options={"transaction.boundary": "connector", "transaction.size": "120"})
     pair.until_saved(stream, 0.2)

@@ -7,6 +7,7 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 RECORDS = 900
 
 
+@pytest.mark.proves("into files", "exactly-once", killed=["driver"])
 def test_a_killed_job_that_loses_its_checkpoint(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
     topic = f"files-{secrets.token_hex(4)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -239,6 +239,7 @@ def test_a_folder_that_is_missing_or_empty(file_jobs: FileJobs) -> None:
     assert file_jobs.run("csv") == ""
 
 
+@pytest.mark.proves("from files", "exactly-once", killed=["driver"])
 @pytest.mark.slow
 def test_a_driver_that_is_killed_in_the_middle(
     postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -135,6 +135,7 @@ def test_a_time_range_of_a_history_into_another_history(jobs: Jobs) -> None:
     assert f"no table of {path} is chosen by source.tables; there are: shop.{table}" in run_job(jobs.spark, nothing)
 
 
+@pytest.mark.proves("from history", "exactly-once", killed=["driver"])
 @pytest.mark.slow
 def test_a_refill_whose_driver_is_killed_while_the_history_is_compacted(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch

@@ -42,6 +42,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Postgres 
         yield made
 
 
+@pytest.mark.proves("into jdbc insert", "exactly-once", killed=["server"])
 def test_a_server_that_is_killed_and_comes_back(
     rig: Callable[..., Rig], server: Postgres | MariaDb, table: str
 ) -> None:
@@ -104,6 +105,8 @@ os.kill(os.getpid(), signal.SIGKILL)  # committed, but nobody was told
 """
 
 
+@pytest.mark.proves("into jdbc upsert", "exactly-once", killed=["Python worker"])
+@pytest.mark.proves("into jdbc insert", "exactly-once", killed=["Python worker"])
 @pytest.mark.parametrize("mode", ["insert", "upsert"])
 def test_a_worker_that_is_killed_around_its_commit(
     rig: Callable[..., Rig], db: Database, table: str, mode: str

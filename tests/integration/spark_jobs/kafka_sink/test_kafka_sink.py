@@ -138,6 +138,7 @@ def batch(spark: SparkSession, bootstrap: str, topic: str, source: DebeziumSourc
     return made
 
 
+@pytest.mark.proves("into kafka", "exactly-once", killed=["Python worker"])
 @pytest.mark.parametrize("point", ["begun", "before-commit", "after-commit"])
 def test_exactly_once_while_python_workers_are_killed(
     spark: SparkSession, bootstrap: str, unique: Callable[[str], str], tmp_path: Path, point: str
