@@ -51,7 +51,7 @@ def translate_converters(request: Request, answer: Answer) -> None:
         return
     if request.sink.json_as_text and value in (_TEXT, BYTES):
         value = JSON
-        answer.note("value.converter", "values are read as JSON objects: a value that is none is a bad record")
+        answer.note("value.converter", "values are read as JSON objects: any other value is a bad record")
     if value not in (JSON, AVRO):
         answer.refuse(
             "value.converter",

@@ -147,11 +147,11 @@ def _translate_address(request: Request, answer: Answer) -> None:
         answer.put(_URL, f"{scheme}://{request.text('redis.host')}:{request.text('redis.port')}", "redis.host")
         return
     parts = urlsplit(uri)
-    login, _, place = parts.netloc.rpartition("@")
+    login, _, host = parts.netloc.rpartition("@")
     user, separator, password = login.partition(":")
     if not separator and login:
         user, password = "", login  # redis://password@host
-    answer.put(_URL, f"{parts.scheme}://{place}{parts.path}", "redis.uri")
+    answer.put(_URL, f"{parts.scheme}://{host}{parts.path}", "redis.uri")
     for option, value in (("user", user), ("password", password)):
         if value:
             answer.put(f"sink.redis.{option}", unquote(value), "redis.uri")

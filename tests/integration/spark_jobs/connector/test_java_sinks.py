@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it has it
+from redis import Redis as RedisClient
 
 from compose.local.jvm import FAST_START
 from tests.support.eventually import eventually
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compose.local.postgres import Postgres
+    from compose.local.redis import Redis
     from compose.local.worker import MillraceWorker
 
 LIMIT_S = 120.0
 DEBEZIUM = "io.debezium.connector.jdbc.JdbcSinkConnector"
 FILE = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+VALIDATE_REDIS = "/connector-plugins/com.redis.kafka.connect.RedisSinkConnector/config/validate"
 #: What a test adds to a configuration of Java's: options of the job, so that it starts quickly.
 JOB = {
     "trigger.interval.ms": "100",
@@ -232,3 +235,30 @@ def test_confluent_jdbc_with_transforms_of_several_topics(
             LIMIT_S,
             detail=lambda: f"{rows('o')} {rows('l')}\n{worker.service.log_tail()}",
         )
+
+
+@pytest.mark.slow
+def test_redis_hashes(worker: MillraceWorker, bootstrap: str, redis: Redis) -> None:
+    topic = f"orders-{secrets.token_hex(4)}"
+    create_topics(bootstrap, topic)
+    send(bootstrap, topic, flat(1, {"name": "one"}), flat(2, {"name": "two"}), (b'{"id": 2}', None))
+    config = {
+        "connector.class": "com.redis.kafka.connect.RedisSinkConnector",
+        "topics": topic,
+        "redis.uri": f"redis://:{redis.password}@{redis.address}",
+        "redis.command": "HSET",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        **JOB,
+    }
+    create(worker, topic, config)
+    wait_until_running(worker, topic)
+    host, _, port = redis.address.rpartition(":")
+    with RedisClient(host, int(port), password=redis.password, decode_responses=True) as client:
+        eventually(
+            lambda: client.hget(f"{topic}:1", "name") == "one" and not client.exists(f"{topic}:2"),
+            "a hash for each key, none for the deleted one",
+            LIMIT_S,
+            detail=worker.service.log_tail,
+        )
+    assert f"{redis.password}@" not in json.dumps(worker.request("PUT", VALIDATE_REDIS, {**config, "name": topic})[1])
