@@ -108,8 +108,8 @@ def _translate(request: Request, answer: Answer) -> None:
     if not form:
         answer.refuse(
             _COMMAND,
-            f"{command} has no counterpart: rows become hashes (HSET), documents (JSONSET) or entries of a stream (XADD). Other "
-            f"forms are options of the job: set {_FORM} in this configuration",
+            f"{command} has no counterpart: rows become hashes (HSET), documents (JSONSET) or entries of a stream (XADD). "
+            f"Other forms are options of the job: set {_FORM} in this configuration",
         )
         return
     answer.put(_FORM, form, _COMMAND)
@@ -119,8 +119,8 @@ def _translate(request: Request, answer: Answer) -> None:
     if in_row and answer.properties.get("source.key.encoding") == BYTES and "source.key.columns" not in request.config:
         answer.refuse(
             "key.converter",
-            "keys are made of columns, and this converter reads none: name the columns of the key, which must be in the row, in "
-            "source.key.columns",
+            "keys are made of columns, and this converter reads none: name the columns of the key, which must be in the row, "
+            "in source.key.columns",
         )
     translate_names(request, _naming(request.text("redis.separator") if in_row else ""), answer)
 
