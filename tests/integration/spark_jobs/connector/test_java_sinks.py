@@ -132,6 +132,9 @@ def test_debezium_jdbc(worker: MillraceWorker, bootstrap: str, postgres: Postgre
         assert "primary.key.mode" in errors
         assert any(warning["name"] == "connection.pool.max_size" for warning in answer["warnings"])
 
+        status, plan = worker.request("POST", "/flows/plan", {**config, "name": name}, timeout=60)
+        assert (status, plan["valid"]) == (200, True), plan
+        assert f"from the offsets of the group connect-{name} (0: 2), 1 records to read" in json.dumps(plan["source"])
         assert create(worker, name, config)["type"] == "sink"
         assert wait_until_running(worker, name)["type"] == "sink"
 

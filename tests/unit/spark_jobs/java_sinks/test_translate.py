@@ -455,11 +455,15 @@ def test_redis() -> None:
         "sink.redis.key": "${namespace}:${key}",
     }
     assert {name: properties.get(name) for name in expected} == expected
-    properties, _ = translated(REDIS, {"redis.uri": "rediss://me:p%40ss@redis:6380", "redis.key": "", "redis.separator": "/"})
+    properties, _ = translated(
+        REDIS, {"redis.uri": "rediss://me:p%40ss@redis:6380", "redis.key": "", "redis.separator": "/"}
+    )
     assert properties["sink.redis.url"] == "rediss://redis:6380"
     assert (properties["sink.redis.user"], properties["sink.redis.password"]) == ("me", "p@ss")
     assert properties["sink.redis.key"] == "${namespace}/${key}"
-    properties, _ = translated(REDIS, {"redis.uri": "", "redis.host": "here", "redis.tls": "true", "redis.command": "XADD"})
+    properties, _ = translated(
+        REDIS, {"redis.uri": "", "redis.host": "here", "redis.tls": "true", "redis.command": "XADD"}
+    )
     assert properties["sink.redis.url"] == "rediss://here:6379"
     assert (properties["sink.redis.form"], properties["sink.redis.key"]) == ("stream", "${namespace}")
     text = {"redis.command": "JSONSET", "value.converter": STRING, "key.converter": STRING}
