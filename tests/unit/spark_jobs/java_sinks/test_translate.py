@@ -405,6 +405,7 @@ def test_errors_and_clients() -> None:
             "consumer.override.sasl.mechanism": "PLAIN",
             "consumer.override.max.poll.records": "5",
             "no.such.option": "x",
+            "tasks.max": "4",
             "spark.master": "local[1]",
         },
     )
@@ -426,6 +427,7 @@ def test_errors_and_clients() -> None:
         "errors.log.enable",
         "consumer.override.max.poll.records",
         "no.such.option",
+        "tasks.max",
     } <= notes(translation).keys()
     properties, translation = translated(DEBEZIUM, {"errors.deadletterqueue.topic.name": "bad"})
     assert "errors.deadletterqueue.topic.name" not in properties
