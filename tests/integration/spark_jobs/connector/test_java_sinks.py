@@ -265,3 +265,39 @@ def test_redis_hashes(worker: MillraceWorker, bootstrap: str, redis: Redis) -> N
             detail=worker.service.log_tail,
         )
     assert f"{redis.password}@" not in json.dumps(worker.request("PUT", VALIDATE_REDIS, {**config, "name": topic})[1])
+
+
+@pytest.mark.slow
+def test_debezium_jdbc_appends_rows_without_a_key(worker: MillraceWorker, bootstrap: str, postgres: Postgres) -> None:
+    suffix = secrets.token_hex(4)
+    topic, table = f"crm.shop.{suffix}", f"appended_{suffix}"
+    create_topics(bootstrap, topic)
+    send(bootstrap, topic, event("c", 1, "one"), event("u", 1, "two"), event("d", 1, None), event("c", 1, "three"))
+    config = {
+        "connector.class": DEBEZIUM,
+        "topics": topic,
+        "connection.url": postgres.url,
+        "connection.username": postgres.user,
+        "connection.password": postgres.password,
+        "schema.evolution": "basic",
+        "collection.name.format": table,
+        "consumer.override.auto.offset.reset": "earliest",
+        **JOB,
+    }
+    create(worker, f"copy-{suffix}", config)
+    wait_until_running(worker, f"copy-{suffix}")
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+
+        def rows() -> list[tuple[Any, ...]]:
+            try:
+                return sorted(connection.execute(f"SELECT id, name FROM {table}").fetchall())
+            except psycopg.errors.UndefinedTable:
+                return []
+
+        # insert.mode is insert, delete.enabled false.
+        eventually(
+            lambda: rows() == [(1, "one"), (1, "three"), (1, "two")],
+            "a row for each change but the delete",
+            LIMIT_S,
+            detail=lambda: f"{rows()}\n{worker.service.log_tail()}",
+        )

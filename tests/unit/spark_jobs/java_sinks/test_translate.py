@@ -203,6 +203,20 @@ def test_deletes_that_java_ignores_are_ignored() -> None:
     assert flat["source.tombstones"] == "ignore"
 
 
+def test_columns() -> None:
+    chosen = {"fields.whitelist": "name,amount"}
+    _, translation = translated(CONFLUENT, chosen)
+    assert "columns of the key" in refusals(translation)["fields.whitelist"]
+    properties, _ = translated(CONFLUENT, chosen | {"pk.fields": "id"})
+    assert properties["transform.step.columns.columns"] == "`id`, `name`, `amount`"
+    keyless = chosen | {"pk.mode": "none", "insert.mode": "insert", "delete.enabled": ""}
+    properties, translation = translated(CONFLUENT, keyless)
+    assert refusals(translation) == {}
+    assert properties["transform.step.columns.columns"] == "`name`, `amount`"
+    assert properties["source.key.encoding"] == "bytes"
+    assert check_flow(job_properties(properties))[1] == []
+
+
 def test_parameters_of_the_url_become_options() -> None:
     url = "jdbc:postgresql://db/shop?sslmode=verify-full&sslrootcert=/ca.pem&currentSchema=sales&ApplicationName=x"
     properties, translation = translated(DEBEZIUM, {"connection.url": url})
