@@ -238,8 +238,8 @@ FRAME: Final = ConfigDef(
             validator=_optional(non_empty),
             example="connect-orders",
             doc="A consumer group, such as that of a Java sink connector: a job whose checkpoint is empty begins at the "
-            "offsets that this group has committed, and at `source.starting.offsets` in partitions without one. The group must have "
-            "no running members. With a checkpoint it has no effect.",
+            "offsets that this group has committed, and at `source.starting.offsets` in partitions without one. The group must "
+            "have no running members. With a checkpoint it has no effect.",
         ),
         ConfigKey(
             name="source.savepoint",

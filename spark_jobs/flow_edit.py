@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.application_address import spark_settings
-from spark_jobs.config_keys import HISTORY, KAFKA, MATERIALIZE, SOURCE_TYPE, STEP_PREFIX, STEPS, TABLES
+from spark_jobs.config_keys import HISTORY, KAFKA, MATERIALIZE, SOURCE_TYPE, STARTING_GROUP, STEP_PREFIX, STEPS, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,12 +106,13 @@ def effects(old: Config, new: Config, states: Sequence[str] = ()) -> list[Effect
         result.append(Effect("position", KEPT, f"the checkpoint {new['checkpoint.location']} stays"))
         result += _topics(old, new) if old[SOURCE_TYPE] == new[SOURCE_TYPE] == KAFKA else _input(old, new, changed)
         result += _decoding(changed)
-    if any(name.startswith("source.starting.offsets") for name in changed):
-        result.append(
-            Effect("source.starting.offsets", KEPT, "has no effect: the checkpoint says where the flow continues")
-            if old["checkpoint.location"] == new["checkpoint.location"]
-            else Effect("source.starting.offsets", CHANGED, "counts for an empty checkpoint")
-        )
+    for option in ("source.starting.offsets", STARTING_GROUP):
+        if any(name.startswith(option) for name in changed):
+            result.append(
+                Effect(option, KEPT, "has no effect: the checkpoint says where the flow continues")
+                if old["checkpoint.location"] == new["checkpoint.location"]
+                else Effect(option, CHANGED, "counts for an empty checkpoint")
+            )
     if old["kafka.group.id"] != new["kafka.group.id"]:
         result.append(Effect("group", CHANGED, "the lag is shown under the new group; nothing is read back from it"))
     result += _transformation(old, new, changed, states)

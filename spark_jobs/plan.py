@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.errors import MillraceError
 from spark_jobs import clients, ranges
 from spark_jobs.checkpoint import local_path, open_local
-from spark_jobs.config_keys import KAFKA, SOURCE_TYPE, TABLES
+from spark_jobs.config_keys import KAFKA, SOURCE_TYPE, STARTING_GROUP, TABLES
 from spark_jobs.control import Control, FileLock
 from spark_jobs.filesystems import missing_clients
 from spark_jobs.inputs.options import input_lines, most_per_batch
@@ -19,6 +19,8 @@ from spark_jobs.session import is_local
 from spark_jobs.steps.options import step_names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spark_jobs.job import Job
     from spark_jobs.ranges import Existing
 
@@ -202,6 +204,7 @@ def source_lines(job: Job) -> list[str]:
         names = view.topics_read()
         existing = view.existing(names)
         position = _position(job)
+        committed = _group_offsets(job, view, existing) if position is None else {}
     except MillraceError as error:
         return [str(error)]
     finally:
@@ -213,23 +216,35 @@ def source_lines(job: Job) -> list[str]:
         if name not in existing:
             lines.append(f"{name}: does not exist; " + ("the job would fail" if job.available_now else _WAITS))
             continue
-        lines.append(_topic_line(job, name, existing[name], position))
+        lines.append(_topic_line(job, name, existing[name], position, committed))
     if len(names) > _SHOWN:
         lines.append(f"and {len(names) - _SHOWN} more topics")
     if not names:
         lines.append("no topic matches now")
-    missing = ranges.losses(position or {}, existing, {})
+    missing = ranges.losses(position or committed, existing, {})
     return lines + [f"MISSING: {text}" for text in missing]
 
 
-def _topic_line(job: Job, name: str, now: Existing, position: ranges.Offsets | None) -> str:
+def _group_offsets(job: Job, view: KafkaView, existing: Mapping[str, Existing]) -> ranges.Offsets:
+    """The offsets of the group at which a job with an empty checkpoint begins; none without such a group."""
+    group = job.config[STARTING_GROUP]
+    where = [(topic, partition) for topic, now in existing.items() for partition in now.end]
+    return view.committed(where, group) if group else {}
+
+
+def _topic_line(
+    job: Job, name: str, now: Existing, position: ranges.Offsets | None, committed: Mapping[tuple[str, int], int]
+) -> str:
     begin: dict[int, int] = {}
     for partition in now.end:
-        known = None if position is None else position.get((name, partition), now.first[partition])
+        at = (name, partition)
+        known = committed.get(at) if position is None else position.get(at, now.first[partition])
         latest = position is None and job.config["source.starting.offsets"] == "latest"
         begin[partition] = known if known is not None else now.end[partition] if latest else now.first[partition]
     waiting = sum(max(0, now.end[partition] - offset) for partition, offset in begin.items())
     where = "from its checkpoint" if position is not None else f"from {job.config['source.starting.offsets']}"
+    if any(topic == name for topic, _ in committed):
+        where = f"from the offsets of the group {job.config[STARTING_GROUP]}"
     offsets = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(begin.items())[:_SHOWN])
     more = ", ..." if len(begin) > _SHOWN else ""
     return f"{name}: {len(now.end)} partitions, {where} ({offsets}{more}), {waiting} records to read"

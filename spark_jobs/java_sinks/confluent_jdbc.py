@@ -169,8 +169,7 @@ def _translate(request: Request, answer: Answer) -> None:
     translate_rows(request, _NAMES, answer)
     for option in ("auto.create", "auto.evolve"):
         answer.put(f"sink.jdbc.{option}", "true" if request.flag(option) else "false", option)
-    keys = request.items("pk.fields") if request.text("pk.mode").lower() != "none" else ["ums_id_"]
-    translate_columns("fields.whitelist", request, keys, answer)
+    translate_columns("fields.whitelist", request, _NAMES, answer)
     if request.flag("handle.tombstone"):
         answer.put("source.tombstones", "ignore", "handle.tombstone")
     translate_names(request, _naming(request), answer)

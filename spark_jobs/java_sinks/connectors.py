@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from spark_jobs.connector import SparkJob
-from spark_jobs.java_sinks import confluent_jdbc, debezium_jdbc, file_stream
+from spark_jobs.java_sinks import confluent_jdbc, debezium_jdbc, file_stream, redis
 
 if TYPE_CHECKING:
     from connectors.options import ConfigDef
@@ -42,3 +42,11 @@ class FileStreamSink(SparkJob):
     java_sink: ClassVar[JavaSink | None] = file_stream.SINK
     config_def: ClassVar[ConfigDef] = file_stream.SINK.config_def
     aliases: ClassVar[tuple[str, ...]] = file_stream.SINK.class_names
+
+
+class RedisSink(SparkJob):
+    """Redis's own sink as a job with the sink ``redis``."""
+
+    java_sink: ClassVar[JavaSink | None] = redis.SINK
+    config_def: ClassVar[ConfigDef] = redis.SINK.config_def
+    aliases: ClassVar[tuple[str, ...]] = redis.SINK.class_names

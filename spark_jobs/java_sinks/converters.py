@@ -49,6 +49,9 @@ def translate_converters(request: Request, answer: Answer) -> None:
         answer.put("source.format", "plain")
         answer.put("source.key.encoding", BYTES)
         return
+    if request.sink.json_as_text and value in (_TEXT, BYTES):
+        value = JSON
+        answer.note("value.converter", "values are read as JSON objects: any other value is a bad record")
     if value not in (JSON, AVRO):
         answer.refuse(
             "value.converter",

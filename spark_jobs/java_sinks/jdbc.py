@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 URL: Final = "connection.url"
 _MODE: Final = "sink.jdbc.mode"
 _KEYS: Final = "source.key.columns"
+#: Modes in which the record's key has no part in the row.
+_NO_KEY: Final = ("none", "kafka")
 #: Parameters of drivers -> options of ours.
 _PARAMETERS: Final = {
     "user": "sink.jdbc.user",
@@ -135,6 +137,9 @@ def _translate_keys(names: Names, key_mode: str, fields: list[str], answer: Answ
                 f"{names.key_mode}=record_value: name the columns of the key, which Java takes to be all",
             )
         answer.put("source.key.encoding", BYTES, names.key_mode)
+    elif key_mode in _NO_KEY:
+        # Rows have no key, and only the columns of the value.
+        answer.put("source.key.encoding", BYTES, names.key_mode)
     elif key_mode == "record_key" and not fields and answer.properties.get("source.key.encoding") == BYTES:
         answer.refuse(
             names.key_fields,
@@ -162,12 +167,14 @@ def _translate_deletes(request: Request, names: Names, *, deletes: bool, key_mod
             )
 
 
-def translate_columns(option: str, request: Request, keys: list[str], answer: Answer) -> None:
-    """A list of the columns to write."""
+def translate_columns(option: str, request: Request, names: Names, answer: Answer) -> None:
+    """A list of the columns to write, the key aside."""
     columns = request.items(option)
     if not columns:
         return
-    if not keys:
+    keyless = request.text(names.key_mode).lower() in _NO_KEY
+    keys = [] if keyless else request.items(names.key_fields)
+    if not keys and not keyless:
         answer.refuse(
             option, f"{option} needs the columns of the key by name, too: without them there is no key to write by"
         )

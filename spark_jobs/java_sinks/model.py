@@ -69,6 +69,7 @@ class JavaSink:
         options: all its options, without those that every sink connector has.
         prefixes: prefix of options without a declaration each -> what follows from there being no counterpart; empty where
             ``translate`` says it.
+        json_as_text: whether Java's sink takes JSON as text, by a converter for strings or bytes.
         translate: translates the options that are neither copied nor without a counterpart.
     """
 
@@ -79,6 +80,7 @@ class JavaSink:
     options: tuple[JavaOption, ...]
     translate: Callable[[Request, Answer], None]
     prefixes: Mapping[str, str] = field(default_factory=dict)
+    json_as_text: bool = False
 
     @cached_property
     def by_name(self) -> dict[str, JavaOption]:

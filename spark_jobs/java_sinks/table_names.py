@@ -30,6 +30,10 @@ class Naming:
         inside: the same for ``${topic}`` inside of a longer format.
         source: placeholders for parts of Debezium's ``source`` -> ours.
         fixed: tables that are named for single topics.
+        table: the option with the template.
+        schema: the option for what is before the last dot of a name; empty where the whole name is the table's.
+        shared: the option that lets several topics be one table; empty where they may be.
+        suffix: what follows the name in the template.
     """
 
     option: str
@@ -38,11 +42,15 @@ class Naming:
     inside: str
     source: Mapping[str, str]
     fixed: Mapping[str, str]
+    table: str = TABLE
+    schema: str = SCHEMA
+    shared: str = "sink.jdbc.table.shared"
+    suffix: str = ""
 
 
 def translate_names(request: Request, naming: Naming, answer: Answer) -> None:
     """Set the templates for tables, and the steps that rename tables where a template can't."""
-    if TABLE in request.config:
+    if naming.table in request.config:
         return  # the user has decided
     pattern = request.text(naming.option)
     envelopes = request.form == ENVELOPE
@@ -51,27 +59,27 @@ def translate_names(request: Request, naming: Naming, answer: Answer) -> None:
     if unknown:
         answer.refuse(
             naming.option,
-            f"{unknown[0]} has no counterpart: set {TABLE} in this configuration, with ${{table}}, ${{database}} and "
+            f"{unknown[0]} has no counterpart: set {naming.table} in this configuration, with ${{table}}, ${{database}} and "
             "${namespace}",
         )
         return
     if TOPIC not in pattern:
-        _put(_replaced(pattern, naming.source), naming.option, answer)
+        _put(_replaced(pattern, naming.source), naming, answer)
         return
     if not (envelopes or request.renames_topics or naming.fixed):
         topic = naming.flat if pattern == TOPIC else naming.inside
         if pattern == TOPIC or topic != "${table}" or not any("." in name for name in request.topics):
-            _put(pattern.replace(TOPIC, topic), naming.option, answer)
+            _put(pattern.replace(TOPIC, topic), naming, answer)
             return
     if not request.topics:
         answer.refuse(
             naming.option,
-            f"tables can't be named by topics that only a pattern names: name them in topics, or set {TABLE} in this "
+            f"tables can't be named by topics that only a pattern names: name them in topics, or set {naming.table} in this "
             "configuration (for instance ${table}, the last part of the table's name)",
         )
         return
     if len(_PLACEHOLDER.findall(pattern)) > 1:
-        answer.refuse(naming.option, f"{TOPIC} can't be combined with other placeholders: set {TABLE}")
+        answer.refuse(naming.option, f"{TOPIC} can't be combined with other placeholders: set {naming.table}")
         return
     _name_topics(request, naming, pattern, answer)
 
@@ -83,11 +91,12 @@ def _name_topics(request: Request, naming: Naming, pattern: str, answer: Answer)
         table = naming.fixed.get(topic) or pattern.replace(TOPIC, naming.clean(request.routed(topic)))
         tables.setdefault(table, []).append(topic)
     if len(tables) == 1:
-        _put(next(iter(tables)), naming.option, answer)
-        if len(request.topics) > 1:
-            answer.put("sink.jdbc.table.shared", "true", "transforms")
+        _put(next(iter(tables)), naming, answer)
+        if len(request.topics) > 1 and naming.shared:
+            answer.put(naming.shared, "true", "transforms")
         return
-    _put("${database}.${table}" if any("." in table for table in tables) else "${table}", naming.option, answer)
+    whole = "${database}.${table}" if any("." in table for table in tables) else "${table}"
+    _put(whole if naming.schema else "${namespace}", naming, answer)
     for number, (table, topics) in enumerate(tables.items()):
         names = ",".join(_table_of(topic, request.form) for topic in topics)
         kind, target = ("route", "to") if len(topics) == 1 else ("union", "output")
@@ -109,9 +118,9 @@ def _replaced(text: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: values.get(match[0], match[0]), text)
 
 
-def _put(name: str, origin: str, answer: Answer) -> None:
-    """Set the template: what is before the last dot is the schema."""
-    schema, _, table = name.rpartition(".")
-    answer.put(TABLE, table, origin)
+def _put(name: str, naming: Naming, answer: Answer) -> None:
+    """Set the templates."""
+    schema, _, table = name.rpartition(".") if naming.schema else ("", "", name)
+    answer.put(naming.table, f"{table}{naming.suffix}", naming.option)
     if schema:
-        answer.put(SCHEMA, schema.rpartition(".")[2], origin)
+        answer.put(naming.schema, schema.rpartition(".")[2], naming.option)

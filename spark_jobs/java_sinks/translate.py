@@ -10,7 +10,7 @@ from spark_jobs.config_keys import FRAME, STEPS
 from spark_jobs.java_sinks.converters import translate_converters
 from spark_jobs.java_sinks.model import FLAT, Answer, JavaOption, Request
 from spark_jobs.java_sinks.transforms import translate_transforms
-from worker.job_config import JOB_CONFIG
+from worker.job_config import JOB_CONFIG, tasks_note
 from worker.kafka_clients import SECURITY_PREFIXES
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ def _translate_common(request: Request, answer: Answer) -> None:
             answer.put(option.to[0], value, option.name)
         elif option.without and value and value.lower() != option.default:
             answer.note(option.name, f"{option.name} has no effect: {option.without}")
+    for text in tasks_note(config):
+        answer.note("tasks.max", text)
     if request.has(_DEAD_LETTERS):
         _translate_dead_letters(request, answer)
     group = group_of(config)

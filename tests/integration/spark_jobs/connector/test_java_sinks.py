@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it has it
+from redis import Redis as RedisClient
 
 from compose.local.jvm import FAST_START
 from tests.support.eventually import eventually
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compose.local.postgres import Postgres
+    from compose.local.redis import Redis
     from compose.local.worker import MillraceWorker
 
 LIMIT_S = 120.0
 DEBEZIUM = "io.debezium.connector.jdbc.JdbcSinkConnector"
 FILE = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+VALIDATE_REDIS = "/connector-plugins/com.redis.kafka.connect.RedisSinkConnector/config/validate"
 #: What a test adds to a configuration of Java's: options of the job, so that it starts quickly.
 JOB = {
     "trigger.interval.ms": "100",
@@ -42,6 +45,23 @@ def event(op: str, number: int, name: str | None) -> tuple[bytes, bytes]:
     source = {"connector": "mysql", "name": "crm", "db": "shop", "table": "orders", "ts_ms": 1, "file": "b.1", "pos": 4}
     value = {"before": before, "after": row, "source": source, "op": op, "ts_ms": 1}
     return json.dumps({"id": number}).encode(), json.dumps(value).encode()
+
+
+def flat(number: int, row: dict[str, Any]) -> tuple[bytes, bytes]:
+    return json.dumps({"id": number}).encode(), json.dumps({"id": number, **row}).encode()
+
+
+def create_topics(bootstrap: str, *topics: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
+        future.result()
+
+
+def send(bootstrap: str, topic: str, *records: tuple[bytes, bytes | None]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for key, value in records:
+        producer.produce(topic, value, key)
+    assert producer.flush(10) == 0
 
 
 def create(worker: MillraceWorker, name: str, config: dict[str, str]) -> dict[str, Any]:
@@ -67,17 +87,11 @@ def worker(millrace: Callable[..., MillraceWorker], tmp_path: Path, monkeypatch:
     return millrace()
 
 
-def test_debezium_jdbc_and_file_stream(
-    worker: MillraceWorker, bootstrap: str, postgres: Postgres, tmp_path: Path
-) -> None:
+def test_debezium_jdbc(worker: MillraceWorker, bootstrap: str, postgres: Postgres) -> None:
     suffix = secrets.token_hex(4)
     name, topic, table = f"copy-{suffix}", f"crm{suffix}.shop.orders", f"orders_{suffix}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for key, value in (event("c", 1, "by Java"), event("c", 2, "by Java"), event("c", 3, "new")):
-        producer.produce(topic, value, key)
-    assert producer.flush(10) == 0
+    create_topics(bootstrap, topic)
+    send(bootstrap, topic, event("c", 1, "by Java"), event("c", 2, "by Java"), event("c", 3, "new"))
     # Java's sink has written two records, and its table.
     group = Consumer({"bootstrap.servers": bootstrap, "group.id": f"connect-{name}"})
     group.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
@@ -118,6 +132,9 @@ def test_debezium_jdbc_and_file_stream(
         assert "primary.key.mode" in errors
         assert any(warning["name"] == "connection.pool.max_size" for warning in answer["warnings"])
 
+        status, plan = worker.request("POST", "/flows/plan", {**config, "name": name}, timeout=60)
+        assert (status, plan["valid"]) == (200, True), plan
+        assert f"from the offsets of the group connect-{name} (0: 2), 1 records to read" in json.dumps(plan["source"])
         assert create(worker, name, config)["type"] == "sink"
         assert wait_until_running(worker, name)["type"] == "sink"
 
@@ -130,9 +147,7 @@ def test_debezium_jdbc_and_file_stream(
             LIMIT_S,
             detail=lambda: f"{rows()}\n{worker.service.log_tail()}",
         )
-        for key, value in (event("u", 1, "changed"), event("d", 2, None)):
-            producer.produce(topic, value, key)
-        assert producer.flush(10) == 0
+        send(bootstrap, topic, event("u", 1, "changed"), event("d", 2, None))
         eventually(lambda: rows() == [(1, "changed"), (3, "new")], "updates and deletes arrive", LIMIT_S)
     offsets = [{"partition": {"kafka_topic": topic, "kafka_partition": 0}, "offset": {"kafka_offset": 5}}]
     eventually(
@@ -142,26 +157,147 @@ def test_debezium_jdbc_and_file_stream(
     )
     assert worker.request("DELETE", f"/connectors/{name}")[0] == 204
 
-    lines = f"lines-{suffix}"
+
+@pytest.mark.slow
+def test_file_stream_appends_lines(worker: MillraceWorker, bootstrap: str, tmp_path: Path) -> None:
+    topic = f"lines-{secrets.token_hex(4)}"
+    create_topics(bootstrap, topic)
+    send(bootstrap, topic, event("c", 1, "one"), event("u", 1, "two"), (b"1", None))
     path = tmp_path / "values.txt"
     path.write_text("by Java\n")
-    create(
-        worker,
-        lines,
-        {
-            "connector.class": FILE,
-            "topics": topic,
-            "file": str(path),
-            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-            **JOB,
-        },
-    )
+    config = {
+        "connector.class": FILE,
+        "topics": topic,
+        "file": str(path),
+        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        **JOB,
+    }
+    create(worker, topic, config)
     eventually(
-        lambda: len(path.read_text().splitlines()) == 6,
+        lambda: len(path.read_text().splitlines()) == 4,
         "a line for each record",
         LIMIT_S,
         detail=worker.service.log_tail,
     )
-    written = path.read_text().splitlines()
-    assert written[0] == "by Java"
-    assert [json.loads(line)["op"] for line in written[1:]] == ["c", "c", "c", "u", "d"]
+    java, first, second, last = path.read_text().splitlines()
+    assert (java, last) == ("by Java", "null")
+    assert [json.loads(line)["op"] for line in (first, second)] == ["c", "u"]
+
+
+@pytest.mark.slow
+def test_confluent_jdbc_with_transforms_of_several_topics(
+    worker: MillraceWorker, bootstrap: str, postgres: Postgres
+) -> None:
+    suffix = secrets.token_hex(4)
+    name = f"copy-{suffix}"
+    orders, lines, old_lines = (f"{prefix}{suffix}.{table}" for prefix, table in (("a", "o"), ("a", "l"), ("b", "l")))
+    create_topics(bootstrap, orders, lines, old_lines)
+    row = {"amount": "1.5", "secret": "x", "at": 7}
+    send(bootstrap, orders, flat(1, row), flat(2, row), (json.dumps({"id": 2}).encode(), None))
+    send(bootstrap, lines, flat(1, row | {"amount": "2"}))
+    send(bootstrap, old_lines, flat(9, row | {"amount": "3"}))
+    config = {
+        "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "topics": f"{orders},{lines},{old_lines}",
+        "connection.url": f"{postgres.url}?ApplicationName=copy",
+        "connection.user": postgres.user,
+        "connection.password": postgres.password,
+        "insert.mode": "upsert",
+        "pk.mode": "record_key",
+        "auto.create": "true",
+        "auto.evolve": "true",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "transforms": "route,hide,types",
+        "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.route.regex": r".(\w+)\.(\w+)",
+        "transforms.route.replacement": "t$1_$2",
+        "transforms.hide.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+        "transforms.hide.exclude": "secret",
+        "transforms.hide.renames": "at:made",
+        "transforms.types.type": "org.apache.kafka.connect.transforms.Cast$Value",
+        "transforms.types.spec": "amount:float64",
+        **JOB,
+    }
+    create(worker, name, config)
+    wait_until_running(worker, name)
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+
+        def rows(table: str) -> list[tuple[Any, ...]]:
+            try:
+                return connection.execute(f"SELECT id, made, amount FROM t{suffix}_{table} ORDER BY id").fetchall()
+            except psycopg.errors.UndefinedTable:
+                return []
+
+        # delete.enabled is false: a record without a value does nothing.
+        expected = [(1, 7, 1.5), (2, 7, 1.5)], [(1, 7, 2.0), (9, 7, 3.0)]
+        eventually(
+            lambda: (rows("o"), rows("l")) == expected,
+            "rows are in the tables that the transform names",
+            LIMIT_S,
+            detail=lambda: f"{rows('o')} {rows('l')}\n{worker.service.log_tail()}",
+        )
+
+
+@pytest.mark.slow
+def test_redis_hashes(worker: MillraceWorker, bootstrap: str, redis: Redis) -> None:
+    topic = f"orders-{secrets.token_hex(4)}"
+    create_topics(bootstrap, topic)
+    send(bootstrap, topic, flat(1, {"name": "one"}), flat(2, {"name": "two"}), (b'{"id": 2}', None))
+    config = {
+        "connector.class": "com.redis.kafka.connect.RedisSinkConnector",
+        "topics": topic,
+        "redis.uri": f"redis://:{redis.password}@{redis.address}",
+        "redis.command": "HSET",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        **JOB,
+    }
+    create(worker, topic, config)
+    wait_until_running(worker, topic)
+    host, _, port = redis.address.rpartition(":")
+    with RedisClient(host, int(port), password=redis.password, decode_responses=True) as client:
+        eventually(
+            lambda: client.hget(f"{topic}:1", "name") == "one" and not client.exists(f"{topic}:2"),
+            "a hash for each key, none for the deleted one",
+            LIMIT_S,
+            detail=worker.service.log_tail,
+        )
+    assert f"{redis.password}@" not in json.dumps(worker.request("PUT", VALIDATE_REDIS, {**config, "name": topic})[1])
+
+
+@pytest.mark.slow
+def test_debezium_jdbc_appends_rows_without_a_key(worker: MillraceWorker, bootstrap: str, postgres: Postgres) -> None:
+    suffix = secrets.token_hex(4)
+    topic, table = f"crm.shop.{suffix}", f"appended_{suffix}"
+    create_topics(bootstrap, topic)
+    send(bootstrap, topic, event("c", 1, "one"), event("u", 1, "two"), event("d", 1, None), event("c", 1, "three"))
+    config = {
+        "connector.class": DEBEZIUM,
+        "topics": topic,
+        "connection.url": postgres.url,
+        "connection.username": postgres.user,
+        "connection.password": postgres.password,
+        "schema.evolution": "basic",
+        "collection.name.format": table,
+        "consumer.override.auto.offset.reset": "earliest",
+        **JOB,
+    }
+    create(worker, f"copy-{suffix}", config)
+    wait_until_running(worker, f"copy-{suffix}")
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+
+        def rows() -> list[tuple[Any, ...]]:
+            try:
+                return sorted(connection.execute(f"SELECT id, name FROM {table}").fetchall())
+            except psycopg.errors.UndefinedTable:
+                return []
+
+        # insert.mode is insert, delete.enabled false.
+        eventually(
+            lambda: rows() == [(1, "one"), (1, "three"), (1, "two")],
+            "a row for each change but the delete",
+            LIMIT_S,
+            detail=lambda: f"{rows()}\n{worker.service.log_tail()}",
+        )

@@ -91,6 +91,31 @@ def test_batches_have_their_ranges_and_bad_records_go_aside(spark: SparkSession,
     assert b"invalid literal" in letters[b"x"]["__connect.errors.exception.message"]
 
 
+def test_a_job_begins_at_the_offsets_of_a_group_once_it_has_no_members(spark: SparkSession, bench: Bench) -> None:
+    topic = bench.topic(partitions=2)
+    bench.send(topic, ["0", "1", "2", "3"])
+    group = f"connect-{topic}"
+    member = Consumer({"bootstrap.servers": bench.bootstrap, "group.id": group, "enable.auto.commit": False})
+    member.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    member.subscribe([topic])
+    eventually(lambda: member.poll(0.2) or member.assignment(), "the group has a member")
+    job = bench.job(topic, **NOW, **{"sink.rows.tables": "true", "source.starting.group": group})
+    done = run(spark, job)
+    try:
+        eventually(
+            lambda: any("running members" in event["error"] for event in done.of("retrying")), "the job waits", 60.0
+        )
+        assert bench.rows(job) == []
+    finally:
+        member.close()
+    assert done.end() == 0, done.events
+    # Of the partition without a committed offset all records.
+    assert sorted(row["number"] for row in bench.rows(job)) == [1, 2, 3]
+    bench.send(topic, ["4", "5"])
+    assert run(spark, job).end() == 0
+    assert sorted(row["number"] for row in bench.rows(job)) == [1, 2, 3, 4, 5]
+
+
 def read(bench: Bench, topic: str) -> list[tuple[Any, dict[str, Any]]]:
     consumer = Consumer({"bootstrap.servers": bench.bootstrap, "group.id": "unused"})
     consumer.assign([TopicPartition(topic, 0, 0)])

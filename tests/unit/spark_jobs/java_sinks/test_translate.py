@@ -23,6 +23,7 @@ CLASSES: dict[str, type[SparkJob]] = {
         connectors.ConfluentJdbcSink,
         connectors.AivenJdbcSink,
         connectors.FileStreamSink,
+        connectors.RedisSink,
     )
 }
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -32,6 +33,7 @@ DEBEZIUM = "io.debezium.connector.jdbc.JdbcSinkConnector"
 CONFLUENT = "io.confluent.connect.jdbc.JdbcSinkConnector"
 AIVEN = "io.aiven.connect.jdbc.JdbcSinkConnector"
 FILE = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+REDIS = "com.redis.kafka.connect.RedisSinkConnector"
 WORKER = {"bootstrap.servers": "127.0.0.1:1", "key.converter": JSON, "value.converter": JSON}
 #: All options of the Java classes, as their documentation and code have them.
 ALL = {
@@ -50,6 +52,9 @@ ALL = {
         batch.size delete.enabled table.name.format table.name.normalize topics.to.tables.mapping pk.mode pk.fields
         fields.whitelist auto.create auto.evolve max.retries retry.backoff.ms handle.tombstone""",
     FILE: "file",
+    REDIS: """redis.cluster redis.host redis.port redis.uri redis.username redis.password redis.timeout redis.pool redis.tls
+        redis.insecure redis.key.file redis.key.cert redis.key.password redis.cacert redis.charset redis.command redis.key
+        redis.separator redis.multiexec redis.wait.replicas redis.wait.timeout redis.json.path redis.json.path.fixed""",
 }
 BASE = {
     DEBEZIUM: {
@@ -80,6 +85,7 @@ BASE = {
         "pk.mode": "record_value",
         "pk.fields": "id",
     },
+    REDIS: {"topics": "orders", "redis.uri": "redis://redis:6380/2", "redis.command": "HSET"},
     FILE: {"topics": "orders", "file": "/tmp/orders.txt", "value.converter": STRING},
 }
 
@@ -195,6 +201,20 @@ def test_deletes_that_java_ignores_are_ignored() -> None:
     assert envelope["transform.step.without_deletes.condition"] == "ums_op_ <> 'd'"
     flat, _ = translated(CONFLUENT, {"delete.enabled": "false"})
     assert flat["source.tombstones"] == "ignore"
+
+
+def test_columns() -> None:
+    chosen = {"fields.whitelist": "name,amount"}
+    _, translation = translated(CONFLUENT, chosen)
+    assert "columns of the key" in refusals(translation)["fields.whitelist"]
+    properties, _ = translated(CONFLUENT, chosen | {"pk.fields": "id"})
+    assert properties["transform.step.columns.columns"] == "`id`, `name`, `amount`"
+    keyless = chosen | {"pk.mode": "none", "insert.mode": "insert", "delete.enabled": ""}
+    properties, translation = translated(CONFLUENT, keyless)
+    assert refusals(translation) == {}
+    assert properties["transform.step.columns.columns"] == "`name`, `amount`"
+    assert properties["source.key.encoding"] == "bytes"
+    assert check_flow(job_properties(properties))[1] == []
 
 
 def test_parameters_of_the_url_become_options() -> None:
@@ -399,6 +419,7 @@ def test_errors_and_clients() -> None:
             "consumer.override.sasl.mechanism": "PLAIN",
             "consumer.override.max.poll.records": "5",
             "no.such.option": "x",
+            "tasks.max": "4",
             "spark.master": "local[1]",
         },
     )
@@ -420,6 +441,7 @@ def test_errors_and_clients() -> None:
         "errors.log.enable",
         "consumer.override.max.poll.records",
         "no.such.option",
+        "tasks.max",
     } <= notes(translation).keys()
     properties, translation = translated(DEBEZIUM, {"errors.deadletterqueue.topic.name": "bad"})
     assert "errors.deadletterqueue.topic.name" not in properties
@@ -438,3 +460,37 @@ def test_lines() -> None:
     assert "value.converter" in refusals(translation)
     _, translation = translated(FILE, router(regex="a", replacement="b"))
     assert refusals(translation) == {}
+
+
+def test_redis() -> None:
+    properties, translation = translated(REDIS)
+    expected = {
+        "sink.type": "redis",
+        "sink.redis.url": "redis://redis:6380/2",
+        "sink.redis.form": "hash",
+        "sink.redis.key": "${namespace}:${key}",
+    }
+    assert {name: properties.get(name) for name in expected} == expected
+    properties, _ = translated(
+        REDIS, {"redis.uri": "rediss://me:p%40ss@redis:6380", "redis.key": "", "redis.separator": "/"}
+    )
+    assert properties["sink.redis.url"] == "rediss://redis:6380"
+    assert (properties["sink.redis.user"], properties["sink.redis.password"]) == ("me", "p@ss")
+    assert properties["sink.redis.key"] == "${namespace}/${key}"
+    properties, _ = translated(
+        REDIS, {"redis.uri": "", "redis.host": "here", "redis.tls": "true", "redis.command": "XADD"}
+    )
+    assert properties["sink.redis.url"] == "rediss://here:6379"
+    assert (properties["sink.redis.form"], properties["sink.redis.key"]) == ("stream", "${namespace}")
+    text = {"redis.command": "JSONSET", "value.converter": STRING, "key.converter": STRING}
+    _, translation = translated(REDIS, text)
+    assert "source.key.columns" in refusals(translation)["key.converter"]
+    properties, translation = translated(REDIS, text | {"source.key.columns": "id"})
+    assert refusals(translation) == {}
+    assert properties["sink.redis.json.command"] == "JSON.SET"
+    assert "JSON objects" in notes(translation)["value.converter"]
+    assert check_flow(job_properties(properties))[1] == []
+    _, translation = translated(REDIS, {"redis.command": "LPUSH"})
+    assert "sink.redis.form" in refusals(translation)["redis.command"]
+    properties, _ = translated(REDIS, router(regex="(.*)s", replacement="$1"))
+    assert properties["sink.redis.key"] == "order:${key}"

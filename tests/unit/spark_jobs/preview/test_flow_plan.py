@@ -179,6 +179,7 @@ def test_the_plan_tells_what_an_edit_changes(tmp_path: Path) -> None:
         ),
         ({"checkpoint.location": "/elsewhere"}, ("position", "dropped", "to /elsewhere")),
         ({"source.starting.offsets": "latest"}, ("source.starting.offsets", "kept", "has no effect")),
+        ({"source.starting.group": "java"}, ("source.starting.group", "kept", "has no effect")),
         ({"source.key.columns": "id"}, ("schemas", "kept", "source.key.columns changes")),
         ({"sink.type": "kafka", "sink.kafka.topic": "x"}, ("sink", "changed", "console keeps what it has")),
         ({"sink.console.rows": "3"}, ("sink", "changed", "sink.console.rows: what is written stays")),
