@@ -299,9 +299,9 @@ def _reason(error: str, settings: Settings) -> str:
 def problem(error: str, settings: Settings) -> Retriable | Fatal:
     """The error of ours for one of the server. Pure."""
     where = f"Redis {settings.access.address}"
-    if "CROSSSLOT" in error and not settings.cluster:
+    if "same slot" in error and not settings.cluster:
         return Fatal(f"{where} is a cluster ({error}): set {PREFIX}cluster=true")
-    if "CROSSSLOT" in error:
+    if "same slot" in error:
         return Fatal(
             f"{where}: {error}. A key with braces that are no hash tag can't be in a cluster: correct {PREFIX}key"
         )
@@ -338,7 +338,8 @@ def faults(settings: Settings) -> Iterator[None]:
             raise Retriable(f"{where}: {error}") from error
         raise Fatal(f"{where} is a cluster ({error}): set {PREFIX}cluster=true") from error
     except redis.RedisError as error:
-        raise problem(str(error), settings) from error
+        # What comes before that is the request, which holds a script.
+        raise problem(str(error).rpartition("caused error: ")[2], settings) from error
 
 
 def connect(settings: Settings) -> Any:
