@@ -1,4 +1,4 @@
-"""What requests look like: templates, idempotency keys, deletes, tokens, rates, answers that ask to wait."""
+"""The form of requests: templates, idempotency keys, deletes, tokens, rates, answers that ask to wait."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class RedisTarget(SinkTarget):
         self.server = server
         self.gate: Gate = gate
         self.form = form
-        self.client = redis_library.Redis(port=server.port or 0, password=server.password)
+        self.client: Any = redis_library.Redis(port=server.port or 0, password=server.password)
 
     def options(self) -> Mapping[str, str]:
         return {
