@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def stored_in_json(column: Column, value: Any) -> Any:
-    """What reading back gives for a value."""
+    """The value as it is read back."""
     match column.type.typeName():
         case "binary":
             return base64.b64encode(value).decode()

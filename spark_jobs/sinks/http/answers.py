@@ -1,4 +1,4 @@
-"""What answers say about the rows of a request. Pure."""
+"""The meaning of answers for the rows of a request. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -16,11 +16,11 @@ from spark_jobs.steps.lookup.documents import field_of
 if TYPE_CHECKING:
     from spark_jobs.sinks.http.config import Answers
 
-_SHOWN = 300
+_SHOWN: Final = 300
 
 
 class Fate(StrEnum):
-    """What became of a row, or of all rows of a request."""
+    """The fate of a row, or of all rows of a request."""
 
     WRITTEN = "written"
     STALE = "stale"

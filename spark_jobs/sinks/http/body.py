@@ -19,11 +19,11 @@ _OWN_PARTS: Final = ("row", "id")
 
 
 def check_body(template: str) -> str | None:
-    """What is wrong with a template, or None."""
+    """The fault of a template, or None."""
     import orjson
 
     for part in _PLACEHOLDER.findall(template):
-        if part not in (*_OWN_PARTS, *TABLE_PARTS, *ROW_PARTS) and not part.removeprefix(_COLUMN) != part:
+        if part not in (*_OWN_PARTS, *TABLE_PARTS, *ROW_PARTS) and not part.startswith(_COLUMN):
             return f"${{{part}}} is not known; there are ${{row}}, ${{id}}, ${{column:<name>}}, " + ", ".join(
                 f"${{{name}}}" for name in (*TABLE_PARTS, *ROW_PARTS)
             )

@@ -55,7 +55,7 @@ class _Request:
 
 @dataclass(slots=True)
 class _Result:
-    """What requests did: rows counted, rows refused with reasons, rows left with the reason and the pause that is asked for."""
+    """The result of requests: rows counted, rows refused with reasons, rows left with the reason and the asked pause."""
 
     done: Written = field(default_factory=Written)
     refused: list[tuple[Row, str]] = field(default_factory=list)
@@ -107,11 +107,11 @@ class HttpClient:
                 result.refused.append((row, str(error)))
                 continue
             if chosen.format != RECORD:
-                place = (url, *headers.values())
-                if not lanes[place]:
-                    lanes[place].append(_Request(chosen.method, url, headers, [], []))
-                lanes[place][0].rows.append(row)
-                lanes[place][0].bodies.append(body)
+                lane = (url, *headers.values())
+                if not lanes[lane]:
+                    lanes[lane].append(_Request(chosen.method, url, headers, [], []))
+                lanes[lane][0].rows.append(row)
+                lanes[lane][0].bodies.append(body)
                 continue
             method = chosen.delete_method if row.deleted and chosen.delete_method else chosen.method
             lanes[self._lane(row)].append(_Request(method, url, headers, [row], [body]))
@@ -240,7 +240,7 @@ class _Service:
         return self._loop.run_until_complete(work)
 
     async def pace(self, records: int) -> None:
-        """Wait until a request of so many records may be sent."""
+        """Wait until a request of that many records may be sent."""
         chosen = self._settings
         cost = max(
             records / chosen.rate_records if chosen.rate_records else 0.0,

@@ -198,11 +198,10 @@ class _Form:
         """Values and names of nulls; None for a row without a value."""
         form, soft = self._settings.form, self._settings.soft
         if form == SORTED_SET:
-            member = self._member(row)
-            return [
-                member,
-                *([] if action == "d" else [score_of(row.values.get(self._settings.score), self._settings)]),
-            ], []
+            if action == "d":
+                return [self._known_member(row)], []
+            score = score_of(row.values.get(self._settings.score), self._settings)
+            return [self._member(row), score], []
         if action == "d":
             return [], []
         if form == HASH:
@@ -214,6 +213,13 @@ class _Form:
         if any(row.values.get(name) is None for name in self._settings.value.columns):
             return None, []
         return [self._value(row)], []
+
+    def _known_member(self, row: Row) -> str:
+        """The member of a delete; empty where only the key is known: the guard remembers it."""
+        try:
+            return self._member(row)
+        except Unfilled:
+            return ""
 
 
 def _fields(row: Row, *, soft: bool) -> tuple[Mapping[str, Any], list[str]]:
@@ -293,9 +299,9 @@ def _reason(error: str, settings: Settings) -> str:
 def problem(error: str, settings: Settings) -> Retriable | Fatal:
     """The error of ours for one of the server. Pure."""
     where = f"Redis {settings.access.address}"
-    if error.startswith(("MOVED", "ASK", "CROSSSLOT")) and not settings.cluster:
+    if "same slot" in error and not settings.cluster:
         return Fatal(f"{where} is a cluster ({error}): set {PREFIX}cluster=true")
-    if "CROSSSLOT" in error:
+    if "same slot" in error:
         return Fatal(
             f"{where}: {error}. A key with braces that are no hash tag can't be in a cluster: correct {PREFIX}key"
         )
@@ -316,10 +322,24 @@ def faults(settings: Settings) -> Iterator[None]:
         yield
     except (redis.AuthenticationError, redis.AuthorizationError, redis.NoPermissionError) as error:
         raise Fatal(f"{where}: {error}. Correct {PREFIX}user and {PREFIX}password") from error
-    except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError, OSError) as error:
+    except (
+        redis.ConnectionError,  # also a server that is loading
+        redis.TimeoutError,
+        redis.ReadOnlyError,
+        redis.OutOfMemoryError,
+        redis.ClusterDownError,  # also a master that is down
+        redis.TryAgainError,
+        redis.ClusterError,
+        OSError,
+    ) as error:
         raise Retriable(f"{where}: {error}") from error
+    except redis.MovedError as error:
+        if settings.cluster:
+            raise Retriable(f"{where}: {error}") from error
+        raise Fatal(f"{where} is a cluster ({error}): set {PREFIX}cluster=true") from error
     except redis.RedisError as error:
-        raise problem(str(error), settings) from error
+        # What comes before that is the request, which holds a script.
+        raise problem(str(error).rpartition("caused error: ")[2], settings) from error
 
 
 def connect(settings: Settings) -> Any:

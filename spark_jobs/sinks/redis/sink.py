@@ -77,6 +77,12 @@ class RedisSink(Sink):
                 f"({', '.join(key)}): a row in which it changes would stay under its old key. Name it in {PREFIX}key.columns, "
                 "or use columns of the key"
             )
+        lacking = [name for name in key if name not in chosen.key.columns]
+        if chosen.key.columns and "key" not in chosen.key.row_parts and lacking:
+            return (
+                f"table {schema.namespace}: {PREFIX}key lacks {', '.join(lacking)}, which is part of the row's key "
+                f"({', '.join(key)}): rows would share a key. Add it, or name the columns that suffice in {PREFIX}key.columns"
+            )
         return ""
 
     def write(self, batch: Batch) -> int:

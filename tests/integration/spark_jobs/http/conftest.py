@@ -40,11 +40,11 @@ class Service:
 
     def records(self, table: str) -> list[dict[str, Any]]:
         """Records of a table, in the order in which they came."""
-        found: list[dict[str, Any]] = []
+        records: list[dict[str, Any]] = []
         for body in self.ask(f"/rows/{table}"):
             parsed = json.loads(body, parse_float=Decimal)
-            found += parsed if isinstance(parsed, list) else [parsed]
-        return found
+            records += parsed if isinstance(parsed, list) else [parsed]
+        return records
 
     def requests(self, table: str) -> list[dict[str, Any]]:
         """Requests about a table: method, path and headers."""

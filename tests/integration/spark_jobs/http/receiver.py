@@ -1,8 +1,9 @@
-"""A service that takes rows, as a process of its own: `python receiver.py PORT`. It keeps what it was sent in memory.
+"""A service that takes rows, as a process of its own: `python receiver.py PORT`. It keeps what it gets in memory.
 
-`/plain/<table>` refuses a request with a record whose `name` is `refused` as a whole (422), `/items/<table>` answers with an outcome
-per record (207), `/busy/<table>` answers every second request with 503 and `Retry-After`. All want the login `user`, `secret`, or
-a token of `/token`, which is good for three requests. `GET /rows/<table>` and `GET /requests/<table>` show what came.
+`/plain/<table>` refuses a request with a record whose `name` is `refused` as a whole (422), `/items/<table>` answers with an
+outcome per record (207), `/busy/<table>` answers every second request with 503 and `Retry-After`. All want the login `user`,
+`secret`, or a token of `/token`, which is good for three requests. `GET /rows/<table>` and `GET /requests/<table>` show what
+came.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Receiver:
         return web.Response(status=200)
 
     async def show(self, request: web.Request) -> web.Response:
-        """What came."""
+        """Shows what came."""
         kept: Any = self.bodies if request.match_info["what"] == "rows" else self.requests
         return web.json_response(kept[request.match_info["table"]])
 

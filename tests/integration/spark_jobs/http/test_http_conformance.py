@@ -9,6 +9,7 @@ import pytest
 
 from spark_jobs.testing import Gate, SinkTarget, Supports, cases, check_sink
 from tests.support.json_rows import stored_in_json
+from tests.support.kit_cases import kit_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import Column, TableSchema
     from tests.integration.spark_jobs.http.conftest import Service
+
+#: Seconds each: for slow runs.
+SLOW = ("poison_record", "server_silent", "connection_breaks_at_every_step")
 
 
 class HttpTarget(SinkTarget):
@@ -67,13 +71,15 @@ def gate(service: Service) -> Iterator[Gate]:
         yield proxy
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", kit_cases(cases(), SLOW))
 def test_conformance_of_upserts(case: str, service: Service, gate: Gate, spark: SparkSession, bootstrap: str) -> None:
     target = HttpTarget(service, gate, **{"sink.http.mode": "upsert"})
     check_sink(target, spark=spark, bootstrap=bootstrap, only=case)
 
 
-@pytest.mark.parametrize("case", ["replay", "delete", "many_rows", "connection_breaks_at_every_step", "poison_record"])
+@pytest.mark.parametrize(
+    "case", kit_cases(["replay", "delete", "many_rows", "connection_breaks_at_every_step", "poison_record"], SLOW)
+)
 def test_conformance_of_single_records(
     case: str, service: Service, gate: Gate, spark: SparkSession, bootstrap: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""What requests look like: templates, idempotency keys, deletes, tokens, rates, answers that ask to wait."""
+"""The form of requests: templates, idempotency keys, deletes, tokens, rates, answers that ask to wait."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ COLUMNS = (key_column("id", IntegerType()), Column("name", StringType()))
 class Rig:
     """A sink over the service, and a table of the test's own."""
 
-    def __init__(
-        self, service: Service, spark: SparkSession, way: str, query: str, options: dict[str, str]
-    ) -> None:
+    def __init__(self, service: Service, spark: SparkSession, way: str, query: str, options: dict[str, str]) -> None:
         self.service = service
         self.spark = spark
         self.table = TableSchema(f"shop.t{secrets.token_hex(4)}", COLUMNS)
@@ -134,7 +132,7 @@ def test_tokens_are_fetched_and_renewed(rig: Callable[..., Rig], service: Servic
         "oauth_client_id": "user",
         "oauth_client_secret": "secret",
     }
-    logged_in = rig(format="record", **options)
+    logged_in = rig(format="record", requests="1", **options)
     logged_in.write(*(change("i", n, id=n, name="a") for n in range(10)))  # a token is good for three requests
     assert len(logged_in.records) == 10
     wrong = rig(**{**options, "oauth_client_secret": "wrong"})

@@ -12,6 +12,7 @@ import redis as redis_library
 
 from spark_jobs.testing import Gate, SinkTarget, Supports, cases, check_sink
 from tests.support.json_rows import stored_in_json
+from tests.support.kit_cases import kit_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +40,9 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "binary": bytes,
 }
 
+#: Seconds each: for slow runs.
+SLOW = ("killed_at_every_step", "poison_record", "server_silent")
+
 
 class RedisTarget(SinkTarget):
     """A Redis behind a gate."""
@@ -49,7 +53,7 @@ class RedisTarget(SinkTarget):
         self.server = server
         self.gate: Gate = gate
         self.form = form
-        self.client = redis_library.Redis(port=server.port or 0, password=server.password)
+        self.client: Any = redis_library.Redis(port=server.port or 0, password=server.password)
 
     def options(self) -> Mapping[str, str]:
         return {
@@ -90,7 +94,7 @@ def gate(redis: Redis) -> Iterator[Gate]:
         yield proxy
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", kit_cases(cases(), SLOW))
 def test_conformance_of_hashes(case: str, redis: Redis, gate: Gate, spark: SparkSession, bootstrap: str) -> None:
     check_sink(RedisTarget(redis, gate), spark=spark, bootstrap=bootstrap, only=case)
 
@@ -111,7 +115,10 @@ def test_conformance_of_json(case: str, redis: Redis, gate: Gate, spark: SparkSe
 
 
 @pytest.mark.parametrize(
-    "case", ["replay", "delete", "every_type", "many_rows", "connection_breaks_at_every_step", "killed_at_every_step"]
+    "case",
+    kit_cases(
+        ["replay", "delete", "every_type", "many_rows", "connection_breaks_at_every_step", "killed_at_every_step"], SLOW
+    ),
 )
 def test_conformance_of_streams(case: str, redis: Redis, gate: Gate, spark: SparkSession) -> None:
     target = RedisTarget(redis, gate, "stream")
