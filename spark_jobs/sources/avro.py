@@ -110,7 +110,7 @@ def _named(schema: Any) -> Any:
 
 
 def reader_text(text: str) -> str:
-    """The schema for ``from_avro``: without logical types, decimals with the precision that Spark's type has."""
+    """The schema for ``from_avro``: without logical types, decimals with the largest precision that their bytes can have."""
     return json.dumps(_bare(json.loads(text)))
 
 
@@ -125,8 +125,15 @@ def _bare(schema: Any) -> Any:
         if not key.startswith("connect.") and key not in {"logicalType", "doc"}
     }
     if schema.get("logicalType") == "decimal" and schema.get("type") in {"bytes", "fixed"}:
-        result |= {"logicalType": "decimal", "precision": MAX_PRECISION}
+        result |= {"logicalType": "decimal", "precision": _precision(schema.get("size"))}
     return result
+
+
+def _precision(size: int | None) -> int:
+    """The digits of a decimal of ``size`` bytes (None: any number): Avro takes one with more for plain bytes."""
+    if size is None:
+        return MAX_PRECISION
+    return min(len(str((1 << max(8 * size - 1, 1)) - 1)) - 1, MAX_PRECISION)
 
 
 def decoded(column: Column, text: str, members: Mapping[str, Collection[str] | None] | None = None) -> Column:
@@ -215,8 +222,8 @@ def _made(column: Column, schema: Schema) -> Column:
                 column, lambda each: f.struct(_made(member(each, "key"), keys), _made(member(each, "value"), values))
             )
         )
-    if schema.type in {Type.INT8, Type.INT16}:
-        return column.cast(spark_type(schema))
+    if schema.type in {Type.INT8, Type.INT16} or form is Form.DECIMAL:
+        return column.cast(spark_type(schema))  # decimals in a fixed of few bytes come with fewer digits
     if not _differs(schema):
         return column
     if schema.type is Type.STRUCT:
@@ -246,11 +253,7 @@ def _is_entries(schema: Schema) -> bool:
 
 def _differs(schema: Schema) -> bool:
     """Whether something in ``schema`` is not what ``from_avro`` gives already."""
-    if (
-        form_of(schema) not in {Form.PLAIN, Form.DECIMAL}
-        or schema.type in {Type.INT8, Type.INT16}
-        or _is_entries(schema)
-    ):
+    if form_of(schema) is not Form.PLAIN or schema.type in {Type.INT8, Type.INT16} or _is_entries(schema):
         return True
     return any(_differs(each.schema) for each in schema.fields) or (
         schema.value_schema is not None and _differs(schema.value_schema)

@@ -7,6 +7,7 @@ import json
 import logging
 from collections import Counter
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -289,6 +290,7 @@ NESTED = {
         {"name": "n", "type": maybe("int")},
         {"name": "day", "type": annotated("int", logicalType="date")},
         {"name": "price", "type": maybe(annotated("bytes", logicalType="decimal", precision=9, scale=2))},
+        {"name": "tax", "type": annotated("fixed", name="Tax", size=2, logicalType="decimal", precision=4, scale=1)},
     ],
 }
 UNSCALED = st.one_of(st.integers(-(10**6), 10**6), st.integers(-(10**30), 10**30)).map(unscaled)
@@ -318,6 +320,10 @@ AVRO_TYPES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (VARIABLE, st.builds(lambda scale, value: {"scale": scale, "value": value}, st.integers(-3, 5), UNSCALED)),
     (annotated("enum", name="Color", symbols=["RED", "GREEN"]), st.sampled_from(["RED", "GREEN"])),
     (annotated("fixed", name="Four", size=4), st.binary(min_size=4, max_size=4)),
+    (
+        annotated("fixed", name="Price", size=8, logicalType="decimal", precision=12, scale=2),
+        st.integers(-(10**12), 10**12).map(lambda number: number.to_bytes(8, "big", signed=True)),
+    ),
     (annotated("array", items=maybe("long")), st.lists(st.none() | st.integers(-5, 5), max_size=3)),
     (
         annotated("map", values=maybe("string")),
@@ -326,7 +332,7 @@ AVRO_TYPES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (
         NESTED,
         st.builds(
-            lambda n, day, price: {"n": n, "day": day, "price": price},
+            lambda n, day, price: {"n": n, "day": day, "price": price, "tax": b"\xff\xf4"},
             st.none() | st.integers(-5, 5),
             st.integers(-5, 5),
             st.none() | UNSCALED,
@@ -528,3 +534,22 @@ def test_rows_of_an_older_schema_take_one_pass_after_a_table_has_changed(
         assert reader.read(number, records) == careful.read(number, records)
     assert reader.passes == {True: 3, False: 1}
     assert not careful.passes
+
+
+@pytest.mark.parametrize("careful", [True, False])
+def test_decimals_of_a_fixed_size_are_decimals(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, careful: bool
+) -> None:
+    kind = annotated("fixed", name="Price", size=8, logicalType="decimal", precision=12, scale=2)
+    table = AvroTable({"price": maybe(kind), "nested": maybe(NESTED)})
+    row = {"id": 1, "price": (-12345).to_bytes(8, "big", signed=True)}
+    row["nested"] = {"n": None, "day": 0, "price": unscaled(7), "tax": b"\xff\xf4"}
+    reader = Reader(spark, monkeypatch, careful=careful, options=AVRO, schemas=table.schemas)
+    for number in range(2):
+        (((_, (values,)),), bad) = reader.read(number, [table.record(avro_event("c", row), 1)])
+        assert (values[1], values[2].price, values[2].tax, bad) == (
+            Decimal("-123.45"),
+            Decimal("0.07"),
+            Decimal("-1.2"),
+            0,
+        )
