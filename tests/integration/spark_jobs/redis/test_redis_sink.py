@@ -131,8 +131,8 @@ def test_soft_deletes_and_fields_of_others(rig: Callable[..., Rig]) -> None:
     soft.write(change("d", 2, id=1, region="eu"))
     row = soft.client.hgetall(soft.key(":1:eu"))
     assert row.pop("ums_ts_")
-    own = {"id": "1", "region": "eu", "name": "a", "score": "1.0", "note": "of another program"}
-    assert row == own | {"ums_id_": "2", "ums_op_": "d", "ums_active_": "0"}
+    columns = {"id": "1", "region": "eu", "name": "a", "score": "1.0", "note": "of another program"}
+    assert row == columns | {"ums_id_": "2", "ums_op_": "d", "ums_active_": "0"}
     documents = rig(**{"delete.mode": "soft", "form": "json"})
     documents.write(change("i", 1, id=1, region="eu", name="a"), change("d", 2, id=1, region="eu"))
     assert json.loads(documents.client.get(documents.key(":1:eu")))["ums_active_"] == 0
