@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.redis import scripts
 from spark_jobs.sinks.redis.config import HASH, JSON, PREFIX, SORTED_SET, STREAM, STRING
@@ -93,7 +95,7 @@ class RedisClient:
             part[start : start + _ROWS_PER_CALL] for part in parts for start in range(0, len(part), _ROWS_PER_CALL)
         ]
         done, refused = Written(), []
-        answers = self._run([(_keys(group), (*head, *_arguments(group))) for group in groups])
+        answers = self._run([(_keys(group), (*head, _packed(group))) for group in groups])
         for group, answer in zip(groups, answers, strict=True):
             for call, result in zip(group, answer, strict=True):
                 if isinstance(result, bytes):
@@ -117,7 +119,7 @@ class RedisClient:
         while waiting:
             answers = self._run(
                 [
-                    ((key, part[0].guard), (chosen.ttl_ms, chosen.length, field, *_arguments(part)))
+                    ((key, part[0].guard), (chosen.ttl_ms, chosen.length, field, _packed(part)))
                     for key, field, part in waiting
                 ]
             )
@@ -185,14 +187,14 @@ class _Form:
         if form == STREAM:
             fields = [part for pair in _fields(row, soft=False)[0].items() for part in pair]
             position = f"{row.offset:020d}.{row.number:010d}"
-            return _Call(row, key, f"{guard}:{self._settings.position}", (position, len(fields), *fields))
+            return _Call(row, key, f"{guard}:{self._settings.position}", (position, fields))
         if form == SORTED_SET:
             guard = f"{guard}:{self._row_key(row)}"
         action = "w" if not row.deleted else "s" if self._settings.soft else "d"
         values, nulls = self._values(row, action)
         if values is None:
             action, values = "d", []
-        return _Call(row, key, guard, (row.order, action, len(values), len(nulls), *values, *nulls))
+        return _Call(row, key, guard, (str(row.order), action, values, nulls))
 
     def _values(self, row: Row, action: str) -> tuple[list[Any] | None, list[str]]:
         """Values and names of nulls; None for a row without a value."""
@@ -209,7 +211,7 @@ class _Form:
             # A delete may bring only the key: the other fields stay as they are.
             return [part for pair in fields.items() for part in pair], [] if action == "s" else nulls
         if form == JSON:
-            return [json_of(document(row, active=soft))], []
+            return [_raw(json_of(document(row, active=soft)))], []
         if any(row.values.get(name) is None for name in self._settings.value.columns):
             return None, []
         return [self._value(row)], []
@@ -230,8 +232,13 @@ def _fields(row: Row, *, soft: bool) -> tuple[Mapping[str, Any], list[str]]:
         if value is None:
             nulls.append(name)
         else:
-            fields[name] = value if isinstance(value, bytes) else text_of(value)
+            fields[name] = _raw(value) if isinstance(value, bytes) else text_of(value)
     return fields, nulls
+
+
+def _raw(value: bytes) -> msgspec.Raw:
+    """Bytes as a string of MessagePack, of 32 bits: the scripts' reader does not know its type for bytes. Pure."""
+    return msgspec.Raw(b"\xdb" + len(value).to_bytes(4, "big") + value)
 
 
 def guard_of(key: str) -> str:
@@ -266,8 +273,8 @@ def _keys(calls: Sequence[_Call]) -> list[str]:
     return [name for call in calls for name in (call.key, call.guard)]
 
 
-def _arguments(calls: Sequence[_Call]) -> list[Any]:
-    return [part for call in calls for part in call.arguments]
+def _packed(calls: Sequence[_Call]) -> bytes:
+    return msgspec.msgpack.encode([call.arguments for call in calls])
 
 
 def _pipeline(client: Any, script: str, requests: Sequence[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:

@@ -2,8 +2,8 @@
 
 All of them take keys in pairs: the key of a row, and its guard, a key in the same slot that remembers the order number where
 the row itself can't. Arguments: time to live of rows and of remembered deletes in milliseconds (0: forever), a word for the
-form; then for each row its order number, ``w`` (write), ``s`` (mark as deleted) or ``d`` (delete), how many values and how many
-names of nulls follow, these values, these names. The answer has for each row 1 (written), 0 (there was a newer one) or the text
+form, and the rows in MessagePack: of each its order number as text, ``w`` (write), ``s`` (mark as deleted) or ``d`` (delete),
+its values, the names of columns that are null. The answer has for each row 1 (written), 0 (there was a newer one) or the text
 of an error.
 """
 
@@ -33,13 +33,11 @@ end
 """
 
 _LOOP: Final = """
-local answers, at = {}, 4
-for number = 1, #KEYS, 2 do
-  local values, nulls = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local done, answer = pcall(write, KEYS[number], KEYS[number + 1], ARGV[at], ARGV[at + 1], at + 4, values, nulls)
+local answers = {}
+for number, row in ipairs(cmsgpack.unpack(ARGV[4])) do
+  local done, answer = pcall(write, KEYS[2 * number - 1], KEYS[2 * number], row[1], row[2], row[3], row[4])
   if not done then answer = type(answer) == 'table' and answer.err or tostring(answer) end
-  answers[#answers + 1] = answer
-  at = at + 4 + values + nulls
+  answers[number] = answer
 end
 return answers
 """
@@ -48,7 +46,7 @@ return answers
 HASH: Final = (
     _ROWS
     + """
-local function write(key, guard, order, action, first, values, nulls)
+local function write(key, guard, order, action, values, nulls)
   local known = redis.call('HGET', key, 'ums_id_') or redis.call('GET', guard)
   if known and less(order, known) then return 0 end
   if action == 'd' then
@@ -56,8 +54,8 @@ local function write(key, guard, order, action, first, values, nulls)
     remember(guard, order, retention)
     return 1
   end
-  redis.call('HSET', key, unpack(ARGV, first, first + values - 1))
-  if nulls > 0 then redis.call('HDEL', key, unpack(ARGV, first + values, first + values + nulls - 1)) end
+  redis.call('HSET', key, unpack(values))
+  if #nulls > 0 then redis.call('HDEL', key, unpack(nulls)) end
   redis.call('DEL', guard)
   keep(key, ttl)
   return 1
@@ -70,7 +68,7 @@ end
 VALUE: Final = (
     _ROWS
     + """
-local function write(key, guard, order, action, first, values, nulls)
+local function write(key, guard, order, action, values, nulls)
   local known = redis.call('GET', guard)
   if known and less(order, known) then return 0 end
   if action == 'd' then
@@ -79,9 +77,9 @@ local function write(key, guard, order, action, first, values, nulls)
     return 1
   end
   if word == 'JSON.SET' then
-    redis.call('JSON.SET', key, '$', ARGV[first])
+    redis.call('JSON.SET', key, '$', values[1])
   else
-    redis.call('SET', key, ARGV[first])
+    redis.call('SET', key, values[1])
   end
   keep(key, ttl)
   remember(guard, order, ttl)
@@ -95,21 +93,21 @@ end
 SORTED_SET: Final = (
     _ROWS
     + """
-local function write(key, guard, order, action, first, values, nulls)
+local function write(key, guard, order, action, values, nulls)
   local known = redis.call('GET', guard)
   if known then
     local space = known:find(' ', 1, true)
     if less(order, space and known:sub(1, space - 1) or known) then return 0 end
-    if space and known:sub(space + 1) ~= ARGV[first] then redis.call('ZREM', key, known:sub(space + 1)) end
+    if space and known:sub(space + 1) ~= values[1] then redis.call('ZREM', key, known:sub(space + 1)) end
   end
   if action == 'd' then
-    redis.call('ZREM', key, ARGV[first])
+    redis.call('ZREM', key, values[1])
     remember(guard, order, retention)
     return 1
   end
-  redis.call('ZADD', key, ARGV[first + 1], ARGV[first])
+  redis.call('ZADD', key, values[2], values[1])
   keep(key, ttl)
-  remember(guard, order .. ' ' .. ARGV[first], ttl)
+  remember(guard, order .. ' ' .. values[1], ttl)
   return 1
 end
 """
@@ -118,28 +116,27 @@ end
 
 #: Entries of one stream out of one Kafka partition, in order. Keys: the stream, and a hash of positions in the same slot.
 #: Arguments: time to live in milliseconds (0: forever), the longest the stream may become (0: any length), the field of the
-#: position; then for each entry its position, how many names and values follow, these. Positions have a fixed width, so that
-#: they compare as text. The answer: how many entries are done, how many of these were there before, the text of an error or ''.
+#: position, and the entries in MessagePack: of each its position, and its names and values. Positions have a fixed width, so
+#: that they compare as text. The answer: how many entries are done, how many of these were there before, the text of an error
+#: or ''.
 STREAM: Final = """
 local ttl, longest, field = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
-local done, before, at = 0, 0, 4
+local done, before = 0, 0
 local known = redis.call('HGET', KEYS[2], field) or ''
-while at <= #ARGV do
-  local count = tonumber(ARGV[at + 1])
-  if ARGV[at] <= known then
+for _, entry in ipairs(cmsgpack.unpack(ARGV[4])) do
+  if entry[1] <= known then
     before = before + 1
   else
     local answer
     if longest > 0 then
-      answer = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', longest, '*', unpack(ARGV, at + 2, at + 1 + count))
+      answer = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', longest, '*', unpack(entry[2]))
     else
-      answer = redis.pcall('XADD', KEYS[1], '*', unpack(ARGV, at + 2, at + 1 + count))
+      answer = redis.pcall('XADD', KEYS[1], '*', unpack(entry[2]))
     end
     if type(answer) == 'table' and answer.err then return {done, before, answer.err} end
-    redis.call('HSET', KEYS[2], field, ARGV[at])
+    redis.call('HSET', KEYS[2], field, entry[1])
   end
   done = done + 1
-  at = at + 2 + count
 end
 if ttl > 0 then
   redis.call('PEXPIRE', KEYS[1], ttl)

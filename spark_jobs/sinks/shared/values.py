@@ -27,9 +27,14 @@ def text_of(value: Any) -> str:
     Raises:
         NoText: bytes that are not UTF-8.
     """
-    if isinstance(value, Decimal):
+    kind = type(value)
+    if kind is str:
+        return str(value)
+    if kind is int or kind is float:
+        return repr(value)
+    if kind is Decimal:
         return format(value, "f")
-    if isinstance(value, list | dict):
+    if kind is list or kind is dict:
         return json_of(value).decode()
     try:
         return lookup_values.text_of(value)

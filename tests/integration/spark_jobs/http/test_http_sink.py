@@ -13,9 +13,11 @@ from connectors.errors import Fatal
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.testing.batches import Feed, change
 from spark_jobs.testing.kit import checked, key_column, make_sink
+from tests.support.tls_door import tls_door
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -148,6 +150,17 @@ def test_the_rate_is_kept(rig: Callable[..., Rig]) -> None:
     slow.write(*(change("i", n, id=n, name="a") for n in range(40)))
     assert time.monotonic() - begin >= 0.7  # the last of 40 records at 50 in a second
     assert len(slow.records) == 40
+
+
+def test_tls_is_verified(rig: Callable[..., Rig], service: Service, tmp_path: Path) -> None:
+    with tls_door(service.port, tmp_path) as (port, authority):
+        url = f"https://127.0.0.1:{port}/plain/${{namespace}}"
+        trusting = rig(**{"url": url, "ssl.root.cert": str(authority)})
+        assert not type(trusting.sink).check(trusting.config)
+        assert trusting.write(change("i", 1, id=1, name="a")) == 1
+        stranger = rig(url=url)
+        (complaint,) = type(stranger.sink).check(stranger.config)
+        assert complaint.startswith("sink.http.ssl.root.cert: ")
 
 
 def test_options_that_do_not_go_together(rig: Callable[..., Rig]) -> None:

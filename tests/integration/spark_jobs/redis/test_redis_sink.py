@@ -17,6 +17,7 @@ from spark_jobs.contract import Column, TableSchema
 from spark_jobs.testing.batches import Feed, change
 from spark_jobs.testing.kit import checked, key_column, make_sink
 from tests.support.eventually import eventually
+from tests.support.tls_door import tls_door
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,8 +132,8 @@ def test_soft_deletes_and_fields_of_others(rig: Callable[..., Rig]) -> None:
     soft.write(change("d", 2, id=1, region="eu"))
     row = soft.client.hgetall(soft.key(":1:eu"))
     assert row.pop("ums_ts_")
-    own = {"id": "1", "region": "eu", "name": "a", "score": "1.0", "note": "of another program"}
-    assert row == own | {"ums_id_": "2", "ums_op_": "d", "ums_active_": "0"}
+    columns = {"id": "1", "region": "eu", "name": "a", "score": "1.0", "note": "of another program"}
+    assert row == columns | {"ums_id_": "2", "ums_op_": "d", "ums_active_": "0"}
     documents = rig(**{"delete.mode": "soft", "form": "json"})
     documents.write(change("i", 1, id=1, region="eu", name="a"), change("d", 2, id=1, region="eu"))
     assert json.loads(documents.client.get(documents.key(":1:eu")))["ums_active_"] == 0
@@ -226,6 +227,16 @@ def test_clusters(cluster: Redis, form: str, rig: Callable[..., Rig]) -> None:
     with pytest.raises(Fatal, match="braces that are no hash tag"):
         braces.write(change("i", 1, id=1, region="eu"))
     assert not type(rows.sink).check(rows.sink.context.config)
+
+
+def test_tls_is_verified(rig: Callable[..., Rig], redis: Redis, tmp_path: Path) -> None:
+    with tls_door(redis.port or 0, tmp_path) as (port, authority):
+        trusting = rig(**{"url": f"rediss://127.0.0.1:{port}", "ssl.root.cert": str(authority)})
+        assert not type(trusting.sink).check(trusting.sink.context.config)
+        assert trusting.write(change("i", 1, id=1, region="eu", name="a")) == 1
+        stranger = rig(url=f"rediss://127.0.0.1:{port}", retries="0")
+        (complaint,) = type(stranger.sink).check(stranger.sink.context.config)
+        assert complaint.startswith("sink.redis.ssl.root.cert: ")
 
 
 def test_a_wrong_address_is_said(rig: Callable[..., Rig]) -> None:
