@@ -41,7 +41,7 @@ def test_when_it_begins(at: str, zone: str, now: int, then: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "zone", "now", "then"),
+    ("at", "zone", "now", "last"),
     [
         ("02:30", "", ms(2026, 5, 1, 2, 29, 59), ms(2026, 4, 30, 2, 30)),
         ("02:30", "", ms(2026, 5, 1, 2, 30), ms(2026, 5, 1, 2, 30)),
@@ -51,8 +51,8 @@ def test_when_it_begins(at: str, zone: str, now: int, then: int) -> None:
         ("02:30", "Europe/Berlin", ms(2026, 10, 25, 1), ms(2026, 10, 25, 0, 30)),
     ],
 )
-def test_when_it_was_last(at: str, zone: str, now: int, then: int) -> None:
-    assert latest_ms(at, zone, now) == then
+def test_when_it_was_last(at: str, zone: str, now: int, last: int) -> None:
+    assert latest_ms(at, zone, now) == last
 
 
 @given(st.integers(0, 2**41), st.integers(0, 86_399), st.sampled_from(["", "Europe/Berlin", "America/New_York"]))

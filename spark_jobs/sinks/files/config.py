@@ -24,6 +24,8 @@ from spark_jobs.history.writing import Writing
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from connectors.options import Config
+
 PATH: Final = "sink.files.path"
 FORMAT: Final = "sink.files.format"
 COMPRESSION: Final = "sink.files.compression"
@@ -43,6 +45,7 @@ COMPACT_AT: Final = "sink.files.compact.at"
 COMPACT_ZONE: Final = "sink.files.compact.time.zone"
 RETENTION: Final = "sink.files.retention.ms"
 CHECKPOINT_INTERVAL: Final = "sink.files.log.checkpoint.interval"
+HIVE_DATABASE: Final = "sink.files.hive.database"
 MANIFEST_INTERVAL: Final = "sink.files.manifest.interval.ms"
 
 #: Compressions by format, as Spark spells them.
@@ -140,6 +143,16 @@ CONFIG: Final = ConfigDef(
             doc="What readers see who list directories instead of reading the log: finished = rows from the moment their "
             "bucket is rolled, each exactly once; immediate = rows at once, in small files, and for a moment twice when "
             "these are replaced by a merged one. Readers of the log or of the manifest see all rows in both.",
+        ),
+        ConfigKey(
+            name=HIVE_DATABASE,
+            type=ConfigType.STRING,
+            default="",
+            group=_GROUP,
+            example="lake",
+            doc="Database of a Hive metastore in which tables of format parquet or orc are registered, with their partitions and "
+            "new columns; empty: none. It must exist. The job names the metastore: spark.sql.catalogImplementation=hive and "
+            "spark.hadoop.hive.metastore.uris=thrift://host:9083.",
         ),
         ConfigKey(
             name=ROWS_PER_TASK,
@@ -292,6 +305,20 @@ def problems(config: Mapping[str, Any]) -> list[str]:
         return [
             f"{COMPRESSION}: "
             + invalid(COMPRESSION, config[COMPRESSION], f"{config[FORMAT]} files take: {', '.join(allowed)}")
+        ]
+    return []
+
+
+def hive_problems(config: Config) -> list[str]:
+    """Complaints about a registration in Hive."""
+    if not config[HIVE_DATABASE]:
+        return []
+    if config[FORMAT] not in ("parquet", "orc"):
+        return [f"{HIVE_DATABASE}: not with {FORMAT}={config[FORMAT]}; use parquet or orc"]
+    if config.raw.get("spark.sql.catalogImplementation") != "hive":
+        return [
+            f"{HIVE_DATABASE}: the job's Spark has no metastore: set spark.sql.catalogImplementation=hive, and where it is by "
+            "spark.hadoop.hive.metastore.uris"
         ]
     return []
 

@@ -21,6 +21,7 @@ from spark_jobs.sinks.files import config as options
 if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef
     from spark_jobs.history.delta import Progress
+    from spark_jobs.history.hive import HiveTable
     from spark_jobs.history.table import Table
     from spark_jobs.history.upkeep import Done
     from spark_jobs.history.writing import Appended, Writer
@@ -72,6 +73,8 @@ class FilesSink(Sink):
         self._vacuumed: dict[str, float] = {}
         self._listed: dict[str, tuple[int, float]] = {}
         self._appends: dict[str, int] = defaultdict(int)
+        self._database = str(self._config[options.HIVE_DATABASE])
+        self._registered: dict[str, HiveTable] = {}
         #: What this run last put into its Delta tables.
         self._progress: dict[str, Progress] = {}
 
@@ -83,7 +86,7 @@ class FilesSink(Sink):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """See ``Sink``."""
-        return options.problems(config)
+        return [*options.problems(config), *options.hive_problems(config)]
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
@@ -110,6 +113,10 @@ class FilesSink(Sink):
         """See ``Sink``: finds the tables that are there."""
         for metric in METRICS:
             self.context.metrics.setdefault(metric.name, 0)
+        if self._database and not self.context.spark.catalog.databaseExists(self._database):
+            raise Fatal(
+                f"{options.HIVE_DATABASE}: Hive has no database {self._database}; run: CREATE DATABASE {self._database}"
+            )
         if not self._delta:
             from spark_jobs.history.reader import table_directories
 
@@ -122,7 +129,12 @@ class FilesSink(Sink):
         from spark_jobs.history.schema import name_problem
 
         columns = StructType([StructField(each.name, each.type) for each in schema.columns])
-        return name_problem(schema.namespace, self._writing.format, columns)
+        problem = name_problem(schema.namespace, self._writing.format, columns)
+        if problem or not self._database:
+            return problem
+        from spark_jobs.history.hive import type_problem
+
+        return type_problem(schema.namespace, columns)
 
     def write(self, batch: Batch) -> int:
         """See ``Sink``."""
@@ -231,6 +243,7 @@ class FilesSink(Sink):
                 if time.monotonic() >= until:
                     break
             self._manifest(name)
+            self._register(name)
             if (time.monotonic() - self._vacuumed.get(name, 0)) * 1000 >= min(
                 _VACUUM_MS, max(self._rolling.retention, 1000)
             ):
@@ -254,6 +267,23 @@ class FilesSink(Sink):
         if every >= 0 and newest != version and (time.monotonic() - at) * 1000 >= every:
             upkeep.write_manifest(table)
             self._listed[name] = newest, time.monotonic()
+
+    def _register(self, name: str) -> None:
+        if not self._database:
+            return
+        from spark_jobs.history.hive import HiveTable, table_name
+
+        table, _ = self._tables[name]
+        if name not in self._registered:
+            self._registered[name] = HiveTable(
+                self.context.spark,
+                self._database,
+                table_name(name),
+                table.storage.root,
+                self._writing.format,
+                tuple(level.name for level in self._writing.layout.levels),
+            )
+        self._registered[name].follow(table.log.state(refresh=False))
 
     def _idle_delta(self) -> None:
         from spark_jobs.history import delta
@@ -291,6 +321,7 @@ class FilesSink(Sink):
                         )
                     )
                 self._manifest(name)
+                self._register(name)
             except Exception as error:  # noqa: BLE001 - the rows are in; the next run or `millrace job compact` rolls them
                 self.context.log.warning("%s: small files were not merged at the end: %s", name, error)
 

@@ -47,7 +47,7 @@ def main() -> None:
                 "listed": spark.read.parquet(table.path).count(),
                 "files": len(history.current_files(table.path, spark=spark)),
                 "merged": done["merged"],
-                "winners": [number for number, made in enumerate(won) if made],
+                "winners": [number for number, success in enumerate(won) if success],
                 "content": (content or b"").decode(),
             }
         )

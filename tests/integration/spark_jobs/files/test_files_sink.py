@@ -182,9 +182,9 @@ def test_what_orc_cannot_hold_is_refused(spark: SparkSession, sinks: Sinks) -> N
         sink.write(batch(spark, 1, [(shape, [Change(2, {"100% at": LAST_BEFORE_1970}, "i", 2, 2, 2)])]))
     (row,) = history.read(spark, str(sinks.path), "shop.times").collect()
     assert row["100% at"].replace(tzinfo=UTC) == LAST_OF_ORC
-    odd = TableSchema("shop.odd", (Column("back`tick", StringType()),))
-    assert "files of orc can't hold that name" in sink.refusal(odd)
-    assert not sinks.make(format="parquet").refusal(odd)
+    table = TableSchema("shop.odd", (Column("back`tick", StringType()),))
+    assert "files of orc can't hold that name" in sink.refusal(table)
+    assert not sinks.make(format="parquet").refusal(table)
 
 
 def test_a_type_that_does_not_fit_is_a_clear_error(spark: SparkSession, sinks: Sinks) -> None:

@@ -7,7 +7,7 @@ import secrets
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -97,9 +97,9 @@ def test_a_killed_job_with_a_lost_checkpoint_and_compaction(remote: Remote, boot
             job.kill()
         # Another checkpoint, on the remote file system itself, and batches that end elsewhere.
         later = {"trigger.mode": "available-now", "source.max.offsets.per.trigger": "250"}
-        again = Job({**config, **later, "checkpoint.location": f"{remote.root}-checkpoint"}, tmp_path / "second")
-        again.start()
-        assert again.process.wait(300) == 0, again.log()
+        replay = Job({**config, **later, "checkpoint.location": f"{remote.root}-checkpoint"}, tmp_path / "second")
+        replay.start()
+        assert replay.process.wait(300) == 0, replay.log()
         seen = look(remote)
         expected = sorted([number, number % 2, number // 2] for number in range(RECORDS))
         assert seen["before"] == expected
@@ -113,13 +113,13 @@ def test_a_killed_job_with_a_lost_checkpoint_and_compaction(remote: Remote, boot
         admin.delete_topics([topic])[topic].exception(30)
 
 
-def look(remote: Remote) -> dict[str, list[list[int]]]:
-    """What a session of its own sees; see ``remote_history``."""
+def look(remote: Remote) -> dict[str, Any]:
+    """Return what ``remote_history`` prints."""
     module = "tests.integration.spark_jobs.files.remote_history"
     arguments = [remote.root, json.dumps(remote.sets), json.dumps(remote.options)]
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, list[list[int]]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return seen

@@ -80,13 +80,13 @@ def test_compaction_at_a_time_of_day_also_when_no_job_ran_then(spark: SparkSessi
         fill(spark, sink, number, 1)
         assert finished(sink, evening + timedelta(hours=number, minutes=10)) == number + 1, "rolled, and left alone"
     assert finished(sink, evening + timedelta(hours=6)) == 3
-    # The job is away at that time, and is back an hour later.
-    again = sinks.make(**options)
-    again.idle()
-    assert finished(again, evening + timedelta(hours=8)) == 1
-    fill(spark, again, 3, 1)
-    assert finished(again, evening + timedelta(hours=9)) == 2
-    assert finished(again, evening + timedelta(hours=31)) == 1
+    # The job does not run at that time, and starts an hour later.
+    restarted = sinks.make(**options)
+    restarted.idle()
+    assert finished(restarted, evening + timedelta(hours=8)) == 1
+    fill(spark, restarted, 3, 1)
+    assert finished(restarted, evening + timedelta(hours=9)) == 2
+    assert finished(restarted, evening + timedelta(hours=31)) == 1
     assert ids(history.read(spark, str(sinks.path / NAME))) == list(range(40))
 
 

@@ -47,4 +47,4 @@ def test_the_client_of_s3_is_among_the_pinned_jars(properties: dict[str, str], s
 
 
 def test_the_pinned_client_of_s3_is_of_the_version_of_sparks_hadoop() -> None:
-    assert f"hadoop-aws-{hadoop_version()}.jar" in {each.filename for each in load_manifest().members("s3")}
+    assert f"hadoop-aws-{hadoop_version()}.jar" in {jar.filename for jar in load_manifest().members("s3")}
