@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from connectors import topic_names
-from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, invalid, non_empty, one_of
+from connectors.options import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    at_least,
+    between,
+    invalid,
+    non_empty,
+    one_of,
+)
 from spark_jobs.sinks.kafka.templates import PLACEHOLDER, names_of_table, text_template
 
 if TYPE_CHECKING:
@@ -36,7 +46,11 @@ def _template(name: str, value: Any) -> str | None:
         return None
     unknown = [each for each in PLACEHOLDER.findall(value) if each not in _NAMES]
     if unknown:
-        return invalid(name, value, f"${{{unknown[0]}}} is no placeholder; there are ${{topic}}, ${{namespace}}, ${{database}} and ${{table}}")
+        return invalid(
+            name,
+            value,
+            f"${{{unknown[0]}}} is no placeholder; there are ${{topic}}, ${{namespace}}, ${{database}} and ${{table}}",
+        )
     if not value or _BAD.search(PLACEHOLDER.sub("", value)):
         return invalid(name, value, "a topic's name has letters, digits, '.', '_' and '-'")
     return None

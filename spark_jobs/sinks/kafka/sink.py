@@ -13,7 +13,16 @@ from spark_jobs.frames import numbered
 from spark_jobs.groups import committed
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
-from spark_jobs.sinks.kafka.config import CONFIG, HEADER, PRODUCER, TOPIC_CONFIG, Settings, group_of, table_group, target_topic
+from spark_jobs.sinks.kafka.config import (
+    CONFIG,
+    HEADER,
+    PRODUCER,
+    TOPIC_CONFIG,
+    Settings,
+    group_of,
+    table_group,
+    target_topic,
+)
 from spark_jobs.sinks.kafka.partitioners import GROUP, OWN, offered
 from spark_jobs.sinks.kafka.templates import PLACEHOLDER, column_of, text_column, text_template
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
@@ -349,9 +358,11 @@ def _misplaced(config: Config) -> list[str]:
     headers = config.prefixed(HEADER)
     if (config["sink.kafka.key"] == "template") != bool(config["sink.kafka.key.template"]):
         problems.append("sink.kafka.key.template: sink.kafka.key=template and this option need each other")
-    for name in ("sink.kafka.key.template", "sink.kafka.timestamp.column", *(f"{HEADER}{name}" for name in headers)):
-        if not rows and config.get(name):
-            problems.append(f"{name}: it needs sink.kafka.content=rows")
+    given = [name for name in ("sink.kafka.key.template", "sink.kafka.timestamp.column") if config[name]]
+    if not rows:
+        problems += [
+            f"{name}: it needs sink.kafka.content=rows" for name in (*given, *(HEADER + name for name in headers))
+        ]
     if config["sink.kafka.timestamp.column"] and not config["sink.kafka.timestamps"]:
         problems.append("sink.kafka.timestamp.column: it needs sink.kafka.timestamps=true")
     for name, template in headers.items():

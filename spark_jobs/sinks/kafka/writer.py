@@ -315,7 +315,9 @@ class PartitionWriter:
                     f"{self._settings.timeout_s:.0f} s"
                 )
 
-    def _partitions(self, keys: Sequence[bytes | None], values: Sequence[bytes | None], offsets: Sequence[int]) -> Sequence[int]:
+    def _partitions(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None], offsets: Sequence[int]
+    ) -> Sequence[int]:
         settings, count = self._settings, self._count
         if settings.partitioner == "source":
             return [self._at[1]] * len(offsets)
