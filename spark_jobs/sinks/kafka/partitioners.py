@@ -10,7 +10,7 @@ from connectors.errors import Fatal
 
 GROUP: Final = "millrace.partitioners"
 #: Those of the sink.
-OWN: Final = ("source", "key", "round-robin")
+BUILT_IN: Final = ("source", "key", "round-robin")
 #: ``(key, value, topic, number of partitions)`` -> the partition, from 0.
 Partitioner = Callable[[bytes | None, bytes | None, str, int], int]
 
@@ -24,18 +24,18 @@ def load_partitioner(name: str) -> Partitioner:
     """The function of an entry point. Blocks while it is imported.
 
     Raises:
-        Fatal: there is none of this name here, or it can't be imported.
+        Fatal: no installed package has this name, or it can't be imported.
     """
     for entry in entries(GROUP):
         if entry.name == name:
             try:
-                found: Partitioner = entry.load()
+                partitioner: Partitioner = entry.load()
             except Exception as error:
                 raise Fatal(f"sink.kafka.partitioner: {name} ({entry.value}) can't be imported: {error}") from error
-            return found
+            return partitioner
     raise Fatal(
         f"sink.kafka.partitioner: no installed package has an entry point {name} in the group {GROUP}; there are "
-        f"{', '.join([*OWN, *offered()])}"
+        f"{', '.join([*BUILT_IN, *offered()])}"
     )
 
 

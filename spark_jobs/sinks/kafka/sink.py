@@ -23,7 +23,7 @@ from spark_jobs.sinks.kafka.config import (
     table_group,
     target_topic,
 )
-from spark_jobs.sinks.kafka.partitioners import GROUP, OWN, offered
+from spark_jobs.sinks.kafka.partitioners import GROUP, BUILT_IN, offered
 from spark_jobs.sinks.kafka.templates import PLACEHOLDER, column_of, text_column, text_template
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.topics import create_topic
@@ -358,10 +358,10 @@ def _misplaced(config: Config) -> list[str]:
     headers = config.prefixed(HEADER)
     if (config["sink.kafka.key"] == "template") != bool(config["sink.kafka.key.template"]):
         problems.append("sink.kafka.key.template: sink.kafka.key=template and this option need each other")
-    given = [name for name in ("sink.kafka.key.template", "sink.kafka.timestamp.column") if config[name]]
+    row_options = [name for name in ("sink.kafka.key.template", "sink.kafka.timestamp.column") if config[name]]
     if not rows:
         problems += [
-            f"{name}: it needs sink.kafka.content=rows" for name in (*given, *(HEADER + name for name in headers))
+            f"{name}: it needs sink.kafka.content=rows" for name in (*row_options, *(HEADER + name for name in headers))
         ]
     if config["sink.kafka.timestamp.column"] and not config["sink.kafka.timestamps"]:
         problems.append("sink.kafka.timestamp.column: it needs sink.kafka.timestamps=true")
@@ -370,10 +370,10 @@ def _misplaced(config: Config) -> list[str]:
         if wrong:
             problems.append(f"{HEADER}{name}: {wrong}")
     partitioner = config["sink.kafka.partitioner"]
-    if partitioner not in (*OWN, *offered()):
+    if partitioner not in (*BUILT_IN, *offered()):
         problems.append(
             f"sink.kafka.partitioner: no installed package has an entry point {partitioner} in the group {GROUP}; there are "
-            f"{', '.join([*OWN, *offered()])}"
+            f"{', '.join([*BUILT_IN, *offered()])}"
         )
     return problems
 
@@ -384,23 +384,23 @@ def _header_column(headers: Mapping[str, Column]) -> list[Column]:
 
     if not headers:
         return []
-    each = [f.struct(f.lit(name).alias("key"), value.alias("value")) for name, value in headers.items()]
-    return [f.array(*each).alias("headers")]
+    pairs = [f.struct(f.lit(name).alias("key"), value.alias("value")) for name, value in headers.items()]
+    return [f.array(*pairs).alias("headers")]
 
 
-def _time_column(name: str, table: TableChanges, own: Mapping[str, Column]) -> Column:
+def _time_column(name: str, table: TableChanges, columns: Mapping[str, Column]) -> Column:
     """The column of timestamps as a timestamp."""
     from pyspark.sql import functions as f
 
     option = "sink.kafka.timestamp.column"
-    found = column_of(option, name, table.schema.namespace, own)
-    kind = next(column.type.simpleString() for column in table.schema.columns if column.name == name)
+    column = column_of(option, name, table.schema.namespace, columns)
+    kind = next(field.type.simpleString() for field in table.schema.columns if field.name == name)
     if kind not in {"timestamp", "bigint"}:
         raise Fatal(
             f"{option}: column {name} of table {table.schema.namespace} has the type {kind}; a timestamp or a bigint of "
             "milliseconds is needed"
         )
-    return f.timestamp_millis(found) if kind == "bigint" else found
+    return f.timestamp_millis(column) if kind == "bigint" else column
 
 
 def _judged(error: Exception, text: str) -> Exception:

@@ -30,12 +30,12 @@ def names_of_table(namespace: str) -> dict[str, str]:
 
 def text_template(name: str, value: Any) -> str | None:
     """The complaint about the template of a key or a header; None where it is right. Pure."""
-    for each in PLACEHOLDER.findall(value or ""):
-        if each not in _NAMED and not (each.startswith(_COLUMN) and each != _COLUMN):
+    for placeholder in PLACEHOLDER.findall(value or ""):
+        if placeholder not in _NAMED and not (placeholder.startswith(_COLUMN) and placeholder != _COLUMN):
             return invalid(
                 name,
                 value,
-                f"${{{each}}} is no placeholder; there are ${{topic}}, ${{namespace}}, ${{database}}, ${{table}}, "
+                f"${{{placeholder}}} is no placeholder; there are ${{topic}}, ${{namespace}}, ${{database}}, ${{table}}, "
                 "${op} and ${column:<name>}",
             )
     return None

@@ -25,7 +25,7 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs.groups import committed
 from spark_jobs.producers import reason
 from spark_jobs.sinks.kafka.markers import failure, marker_key, quiet, read_markers
-from spark_jobs.sinks.kafka.partitioners import OWN, checked, load_partitioner
+from spark_jobs.sinks.kafka.partitioners import BUILT_IN, checked, load_partitioner
 from spark_jobs.watchdog import limit
 from worker.converters.partitioner import partition as partition_of_key
 
@@ -222,7 +222,7 @@ class PartitionWriter:
         self._points = points
         self._id = settings.transactional_id(topic, partition)
         self._target, self._count = settings.topics[topic]
-        self._partitioner = None if settings.partitioner in OWN else load_partitioner(settings.partitioner)
+        self._partitioner = None if settings.partitioner in BUILT_IN else load_partitioner(settings.partitioner)
         self._transactional = settings.guarantee == "exactly-once"
         #: Offsets of records that Kafka refused, with the error; the first one counts.
         self._failures: list[tuple[int, Any]] = []

@@ -236,12 +236,12 @@ def test_rows_with_keys_headers_and_timestamps_by_template(
     rows = sink(spark, bootstrap, unique("job"), topic, **options)
     source = DebeziumSource(rows.context)
     assert rows.write(batch(spark, bootstrap, topic, source)) == COUNT - 1
-    found = committed(bootstrap, f"d-t-{target}")
+    messages = committed(bootstrap, f"d-t-{target}")
     # Kafka's client takes the time 0 for now.
-    assert sorted((message.key(), tuple(message.headers())) for message in found) == sorted(
+    assert sorted((message.key(), tuple(message.headers())) for message in messages) == sorted(
         (b"t:%d" % number, (("from", f"{topic}/i".encode()),)) for number in range(COUNT) if number != 7
     )
-    assert all(message.key() == b"t:%d" % message.timestamp()[1] for message in found if message.key() != b"t:0")
+    assert all(message.key() == b"t:%d" % message.timestamp()[1] for message in messages if message.key() != b"t:0")
     absent = sink(spark, bootstrap, unique("absent"), topic, **options | {"sink.kafka.timestamp.column": "absent"})
     with pytest.raises(Fatal, match=r"sink.kafka.timestamp.column: table d.t has no column absent"):
         absent.write(batch(spark, bootstrap, topic, source))
