@@ -126,7 +126,7 @@ KEYS: Final = (
         group=_WHAT,
         validator=text_template,
         example="${table}:${column:customer_id}",
-        doc="The text of the key for `sink.kafka.key=template`. `${topic}`, `${namespace}`, `${database}`, `${table}` and `${op}` "
+        doc="The text of the key for `sink.kafka.key=template`. `${topic}`, `${namespace}`, `${database}`, `${table}`, `${op}` "
         "(`i`, `u`, `d`) are of the change, `${column:<name>}` is the value of a column; where that is null, so is "
         "the key. Headers of rows by such templates: `sink.kafka.header.<name>`.",
     ),

@@ -26,7 +26,7 @@ def test_partitioner_of_an_installed_package(tmp_path: Path, monkeypatch: pytest
     assert load_partitioner("by-length")(b"abcd", None, "t", 3) == 1
     with pytest.raises(Fatal, match=r"broken \(acme_absent:f\) can't be imported"):
         load_partitioner("broken")
-    with pytest.raises(Fatal, match="no installed package has an entry point other .* round-robin, broken, by-length"):
+    with pytest.raises(Fatal, match=r"no installed package has an entry point other .* round-robin, broken, by-length"):
         load_partitioner("other")
 
 
