@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from connectors import topic_names
-from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, invalid, one_of
+from connectors.options import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    at_least,
+    between,
+    invalid,
+    non_empty,
+    one_of,
+)
+from spark_jobs.sinks.kafka.templates import PLACEHOLDER, names_of_table, text_template
 
 if TYPE_CHECKING:
     from connectors.options import Config
@@ -21,20 +32,26 @@ _HOW: Final = "Kafka: how"
 PRODUCER: Final = "sink.kafka.producer."
 #: Configurations of topics that the sink makes.
 TOPIC_CONFIG: Final = "sink.kafka.topic.config."
+#: Templates of headers by their names.
+HEADER: Final = "sink.kafka.header."
 #: The most that one call to Kafka may take, seconds.
 _CALL_S: Final = 60.0
 #: Bytes in names of topics that Kafka does not take.
 _BAD: Final = re.compile(r"[^A-Za-z0-9._-]")
-_PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
+_NAMES: Final = ("topic", "namespace", "database", "table")
 
 
 def _template(name: str, value: Any) -> str | None:
     if value is None:
         return None
-    unknown = [each for each in _PLACEHOLDER.findall(value) if each not in {"topic", "namespace"}]
+    unknown = [each for each in PLACEHOLDER.findall(value) if each not in _NAMES]
     if unknown:
-        return invalid(name, value, f"${{{unknown[0]}}} is no placeholder; there are ${{topic}} and ${{namespace}}")
-    if not value or _BAD.search(_PLACEHOLDER.sub("", value)):
+        return invalid(
+            name,
+            value,
+            f"${{{unknown[0]}}} is no placeholder; there are ${{topic}}, ${{namespace}}, ${{database}} and ${{table}}",
+        )
+    if not value or _BAD.search(PLACEHOLDER.sub("", value)):
         return invalid(name, value, "a topic's name has letters, digits, '.', '_' and '-'")
     return None
 
@@ -47,8 +64,8 @@ KEYS: Final = (
         group=_TO,
         validator=_template,
         example="${topic}.copy",
-        doc="The topic to write to. `${topic}` stands for the record's topic and `${namespace}` for its table "
-        "(`sink.kafka.content=rows` only); characters that a topic can't have become `_`.",
+        doc="The topic to write to. `${topic}` stands for the record's topic and `${namespace}`, `${database}` and "
+        "`${table}` for names of its table (`sink.kafka.content=rows` only); characters that a topic can't have become `_`.",
     ),
     ConfigKey(
         name="sink.kafka.topic.create",
@@ -98,9 +115,29 @@ KEYS: Final = (
         type=_S,
         default="as-is",
         group=_WHAT,
-        validator=one_of("as-is", "columns", "none"),
+        validator=one_of("as-is", "columns", "template", "none"),
         doc="The key: `as-is` (of `rows`: the primary key as a JSON object), `columns` (`rows` only: those in "
-        "`sink.kafka.key.columns`, as a JSON object), or `none`.",
+        "`sink.kafka.key.columns`, as a JSON object), `template` (`rows` only: `sink.kafka.key.template`), or `none`.",
+    ),
+    ConfigKey(
+        name="sink.kafka.key.template",
+        type=_S,
+        default=None,
+        group=_WHAT,
+        validator=text_template,
+        example="${table}:${column:customer_id}",
+        doc="The text of the key for `sink.kafka.key=template`. `${topic}`, `${namespace}`, `${database}`, `${table}`, `${op}` "
+        "(`i`, `u`, `d`) are of the change, `${column:<name>}` is the value of a column; where that is null, so is "
+        "the key. Headers of rows by such templates: `sink.kafka.header.<name>`.",
+    ),
+    ConfigKey(
+        name="sink.kafka.timestamp.column",
+        type=_S,
+        default=None,
+        group=_WHAT,
+        example="updated_at",
+        doc="The column that gives the timestamps of rows: a timestamp, or a bigint of milliseconds since 1970; null: the "
+        "change's own time (`sink.kafka.content=rows` only).",
     ),
     ConfigKey(
         name="sink.kafka.key.columns",
@@ -125,10 +162,10 @@ KEYS: Final = (
         type=_S,
         default="source",
         group=_HOW,
-        validator=one_of("source", "key", "round-robin"),
+        validator=non_empty,
         doc="The partition to write to: `source` (the same number: order is kept; the target needs at least as many "
         "partitions), `key` (by the key's hash as Java's producer does; keyless records are spread by their "
-        "offset), or `round-robin` (by offset).",
+        "offset), `round-robin` (by offset), or the name of an entry point of the group `millrace.partitioners`.",
     ),
     ConfigKey(
         name="sink.kafka.acks",
@@ -168,7 +205,7 @@ class Settings:
         markers: the compacted topic that keeps them too.
         topic_ids: ids of the source topics: a topic that is made again begins anew.
         topics: target topic by source topic, with its number of partitions.
-        partitioner: source, key or round-robin.
+        partitioner: source, key, round-robin, or the name of an entry point.
         keyless: whether keys are left out.
         timestamps: whether they are kept.
         acks: for ``none``.
@@ -205,9 +242,10 @@ def target_topic(template: str, topic: str, namespace: str) -> str:
     """The topic that ``template`` names."""
 
     def fill(found: re.Match[str]) -> str:
-        return _BAD.sub("_", topic if found.group(1) == "topic" else namespace)
+        return _BAD.sub("_", topic if found.group(1) == "topic" else names[found.group(1)])
 
-    return _PLACEHOLDER.sub(fill, template)[: topic_names.LONGEST]
+    names = names_of_table(namespace)
+    return PLACEHOLDER.sub(fill, template)[: topic_names.LONGEST]
 
 
 def table_group(group: str, namespace: str) -> str:

@@ -13,7 +13,18 @@ from spark_jobs.frames import numbered
 from spark_jobs.groups import committed
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
-from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, table_group, target_topic
+from spark_jobs.sinks.kafka.config import (
+    CONFIG,
+    HEADER,
+    PRODUCER,
+    TOPIC_CONFIG,
+    Settings,
+    group_of,
+    table_group,
+    target_topic,
+)
+from spark_jobs.sinks.kafka.partitioners import GROUP, BUILT_IN, offered
+from spark_jobs.sinks.kafka.templates import PLACEHOLDER, column_of, text_column, text_template
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.topics import create_topic
 from spark_jobs.worker_memory import frozen_after
@@ -22,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from connectors.options import Config, ConfigDef
 
@@ -39,7 +50,7 @@ class KafkaSink(Sink):
 
     config_def: ClassVar[ConfigDef] = CONFIG
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
-    pass_through: ClassVar[tuple[str, ...]] = (PRODUCER, TOPIC_CONFIG)
+    pass_through: ClassVar[tuple[str, ...]] = (PRODUCER, TOPIC_CONFIG, HEADER)
 
     metrics: ClassVar[tuple[JobMetric, ...]] = (
         JobMetric("kafka_sink_skipped_total", "counter", "records", "Records left out: written before a crash."),
@@ -54,12 +65,14 @@ class KafkaSink(Sink):
         problems = []
         rows = config["sink.kafka.content"] == "rows"
         template = str(config["sink.kafka.topic"])
-        if "${namespace}" in template and not rows:
+        tables = [name for name in PLACEHOLDER.findall(template) if name != "topic"]
+        if tables and not rows:
             problems.append(
-                "sink.kafka.topic: ${namespace} needs sink.kafka.content=rows: records are passed on without a look at them"
+                f"sink.kafka.topic: ${{{tables[0]}}} needs sink.kafka.content=rows: records are passed on without a look at them"
             )
         if config["sink.kafka.key"] == "columns" and not (rows and config["sink.kafka.key.columns"]):
             problems.append("sink.kafka.key: columns needs sink.kafka.content=rows and sink.kafka.key.columns")
+        problems += _misplaced(config)
         if config.get("source.min.partitions") and config.get("guarantee") in {None, "exactly-once"}:
             problems.append(
                 "guarantee: exactly-once can't be had with source.min.partitions: one partition would be written "
@@ -134,16 +147,27 @@ class KafkaSink(Sink):
                 f"sink.kafka.key.columns: table {table.schema.namespace} has no column {', '.join(missing)}; it has "
                 f"{', '.join(names)}"
             )
+        namespace = table.schema.namespace
         system = ["ums_id_", "ums_ts_", "ums_op_", "ums_uid_"]
         own = {name: f.col(f"c{number}").alias(name) for number, name in enumerate(names)}
         key = f.to_json(f.struct(*[own[name] for name in keys]), WHOLE) if keys else f.lit(None).cast("string")
+        if config["sink.kafka.key"] == "template":
+            key = text_column("sink.kafka.key.template", str(config["sink.kafka.key.template"]), namespace, own)
+        headers = {
+            name: text_column(f"{HEADER}{name}", template, namespace, own)
+            for name, template in config.prefixed(HEADER).items()
+        }
+        time_of = f.col("ums_ts_")
+        if config["sink.kafka.timestamp.column"]:
+            time_of = f.coalesce(_time_column(config["sink.kafka.timestamp.column"], table, own), time_of)
         rows = frame.select(
             f.col("kafka_topic_").alias("topic"),
             f.col("kafka_partition_").alias("partition"),
             f.col("kafka_offset_").alias("offset"),
-            f.col("ums_ts_").alias("timestamp"),
+            time_of.alias("timestamp"),
             key.cast("binary").alias("key"),
             f.to_json(f.struct(*own.values(), *system), WHOLE).cast("binary").alias("value"),
+            *_header_column(headers),
         )
         return self._write(
             batch, rows, table.schema.namespace, {topic: table.schema.namespace for topic, _ in batch.ranges}
@@ -325,6 +349,58 @@ class KafkaSink(Sink):
                 return None
             raise Retriable(f"Kafka sink: topic {name} can't be looked up: {error.args[0].str()}") from error
         return str(found.topic_id), len(found.partitions)
+
+
+def _misplaced(config: Config) -> list[str]:
+    """Complaints about templates, the column of timestamps and the partitioner."""
+    problems = []
+    rows = config["sink.kafka.content"] == "rows"
+    headers = config.prefixed(HEADER)
+    if (config["sink.kafka.key"] == "template") != bool(config["sink.kafka.key.template"]):
+        problems.append("sink.kafka.key.template: sink.kafka.key=template and this option need each other")
+    row_options = [name for name in ("sink.kafka.key.template", "sink.kafka.timestamp.column") if config[name]]
+    if not rows:
+        problems += [
+            f"{name}: it needs sink.kafka.content=rows" for name in (*row_options, *(HEADER + name for name in headers))
+        ]
+    if config["sink.kafka.timestamp.column"] and not config["sink.kafka.timestamps"]:
+        problems.append("sink.kafka.timestamp.column: it needs sink.kafka.timestamps=true")
+    for name, template in headers.items():
+        wrong = text_template(f"{HEADER}{name}", template)
+        if wrong:
+            problems.append(f"{HEADER}{name}: {wrong}")
+    partitioner = config["sink.kafka.partitioner"]
+    if partitioner not in (*BUILT_IN, *offered()):
+        problems.append(
+            f"sink.kafka.partitioner: no installed package has an entry point {partitioner} in the group {GROUP}; there are "
+            f"{', '.join([*BUILT_IN, *offered()])}"
+        )
+    return problems
+
+
+def _header_column(headers: Mapping[str, Column]) -> list[Column]:
+    """The column ``headers`` as Spark's Kafka source has it; empty where there are none."""
+    from pyspark.sql import functions as f
+
+    if not headers:
+        return []
+    pairs = [f.struct(f.lit(name).alias("key"), value.alias("value")) for name, value in headers.items()]
+    return [f.array(*pairs).alias("headers")]
+
+
+def _time_column(name: str, table: TableChanges, columns: Mapping[str, Column]) -> Column:
+    """The column of timestamps as a timestamp."""
+    from pyspark.sql import functions as f
+
+    option = "sink.kafka.timestamp.column"
+    column = column_of(option, name, table.schema.namespace, columns)
+    kind = next(field.type.simpleString() for field in table.schema.columns if field.name == name)
+    if kind not in {"timestamp", "bigint"}:
+        raise Fatal(
+            f"{option}: column {name} of table {table.schema.namespace} has the type {kind}; a timestamp or a bigint of "
+            "milliseconds is needed"
+        )
+    return f.timestamp_millis(column) if kind == "bigint" else column
 
 
 def _judged(error: Exception, text: str) -> Exception:

@@ -25,6 +25,7 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs.groups import committed
 from spark_jobs.producers import reason
 from spark_jobs.sinks.kafka.markers import failure, marker_key, quiet, read_markers
+from spark_jobs.sinks.kafka.partitioners import BUILT_IN, checked, load_partitioner
 from spark_jobs.watchdog import limit
 from worker.converters.partitioner import partition as partition_of_key
 
@@ -221,6 +222,7 @@ class PartitionWriter:
         self._points = points
         self._id = settings.transactional_id(topic, partition)
         self._target, self._count = settings.topics[topic]
+        self._partitioner = None if settings.partitioner in BUILT_IN else load_partitioner(settings.partitioner)
         self._transactional = settings.guarantee == "exactly-once"
         #: Offsets of records that Kafka refused, with the error; the first one counts.
         self._failures: list[tuple[int, Any]] = []
@@ -274,7 +276,7 @@ class PartitionWriter:
         count = len(offsets)
         keys: Sequence[Any] = [None] * count if settings.keyless else batch.column("key").to_pylist()
         values = batch.column("value").to_pylist()
-        partitions = self._partitions(keys, offsets)
+        partitions = self._partitions(keys, values, offsets)
         times = millis(batch.column("timestamp")) if settings.timestamps else [0] * count
         headers = header_lists(batch)
         # In a transaction the commit fails with what was not delivered. It does not say which record, and why. The sink then
@@ -313,12 +315,20 @@ class PartitionWriter:
                     f"{self._settings.timeout_s:.0f} s"
                 )
 
-    def _partitions(self, keys: Sequence[bytes | None], offsets: Sequence[int]) -> Sequence[int]:
+    def _partitions(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None], offsets: Sequence[int]
+    ) -> Sequence[int]:
         settings, count = self._settings, self._count
         if settings.partitioner == "source":
             return [self._at[1]] * len(offsets)
         if settings.partitioner == "round-robin":
             return [offset % count for offset in offsets]
+        if self._partitioner is not None:
+            choose, name, target = self._partitioner, settings.partitioner, self._target
+            return [
+                checked(name, choose(key, value, target, count), target, count)
+                for key, value in zip(keys, values, strict=True)
+            ]
         return [
             partition_of_key(key, count) if key is not None else offset % count
             for key, offset in zip(keys, offsets, strict=True)

@@ -220,6 +220,34 @@ def test_at_least_once_none_rows_keys_and_partitioners(
         absent.write(batch(spark, bootstrap, topic))
 
 
+def test_rows_with_keys_headers_and_timestamps_by_template(
+    spark: SparkSession, bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    topic, target = make(bootstrap, unique("in")), unique("templates")
+    fill(bootstrap, topic)
+    options = {
+        "sink.kafka.topic": "${database}-${table}-" + target,
+        "sink.kafka.topic.config.retention.ms": "-1",
+        "sink.kafka.content": "rows",
+        "sink.kafka.key": "template",
+        "sink.kafka.key.template": "${table}:${column:id}",
+        "sink.kafka.header.from": "${topic}/${op}",
+        "sink.kafka.timestamp.column": "id",
+    }
+    rows = sink(spark, bootstrap, unique("job"), topic, **options)
+    source = DebeziumSource(rows.context)
+    assert rows.write(batch(spark, bootstrap, topic, source)) == COUNT - 1
+    messages = committed(bootstrap, f"d-t-{target}")
+    # Kafka's client takes the time 0 for now.
+    assert sorted((message.key(), tuple(message.headers())) for message in messages) == sorted(
+        (b"t:%d" % number, (("from", f"{topic}/i".encode()),)) for number in range(COUNT) if number != 7
+    )
+    assert all(message.key() == b"t:%d" % message.timestamp()[1] for message in messages if message.key() != b"t:0")
+    absent = sink(spark, bootstrap, unique("absent"), topic, **options | {"sink.kafka.timestamp.column": "absent"})
+    with pytest.raises(Fatal, match=r"sink.kafka.timestamp.column: table d.t has no column absent"):
+        absent.write(batch(spark, bootstrap, topic, source))
+
+
 def records(topic: str, start: int, end: int) -> pa.RecordBatch:
     count = end - start
     return pa.RecordBatch.from_pydict(

@@ -32,8 +32,9 @@ def config(**options: str) -> Config:
 def test_names_of_topics() -> None:
     assert target_topic("${topic}.out", "a", "") == "a.out"
     assert target_topic("x-${namespace}", "a", "mysql.a.db.tab:le.1") == "x-mysql.a.db.tab_le.1"
+    assert target_topic("${database}-${table}", "a", "shop.orders") == "shop-orders"
     assert len(target_topic("${topic}", "a" * 300, "")) == 249
-    for wrong in ("${table}", "a b", ""):
+    for wrong in ("${column:id}", "a b", ""):
         with pytest.raises(ConfigInvalid):
             config(**{"sink.kafka.topic": wrong})
 
@@ -42,6 +43,12 @@ def test_names_of_topics() -> None:
     ("options", "words"),
     [
         ({"sink.kafka.topic": "${namespace}"}, "needs sink.kafka.content=rows"),
+        ({"sink.kafka.topic": "${table}"}, "needs sink.kafka.content=rows"),
+        ({"sink.kafka.key": "template"}, "need each other"),
+        ({"sink.kafka.timestamp.column": "at"}, "needs sink.kafka.content=rows"),
+        ({"sink.kafka.header.of": "${table}"}, "needs sink.kafka.content=rows"),
+        ({"sink.kafka.content": "rows", "sink.kafka.header.of": "${tabel}"}, "${tabel} is no placeholder"),
+        ({"sink.kafka.partitioner": "absent"}, "no installed package has an entry point absent"),
         ({"sink.kafka.key": "columns"}, "needs sink.kafka.content=rows"),
         ({"source.min.partitions": "8"}, "source.min.partitions"),
         ({"sink.kafka.topic": "b"}, "would read what it writes"),
