@@ -91,7 +91,7 @@ class DeltaSink(Sink):
         """See ``Sink``."""
         from spark_jobs.sinks.lake.rows import refusal
 
-        return name_problem(self.context.config, schema.namespace) or refusal(self._settings, "delta", schema)
+        return name_problem(self.context.config, schema.namespace) or refusal(self._settings, schema)
 
     def write(self, batch: Batch) -> int:
         """See ``Sink``."""

@@ -71,14 +71,8 @@ def key_of(settings: LakeSettings, schema: TableSchema) -> tuple[str, ...]:
     return primary or (schema.key_with_shard(settings.key_columns) if settings.key_columns else ())
 
 
-def refusal(settings: LakeSettings, kind: str, schema: TableSchema) -> str:
-    """Why a table can't be written, and what to do; empty where it can. Pure.
-
-    Args:
-        settings: the options.
-        kind: the format, as ``name_problem`` knows it.
-        schema: the table.
-    """
+def refusal(settings: LakeSettings, schema: TableSchema) -> str:
+    """Why a table can't be written, and what to do; empty where it can. Pure."""
     names = [column.name for column in schema.columns]
     reserved = [name for name in names if name.lower() in RESERVED]
     if reserved:
@@ -86,7 +80,7 @@ def refusal(settings: LakeSettings, kind: str, schema: TableSchema) -> str:
             f"table {schema.namespace} has a column {reserved[0]}, which is the name of a column of the sink; rename it in "
             "the source or on its way (transform ReplaceField)"
         )
-    problem = name_problem(schema.namespace, kind, StructType([StructField(each.name, each.type) for each in schema.columns]))
+    problem = name_problem(schema.namespace, "parquet", StructType([StructField(each.name, each.type) for each in schema.columns]))
     if problem or not settings.upsert:
         return problem
     keys = key_of(settings, schema)

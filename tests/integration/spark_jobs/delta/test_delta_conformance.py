@@ -23,7 +23,6 @@ class DeltaTarget(SinkTarget):
 
     sink_type = "delta"
     supports = Supports(transactions=True)
-    waivers = {"unicode_names": "Delta's columns have no blanks, commas and braces in their names"}  # noqa: RUF012
 
     def __init__(self, path: Path, **options: str) -> None:
         self.path = path
@@ -43,6 +42,39 @@ class DeltaTarget(SinkTarget):
         return self.path
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if case == "killed_at_every_step" else ()) for case in cases()],
+)
 def test_conformance(case: str, spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
     check_sink(DeltaTarget(tmp_path), spark=spark, bootstrap=bootstrap, only=case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "delete",
+        "delete_then_insert_in_one_batch",
+        "older_after_delete",
+        "every_type_of_key",
+        pytest.param("killed_at_every_step", marks=pytest.mark.slow),
+    ],
+)
+def test_conformance_of_real_deletes(case: str, spark: SparkSession, tmp_path: Path) -> None:
+    check_sink(DeltaTarget(tmp_path, **{"sink.delta.delete.mode": "real"}), spark=spark, only=case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "replay",
+        "schema_evolution",
+        "type_widening",
+        "many_rows",
+        pytest.param("killed_at_every_step", marks=pytest.mark.slow),
+    ],
+)
+def test_conformance_of_inserts(case: str, spark: SparkSession, tmp_path: Path) -> None:
+    target = DeltaTarget(tmp_path, **{"sink.delta.mode": "insert"})
+    target.supports = Supports(upsert=False, ordering=False, remembers_deletes=False, transactions=True)
+    check_sink(target, spark=spark, only=case)
