@@ -1,6 +1,6 @@
 """The Delta sink: tables of Delta Lake that follow the source's, by the order number of each change, exactly once.
 
-Files are written by Spark's Python tasks and committed by the driver through delta-rs, which needs no jar. docs/jobs/delta.md says
+Files are written by Spark's Python tasks and committed by the driver through delta-rs, without a jar; docs/jobs/delta.md says
 why. deltalake and pyspark are imported with the first table, so that options can be checked without them.
 """
 
@@ -40,7 +40,7 @@ class DeltaSink(Sink):
         chosen = lake_settings(config, PREFIX)
         deletes = f", deletes {chosen.delete_mode}, {chosen.buckets} buckets" if chosen.upsert else ""
         lines = [f"delta: tables {config[TABLE]} below {_root(config)}, mode {chosen.mode}{deletes}"]
-        return lines + [f"delta: {each}" for each in cls.check(config)]
+        return lines + [f"delta: {complaint}" for complaint in cls.check(config)]
 
     @classmethod
     def check(cls, config: Config) -> list[str]:
@@ -66,9 +66,9 @@ class DeltaSink(Sink):
         present = table.definition
         if bool(present.buckets) != chosen.upsert:
             other = "upserts, with a row per key" if present.buckets else "mode=insert, or by another program"
-            return [f"{TABLE}: the table {table.place} was made for {other}; name another table"]
+            return [f"{TABLE}: the table {table.address} was made for {other}; name another table"]
         if chosen.upsert and chosen.key_columns and present.key != chosen.key_columns:
-            return [f"{PREFIX}key.columns: the key of the table {table.place} is ({', '.join(present.key)})"]
+            return [f"{PREFIX}key.columns: the key of the table {table.address} is ({', '.join(present.key)})"]
         return []
 
     def open(self) -> None:

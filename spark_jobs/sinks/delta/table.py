@@ -1,4 +1,4 @@
-"""Delta tables through delta-rs: what ``lake.model`` asks of a table format."""
+"""Delta tables through delta-rs: the interface of ``lake.model`` for this format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,14 @@ _LONGEST: Final = 64
 _HOUR_MS: Final = 3_600_000
 #: How large files become that are written because a type became wider.
 _REWRITTEN_BYTES: Final = 128 << 20
-_REFUSED: Final = ("accessdenied", "permission denied", "unauthorized", "forbidden", "invalidaccesskey", "signaturedoesnotmatch")
+_REFUSED: Final = (
+    "accessdenied",
+    "permission denied",
+    "unauthorized",
+    "forbidden",
+    "invalidaccesskey",
+    "signaturedoesnotmatch",
+)
 
 
 @dataclass(slots=True)
@@ -87,24 +94,24 @@ class DeltaFiles:
 
 
 def statistics(schema: pa.Schema, metadata: Any) -> dict[str, Any]:
-    """What the log says of a file: its number of rows, and bounds of columns of a few types. Pure.
+    """The statistics of a file in the log: its number of rows, and bounds of columns of a few types. Pure.
 
     Source: Delta's protocol, "Per-file Statistics".
     """
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     compared = {column.name for column in schema if any(fits(column.type) for fits in _COMPARED)}
-    for place in range(metadata.num_columns):
-        name = metadata.schema.column(place).path
+    for number in range(metadata.num_columns):
+        name = metadata.schema.column(number).path
         if name not in compared:
             continue
-        groups = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
-        if not groups or any(each is None or not each.has_min_max for each in groups):
+        groups = [metadata.row_group(index).column(number).statistics for index in range(metadata.num_row_groups)]
+        if not groups or any(group is None or not group.has_min_max for group in groups):
             continue
-        bounds = min(each.min for each in groups), max(each.max for each in groups)
-        if any(isinstance(each, str) and len(each) > _LONGEST for each in bounds):
+        bounds = min(group.min for group in groups), max(group.max for group in groups)
+        if any(isinstance(bound, str) and len(bound) > _LONGEST for bound in bounds):
             continue
-        low[name], high[name] = (each.isoformat() if hasattr(each, "isoformat") else each for each in bounds)
+        low[name], high[name] = (bound.isoformat() if hasattr(bound, "isoformat") else bound for bound in bounds)
     return {"numRecords": metadata.num_rows, "minValues": low, "maxValues": high}
 
 
@@ -118,7 +125,7 @@ class DeltaLakeTable:
     _files: dict[str, DataFile] = field(default_factory=dict)
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """See ``LakeTable``."""
         return self.uri
 
@@ -151,9 +158,9 @@ class DeltaLakeTable:
         bucket = f"partition.{BUCKET}"
         buckets = actions.column(bucket).to_pylist() if bucket in names else [0] * actions.num_rows
         rows = zip(actions.column("path").to_pylist(), buckets, actions.column("size_bytes").to_pylist(), strict=True)
-        found = [DataFile(path, int(number or 0), size) for path, number, size in rows]
-        self._files = {each.path: each for each in found}
-        return found
+        files = [DataFile(path, int(number or 0), size) for path, number, size in rows]
+        self._files = {file.path: file for file in files}
+        return files
 
     def target(self) -> DeltaFiles:
         """See ``LakeTable``."""
@@ -167,13 +174,13 @@ class DeltaLakeTable:
     def evolve(self, columns: StructType) -> None:
         """See ``LakeTable``. A wider type means that all files are written again: delta-rs has no type widening."""
         present = self.definition.columns
-        wider = [each for each in present.fields if columns[each.name].dataType != each.dataType]
+        wider = [column for column in present.fields if columns[column.name].dataType != column.dataType]
         with commits():
             if wider:
                 self._rewrite(columns)
             else:
-                new = [each for each in columns.fields if each.name not in present.names]
-                self.table.alter.add_columns([deltalake.Field.from_json(each.json()) for each in new])
+                new = [column for column in columns.fields if column.name not in present.names]
+                self.table.alter.add_columns([deltalake.Field.from_json(column.json()) for column in new])
         self.refresh()
 
     def _rewrite(self, columns: StructType) -> None:
@@ -181,8 +188,8 @@ class DeltaLakeTable:
         added = []
         for bucket, group in sorted(by_bucket(self.files()).items()):
             files = Files(target, bucket, _REWRITTEN_BYTES, "zstd")
-            for each in group:
-                with opened(target, each.path) as parquet:
+            for file in group:
+                with opened(target, file.path) as parquet:
                     for rows in read_rows(target, parquet):
                         files.add(rows)
             files.close()
@@ -275,10 +282,10 @@ def _arrow(columns: StructType) -> pa.Schema:
 def _adding(files: Sequence[bytes], *, data_change: bool) -> list[AddAction]:
     """The log's actions for files as ``DeltaFiles.describe`` gives them."""
     now = int(time.time() * 1000)
-    found = [json.loads(each) for each in files]
+    descriptions = [json.loads(file) for file in files]
     return [
         AddAction(file["path"], file["size"], file["partition"], now, data_change, json.dumps(file["stats"]))
-        for file in found
+        for file in descriptions
     ]
 
 
@@ -311,15 +318,15 @@ class commits:  # noqa: N801 - used as a statement
             raise Conflict(str(error)) from error
 
 
-def explained(error: Exception, place: str) -> Exception:
+def explained(error: Exception, address: str) -> Exception:
     """An error of delta-rs as the frame wants it. Pure."""
     text = " ".join(str(error).split())
     if isinstance(error, DeltaProtocolError):
-        return Fatal(f"{place}: the table needs what this writer does not have: {text}")
+        return Fatal(f"{address}: the table needs what this writer does not have: {text}")
     if isinstance(error, (DeltaError, OSError)):
         if isinstance(error, (PermissionError, TableNotFoundError)) or any(
-            each in text.lower().replace(" ", "") for each in (word.replace(" ", "") for word in _REFUSED)
+            word.replace(" ", "") in text.lower().replace(" ", "") for word in _REFUSED
         ):
-            return Fatal(f"{place}: {text}. Check sink.delta.path and its rights (sink.delta.storage.*)")
-        return Retriable(f"{place}: {text}")
+            return Fatal(f"{address}: {text}. Check sink.delta.path and its rights (sink.delta.storage.*)")
+        return Retriable(f"{address}: {text}")
     return error

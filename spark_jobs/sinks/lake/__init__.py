@@ -1,1 +1,1 @@
-"""What the sinks for table formats of data lakes share: options, tasks that write Parquet files, and commits of them."""
+"""Shared by the sinks for table formats of data lakes: options, tasks that write Parquet files, and commits of them."""

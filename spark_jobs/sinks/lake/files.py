@@ -47,7 +47,7 @@ class Files:
     added: list[bytes] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
-    _held: list[pa.Table] = field(default_factory=list)
+    _parts: list[pa.Table] = field(default_factory=list)
     _path: str = ""
     _stream: Any = None
     _writer: Any = None
@@ -56,10 +56,10 @@ class Files:
     def add(self, rows: pa.Table) -> None:
         """Write rows, which have the columns of the target. May block."""
         for start in range(0, rows.num_rows, _GROUP_ROWS):
-            self._held.append(rows.slice(start, _GROUP_ROWS))
+            self._parts.append(rows.slice(start, _GROUP_ROWS))
             if (
-                sum(each.num_rows for each in self._held) >= _GROUP_ROWS
-                or sum(each.nbytes for each in self._held) >= _GROUP_BYTES
+                sum(part.num_rows for part in self._parts) >= _GROUP_ROWS
+                or sum(part.nbytes for part in self._parts) >= _GROUP_BYTES
             ):
                 self._write_group()
 
@@ -69,7 +69,7 @@ class Files:
         self._finish()
 
     def _write_group(self) -> None:
-        if not self._held:
+        if not self._parts:
             return
         if self._writer is None:
             self._path, self._stream = self.target.create(self.bucket)
@@ -81,8 +81,8 @@ class Files:
                 store_decimal_as_integer=True,
                 metadata_collector=self._metadata,
             )
-        group = pa.concat_tables(self._held)
-        self._held = []
+        group = pa.concat_tables(self._parts)
+        self._parts = []
         self.rows += group.num_rows
         self._writer.write_table(group, row_group_size=group.num_rows)
         if self._stream.tell() >= self.limit:
@@ -137,7 +137,7 @@ def _identity(column: pa.Field, *, by_id: bool) -> Any:
 
 
 def _names(schema: pa.Schema, *, by_id: bool) -> dict[Any, str]:
-    """What columns are called in a schema, by what makes them the same as those of another one."""
+    """Names of columns in a schema, by what makes them the same as those of another one."""
     return {_identity(column, by_id=by_id): column.name for column in schema}
 
 
@@ -145,24 +145,19 @@ def read_keys(target: FileTarget, file: pq.ParquetFile, columns: Sequence[str]) 
     """Some top-level columns of a file, in the types of the target. Blocks."""
     names = _names(file.schema_arrow, by_id=target.by_id)
     fields = [target.schema.field(name) for name in columns]
-    in_file = [names[_identity(each, by_id=target.by_id)] for each in fields]
+    in_file = [names[_identity(column, by_id=target.by_id)] for column in fields]
     rows = file.read(columns=in_file).select(in_file)
-    return pa.table(
-        {
-            column.name: rows.column(place).cast(column.type)
-            for place, column in enumerate(fields)
-        }
-    )
+    return pa.table({column.name: rows.column(number).cast(column.type) for number, column in enumerate(fields)})
 
 
 def may_hold(file: pq.ParquetFile, name: str, low: Any, high: Any) -> bool:
     """Whether a value from ``low`` to ``high`` may be in a column of a file, as far as its statistics say. Pure."""
     metadata = file.metadata
-    places = [place for place in range(metadata.num_columns) if metadata.schema.column(place).path == name]
-    if len(places) != 1:
+    numbers = [number for number in range(metadata.num_columns) if metadata.schema.column(number).path == name]
+    if len(numbers) != 1:
         return True
     for group in range(metadata.num_row_groups):
-        statistics = metadata.row_group(group).column(places[0]).statistics
+        statistics = metadata.row_group(group).column(numbers[0]).statistics
         if statistics is None or not statistics.has_min_max:
             return True
         try:
@@ -174,13 +169,13 @@ def may_hold(file: pq.ParquetFile, name: str, low: Any, high: Any) -> bool:
 
 
 def matches(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> tuple[Any, Any]:
-    """Numbers of rows of both tables with equal keys, pair by pair, as two arrays of numpy. Keys of ``right`` are unique. Pure."""
+    """Numbers of rows of both tables with equal keys, pair by pair, as arrays of numpy. Keys of ``right`` are unique. Pure."""
     if len(keys) == 1:
-        found = pc.index_in(left.column(keys[0]), value_set=right.column(keys[0]).combine_chunks())
-        found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-        here = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-        return here, found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
-    names = [f"k{place}" for place in range(len(keys))]
+        match = pc.index_in(left.column(keys[0]), value_set=right.column(keys[0]).combine_chunks())
+        match = match.combine_chunks() if isinstance(match, pa.ChunkedArray) else match
+        here = np.flatnonzero(match.is_valid().to_numpy(zero_copy_only=False))
+        return here, match.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+    names = [f"k{number}" for number in range(len(keys))]
 
     def numbered(table: pa.Table, number: str) -> pa.Table:
         columns = {name: table.column(key) for name, key in zip(names, keys, strict=True)}
@@ -191,7 +186,7 @@ def matches(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> tuple[Any, 
 
 
 @contextlib.contextmanager
-def storage_errors(place: str) -> Iterator[None]:
+def storage_errors(address: str) -> Iterator[None]:
     """Errors of files as ours.
 
     Raises:
@@ -201,6 +196,6 @@ def storage_errors(place: str) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise Fatal(f"{place}: no right to write there: {error}") from error
+        raise Fatal(f"{address}: no right to write there: {error}") from error
     except OSError as error:
-        raise Retriable(f"{place}: {error}") from error
+        raise Retriable(f"{address}: {error}") from error

@@ -1,12 +1,13 @@
-"""What the parts of a lake sink hand to each other, and what a table format has to do."""
+"""Data that the parts of a lake sink hand to each other, and the interface of a table format."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
@@ -47,7 +48,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What a job's commits have put into a table: the last batch's number, and topic -> partition -> the next offset."""
+    """How far a job's commits have come in a table: the last batch's number, and topic -> partition -> the next offset."""
 
     batch: int = -1
     offsets: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """What a table is to look like.
+    """The columns of a table, and how its rows are divided into files.
 
     Attributes:
         columns: all of them, with the system's and the bucket.
@@ -103,14 +104,14 @@ class FileTarget(Protocol):
         """A new file: its path, as the table names it, and the stream to write it to. Blocks."""
 
     def describe(self, path: str, bucket: int, size: int, metadata: Any) -> bytes:
-        """What the commit has to know of a written file; ``metadata`` is Parquet's."""
+        """A written file as the commit has to know it; ``metadata`` is Parquet's."""
 
 
 class LakeTable(Protocol):
     """A table, on the driver. Methods block."""
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Where it is, for messages."""
 
     @property
@@ -121,7 +122,7 @@ class LakeTable(Protocol):
         """Read the table's newest version."""
 
     def position(self, job: str, partitions: Sequence[tuple[str, int]]) -> Position:
-        """What the job's commits have put in, of these topics and partitions."""
+        """The job's position, of these topics and partitions."""
 
     def files(self) -> list[DataFile]:
         """All files that count."""
@@ -138,7 +139,7 @@ class LakeTable(Protocol):
         """
 
     def commit(self, change: Commit) -> None:
-        """Put a change into the table, if nobody has changed it since it was read; reads it again then.
+        """Put a change into the table, if no other program has changed it since it was read; then reads it again.
 
         Raises:
             Conflict: somebody has.
@@ -152,7 +153,7 @@ class Lake(Protocol):
     """Finds and makes tables. Methods block."""
 
     def find(self, name: str) -> LakeTable | None:
-        """The table of that name (as ``place_of`` gives it); None where there is none."""
+        """The table of that name; None where it does not exist."""
 
     def create(self, name: str, definition: TableDefinition) -> LakeTable:
         """Make a table.
@@ -160,8 +161,3 @@ class Lake(Protocol):
         Raises:
             Conflict: somebody else has made it meanwhile.
         """
-
-
-#: Errors of a format's client, in our terms (Retriable, Fatal, Conflict); None where it is not one of the client's.
-Explain = Any
-Options = Mapping[str, Any]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WHERE: Final = "Where tables are"
-WHAT: Final = "What is written"
+ROWS: Final = "What is written"
 FILES: Final = "Files and upkeep"
 _WEEK_MS: Final = 7 * 24 * 3_600_000
 _B, _S, _I, _L, _LIST = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.LIST
@@ -38,7 +38,7 @@ def shared_keys(prefix: str) -> list[ConfigKey]:
             type=_S,
             default=UPSERT,
             importance=Importance.HIGH,
-            group=WHAT,
+            group=ROWS,
             validator=one_of(UPSERT, INSERT),
             doc="upsert: one row per key, the one with the largest ums_id_. insert: every change is appended, each exactly "
             "once, images before an update (ums_op_ b) as well.",
@@ -48,7 +48,7 @@ def shared_keys(prefix: str) -> list[ConfigKey]:
             type=_S,
             default=SOFT,
             importance=Importance.HIGH,
-            group=WHAT,
+            group=ROWS,
             validator=one_of(SOFT, REAL),
             doc="upsert: soft keeps a deleted row with ums_active_ = 0; real removes it and remembers the delete in a side "
             "table.",
@@ -58,7 +58,7 @@ def shared_keys(prefix: str) -> list[ConfigKey]:
             type=_L,
             default=_WEEK_MS,
             unit="ms",
-            group=WHAT,
+            group=ROWS,
             validator=at_least(60_000),
             doc="How long real deletes are remembered, at least. A change that arrives later than that after a newer delete "
             "of its key may bring the row back, so it must be longer than any replay or delay of a source.",
@@ -67,7 +67,7 @@ def shared_keys(prefix: str) -> list[ConfigKey]:
             name=f"{prefix}key.columns",
             type=_LIST,
             default=[],
-            group=WHAT,
+            group=ROWS,
             example="id",
             doc="Key columns of source tables that have no primary key; all tables without one must have them.",
         ),
@@ -207,7 +207,7 @@ class LakeSettings:
 
 
 def lake_settings(config: Mapping[str, Any], prefix: str) -> LakeSettings:
-    """What the parsed options say. Pure."""
+    """The settings that the parsed options make. Pure."""
 
     def get(name: str) -> Any:
         return config[f"{prefix}{name}"]

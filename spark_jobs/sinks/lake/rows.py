@@ -80,7 +80,9 @@ def refusal(settings: LakeSettings, schema: TableSchema) -> str:
             f"table {schema.namespace} has a column {reserved[0]}, which is the name of a column of the sink; rename it in "
             "the source or on its way (transform ReplaceField)"
         )
-    problem = name_problem(schema.namespace, "parquet", StructType([StructField(each.name, each.type) for each in schema.columns]))
+    problem = name_problem(
+        schema.namespace, "parquet", StructType([StructField(column.name, column.type) for column in schema.columns])
+    )
     if problem or not settings.upsert:
         return problem
     keys = key_of(settings, schema)
@@ -102,7 +104,7 @@ def stored_type(kind: DataType) -> DataType:
 
 
 def definition(settings: LakeSettings, schema: TableSchema) -> TableDefinition:
-    """What the table of a source's table is to look like. Pure."""
+    """The definition of the table of a source's table. Pure."""
     keys = key_of(settings, schema)
     fields = [StructField(column.name, stored_type(column.type), nullable=True) for column in schema.columns]
     system = INSERT_SYSTEM if not settings.upsert else REAL_SYSTEM if settings.remembers_deletes else UPSERT_SYSTEM
@@ -114,16 +116,18 @@ def definition(settings: LakeSettings, schema: TableSchema) -> TableDefinition:
 
 
 def side_definition(table: TableDefinition) -> TableDefinition:
-    """What the side table of a table is to look like: its key, the order number of the delete, and when it was written. Pure."""
+    """The definition of a table's side table: its key, the order number of the delete, and when it was written. Pure."""
     names = [*SIDE_SYSTEM, BUCKET]
     fields = [table.columns[name] for name in table.key]
     return TableDefinition(
-        StructType([*fields, *(StructField(name, _TYPES[name], nullable=True) for name in names)]), table.key, table.buckets
+        StructType([*fields, *(StructField(name, _TYPES[name], nullable=True) for name in names)]),
+        table.key,
+        table.buckets,
     )
 
 
-def grown(place: str, namespace: str, present: TableDefinition, wanted: TableDefinition) -> StructType:
-    """The columns of a table after those of ``wanted`` came: wider types, new columns at the end. Pure.
+def grown(address: str, namespace: str, present: TableDefinition, asked: TableDefinition) -> StructType:
+    """The columns of a table after those of ``asked`` came: wider types, new columns at the end. Pure.
 
     Raises:
         SchemaRefused: a column changed its type so that no type holds old and new values, or so that its key's buckets would
@@ -132,35 +136,39 @@ def grown(place: str, namespace: str, present: TableDefinition, wanted: TableDef
     fields = []
     for field in present.columns.fields:
         kind = field.dataType
-        if field.name in wanted.columns.names:
-            new = wanted.columns[field.name].dataType
+        if field.name in asked.columns.names:
+            new = asked.columns[field.name].dataType
             wider = widen(kind, new)
             whole = isinstance(kind, _WHOLE) and isinstance(wider, _WHOLE)
-            if wider is None or (field.name in wanted.key and wider != kind and not whole):
+            if wider is None or (field.name in asked.key and wider != kind and not whole):
                 raise SchemaRefused(
-                    f"table {namespace}: column {field.name} is {kind.simpleString()} in {place} and {new.simpleString()} in "
+                    f"table {namespace}: column {field.name} is {kind.simpleString()} in {address} and {new.simpleString()} in "
                     "new rows, and "
-                    + ("no type holds both without loss" if wider is None else "the type of a key column can't change so")
+                    + (
+                        "no type holds both without loss"
+                        if wider is None
+                        else "the type of a key column can't change so"
+                    )
                     + ". Write to another table, or cast the column on its way (step select)",
                     namespace,
                 )
             kind = wider
         fields.append(StructField(field.name, kind, nullable=True))
-    known = set(present.columns.names)
-    fields += [field for field in wanted.columns.fields if field.name not in known]
+    names = set(present.columns.names)
+    fields += [field for field in asked.columns.fields if field.name not in names]
     return StructType(fields)
 
 
-def differing(present: TableDefinition, wanted: TableDefinition) -> str:
-    """Why a table that is there can't be written as wanted, as the end of a sentence; empty where it can. Pure."""
-    if bool(present.buckets) != bool(wanted.buckets):
+def differing(present: TableDefinition, asked: TableDefinition) -> str:
+    """Why a table that is there can't be written as asked, as the end of a sentence; empty where it can. Pure."""
+    if bool(present.buckets) != bool(asked.buckets):
         return (
             "it was not made by this sink for upserts (it has no property millrace.buckets)"
-            if wanted.buckets
+            if asked.buckets
             else "it was made for upserts, with a row per key"
         )
-    if present.key != wanted.key:
-        return f"its key is ({', '.join(present.key)}), and that of the source is ({', '.join(wanted.key)})"
+    if present.key != asked.key:
+        return f"its key is ({', '.join(present.key)}), and that of the source is ({', '.join(asked.key)})"
     return ""
 
 
@@ -170,31 +178,31 @@ def own_columns(table: TableDefinition) -> StructType:
 
 
 def frame_of(
-    changes: Sequence[TableChanges], table: TableDefinition, known: Mapping[tuple[str, int], int], tasks: int
+    changes: Sequence[TableChanges], table: TableDefinition, written: Mapping[tuple[str, int], int], tasks: int
 ) -> DataFrame:
     """Rows as the tasks take them, lazy: the columns of ``own_columns`` as c0, c1 ..., and for upserts the bucket and position.
 
     Args:
         changes: all that go into the table.
         table: as it is now.
-        known: rows below these offsets are left out.
+        written: rows below these offsets are left out.
         tasks: how many tasks may run at a time.
     """
     columns = own_columns(table)
     position = [StructField(name, _TYPES[name]) for name in KAFKA_COLUMNS] if table.buckets else []
     shape = StructType([*columns.fields, *position])
     frames = []
-    for each in changes:
-        frame = each.frame.where(f.col("ums_op_") != "b") if table.buckets else each.frame
-        if known:
-            frame = frame.where(~is_known(known))
+    for part in changes:
+        frame = part.frame.where(f.col("ums_op_") != "b") if table.buckets else part.frame
+        if written:
+            frame = frame.where(~is_known(written))
         active = f.when(f.col("ums_op_") == "d", 0).otherwise(1)
         frames.append(numbered(conform(frame.withColumn("ums_active_", active), shape), len(columns)))
     rows = reduce(lambda left, right: left.unionAll(right), frames)
     if not table.buckets:
         return rows.coalesce(tasks)
-    places = {field.name: place for place, field in enumerate(columns.fields)}
-    keys = [_hashed(f.col(f"c{places[name]}"), columns[name].dataType) for name in table.key]
+    numbers = {field.name: number for number, field in enumerate(columns.fields)}
+    keys = [_hashed(f.col(f"c{numbers[name]}"), columns[name].dataType) for name in table.key]
     bucket = f.pmod(f.xxhash64(*keys), f.lit(table.buckets)).cast("int").alias(BUCKET)
     named = rows.select(*rows.columns[: len(columns)], bucket, *KAFKA_COLUMNS)
     parts = min(tasks, table.buckets)
@@ -209,5 +217,3 @@ def _hashed(value: Column, kind: DataType) -> Column:
 def names_of(columns: StructType) -> tuple[str, ...]:
     """Names of columns, in order. Pure."""
     return tuple(field.name for field in columns.fields)
-
-

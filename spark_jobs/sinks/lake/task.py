@@ -1,4 +1,4 @@
-"""What Spark tasks of a lake sink do: write Parquet files, and say which files the commit adds and removes.
+"""Tasks of a lake sink: they write Parquet files, and say which files the commit adds and removes.
 
 Nothing that a task writes counts before the driver's commit names it, so that a task may be run twice or killed at any time.
 """
@@ -14,7 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.sinks.jdbc.rows import POSITION, newest
-from spark_jobs.sinks.lake.files import Files, conformed, matches, may_hold, opened, read_keys, read_rows, storage_errors
+from spark_jobs.sinks.lake.files import (
+    Files,
+    conformed,
+    matches,
+    may_hold,
+    opened,
+    read_keys,
+    read_rows,
+    storage_errors,
+)
 from spark_jobs.sinks.lake.model import BUCKET, WRITTEN
 
 if TYPE_CHECKING:
@@ -45,7 +54,7 @@ _ORDER: Final = "ums_id_"
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of some rows: files for the commit, rows written, rows left out because the table has newer ones, bytes."""
+    """The result of a task, or of all: files for the commit, rows written, rows left out as older, bytes."""
 
     added: list[bytes] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -65,13 +74,13 @@ class Part:
     """A table as a task writes it; picklable.
 
     Attributes:
-        place: where it is, for messages.
+        address: where it is, for messages.
         target: reads and writes its files.
         files: those that count, by bucket.
         file_bytes, compact_files, compression: the options of these names.
     """
 
-    place: str
+    address: str
     target: FileTarget
     files: Mapping[int, Sequence[DataFile]]
     file_bytes: int
@@ -84,7 +93,7 @@ class Part:
 
     def small(self, bucket: int) -> set[str]:
         """Files of a bucket that are to be merged with whatever is written next."""
-        small = {each.path for each in self.files.get(bucket, ()) if each.size < self.file_bytes // 2}
+        small = {file.path for file in self.files.get(bucket, ()) if file.size < self.file_bytes // 2}
         return small if len(small) + 1 >= self.compact_files else set()
 
 
@@ -97,7 +106,7 @@ class InsertTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task."""
-        with storage_errors(self.part.place):
+        with storage_errors(self.part.address):
             files = self.part.writer(0)
             for batch in batches:
                 rows = _named(batch, self.columns)
@@ -129,12 +138,12 @@ class UpsertTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task."""
-        with storage_errors(self.part.place):
+        with storage_errors(self.part.address):
             for bucket, rows in self._buckets(batches):
                 yield self._bucket(bucket, newest(rows, self.keys).drop_columns([BUCKET, *POSITION])).batch()
 
     def _buckets(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-        held: list[pa.Table] = []
+        tables: list[pa.Table] = []
         current, count = -1, 0
         for batch in batches:
             if not batch.num_rows:
@@ -144,25 +153,25 @@ class UpsertTask:
             starts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()]
             for start, stop in zip(starts, [*starts[1:], rows.num_rows], strict=True):
                 bucket = int(numbers[start])
-                if held and bucket != current:
-                    yield current, pa.concat_tables(held)
-                    held, count = [], 0
+                if tables and bucket != current:
+                    yield current, pa.concat_tables(tables)
+                    tables, count = [], 0
                 current = bucket
-                held.append(rows.slice(start, stop - start))
+                tables.append(rows.slice(start, stop - start))
                 count += stop - start
                 if count >= _REDUCE_ROWS:
-                    held = [newest(pa.concat_tables(held), self.keys)]
+                    tables = [newest(pa.concat_tables(tables), self.keys)]
                     count = 0  # of rows that came since
-        if held:
-            yield current, pa.concat_tables(held)
+        if tables:
+            yield current, pa.concat_tables(tables)
 
     def _bucket(self, bucket: int, rows: pa.Table) -> Outcome:
         outcome = Outcome()
         deleted = pc.equal(rows.column("ums_op_"), "d")
         if self.side is not None:
-            known = self._remembered(self.side, bucket, rows)
-            outcome.stale += rows.num_rows - int(np.count_nonzero(known))
-            rows, deleted = rows.filter(pa.array(known)), deleted.filter(pa.array(known))
+            recent = self._remembered(self.side, bucket, rows)
+            outcome.stale += rows.num_rows - int(np.count_nonzero(recent))
+            rows, deleted = rows.filter(pa.array(recent)), deleted.filter(pa.array(recent))
             self._remember(self.side, bucket, rows.filter(deleted), outcome)
         hidden = deleted.to_numpy().astype(bool) if self.side is not None else np.zeros(rows.num_rows, dtype=bool)
         merged = merge(self.part, bucket, _in_bucket(self.part.target, rows, bucket), self.keys, hidden)
@@ -173,7 +182,7 @@ class UpsertTask:
         return outcome
 
     def _remembered(self, side: Part, bucket: int, rows: pa.Table) -> Any:
-        """Which rows are not older than a delete that is remembered."""
+        """Whether each row is not older than a delete that is remembered."""
         keep = np.ones(rows.num_rows, dtype=bool)
         orders = rows.column(_ORDER).to_numpy()
         for file in side.files.get(bucket, ()):
@@ -202,7 +211,7 @@ class CompactTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Copy each group of the task."""
-        with storage_errors(self.part.place):
+        with storage_errors(self.part.address):
             for batch in batches:
                 for paths in batch.column(0).to_pylist():
                     files = self.part.writer(0)
@@ -287,7 +296,7 @@ def _in_bucket(target: FileTarget, rows: pa.Table, bucket: int) -> pa.Table:
 
 def by_bucket(files: Sequence[DataFile]) -> dict[int, list[DataFile]]:
     """Files by bucket. Pure."""
-    found: dict[int, list[DataFile]] = defaultdict(list)
-    for each in files:
-        found[each.bucket].append(each)
-    return dict(found)
+    buckets: dict[int, list[DataFile]] = defaultdict(list)
+    for file in files:
+        buckets[file.bucket].append(file)
+    return dict(buckets)

@@ -1,4 +1,4 @@
-"""Writes batches into the tables of a lake, on the driver: makes and evolves tables, runs the tasks, commits, looks after files."""
+"""Writes batches into the tables of a lake, on the driver: makes and evolves tables, runs tasks, commits, upkeep."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(slots=True)
 class LakeWriter:
-    """What a sink does with its batches.
+    """Writes the batches of a sink.
 
     Args:
         context: of the job.
@@ -114,30 +114,30 @@ class LakeWriter:
     def _attempt(self, group: Group, batch: Batch) -> int:
         from spark_jobs.history.log import behind, whole
 
-        table = self._ready(group.name, self._wanted(group))
+        table = self._ready(group.name, self._definition(group))
         position = table.position(self.context.name, list(batch.ranges))
-        known = behind(batch.ranges, position.offsets)
-        if whole(batch.ranges, known) and (not self.settings.upsert or _is_last(batch, position)):
+        written = behind(batch.ranges, position.offsets)
+        if whole(batch.ranges, written) and (not self.settings.upsert or _is_last(batch, position)):
             self.context.log.info("batch %d: its rows are in table %s already", batch.id, group.name)
             self._count(replays=1)
             return 0
-        outcome = self._run(table, group, {} if self.settings.upsert else known)
+        outcome = self._run(table, group, {} if self.settings.upsert else written)
         if outcome.added or outcome.removed:
             self._commit(table, outcome, self._after(position, batch), position)
         self._count(rows=outcome.rows, stale=outcome.stale, bytes=outcome.bytes, commits=1)
         return outcome.rows
 
-    def _wanted(self, group: Group) -> TableDefinition:
-        """What the table is to look like for all changes of the group."""
+    def _definition(self, group: Group) -> TableDefinition:
+        """The definition that holds all changes of the group."""
         from spark_jobs.sinks.lake.rows import definition, grown
 
-        first, *others = [(each.schema.namespace, definition(self.settings, each.schema)) for each in group.changes]
-        wanted = first[1]
+        first, *others = [(part.schema.namespace, definition(self.settings, part.schema)) for part in group.changes]
+        asked = first[1]
         for namespace, other in others:
-            wanted = replace(wanted, columns=grown(group.name, namespace, wanted, other))
-        return wanted
+            asked = replace(asked, columns=grown(group.name, namespace, asked, other))
+        return asked
 
-    def _ready(self, name: str, wanted: TableDefinition) -> LakeTable:
+    def _ready(self, name: str, asked: TableDefinition) -> LakeTable:
         """The table, made or changed so that it can hold the rows."""
         from spark_jobs.sinks.lake.rows import differing, grown
 
@@ -150,17 +150,17 @@ class LakeWriter:
         if table is None:
             if not self.settings.auto_create:
                 raise Fatal(f"table {name} does not exist, and {self.settings.prefix}auto.create is off: create it")
-            table = self.lake.create(name, wanted)
-            self.context.log.info("table %s is created at %s", name, table.place)
+            table = self.lake.create(name, asked)
+            self.context.log.info("table %s is created at %s", name, table.address)
         else:
-            problem = differing(table.definition, wanted)
+            problem = differing(table.definition, asked)
             if problem:
-                text = f"table {namespace} can't be written to {table.place}: {problem}. Write to another table"
+                text = f"table {namespace} can't be written to {table.address}: {problem}. Write to another table"
                 raise SchemaRefused(f"{text} ({self.settings.prefix}table), or drop that one", namespace)
-        columns = grown(table.place, namespace, table.definition, wanted)
+        columns = grown(table.address, namespace, table.definition, asked)
         if columns != table.definition.columns:
             if not self.settings.auto_evolve:
-                text = f"table {table.place} needs the columns {columns.simpleString()}"
+                text = f"table {table.address} needs the columns {columns.simpleString()}"
                 raise SchemaRefused(f"{text}, and {self.settings.prefix}auto.evolve is off: change it", namespace)
             try:
                 table.evolve(columns)
@@ -177,12 +177,12 @@ class LakeWriter:
 
         return self._ready(self.side_name(name), side_definition(table.definition))
 
-    def _run(self, table: LakeTable, group: Group, known: dict[tuple[str, int], int]) -> Outcome:
-        """Run the tasks; what the commit has to say. The side table is committed here, before the table itself."""
+    def _run(self, table: LakeTable, group: Group, written: dict[tuple[str, int], int]) -> Outcome:
+        """Run the tasks; their outcome. The side table is committed here, before the table itself."""
         from spark_jobs.sinks.lake.rows import frame_of, names_of, own_columns
 
         tasks = self.context.spark.sparkContext.defaultParallelism
-        frame = frame_of(group.changes, table.definition, known, tasks)
+        frame = frame_of(group.changes, table.definition, written, tasks)
         columns = names_of(own_columns(table.definition))
         part = self._part(table)
         if not self.settings.upsert:
@@ -209,7 +209,7 @@ class LakeWriter:
         chosen = self.settings
         files = by_bucket(table.files()) if table.definition.buckets else {}
         compression = chosen.compression
-        return Part(table.place, table.target(), files, chosen.file_bytes, chosen.compact_files, compression)
+        return Part(table.address, table.target(), files, chosen.file_bytes, chosen.compact_files, compression)
 
     def _outcome(self, frame: DataFrame, task: InsertTask | UpsertTask | CompactTask) -> Outcome:
         return total(
@@ -226,7 +226,7 @@ class LakeWriter:
                     raise
                 # Appended files are right whatever another program has done, but not if it was this job's other driver.
                 table.refresh()
-                partitions = [(topic, int(each)) for topic, parts in after.offsets.items() for each in parts]
+                partitions = [(topic, int(number)) for topic, parts in after.offsets.items() for number in parts]
                 if table.position(self.context.name, partitions) != before:
                     raise
                 self._count(conflicts=1)
@@ -266,7 +266,7 @@ class LakeWriter:
 
     def _compact(self, table: LakeTable) -> bool:
         groups = small_groups(
-            [(each.path, each.size) for each in table.files()], self.settings.file_bytes, self.settings.compact_files
+            [(file.path, file.size) for file in table.files()], self.settings.file_bytes, self.settings.compact_files
         )
         if not groups:
             return False
@@ -279,7 +279,7 @@ class LakeWriter:
             self._count(conflicts=1)
             table.refresh()
             return True
-        self.context.log.info("%s: %d files merged into %d", table.place, len(outcome.removed), len(outcome.added))
+        self.context.log.info("%s: %d files merged into %d", table.address, len(outcome.removed), len(outcome.added))
         self._count(compactions=len(outcome.added))
         return True
 
@@ -287,14 +287,14 @@ class LakeWriter:
 def total(outcomes: Iterable[Outcome]) -> Outcome:
     """Outcomes of tasks as one. Pure."""
     result = Outcome()
-    for each in outcomes:
-        result.added += each.added
-        result.removed += each.removed
-        result.side_added += each.side_added
-        result.side_removed += each.side_removed
-        result.rows += each.rows
-        result.stale += each.stale
-        result.bytes += each.bytes
+    for outcome in outcomes:
+        result.added += outcome.added
+        result.removed += outcome.removed
+        result.side_added += outcome.side_added
+        result.side_removed += outcome.side_removed
+        result.rows += outcome.rows
+        result.stale += outcome.stale
+        result.bytes += outcome.bytes
     return result
 
 
@@ -308,7 +308,7 @@ def small_groups(files: Sequence[tuple[str, int]], limit: int, count: int) -> li
         limit: how large a merged file may become, about. Files below half of it are small.
         count: how many small ones there have to be.
     """
-    small = [each for each in files if each[1] < limit // 2]
+    small = [file for file in files if file[1] < limit // 2]
     if len(small) < count:
         return []
     groups: list[list[str]] = []
@@ -319,7 +319,7 @@ def small_groups(files: Sequence[tuple[str, int]], limit: int, count: int) -> li
             size = 0
         groups[-1].append(path)
         size += length
-    return [each for each in groups if len(each) > 1]
+    return [group for group in groups if len(group) > 1]
 
 
 def _is_last(batch: Batch, position: Position) -> bool:

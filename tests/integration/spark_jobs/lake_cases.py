@@ -1,4 +1,4 @@
-"""What the sinks for table formats of lakes have to do alike, beyond the conformance kit: each suite runs these on its format."""
+"""Cases for the sinks of table formats, beyond the conformance kit: each suite runs these on its format."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def inserts_are_exactly_once_by_offset(lakes: Lakes) -> None:
     merged = type(first)(
         0,
         [(table, [row for _, rows in (first.tables + second.tables) for row in rows])],
-        {where: (0, max(first.ranges.get(where, (0, 0))[1], second.ranges.get(where, (0, 0))[1])) for where in first.ranges},
+        {
+            where: (0, max(first.ranges.get(where, (0, 0))[1], second.ranges.get(where, (0, 0))[1]))
+            for where in first.ranges
+        },
     )
     assert kit.again(merged) == 0
     kit.expect(table, "one batch over all offsets comes with a lost checkpoint")
@@ -84,7 +87,9 @@ def remembered_deletes_are_forgotten_after_the_retention(lakes: Lakes) -> None:
     kit.expect(table, "a newer insert comes after the delete")
 
 
-def a_foreign_commit_is_no_loss(lakes: Lakes, monkeypatch: pytest.MonkeyPatch, table_class: type[Any], mode: str) -> None:
+def a_foreign_commit_is_no_loss(
+    lakes: Lakes, monkeypatch: pytest.MonkeyPatch, table_class: type[Any], mode: str
+) -> None:
     """Another program commits between the tasks and the commit of a batch: the batch is merged again, nothing is lost."""
     kit = lakes.kit(mode=mode)
     if mode == "insert":
@@ -94,11 +99,11 @@ def a_foreign_commit_is_no_loss(lakes: Lakes, monkeypatch: pytest.MonkeyPatch, t
     kit.write((table, [change("i" if mode == "insert" else "u", 20 + n, id=n, name="b") for n in range(0, 8, 2)]))
     commit, left = table_class.commit, [2]
 
-    def meddled(self: Any, made: Any) -> None:
+    def meddled(self: Any, new: Any) -> None:
         if left[0]:
             left[0] -= 1
             lakes.foreign(kit.target, table)
-        commit(self, made)
+        commit(self, new)
 
     monkeypatch.setattr(table_class, "commit", meddled)
     kit.write((table, [change("u", 30 + n, id=n, name="c") for n in range(4)]))

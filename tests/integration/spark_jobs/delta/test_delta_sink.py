@@ -86,8 +86,8 @@ def test_spark_reads_the_same_rows(lakes: Lakes, spark: SparkSession) -> None:
     kit.write((table, [change("i", 10 + n, id=n, name=f"n {n}", amount=n / 2) for n in range(20)]))
     kit.write((table, [change("d", 40, id=3), change("u", 41, id=4, name="new")]))
     frame = spark.read.format("delta").load(_path(kit.target, table))
-    found = {row["id"]: row["name"] for row in frame.where("ums_active_ = 1 AND id >= 3").collect()}
-    assert found == {4: "new", **{n: f"n {n}" for n in range(5, 20)}}
+    names = {row["id"]: row["name"] for row in frame.where("ums_active_ = 1 AND id >= 3").collect()}
+    assert names == {4: "new", **{n: f"n {n}" for n in range(5, 20)}}
 
 
 def test_check_names_the_option(spark: SparkSession, tmp_path: Path) -> None:
