@@ -29,7 +29,8 @@ CONFIG: Final = ConfigDef(
             example="shop",
             doc="The namespace of the tables, with points between its levels; it is created where it is missing. The parts of "
             "sink.iceberg.table may be named. The catalog is given as sink.iceberg.catalog.<property>, with the names of "
-            "pyiceberg: type (sql, rest, hive, glue), uri, warehouse, s3.region ...",
+            "pyiceberg: type (sql, rest, hive, glue), uri, warehouse, s3.region ..., "
+            "and name (default millrace).",
         ),
         ConfigKey(
             name=TABLE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import uuid
@@ -223,11 +224,11 @@ class IcebergTable:
         limit = int(before.timestamp() * 1000)
         metadata = self.table.metadata
         heads = {reference.snapshot_id for reference in metadata.refs.values()}
-        old = [each for each in metadata.snapshots if each.timestamp_ms < limit and each.snapshot_id not in heads]
+        old = [snap for snap in metadata.snapshots if snap.timestamp_ms < limit and snap.snapshot_id not in heads]
         if not old:
             return 0
-        gone = {each.snapshot_id for each in old}
-        kept = [each for each in metadata.snapshots if each.snapshot_id not in gone]
+        gone = {snapshot.snapshot_id for snapshot in old}
+        kept = [snap for snap in metadata.snapshots if snap.snapshot_id not in gone]
         named, unnamed = set(), set()
         for snapshots, paths in ((kept, named), (old, unnamed)):
             for snapshot in snapshots:
@@ -273,12 +274,12 @@ class IcebergLake:
             bucket = schema.find_field(BUCKET).field_id
             spec = PartitionSpec(PartitionField(bucket, 1000, IdentityTransform(), BUCKET))
             properties[BUCKETS_PROPERTY] = str(definition.buckets)
-        try:
+        with contextlib.suppress(NamespaceAlreadyExistsError):
             self.catalog.create_namespace(identifier[:-1])
-        except NamespaceAlreadyExistsError:
-            pass
         try:
-            return IcebergTable(self.catalog.create_table(identifier, schema, partition_spec=spec, properties=properties))
+            return IcebergTable(
+                self.catalog.create_table(identifier, schema, partition_spec=spec, properties=properties)
+            )
         except TableAlreadyExistsError as error:
             raise Conflict(f"{'.'.join(identifier)} was made by another program") from error
 
@@ -288,8 +289,8 @@ LEVELS: Final = "\0"
 
 
 def catalog_of(properties: Mapping[str, str]) -> Catalog:
-    """The catalog. May block."""
-    return load_catalog("millrace", **properties)
+    """The catalog, under its property ``name`` (which tells catalogs of type sql in one database apart). May block."""
+    return load_catalog(**{"name": "millrace", **properties})
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
@@ -321,6 +322,8 @@ def explained(error: Exception, address: str) -> Exception:
         return Fatal(f"{address}: {text}. Check the login in sink.iceberg.catalog.*")
     module = type(error).__module__
     passing = (CommitStateUnknownException, OSError)
-    if isinstance(error, passing) or module.startswith(("pyiceberg.", "sqlalchemy.", "requests.", "thrift.", "botocore.")):
+    if isinstance(error, passing) or module.startswith(
+        ("pyiceberg.", "sqlalchemy.", "requests.", "thrift.", "botocore.")
+    ):
         return Retriable(f"{address}: {text}")
     return error

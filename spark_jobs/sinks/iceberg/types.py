@@ -72,7 +72,9 @@ def to_iceberg(kind: spark.DataType, numbers: Iterator[int]) -> iceberg.IcebergT
         case spark.StructType():
             return iceberg.StructType(
                 *(
-                    iceberg.NestedField(next(numbers), column.name, to_iceberg(column.dataType, numbers), required=False)
+                    iceberg.NestedField(
+                        next(numbers), column.name, to_iceberg(column.dataType, numbers), required=False
+                    )
                     for column in kind.fields
                 )
             )
@@ -93,5 +95,7 @@ def to_spark(kind: iceberg.IcebergType) -> spark.DataType:
         case iceberg.MapType():
             return spark.MapType(to_spark(kind.key_type), to_spark(kind.value_type))
         case iceberg.StructType():
-            return spark.StructType([spark.StructField(field.name, to_spark(field.field_type)) for field in kind.fields])
+            return spark.StructType(
+                [spark.StructField(field.name, to_spark(field.field_type)) for field in kind.fields]
+            )
     return _TO_SPARK[type(kind)]

@@ -31,7 +31,11 @@ class IcebergTarget(SinkTarget):
         self._options = options
 
     def catalog_options(self) -> dict[str, str]:
-        return {"uri": f"sqlite:///{self.path}/catalog.db", "warehouse": f"file://{self.path}/warehouse"}
+        return {
+            "name": "shop",
+            "uri": f"sqlite:///{self.path}/catalog.db",
+            "warehouse": f"file://{self.path}/warehouse",
+        }
 
     def options(self) -> Mapping[str, str]:
         catalog = {f"sink.iceberg.catalog.{name}": value for name, value in self.catalog_options().items()}
@@ -39,7 +43,7 @@ class IcebergTarget(SinkTarget):
 
     def table(self, schema: TableSchema) -> Table:
         """As another program finds it."""
-        catalog = SqlCatalog("other", **self.catalog_options())
+        catalog = SqlCatalog("shop", **{k: v for k, v in self.catalog_options().items() if k != "name"})
         return catalog.load_table(tuple(schema.namespace.split(".", 1)))
 
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from spark_jobs.sinks.iceberg.table import IcebergTable
 from spark_jobs.testing import change
 from spark_jobs.testing.kit import Kit
