@@ -32,7 +32,6 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
@@ -45,6 +44,7 @@ from spark_jobs.sinks.lake.model import BUCKET, BUCKETS_PROPERTY, Commit, Confli
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
 #: A table's property with the position of a job, as JSON.

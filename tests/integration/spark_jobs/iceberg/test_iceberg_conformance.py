@@ -44,7 +44,9 @@ class IcebergTarget(SinkTarget):
     def table(self, schema: TableSchema) -> Table:
         """As another program finds it."""
         catalog = SqlCatalog("shop", **{k: v for k, v in self.catalog_options().items() if k != "name"})
-        return catalog.load_table(tuple(schema.namespace.split(".", 1)))
+        return catalog.load_table(
+            tuple(schema.namespace.split(".", 1)) if "." in schema.namespace else ("default", schema.namespace)
+        )
 
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
         try:
