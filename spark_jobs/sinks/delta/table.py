@@ -196,7 +196,7 @@ class DeltaLakeTable:
             added += files.added
         # What it removes is what the table has: it counts only if no other commit was made since the table was read.
         self.table.create_write_transaction(
-            _adding(added, data_change=True),
+            [*_adding(added, data_change=True)],
             "overwrite",
             deltalake.Schema.from_json(columns.json()),
             [BUCKET] if self.definition.buckets else None,
@@ -210,7 +210,7 @@ class DeltaLakeTable:
         actions: list[AddAction | RemoveAction] = [*_adding(change.added, data_change=data_change)]
         for path in change.removed:
             old = self._files[path]
-            partition = {BUCKET: str(old.bucket)} if self.definition.buckets else {}
+            partition: dict[str, str | None] = {BUCKET: str(old.bucket)} if self.definition.buckets else {}
             actions.append(RemoveAction(path, data_change, now, old.size, partition))
         properties = CommitProperties(
             custom_metadata={"millrace.job": change.job},

@@ -229,7 +229,8 @@ class IcebergTable:
             return 0
         gone = {snapshot.snapshot_id for snapshot in old}
         kept = [snap for snap in metadata.snapshots if snap.snapshot_id not in gone]
-        named, unnamed = set(), set()
+        named: set[str] = set()
+        unnamed: set[str] = set()
         for snapshots, paths in ((kept, named), (old, unnamed)):
             for snapshot in snapshots:
                 paths.add(snapshot.manifest_list)
