@@ -127,7 +127,7 @@ def test_every_complaint_at_once() -> None:
     ("more", "message"),
     [
         ({"source.format": "debezum"}, "did you mean debezium?"),
-        ({"sink.type": "s3"}, "must be one of console, files, jdbc, kafka, or module:Class of your own"),
+        ({"sink.type": "s3"}, "must be one of console, delta, files, iceberg, jdbc, kafka, or module:Class of your own"),
         ({"sink.type": "nowhere.at_all:Sink"}, "nowhere.at_all:Sink can't be imported"),
         ({"sink.type": f"{HERE}Nothing"}, "has no class Nothing"),
         ({"source.value.encoding": "avro"}, "Missing required configuration source.schema.registry.url"),
