@@ -1,0 +1,122 @@
+"""The Delta sink: tables of Delta Lake that follow the source's, by the order number of each change, exactly once.
+
+Files are written by Spark's Python tasks and committed by the driver through delta-rs, without a jar; docs/jobs/delta.md says
+why. deltalake and pyspark are imported with the first table, so that options can be checked without them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, ClassVar
+
+from spark_jobs.contract import Batch, JobContext, Sink, TableSchema
+from spark_jobs.sinks.delta.config import CONFIG, PATH, PREFIX, STORAGE, TABLE, name_problem, table_name
+from spark_jobs.sinks.lake.options import lake_settings
+from spark_jobs.sinks.lake.writing import LakeWriter, metrics
+
+if TYPE_CHECKING:
+    from connectors.options import Config, ConfigDef
+    from spark_jobs.metrics import JobMetric
+
+METRICS = metrics("delta")
+
+
+class DeltaSink(Sink):
+    """Writes Delta tables; see docs/jobs/delta.md."""
+
+    config_def: ClassVar[ConfigDef] = CONFIG
+    guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+    pass_through: ClassVar[tuple[str, ...]] = (STORAGE,)
+    metrics: ClassVar[tuple[JobMetric, ...]] = METRICS
+
+    def __init__(self, context: JobContext) -> None:
+        super().__init__(context)
+        self._settings = lake_settings(context.config, PREFIX)
+        self._writer: LakeWriter | None = None
+
+    @classmethod
+    def plan(cls, config: Config) -> list[str]:
+        """See ``Sink``."""
+        chosen = lake_settings(config, PREFIX)
+        deletes = f", deletes {chosen.delete_mode}, {chosen.buckets} buckets" if chosen.upsert else ""
+        lines = [f"delta: tables {config[TABLE]} below {_root(config)}, mode {chosen.mode}{deletes}"]
+        return lines + [f"delta: {complaint}" for complaint in cls.check(config)]
+
+    @classmethod
+    def check(cls, config: Config) -> list[str]:
+        """Whether the folder can be written, and a table of a fixed name fits."""
+        root = _root(config)
+        if "://" not in root:
+            while not os.path.exists(root):  # noqa: PTH110 - plain strings, as delta-rs takes them
+                root = os.path.dirname(root) or "."  # noqa: PTH120
+            if not (os.path.isdir(root) and os.access(root, os.W_OK | os.X_OK)):  # noqa: PTH112
+                return [f"{PATH}: {root} is not a directory that can be written"]
+        if "${" in config[TABLE] and "://" not in root:
+            return []
+        from spark_jobs.sinks.delta.table import DeltaLake
+
+        lake = DeltaLake(_root(config), config.prefixed(STORAGE))
+        try:
+            table = lake.find(table_name(config, "millrace.check"))
+        except Exception as error:  # noqa: BLE001 - whatever a store's client raises is said
+            return [f"{PATH}: {_root(config)} can't be used: {' '.join(str(error).split())}"]
+        chosen = lake_settings(config, PREFIX)
+        if table is None or "${" in config[TABLE]:
+            return []
+        present = table.definition
+        if bool(present.buckets) != chosen.upsert:
+            other = "upserts, with a row per key" if present.buckets else "mode=insert, or by another program"
+            return [f"{TABLE}: the table {table.address} was made for {other}; name another table"]
+        if chosen.upsert and chosen.key_columns and present.key != chosen.key_columns:
+            return [f"{PREFIX}key.columns: the key of the table {table.address} is ({', '.join(present.key)})"]
+        return []
+
+    def open(self) -> None:
+        """See ``Sink``."""
+        from spark_jobs.sinks.delta.table import DeltaLake
+
+        for metric in METRICS:
+            self.context.metrics.setdefault(metric.name, 0)
+        config = self.context.config
+        self._writer = LakeWriter(
+            self.context,
+            self._settings,
+            DeltaLake(_root(config), config.prefixed(STORAGE)),
+            "delta",
+            lambda namespace: table_name(config, namespace),
+            lambda name: name + self._settings.side_suffix,
+        )
+
+    def refusal(self, schema: TableSchema) -> str:
+        """See ``Sink``."""
+        from spark_jobs.sinks.lake.rows import refusal
+
+        return name_problem(self.context.config, schema.namespace) or refusal(self._settings, schema)
+
+    def write(self, batch: Batch) -> int:
+        """See ``Sink``."""
+        from spark_jobs.sinks.delta.table import explained
+
+        try:
+            return self._opened().write(batch)
+        except Exception as error:
+            raise explained(error, _root(self.context.config)) from error
+
+    def idle(self) -> None:
+        """See ``Sink``: merges small files, deletes old ones."""
+        from spark_jobs.sinks.delta.table import explained
+
+        try:
+            self._opened().idle()
+        except Exception as error:
+            raise explained(error, _root(self.context.config)) from error
+
+    def _opened(self) -> LakeWriter:
+        if self._writer is None:
+            raise RuntimeError("the sink is not open")
+        return self._writer
+
+
+def _root(config: Config) -> str:
+    root = str(config[PATH]).rstrip("/")
+    return root.removeprefix("file://") if root.startswith("file:///") else root

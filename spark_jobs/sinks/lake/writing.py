@@ -1,0 +1,330 @@
+"""Writes batches into the tables of a lake, on the driver: makes and evolves tables, runs tasks, commits, upkeep."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.contract import SchemaRefused
+from spark_jobs.metrics import JobMetric
+from spark_jobs.sinks.jdbc.address import identity
+from spark_jobs.sinks.lake.model import Commit, Conflict, LakeTable, Position
+from spark_jobs.sinks.lake.task import OUTCOME_DDL, CompactTask, InsertTask, Outcome, Part, UpsertTask, by_bucket
+from spark_jobs.worker_memory import frozen_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.contract import Batch, JobContext, TableChanges
+    from spark_jobs.sinks.lake.model import Lake, TableDefinition
+    from spark_jobs.sinks.lake.options import LakeSettings
+
+_PAUSE_S: Final = 0.1
+_COUNTS: Final = (
+    ("rows", "rows", "Rows that commits of this run put into tables."),
+    ("stale", "rows", "Rows left out because the table has newer ones of their keys."),
+    ("bytes", "bytes", "Size of the files that these commits added."),
+    ("commits", "", "Commits of this run, one per table and batch."),
+    ("replays", "", "Batches that were in a table already and were left out in this run."),
+    ("conflicts", "", "Commits that were repeated because another program had changed the table."),
+    ("compactions", "", "Merged files that compaction made in this run (mode insert)."),
+    ("deleted", "files", "Replaced files that were deleted in this run."),
+)
+
+
+def metrics(kind: str) -> tuple[JobMetric, ...]:
+    """Declarations of a sink's metrics. Pure."""
+    return tuple(JobMetric(f"{kind}_{name}_total", "counter", unit, text) for name, unit, text in _COUNTS)
+
+
+@dataclass(slots=True)
+class Group:
+    """The changes of a batch that go into one table: its name, and what it is to look like."""
+
+    name: str
+    changes: list[TableChanges] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LakeWriter:
+    """Writes the batches of a sink.
+
+    Args:
+        context: of the job.
+        settings: the options.
+        lake: finds and makes tables.
+        kind: for metrics: the sink's name.
+        name_of: a source table's namespace -> the name of its table.
+        side_name: the name of a table -> that of its side table.
+    """
+
+    context: JobContext
+    settings: LakeSettings
+    lake: Lake
+    kind: str
+    name_of: Callable[[str], str]
+    side_name: Callable[[str], str]
+    _tables: dict[str, LakeTable] = field(default_factory=dict)
+    _owners: dict[str, str] = field(default_factory=dict)
+    _expired_at: float = field(default_factory=time.monotonic)
+
+    def write(self, batch: Batch) -> int:
+        """Write a batch; rows written. Blocks.
+
+        Raises:
+            Fatal, Retriable, SchemaRefused: see ``contract.Sink.write``.
+        """
+        groups: dict[str, Group] = {}
+        for changes in batch.changes():
+            name = self.name_of(changes.schema.namespace)
+            self._owned(name, changes.schema.namespace)
+            groups.setdefault(name, Group(name)).changes.append(changes)
+        return sum(self._write_group(group, batch) for _, group in sorted(groups.items()))
+
+    def _owned(self, name: str, namespace: str) -> None:
+        owner = self._owners.setdefault(name, identity(namespace))
+        if owner != identity(namespace) and not self.settings.shared:
+            raise Fatal(
+                f"the source tables {owner} and {identity(namespace)} would both be written to {name}: name more parts in "
+                f"{self.settings.prefix}table (${{database}}_${{table}}), or set {self.settings.prefix}table.shared=true "
+                "if their keys differ"
+            )
+
+    def _write_group(self, group: Group, batch: Batch) -> int:
+        retries = self.settings.commit_retries
+        for attempt in range(retries + 1):
+            try:
+                return self._attempt(group, batch)
+            except Conflict as error:
+                self._count(conflicts=1)
+                self._tables.pop(group.name, None)
+                if attempt == retries:
+                    raise Retriable(
+                        f"table {group.name}: other programs changed it during each of {retries + 1} commits: {error}"
+                    ) from error
+                time.sleep(_PAUSE_S * random.random() * 2**attempt)  # noqa: S311 - spreads out writers that met
+        raise AssertionError("unreachable")
+
+    def _attempt(self, group: Group, batch: Batch) -> int:
+        from spark_jobs.history.log import behind, whole
+
+        table = self._ready(group.name, self._definition(group))
+        position = table.position(self.context.name, list(batch.ranges))
+        written = behind(batch.ranges, position.offsets)
+        if whole(batch.ranges, written) and (not self.settings.upsert or _is_last(batch, position)):
+            self.context.log.info("batch %d: its rows are in table %s already", batch.id, group.name)
+            self._count(replays=1)
+            return 0
+        outcome = self._run(table, group, {} if self.settings.upsert else written)
+        if outcome.added or outcome.removed:
+            self._commit(table, outcome, self._after(position, batch), position)
+        self._count(rows=outcome.rows, stale=outcome.stale, bytes=outcome.bytes, commits=1)
+        return outcome.rows
+
+    def _definition(self, group: Group) -> TableDefinition:
+        """The definition that holds all changes of the group."""
+        from spark_jobs.sinks.lake.rows import definition, grown
+
+        first, *others = [(part.schema.namespace, definition(self.settings, part.schema)) for part in group.changes]
+        asked = first[1]
+        for namespace, other in others:
+            asked = replace(asked, columns=grown(group.name, namespace, asked, other))
+        return asked
+
+    def _ready(self, name: str, asked: TableDefinition) -> LakeTable:
+        """The table, made or changed so that it can hold the rows."""
+        from spark_jobs.sinks.lake.rows import differing, grown
+
+        namespace = self._owners.get(name, name)
+        table = self._tables.get(name)
+        if table is not None:
+            table.refresh()
+        else:
+            table = self.lake.find(name)
+        if table is None:
+            if not self.settings.auto_create:
+                raise Fatal(f"table {name} does not exist, and {self.settings.prefix}auto.create is off: create it")
+            table = self.lake.create(name, asked)
+            self.context.log.info("table %s is created at %s", name, table.address)
+        else:
+            problem = differing(table.definition, asked)
+            if problem:
+                text = f"table {namespace} can't be written to {table.address}: {problem}. Write to another table"
+                raise SchemaRefused(f"{text} ({self.settings.prefix}table), or drop that one", namespace)
+        columns = grown(table.address, namespace, table.definition, asked)
+        if columns != table.definition.columns:
+            if not self.settings.auto_evolve:
+                text = f"table {table.address} needs the columns {columns.simpleString()}"
+                raise SchemaRefused(f"{text}, and {self.settings.prefix}auto.evolve is off: change it", namespace)
+            try:
+                table.evolve(columns)
+            except Fatal as error:
+                raise SchemaRefused(f"table {namespace}: {error}", namespace) from error
+            self.context.log.info("table %s has the columns %s", name, columns.simpleString())
+        self._tables[name] = table
+        return table
+
+    def _side(self, name: str, table: LakeTable) -> LakeTable | None:
+        if not self.settings.remembers_deletes:
+            return None
+        from spark_jobs.sinks.lake.rows import side_definition
+
+        return self._ready(self.side_name(name), side_definition(table.definition))
+
+    def _run(self, table: LakeTable, group: Group, written: dict[tuple[str, int], int]) -> Outcome:
+        """Run the tasks; their outcome. The side table is committed here, before the table itself."""
+        from spark_jobs.sinks.lake.rows import frame_of, names_of, own_columns
+
+        tasks = self.context.spark.sparkContext.defaultParallelism
+        frame = frame_of(group.changes, table.definition, written, tasks)
+        columns = names_of(own_columns(table.definition))
+        part = self._part(table)
+        if not self.settings.upsert:
+            return self._outcome(frame, InsertTask(part, columns))
+        side = self._side(group.name, table)
+        now_us = time.time_ns() // 1000
+        outcome = self._outcome(
+            frame,
+            UpsertTask(
+                part,
+                columns,
+                table.definition.key,
+                None if side is None else self._part(side),
+                now_us,
+                now_us - self.settings.delete_retention_ms * 1000,
+            ),
+        )
+        if side is not None and (outcome.side_added or outcome.side_removed):
+            # A delete has to be remembered before its row is gone. Written again after a crash, it is the same.
+            side.commit(Commit(outcome.side_added, outcome.side_removed, None, self.context.name))
+        return outcome
+
+    def _part(self, table: LakeTable) -> Part:
+        chosen = self.settings
+        files = by_bucket(table.files()) if table.definition.buckets else {}
+        compression = chosen.compression
+        return Part(table.address, table.target(), files, chosen.file_bytes, chosen.compact_files, compression)
+
+    def _outcome(self, frame: DataFrame, task: InsertTask | UpsertTask | CompactTask) -> Outcome:
+        return total(
+            Outcome(**row.asDict()) for row in frame.mapInArrow(frozen_after(self.kind, task), OUTCOME_DDL).collect()
+        )
+
+    def _commit(self, table: LakeTable, outcome: Outcome, after: Position, before: Position) -> None:
+        change = Commit(outcome.added, outcome.removed, after, self.context.name)
+        for attempt in range(self.settings.commit_retries + 1):
+            try:
+                table.commit(change)
+            except Conflict:
+                if self.settings.upsert or attempt == self.settings.commit_retries:
+                    raise
+                # Appended files are right whatever another program has done, but not if it was this job's other driver.
+                table.refresh()
+                partitions = [(topic, int(number)) for topic, parts in after.offsets.items() for number in parts]
+                if table.position(self.context.name, partitions) != before:
+                    raise
+                self._count(conflicts=1)
+            else:
+                return
+
+    def _after(self, position: Position, batch: Batch) -> Position:
+        """The position once a batch is in. With upsert a job that reads again from an earlier offset moves it back."""
+        offsets = {topic: dict(parts) for topic, parts in position.offsets.items()}
+        for (topic, partition), (_, after) in batch.ranges.items():
+            mine = offsets.setdefault(topic, {})
+            mine[str(partition)] = after if self.settings.upsert else max(mine.get(str(partition), 0), after)
+        return Position(batch.id, offsets)
+
+    def _count(self, **counts: int) -> None:
+        for name, count in counts.items():
+            key = f"{self.kind}_{name}_total"
+            self.context.metrics[key] = self.context.metrics.get(key, 0.0) + count
+
+    def idle(self) -> None:
+        """Merge small files of a table and forget old versions, now and then. Blocks."""
+        if not self.settings.upsert:
+            for table in list(self._tables.values()):
+                if self._compact(table):
+                    break
+        interval = self.settings.expire_interval_ms
+        if interval < 0 or (time.monotonic() - self._expired_at) * 1000 < interval:
+            return
+        self._expired_at = time.monotonic()
+        for table in list(self._tables.values()):
+            table.refresh()
+            try:
+                deleted = table.expire(self.settings.retention_ms)
+            except Conflict:
+                continue  # the next turn does it
+            self._count(deleted=deleted)
+
+    def _compact(self, table: LakeTable) -> bool:
+        groups = small_groups(
+            [(file.path, file.size) for file in table.files()], self.settings.file_bytes, self.settings.compact_files
+        )
+        if not groups:
+            return False
+        spark = self.context.spark
+        frame = spark.createDataFrame([(group,) for group in groups], "paths array<string>").repartition(len(groups))
+        outcome = self._outcome(frame, CompactTask(self._part(table)))
+        try:
+            table.commit(Commit(outcome.added, outcome.removed, None, self.context.name))
+        except Conflict:
+            self._count(conflicts=1)
+            table.refresh()
+            return True
+        self.context.log.info("%s: %d files merged into %d", table.address, len(outcome.removed), len(outcome.added))
+        self._count(compactions=len(outcome.added))
+        return True
+
+
+def total(outcomes: Iterable[Outcome]) -> Outcome:
+    """Outcomes of tasks as one. Pure."""
+    result = Outcome()
+    for outcome in outcomes:
+        result.added += outcome.added
+        result.removed += outcome.removed
+        result.side_added += outcome.side_added
+        result.side_removed += outcome.side_removed
+        result.rows += outcome.rows
+        result.stale += outcome.stale
+        result.bytes += outcome.bytes
+    return result
+
+
+def small_groups(files: Sequence[tuple[str, int]], limit: int, count: int) -> list[list[str]]:
+    """Paths of small files that are to be merged with each other, in groups of about ``limit`` bytes; empty if they are few.
+
+    Pure.
+
+    Args:
+        files: paths and sizes in bytes.
+        limit: how large a merged file may become, about. Files below half of it are small.
+        count: how many small ones there have to be.
+    """
+    small = [file for file in files if file[1] < limit // 2]
+    if len(small) < count:
+        return []
+    groups: list[list[str]] = []
+    size = limit
+    for path, length in small:
+        if size + length > limit:
+            groups.append([])
+            size = 0
+        groups[-1].append(path)
+        size += length
+    return [group for group in groups if len(group) > 1]
+
+
+def _is_last(batch: Batch, position: Position) -> bool:
+    """Whether the last commit was of this very batch. Pure."""
+    ends: dict[str, dict[str, int]] = defaultdict(dict)
+    for (topic, partition), (_, after) in batch.ranges.items():
+        ends[topic][str(partition)] = after
+    return position.batch == batch.id and position.offsets == ends
