@@ -96,7 +96,7 @@ class Application:
             Fatal: the flow does not fit into this driver, or the driver can't start.
             Retriable: the driver has ended; the next application takes the flow.
         """
-        return self.open_session(job.name, spark_settings(job.config.raw), job.sink_class().jars(job.config))
+        return self.open_session(job.name, spark_settings(job.config.raw), job.jars())
 
     def open_session(self, name: str, required: dict[str, str], needed: Sequence[str] = ()) -> SparkSession:
         """``session`` for a flow of this name, with these settings of Spark and sets of jars. Blocks; raises as that."""

@@ -80,7 +80,7 @@ def run_sinks(
     """
     flow = "" if jobs[0].membership is None else jobs[0].membership.flow
     config = jobs[0].config
-    jars = {name for job in jobs for name in job.sink_class().jars(job.config)}
+    jars = {name for job in jobs for name in job.jars()}
     host = Application(flow, math.inf, sorted(jars))
     requests = _Requests()
     end_on_request(requests.stop, config["stop.timeout.ms"] / 1000)

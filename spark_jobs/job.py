@@ -86,6 +86,12 @@ class Job:
             return found
         return registry.sink_class(self.config["sink.type"])
 
+    def jars(self) -> tuple[str, ...]:
+        """The sets of pinned jars that its sink and its steps need beside Kafka's; imports them."""
+        from spark_jobs.steps.options import step_jars
+
+        return tuple(dict.fromkeys((*self.sink_class().jars(self.config), *step_jars(self.config))))
+
     def metrics(self) -> list[JobMetric]:
         """The declarations of the metrics of its source, sink and steps; imports them."""
         from spark_jobs.steps.options import step_metrics

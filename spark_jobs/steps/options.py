@@ -150,6 +150,12 @@ def step_metrics(config: Config) -> list[JobMetric]:
     return list(dict.fromkeys(declared))
 
 
+def step_jars(config: Config) -> list[str]:
+    """The sets of pinned jars that a job's steps need beside Kafka's."""
+    types = dict.fromkeys(config[f"{PREFIX}{name}.type"] for name in step_names(config.raw))
+    return list(dict.fromkeys(jars for kind in types for jars in registry.step_class(kind).extra_jars))
+
+
 def check_steps(config: Config) -> list[ConfigProblem]:
     """The complaints of the steps about their options. Reads the files of functions."""
     problems = []
