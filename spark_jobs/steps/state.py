@@ -217,7 +217,10 @@ class StepState:
         elif count:
             folded = self._newest(recent, key).coalesce(1).write.format("delta").mode("overwrite")
             folded.option("replaceWhere", f"{BATCH} <> {_BASE}").save(self._path(name))
-        self._session().sql(f"VACUUM {self._quoted(name)}").collect()
+        quiet = self._session().newSession()
+        # VACUUM lists folders in as many tasks: 10,000 if nobody says less.
+        quiet.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
+        quiet.sql(f"VACUUM {self._quoted(name)}").collect()
 
     def _read(self, name: str) -> DataFrame:
         return self._session().read.format("delta").load(self._path(name))
