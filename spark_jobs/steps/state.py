@@ -71,6 +71,8 @@ class StepState:
     _tables: set[str] = field(default_factory=set)
     #: The batch in which each table was last looked at by the upkeep.
     _kept_up: dict[str, int] = field(default_factory=dict)
+    #: Tables whose last append was large, so that every batch would sort it out again.
+    _large: set[str] = field(default_factory=set)
 
     def begin(self, spark: SparkSession, batch: int) -> None:
         """Prepare for the steps of a batch, also of one that is repeated. Blocks: may run Spark jobs.
@@ -113,9 +115,11 @@ class StepState:
         if name not in self._tables:
             return spark.createDataFrame([], fields)
         self._follow(name, fields)
-        if self._batch % UPKEEP_EVERY == 0 and self._kept_up.get(name) != self._batch:
+        due = self._batch % UPKEEP_EVERY == 0 or name in self._large
+        if due and self._kept_up.get(name) != self._batch:
             self._upkeep(name, fields, key, keep)
             self._kept_up[name] = self._batch
+            self._large.discard(name)
         rows = self._newest(self._conformed(name, fields), key)
         return (rows.where(keep) if keep else rows).drop(BATCH)
 
@@ -146,6 +150,8 @@ class StepState:
                 writer = writer.options(**_PROPERTIES)
             writer.save(self._path(name))
             self._tables.add(name)
+            if staged.files > 1:
+                self._large.add(name)
             del self._staged[name]  # a commit that is repeated after an error does not write it again
         if self._new_values is not None and self._new_values != self._values:
             folder = self._folder(self._session())
@@ -175,6 +181,7 @@ class StepState:
             .agg(f.max_by(f.struct(*others), f.struct(ORDER, BATCH)).alias("newest_"))
             .select(*key, "newest_.*")
             .select(*rows.columns)
+            .localCheckpoint(eager=True)  # used twice; a plan that contains it twice doubles with every further use
         )
         base = rows.where(f"{BATCH} = {_BASE}")
         return base.join(recent.select(*key), list(key), "left_anti").select(*rows.columns).unionAll(recent)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from spark_jobs.steps.contract import StepRun
     from spark_jobs.steps.view.query import ViewQuery
 
 #: So many keys at most are sent to every task; more are joined by a shuffle.
@@ -51,14 +50,12 @@ class Recomputing:
         step: its name, for messages.
         query: the SELECT.
         changes: of each table of FROM, in order.
-        run: the pass of the batch; gets what must be released after it.
     """
 
-    def __init__(self, step: str, query: ViewQuery, changes: Sequence[Change], run: StepRun) -> None:
+    def __init__(self, step: str, query: ViewQuery, changes: Sequence[Change]) -> None:
         self._step = step
         self._query = query
         self._changes = changes
-        self._run = run
         self._base_key = [place for place, column in enumerate(query.sources[0].schema.columns) if column.key]
 
     def everything(self) -> DataFrame:
@@ -73,7 +70,7 @@ class Recomputing:
         if not self._query.grouped:
             return self._rows(restricted[0]), self._rows(restricted[1])
         groups = reduce(lambda one, other: one.union(other), [self._groups(tables) for tables in restricted])
-        groups = self._persisted(groups.distinct())
+        groups = computed(groups.distinct())
         few = groups.count() <= FEW
         before, after = (self._rows(self._of_groups(tables, groups, few=few), groups, few=few) for tables in sides)
         return before, after
@@ -95,7 +92,7 @@ class Recomputing:
             reached = self._reached(tables, few=few)
             if reached is not None:
                 parts.append(reached.select(*(f.col(column_name(0, place)) for place in self._base_key)).toDF(*names))
-        keys = self._persisted(reduce(lambda one, other: one.union(other), parts).distinct())
+        keys = computed(reduce(lambda one, other: one.union(other), parts).distinct())
         return keys, keys.count() <= FEW
 
     def _reached(self, tables: Sequence[DataFrame], *, few: bool) -> DataFrame | None:
@@ -123,7 +120,7 @@ class Recomputing:
         rows = _semi(tables[0], base, condition, few=few)
         if not few:
             return [rows, *tables[1:]]
-        rows = self._persisted(rows)
+        rows = computed(rows)
         result = [rows]
         for source, table in zip(self._query.sources[1:], tables[1:], strict=True):
             if source.parent:
@@ -131,7 +128,7 @@ class Recomputing:
                 continue
             wanted = rows.select(*(f.expr(left).alias(f"w{n}") for n, (left, _) in enumerate(source.pairs))).distinct()
             condition = " AND ".join(f"({right}) = w{n}" for n, (_, right) in enumerate(source.pairs))
-            result.append(_semi(table, wanted, condition, few=few))
+            result.append(computed(_semi(table, wanted, condition, few=few)))
         return result
 
     def _joined(self, tables: Sequence[DataFrame]) -> DataFrame:
@@ -191,10 +188,11 @@ class Recomputing:
         )
         return f.when(f.col(name).isNull(), f.raise_error(f.lit(text))).otherwise(f.col(name)).alias(name)
 
-    def _persisted(self, frame: DataFrame) -> DataFrame:
-        kept = frame.persist()
-        self._run.persisted.append(kept)
-        return kept
+
+
+def computed(frame: DataFrame) -> DataFrame:
+    """The rows of ``frame``, computed now. Plans over it are short: those over a cache carry the whole plan of the cache along."""
+    return frame.localCheckpoint(eager=True)
 
 
 def difference(query: ViewQuery, before: DataFrame, after: DataFrame, *, images: bool) -> DataFrame:

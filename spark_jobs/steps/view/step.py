@@ -153,7 +153,7 @@ class ViewStep(Step):
         for table in tables:
             namespace = table.changes.schema.namespace
             if namespace in {each.namespace for each in self._read(schemas)}:
-                inputs[namespace] = self._input(table, query, state, run, moments)
+                inputs[namespace] = self._input(table, query, state, moments)
         values = {**state.values, _DEFINITION: self._definition()}
         if moments:
             newest = max(moments, key=lambda moment: moment.order)
@@ -164,17 +164,17 @@ class ViewStep(Step):
             return passed
         output = None
         if moments or not values.get(_READY):
-            output = self._output(query, inputs, run, first=not values.get(_READY))
+            output = self._output(query, inputs, first=not values.get(_READY))
         values[_READY] = True
         state.keep_values(values)
         schema, empty = self._shape(query, run)
         if output is None:
             return [*passed, StepTable(TableChanges(schema, empty), present=False)]
+        from spark_jobs.steps.view.frames import computed
+
         place = max(moments, key=lambda moment: moment.order).place if moments else ("", 0, 0)
         frame = _with_system(schema, output, values.get(_LAST_ORDER, 0), values.get(_LAST_TIME, 0), place)
-        frame = frame.persist()
-        run.persisted.append(frame)
-        return [*passed, StepTable(TableChanges(schema, frame))]
+        return [*passed, StepTable(TableChanges(schema, computed(frame)))]
 
     # Tables.
 
@@ -213,7 +213,7 @@ class ViewStep(Step):
     # Inputs.
 
     def _input(
-        self, table: StepTable, query: ViewQuery | None, state: StepState, run: StepRun, moments: list[_Moment]
+        self, table: StepTable, query: ViewQuery | None, state: StepState, moments: list[_Moment]
     ) -> _Input:
         """The rows of a table before and after the batch; what changed goes into the state at the end of the batch."""
         from pyspark.sql import functions as f
@@ -233,12 +233,13 @@ class ViewStep(Step):
         name = table_folder(schema.namespace)
         known = state.read(name, fields, key, self._kept(state))
         before = known.where(f"NOT {_GONE}")
+        from spark_jobs.steps.view.frames import computed
+
         if not table.present:
             return _Input(schema, places, before, before, None, 0)
         newest = self._newest(table, places, key)
         there = known.select(*key, f.col(ORDER).alias("known_"))
-        changed = newest.join(there, key, "left").where(f"known_ IS NULL OR {ORDER} > known_").drop("known_").persist()
-        run.persisted.append(changed)
+        changed = computed(newest.join(there, key, "left").where(f"known_ IS NULL OR {ORDER} > known_").drop("known_"))
         count, *rest = changed.agg(
             f.count(f.lit(1)),
             f.max(ORDER),
@@ -296,9 +297,7 @@ class ViewStep(Step):
 
     # The view.
 
-    def _output(
-        self, query: ViewQuery, inputs: dict[str, _Input], run: StepRun, *, first: bool
-    ) -> DataFrame:
+    def _output(self, query: ViewQuery, inputs: dict[str, _Input], *, first: bool) -> DataFrame:
         """The changes of the view's rows, as ``v<number>`` and ``ums_op_``."""
         from pyspark.sql import functions as f
 
@@ -320,7 +319,7 @@ class ViewStep(Step):
                     given.count,
                 )
             )
-        recomputing = Recomputing(self.name, query, changes, run)
+        recomputing = Recomputing(self.name, query, changes)
         if first:
             after = recomputing.everything()
             return after.withColumn("ums_op_", f.lit("i"))
@@ -347,7 +346,7 @@ class ViewStep(Step):
             empty = run.spark.createDataFrame([], fields)
             changes.append(Change(empty, empty, None, 0))
         try:
-            rows = Recomputing(self.name, query, changes, run).everything()
+            rows = Recomputing(self.name, query, changes).everything()
             kinds = [each.dataType for each in rows.schema.fields]
         except PySparkException as error:
             raise StepRefused(f"step {self.name}: {first_line(error)}") from error
