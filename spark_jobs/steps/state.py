@@ -144,7 +144,9 @@ class StepState:
         from pyspark.sql import functions as f
 
         for name, staged in list(self._staged.items()):
-            writer = staged.rows.withColumn(BATCH, f.lit(self._batch).cast("bigint")).coalesce(max(1, staged.files)).write
+            writer = (
+                staged.rows.withColumn(BATCH, f.lit(self._batch).cast("bigint")).coalesce(max(1, staged.files)).write
+            )
             writer = writer.format("delta").mode("append").option("mergeSchema", "true")
             if name not in self._tables:
                 writer = writer.options(**_PROPERTIES)

@@ -168,7 +168,9 @@ class Recomputing:
         values = [f.expr(sql).alias(f"v{n}") for n, sql in enumerate(query.columns)]
         if query.grouped:
             having = [f.expr(query.having).alias("having_")] if query.having else []
-            rows = rows.groupBy(*(f.expr(sql).alias(f"g{n}_") for n, sql in enumerate(query.group))).agg(*values, *having)
+            rows = rows.groupBy(*(f.expr(sql).alias(f"g{n}_") for n, sql in enumerate(query.group))).agg(
+                *values, *having
+            )
             rows = rows.where("having_") if having else rows
         else:
             rows = rows.select(*values)
@@ -178,7 +180,11 @@ class Recomputing:
         """A column of the view; one of the key fails where it is null."""
         query = self._query
         place = query.direct[number]
-        sure = place is not None and query.sources[place[0]].schema.columns[place[1]].key and not query.sources[place[0]].left
+        sure = (
+            place is not None
+            and query.sources[place[0]].schema.columns[place[1]].key
+            and not query.sources[place[0]].left
+        )
         name = f"v{number}"
         if number >= query.key or sure:
             return f.col(name)
@@ -187,7 +193,6 @@ class Recomputing:
             "coalesce(), or leave such rows out by WHERE"
         )
         return f.when(f.col(name).isNull(), f.raise_error(f.lit(text))).otherwise(f.col(name)).alias(name)
-
 
 
 def computed(frame: DataFrame) -> DataFrame:

@@ -268,7 +268,9 @@ class ViewResolver:
         columns = [text_of(nodes[number]) for number in order]
         direct = tuple(_direct(nodes[number]) for number in order)
         if group:
-            self._check_group([names[number] for number in order], columns, [text_of(part) for part in group], len(chosen))
+            self._check_group(
+                [names[number] for number in order], columns, [text_of(part) for part in group], len(chosen)
+            )
         else:
             self._check_rows([direct[number] for number in range(len(chosen))], sources, conditions, where)
         everything = [*nodes, *conditions, *group, *(part for part in (where, bound_having) if part is not None)]
@@ -338,7 +340,9 @@ class ViewResolver:
             )
         return names, nodes, texts
 
-    def _bound(self, node: exp.Expr, aliases: Mapping[str, exp.Expr] | None = None, upto: int | None = None) -> exp.Expr:
+    def _bound(
+        self, node: exp.Expr, aliases: Mapping[str, exp.Expr] | None = None, upto: int | None = None
+    ) -> exp.Expr:
         """A copy over the columns of the joined tables; aggregates that make arrays sort them."""
         node = node.copy()
         for function in list(node.find_all(exp.Anonymous)):

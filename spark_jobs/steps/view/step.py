@@ -212,9 +212,7 @@ class ViewStep(Step):
 
     # Inputs.
 
-    def _input(
-        self, table: StepTable, query: ViewQuery | None, state: StepState, moments: list[_Moment]
-    ) -> _Input:
+    def _input(self, table: StepTable, query: ViewQuery | None, state: StepState, moments: list[_Moment]) -> _Input:
         """The rows of a table before and after the batch; what changed goes into the state at the end of the batch."""
         from pyspark.sql import functions as f
         from pyspark.sql import types as t
@@ -251,7 +249,9 @@ class ViewStep(Step):
         moments.append(_Moment(rest[0], rest[1] or 0, tuple(rest[2:])))
         rows = changed.select(*fields.names)
         state.append(name, rows, files=1 + count // 500_000)
-        unchanged = before.join(f.broadcast(rows.select(*key)) if count <= 50_000 else rows.select(*key), key, "left_anti")
+        unchanged = before.join(
+            f.broadcast(rows.select(*key)) if count <= 50_000 else rows.select(*key), key, "left_anti"
+        )
         after = unchanged.select(*fields.names).unionByName(rows.where(f"NOT {_GONE}"))
         return _Input(schema, places, before, after, changed, count)
 
@@ -350,9 +350,7 @@ class ViewStep(Step):
             kinds = [each.dataType for each in rows.schema.fields]
         except PySparkException as error:
             raise StepRefused(f"step {self.name}: {first_line(error)}") from error
-        schema = TableSchema(
-            self.name, tuple(self._column(query, number, kind) for number, kind in enumerate(kinds))
-        )
+        schema = TableSchema(self.name, tuple(self._column(query, number, kind) for number, kind in enumerate(kinds)))
         from spark_jobs.sources.decoding import frame_type
 
         return schema, run.spark.createDataFrame([], frame_type(schema))
@@ -374,9 +372,7 @@ class ViewStep(Step):
         return replace(origin, name=name, nullable=nullable, key=in_key)
 
 
-def _with_system(
-    schema: TableSchema, changes: DataFrame, order: int, time_us: int, place: Sequence[Any]
-) -> DataFrame:
+def _with_system(schema: TableSchema, changes: DataFrame, order: int, time_us: int, place: Sequence[Any]) -> DataFrame:
     """The rows with the system columns: every change of a batch has the batch's order number and the place of its newest change."""
     from pyspark.sql import functions as f
 

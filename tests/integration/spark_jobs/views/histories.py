@@ -25,9 +25,7 @@ def _table(name: str, /, **columns: t.DataType) -> TableSchema:
 
 
 TABLES: Final = {
-    "facts": _table(
-        "facts", dim=t.IntegerType(), other=t.IntegerType(), amount=t.IntegerType(), label=t.StringType()
-    ),
+    "facts": _table("facts", dim=t.IntegerType(), other=t.IntegerType(), amount=t.IntegerType(), label=t.StringType()),
     "dims": _table("dims", region=t.StringType(), parent=t.IntegerType()),
     "parents": _table("parents", name=t.StringType()),
 }

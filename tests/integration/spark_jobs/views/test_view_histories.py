@@ -110,7 +110,9 @@ def compare(spark: SparkSession, checkpoint: Path, seed: int) -> None:
             flow.end_batch()
             flow = flow_of(query, checkpoint, images=images)
             again = apply(flow)
-            assert sorted(map(repr, again)) == sorted(map(repr, output)), f"a repeated batch gives another output ({cut})"
+            assert sorted(map(repr, again)) == sorted(map(repr, output)), (
+                f"a repeated batch gives another output ({cut})"
+            )
         target.write(output)
         flow.commit()
         flow.end_batch()

@@ -90,7 +90,11 @@ def test_a_key_that_tells_rows_apart(sql: str, key: list[str]) -> None:
         (f"SELECT o.amount, c.region {_JOIN}", ["region"], "several rows of shop.orders"),
         (f"SELECT o.id {_JOIN}", ["number"], "key names the column number"),
         ("SELECT o.id AS o, l.id AS l FROM orders o LEFT JOIN lines l ON l.order_id = o.id", ["o", "l"], "LEFT JOIN"),
-        (f"SELECT c.region, c.city, count(*) AS n {_JOIN} GROUP BY c.region, c.city", ["region"], "`city` is in GROUP BY"),
+        (
+            f"SELECT c.region, c.city, count(*) AS n {_JOIN} GROUP BY c.region, c.city",
+            ["region"],
+            "`city` is in GROUP BY",
+        ),
         (f"SELECT c.region, count(*) AS n {_JOIN} GROUP BY c.region", ["region", "n"], "n is not in GROUP BY"),
         ("SELECT o.id FROM orders o JOIN customers c ON o.customer > c.id", ["id"], "has no equality"),
         (f"SELECT id, c.region {_JOIN}", ["id"], "column id may be of each of shop.orders, shop.customers"),
