@@ -87,7 +87,7 @@ class Job:
         return registry.sink_class(self.config["sink.type"])
 
     def jars(self) -> tuple[str, ...]:
-        """The sets of pinned jars that its sink and its steps need beside Kafka's; imports them."""
+        """The sets of pinned jars that its sink and its steps need, without Kafka's; imports them."""
         from spark_jobs.steps.options import step_jars
 
         return tuple(dict.fromkeys((*self.sink_class().jars(self.config), *step_jars(self.config))))

@@ -112,11 +112,11 @@ class StepRun:
 
     def state(self, step: str) -> StepState:
         """The state of a step as of the end of the batch before; in a preview an empty one that keeps nothing."""
-        found = self.states.get(step)
-        if found is None:
-            found = StepState("", step)
-            found.begin(self.spark, -1)
-        return found
+        state = self.states.get(step)
+        if state is None:
+            state = StepState("", step)
+            state.begin(self.spark, -1)
+        return state
 
 
 class Step(ABC):
@@ -128,7 +128,7 @@ class Step(ABC):
     pass_through: ClassVar[tuple[str, ...]] = ()
     #: What ``measure`` gives, for the reference (names without ``millrace_job_``).
     metrics: ClassVar[tuple[JobMetric, ...]] = ()
-    #: Sets of pinned jars that it needs beside Kafka's (``delta``); given to ``session.build_session``.
+    #: Sets of pinned jars that it needs, without Kafka's (``delta``); given to ``session.build_session``.
     extra_jars: ClassVar[tuple[str, ...]] = ()
     #: Whether it keeps a state from batch to batch (``StepRun.state``): then ``apply`` gets every batch in order, and gives to
     #: the state what the end of the batch shall add; that is written once the sink has written the batch.

@@ -151,7 +151,7 @@ def step_metrics(config: Config) -> list[JobMetric]:
 
 
 def step_jars(config: Config) -> list[str]:
-    """The sets of pinned jars that a job's steps need beside Kafka's."""
+    """The sets of pinned jars that a job's steps need, without Kafka's."""
     types = dict.fromkeys(config[f"{PREFIX}{name}.type"] for name in step_names(config.raw))
     return list(dict.fromkeys(jars for kind in types for jars in registry.step_class(kind).extra_jars))
 

@@ -1,4 +1,4 @@
-"""What a step keeps from batch to batch: Delta tables and a few values, in the job's checkpoint.
+"""The state that a step keeps from batch to batch: Delta tables and a few values, in the job's checkpoint.
 
 A batch sees the state as it was before the batch, however often the batch is repeated: every row has the number of the batch that
 wrote it, and a batch reads only rows of smaller numbers. So a crash at any moment does no harm. Before the sink has written, the
@@ -86,8 +86,8 @@ class StepState:
         if not self.checkpoint or batch == self._clean:
             return
         folder = self._folder(spark)
-        found = folder.list(self._name())
-        self._tables = {name for name in found if name != _VALUES and folder.list(self._name(f"{name}/_delta_log"))}
+        names = folder.list(self._name())
+        self._tables = {name for name in names if name != _VALUES and folder.list(self._name(f"{name}/_delta_log"))}
         for name in sorted(self._tables):
             if self._read(name).where(f"{BATCH} >= {batch}").limit(1).collect():
                 spark.sql(f"DELETE FROM {self._quoted(name)} WHERE {BATCH} >= {batch}").collect()
@@ -195,8 +195,8 @@ class StepState:
         table = self._read(name)
         there = set(table.columns)
         columns = [
-            (f.col(each.name) if each.name in there else f.lit(None).cast(each.dataType)).alias(each.name)
-            for each in fields
+            (f.col(column.name) if column.name in there else f.lit(None).cast(column.dataType)).alias(column.name)
+            for column in fields
         ]
         return table.where(f"{BATCH} < {self._batch}").select(*columns, BATCH)
 
@@ -205,10 +205,10 @@ class StepState:
         from pyspark.sql import functions as f
 
         table = self._read(name)
-        wanted = {each.name: each.dataType for each in fields}
-        if all(wanted.get(each.name, each.dataType) == each.dataType for each in table.schema):
+        types = {column.name: column.dataType for column in fields}
+        if all(types.get(column.name, column.dataType) == column.dataType for column in table.schema):
             return
-        columns = [f.col(each.name).cast(wanted.get(each.name, each.dataType)) for each in table.schema]
+        columns = [f.col(column.name).cast(types.get(column.name, column.dataType)) for column in table.schema]
         cast = table.select(*columns)
         cast.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(self._path(name))
 
@@ -227,7 +227,7 @@ class StepState:
             folded = self._newest(recent, key).coalesce(1).write.format("delta").mode("overwrite")
             folded.option("replaceWhere", f"{BATCH} <> {_BASE}").save(self._path(name))
         quiet = self._session().newSession()
-        # VACUUM lists folders in as many tasks: 10,000 if nobody says less.
+        # VACUUM lists folders in as many tasks: 10,000 by default.
         quiet.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
         quiet.sql(f"VACUUM {self._quoted(name)}").collect()
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from spark_jobs.steps.view.query import ViewQuery
 
-#: So many keys at most are sent to every task; more are joined by a shuffle.
-FEW: Final = 50_000
+#: The largest number of keys that are sent to every task; more are joined by a shuffle.
+MOST_BROADCAST: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a batch did to one table of FROM.
+    """The change of one table of FROM in a batch.
 
     Attributes:
         before: its rows before the batch, with the columns that the query reads as ``t<table>_c<column>``.
@@ -56,7 +56,7 @@ class Recomputing:
         self._step = step
         self._query = query
         self._changes = changes
-        self._base_key = [place for place, column in enumerate(query.sources[0].schema.columns) if column.key]
+        self._base_key = [position for position, column in enumerate(query.sources[0].schema.columns) if column.key]
 
     def everything(self) -> DataFrame:
         """All rows of the view after the batch: columns ``v<number>``."""
@@ -64,15 +64,19 @@ class Recomputing:
 
     def affected(self) -> tuple[DataFrame, DataFrame]:
         """The rows of the view before and after the batch, of the keys that it may have changed. Runs Spark jobs."""
-        base, few = self._affected_base()
+        base, small = self._affected_base()
         sides = [[change.before for change in self._changes], [change.after for change in self._changes]]
-        restricted = [self._restricted(tables, base, few=few) for tables in sides]
+        restricted = [self._restricted(tables, base, small=small) for tables in sides]
         if not self._query.grouped:
             return self._rows(restricted[0]), self._rows(restricted[1])
-        groups = reduce(lambda one, other: one.union(other), [self._groups(tables) for tables in restricted])
+        groups = reduce(
+            lambda left_rows, right_rows: left_rows.union(right_rows), [self._groups(tables) for tables in restricted]
+        )
         groups = computed(groups.distinct())
-        few = groups.count() <= FEW
-        before, after = (self._rows(self._of_groups(tables, groups, few=few), groups, few=few) for tables in sides)
+        small = groups.count() <= MOST_BROADCAST
+        before, after = (
+            self._rows(self._of_groups(tables, groups, small=small), groups, small=small) for tables in sides
+        )
         return before, after
 
     # Affected rows of the base table.
@@ -81,44 +85,52 @@ class Recomputing:
         """The keys of the affected base rows as ``b<column>``, and whether they are few."""
         parts: list[DataFrame] = []
         base = self._changes[0]
-        names = [f"b{place}" for place in self._base_key]
+        names = [f"b{position}" for position in self._base_key]
         if base.keys is not None:
             parts.append(base.keys.toDF(*names))
         if all(change.keys is None for change in self._changes[1:]):
-            return parts[0], base.count <= FEW
-        few = sum(change.count for change in self._changes) <= FEW
+            return parts[0], base.count <= MOST_BROADCAST
+        small = sum(change.count for change in self._changes) <= MOST_BROADCAST
         for side in ("before", "after"):
             tables = [getattr(change, side) for change in self._changes]
-            reached = self._reached(tables, few=few)
+            reached = self._reached(tables, small=small)
             if reached is not None:
-                parts.append(reached.select(*(f.col(column_name(0, place)) for place in self._base_key)).toDF(*names))
-        keys = computed(reduce(lambda one, other: one.union(other), parts).distinct())
-        return keys, keys.count() <= FEW
+                parts.append(
+                    reached.select(*(f.col(column_name(0, position)) for position in self._base_key)).toDF(*names)
+                )
+        keys = computed(reduce(lambda left_rows, right_rows: left_rows.union(right_rows), parts).distinct())
+        return keys, keys.count() <= MOST_BROADCAST
 
-    def _reached(self, tables: Sequence[DataFrame], *, few: bool) -> DataFrame | None:
+    def _reached(self, tables: Sequence[DataFrame], *, small: bool) -> DataFrame | None:
         """The base rows that join a changed row of another table; more where a join has further conditions."""
-        found: dict[int, list[DataFrame]] = {}
+        reached_rows: dict[int, list[DataFrame]] = {}
         for number in range(len(tables) - 1, 0, -1):
             source, change = self._query.sources[number], self._changes[number]
             if change.keys is not None:
-                own = [place for place, column in enumerate(source.schema.columns) if column.key]
-                condition = " AND ".join(f"{column_name(number, place)} = k{place}" for place in own)
-                found.setdefault(number, []).append(_semi(tables[number], change.keys, condition, few=few))
-            if number not in found:
+                key_positions = [position for position, column in enumerate(source.schema.columns) if column.key]
+                condition = " AND ".join(f"{column_name(number, position)} = k{position}" for position in key_positions)
+                reached_rows.setdefault(number, []).append(_semi(tables[number], change.keys, condition, small=small))
+            if number not in reached_rows:
                 continue
-            rows = reduce(lambda one, other: one.union(other), found[number])
+            rows = reduce(lambda left_rows, right_rows: left_rows.union(right_rows), reached_rows[number])
             rows = rows.select(*(f.expr(right).alias(f"r{n}") for n, (_, right) in enumerate(source.pairs))).distinct()
             condition = " AND ".join(f"({left}) = r{n}" for n, (left, _) in enumerate(source.pairs))
-            found.setdefault(source.parent, []).append(_semi(tables[source.parent], rows, condition, few=few))
-        return reduce(lambda one, other: one.union(other), found[0]) if 0 in found else None
+            reached_rows.setdefault(source.parent, []).append(
+                _semi(tables[source.parent], rows, condition, small=small)
+            )
+        return (
+            reduce(lambda left_rows, right_rows: left_rows.union(right_rows), reached_rows[0])
+            if 0 in reached_rows
+            else None
+        )
 
     # Rows of the joined tables.
 
-    def _restricted(self, tables: Sequence[DataFrame], base: DataFrame, *, few: bool) -> list[DataFrame]:
+    def _restricted(self, tables: Sequence[DataFrame], base: DataFrame, *, small: bool) -> list[DataFrame]:
         """The tables with the base rows of these keys only, and what joins them where that is cheap to know."""
-        condition = " AND ".join(f"{column_name(0, place)} = b{place}" for place in self._base_key)
-        rows = _semi(tables[0], base, condition, few=few)
-        if not few:
+        condition = " AND ".join(f"{column_name(0, position)} = b{position}" for position in self._base_key)
+        rows = _semi(tables[0], base, condition, small=small)
+        if not small:
             return [rows, *tables[1:]]
         rows = computed(rows)
         result = [rows]
@@ -126,9 +138,11 @@ class Recomputing:
             if source.parent:
                 result.append(table)
                 continue
-            wanted = rows.select(*(f.expr(left).alias(f"w{n}") for n, (left, _) in enumerate(source.pairs))).distinct()
+            semi_keys = rows.select(
+                *(f.expr(left).alias(f"w{n}") for n, (left, _) in enumerate(source.pairs))
+            ).distinct()
             condition = " AND ".join(f"({right}) = w{n}" for n, (_, right) in enumerate(source.pairs))
-            result.append(computed(_semi(table, wanted, condition, few=few)))
+            result.append(computed(_semi(table, semi_keys, condition, small=small)))
         return result
 
     def _joined(self, tables: Sequence[DataFrame]) -> DataFrame:
@@ -141,30 +155,32 @@ class Recomputing:
         """The groups of the joined rows, as ``g<number>``."""
         return self._joined(tables).select(*(f.expr(sql).alias(f"g{n}") for n, sql in enumerate(self._query.group)))
 
-    def _of_groups(self, tables: Sequence[DataFrame], groups: DataFrame, *, few: bool) -> list[DataFrame]:
+    def _of_groups(self, tables: Sequence[DataFrame], groups: DataFrame, *, small: bool) -> list[DataFrame]:
         """The tables without rows that belong to none of the groups, where that is cheap to know."""
         result = []
         for number, (source, table) in enumerate(zip(self._query.sources, tables, strict=True)):
-            own = {
-                n: place[1]
+            key_positions = {
+                n: position[1]
                 for n, sql in enumerate(self._query.group)
-                if (place := direct_column(sql)) is not None and place[0] == number
+                if (position := direct_column(sql)) is not None and position[0] == number
             }
-            if not own or source.left:
+            if not key_positions or source.left:
                 result.append(table)
                 continue
-            wanted = groups.select(*(f"g{n}" for n in own)).distinct()
-            condition = " AND ".join(f"{column_name(number, place)} <=> g{n}" for n, place in own.items())
-            result.append(_semi(table, wanted, condition, few=few))
+            semi_keys = groups.select(*(f"g{n}" for n in key_positions)).distinct()
+            condition = " AND ".join(
+                f"{column_name(number, position)} <=> g{n}" for n, position in key_positions.items()
+            )
+            result.append(_semi(table, semi_keys, condition, small=small))
         return result
 
-    def _rows(self, tables: Sequence[DataFrame], groups: DataFrame | None = None, *, few: bool = False) -> DataFrame:
+    def _rows(self, tables: Sequence[DataFrame], groups: DataFrame | None = None, *, small: bool = False) -> DataFrame:
         """The rows of the view as ``v<number>``, of these groups only."""
         query = self._query
         rows = self._joined(tables)
         if groups is not None:
             condition = " AND ".join(f"({sql}) <=> g{n}" for n, sql in enumerate(query.group))
-            rows = _semi(rows, groups, condition, few=few)
+            rows = _semi(rows, groups, condition, small=small)
         values = [f.expr(sql).alias(f"v{n}") for n, sql in enumerate(query.columns)]
         if query.grouped:
             having = [f.expr(query.having).alias("having_")] if query.having else []
@@ -179,11 +195,11 @@ class Recomputing:
     def _demanded(self, number: int) -> Column:
         """A column of the view; one of the key fails where it is null."""
         query = self._query
-        place = query.direct[number]
+        position = query.direct[number]
         sure = (
-            place is not None
-            and query.sources[place[0]].schema.columns[place[1]].key
-            and not query.sources[place[0]].left
+            position is not None
+            and query.sources[position[0]].schema.columns[position[1]].key
+            and not query.sources[position[0]].left
         )
         name = f"v{number}"
         if number >= query.key or sure:
@@ -228,8 +244,8 @@ def difference(query: ViewQuery, before: DataFrame, after: DataFrame, *, images:
     return rows.select(f.expr(f"inline({changes})"))
 
 
-def _semi(rows: DataFrame, keys: DataFrame, condition: str, *, few: bool) -> DataFrame:
-    return rows.join(f.broadcast(keys) if few else keys, f.expr(condition), "left_semi")
+def _semi(rows: DataFrame, keys: DataFrame, condition: str, *, small: bool) -> DataFrame:
+    return rows.join(f.broadcast(keys) if small else keys, f.expr(condition), "left_semi")
 
 
 def named_rows(frame: DataFrame, columns: Mapping[int, str], number: int) -> DataFrame:
@@ -240,4 +256,4 @@ def named_rows(frame: DataFrame, columns: Mapping[int, str], number: int) -> Dat
         columns: the name in ``frame`` by the column's place in the table.
         number: of the table in FROM.
     """
-    return frame.select(*(f.col(name).alias(column_name(number, place)) for place, name in columns.items()))
+    return frame.select(*(f.col(name).alias(column_name(number, position)) for position, name in columns.items()))

@@ -42,7 +42,7 @@ _CLAUSES: Final = {
     "qualify": ("QUALIFY", "use GROUP BY with min() or max()"),
     "windows": ("WINDOW", "use GROUP BY with an aggregate"),
     "distinct": ("DISTINCT", "GROUP BY the columns, which are the key then"),
-    "order": ("ORDER BY", "remove it: the rows of a view are told apart by their key and have no order"),
+    "order": ("ORDER BY", "remove it: the rows of a view are distinguished by their key and have no order"),
     "sort": ("SORT BY", "remove it: the rows of a view have no order"),
     "cluster": ("CLUSTER BY", "remove it: the rows of a view have no order"),
     "distribute": ("DISTRIBUTE BY", "remove it: the rows of a view have no order"),
@@ -96,7 +96,7 @@ class ViewQuery:
         having: SQL; empty for none.
         direct: for each output column the table and the column that it is, where it is nothing else.
         read: the columns of each table that the SELECT reads.
-        texts: the output columns as the user wrote them.
+        originals: the output columns as the user wrote them.
     """
 
     sources: tuple[Source, ...]
@@ -108,7 +108,7 @@ class ViewQuery:
     having: str
     direct: tuple[tuple[int, int] | None, ...]
     read: tuple[frozenset[int], ...]
-    texts: tuple[str, ...]
+    originals: tuple[str, ...]
 
     @property
     def grouped(self) -> bool:
@@ -120,11 +120,11 @@ class ViewQuery:
         branches = []
         for number, source in enumerate(self.sources):
             columns = []
-            for sql, direct, text in zip(self.columns, self.direct, self.texts, strict=True):
+            for sql, direct, text in zip(self.columns, self.direct, self.originals, strict=True):
                 names = tuple(source.schema.columns[column].name for column in sorted(_read_of(sql, number)))
-                own = direct is not None and direct[0] == number
+                is_own = direct is not None and direct[0] == number
                 shown = text if direct is None and (names or (number == 0 and not _tables_of(sql))) else ""
-                columns.append(Expression(sql, names, direct=names[0] if own else "", text=shown))
+                columns.append(Expression(sql, names, direct=names[0] if is_own else "", text=shown))
             conditions = (Expression(self.where, text=self.where),) if self.where and number == 0 else ()
             branches.append(Branch(source.schema, tuple(columns), conditions))
         return Output(namespace, self.names, self.key, tuple(branches))
@@ -189,8 +189,8 @@ def _refusals(select: exp.Select) -> Iterator[tuple[str, exp.Expr, str]]:
     if group is not None and (not group.expressions or any(not _plain(part) for part in group.expressions)):
         yield "this GROUP BY", group, "list the columns and expressions, each of which is in the SELECT too"
     if group is None:
-        if found := next((node for node in select.walk() if function_name(node) in ALLOWED), None):
-            yield "an aggregate without GROUP BY", found, "GROUP BY a column, which is the key then"
+        if matches := next((node for node in select.walk() if function_name(node) in ALLOWED), None):
+            yield "an aggregate without GROUP BY", matches, "GROUP BY a column, which is the key then"
         if select.args.get("having"):
             yield "HAVING without GROUP BY", select, "use WHERE"
 
@@ -256,7 +256,7 @@ class ViewResolver:
             left = str(join.args.get("side") or "").upper() == "LEFT"
             sources.append(self._source(number, on, left=left))
             conditions.append(on)
-        names, nodes, texts = self._projections()
+        names, nodes, originals = self._projections()
         aliases = dict(zip((name.lower() for name in names), nodes, strict=True))
         group_clause, having = self._select.args.get("group"), self._select.args.get("having")
         group = [self._bound(part, aliases) for part in group_clause.expressions] if group_clause is not None else []
@@ -276,7 +276,7 @@ class ViewResolver:
         everything = [*nodes, *conditions, *group, *(part for part in (where, bound_having) if part is not None)]
         read = tuple(
             frozenset(column for node in everything for column in _read_of(text_of(node), number))
-            | {place for place, column in enumerate(source.schema.columns) if column.key}
+            | {position for position, column in enumerate(source.schema.columns) if column.key}
             for number, source in enumerate(sources)
         )
         return ViewQuery(
@@ -289,32 +289,32 @@ class ViewResolver:
             "" if bound_having is None else text_of(bound_having),
             direct,
             read,
-            tuple(texts[number] for number in order),
+            tuple(originals[number] for number in order),
         )
 
     def _source(self, number: int, on: exp.Expr, *, left: bool) -> Source:
         table = self._tables[number]
-        found: dict[int, list[tuple[str, str]]] = {}
+        matches: dict[int, list[tuple[str, str]]] = {}
         for part in _conjuncts(on):
             if not isinstance(part, exp.EQ):
                 continue
-            for one, other in ((part.this, part.expression), (part.expression, part.this)):
-                earlier = _tables_of(text_of(one))
-                if _tables_of(text_of(other)) == {number} and len(earlier) == 1 and earlier != {number}:
-                    found.setdefault(min(earlier), []).append((text_of(one), text_of(other)))
-        if not found:
+            for first, second in ((part.this, part.expression), (part.expression, part.this)):
+                earlier = _tables_of(text_of(first))
+                if _tables_of(text_of(second)) == {number} and len(earlier) == 1 and earlier != {number}:
+                    matches.setdefault(min(earlier), []).append((text_of(first), text_of(second)))
+        if not matches:
             raise StepRefused(
                 f"step {self._step}: a view can't join {table.namespace} ON `{text_of(self._select.args['joins'][number - 1].args['on'])}`, "
                 f"which has no equality of an earlier table and {table.namespace}. Instead, write ON <column of an earlier table> = "
                 "<column of this table>, with further conditions by AND"
             )
-        parent = min(found)
-        return Source(table, left, text_of(on), parent, tuple(found[parent]))
+        parent = min(matches)
+        return Source(table, left, text_of(on), parent, tuple(matches[parent]))
 
     def _projections(self) -> tuple[list[str], list[exp.Expr], list[str]]:
         names: list[str] = []
         nodes: list[exp.Expr] = []
-        texts: list[str] = []
+        originals: list[str] = []
         for projection in self._select.expressions:
             star = projection.this if isinstance(projection, exp.Column) else projection
             if isinstance(star, exp.Star):
@@ -322,15 +322,15 @@ class ViewResolver:
                 for number, table in enumerate(self._tables):
                     if not prefix or prefix in self._prefixes[number]:
                         names += [column.name for column in table.columns]
-                        nodes += [_node(number, place) for place in range(len(table.columns))]
-                        texts += [column.name for column in table.columns]
+                        nodes += [_node(number, position) for position in range(len(table.columns))]
+                        originals += [column.name for column in table.columns]
                 continue
             name = projection.alias or (projection.name if isinstance(projection, exp.Column | exp.Dot) else "")
             if not name:
                 raise StepRefused(f"step {self._step}: `{text_of(projection)[:60]}` has no name: write AS <column>")
             names.append(name)
             nodes.append(self._bound(projection.unalias()))
-            texts.append(text_of(projection.unalias()))
+            originals.append(text_of(projection.unalias()))
         folded = [name.lower() for name in names]
         if twice := next((name for name in names if folded.count(name.lower()) > 1), ""):
             raise StepRefused(f"step {self._step}: gives two columns {twice}: rename one by AS")
@@ -338,7 +338,7 @@ class ViewResolver:
             raise StepRefused(
                 f"step {self._step}: {reserved} is the name of a system column, which every row has: write AS <name>"
             )
-        return names, nodes, texts
+        return names, nodes, originals
 
     def _bound(
         self, node: exp.Expr, aliases: Mapping[str, exp.Expr] | None = None, upto: int | None = None
@@ -346,14 +346,16 @@ class ViewResolver:
         """A copy over the columns of the joined tables; aggregates that make arrays sort them."""
         node = node.copy()
         for function in list(node.find_all(exp.Anonymous)):
-            if function_name(function) == "count" and any(isinstance(each, exp.Star) for each in function.expressions):
+            if function_name(function) == "count" and any(
+                isinstance(entry, exp.Star) for entry in function.expressions
+            ):
                 function.set("expressions", [exp.Literal.number(1)])
 
         def replaced(part: exp.Expr) -> exp.Expr:
             return self._column(part, aliases or {}, upto) if isinstance(part, exp.Column) else part
 
         node = prepared(self._step, node).transform(replaced)
-        for function in [each for each in node.find_all(exp.Anonymous) if function_name(each) in _SORTED]:
+        for function in [entry for entry in node.find_all(exp.Anonymous) if function_name(entry) in _SORTED]:
             whole = function.parent if isinstance(function.parent, exp.Filter) else function
             sorted_ = exp.Anonymous(this="array_sort", expressions=[whole.copy()])
             if whole is node:
@@ -376,35 +378,35 @@ class ViewResolver:
             if named:
                 tables, parts = range(named[0], named[0] + 1), parts[count:]
                 break
-        found = self._places(parts[0], tables)
-        if len(found) > 1:
-            listed = ", ".join(self._tables[number].namespace for number, _ in found)
+        matches = self._positions(parts[0], tables)
+        if len(matches) > 1:
+            listed = ", ".join(self._tables[number].namespace for number, _ in matches)
             raise StepRefused(
                 f"step {self._step}: column {parts[0]} may be of each of {listed}: write its table before it"
             )
-        if not found and parts[0].lower() in aliases and len(parts) == 1:
+        if not matches and parts[0].lower() in aliases and len(parts) == 1:
             return aliases[parts[0].lower()].copy()
-        if not found:
+        if not matches:
             listed = "; ".join(
-                f"{self._tables[number].namespace} has {', '.join(each.name for each in self._tables[number].columns[:12])}"
+                f"{self._tables[number].namespace} has {', '.join(entry.name for entry in self._tables[number].columns[:12])}"
                 for number in tables
             )
             raise StepRefused(f"step {self._step}: no table has the column {text_of(column)}. {listed}")
-        node: exp.Expr = _node(*found[0])
+        node: exp.Expr = _node(*matches[0])
         for name in parts[1:]:
             node = exp.Dot(this=node, expression=exp.to_identifier(name, quoted=True))
         return node
 
-    def _places(self, name: str, tables: Sequence[int]) -> list[tuple[int, int]]:
+    def _positions(self, name: str, tables: Sequence[int]) -> list[tuple[int, int]]:
         for fold in (str, str.lower):
-            found = [
-                (number, place)
+            matches = [
+                (number, position)
                 for number in tables
-                for place, column in enumerate(self._tables[number].columns)
+                for position, column in enumerate(self._tables[number].columns)
                 if fold(column.name) == fold(name)
             ]
-            if found:
-                return found
+            if matches:
+                return matches
         return []
 
     # The key.
@@ -440,8 +442,8 @@ class ViewResolver:
         where: exp.Expr | None,
     ) -> None:
         """Refuse a key that does not determine the row of every table: by the equalities of the joins."""
-        known = {place for place in key if place is not None}
-        for number, _ in known:
+        determined = {position for position in key if position is not None}
+        for number, _ in determined:
             if sources[number].left:
                 raise StepRefused(
                     f"step {self._step}: a key column is of {sources[number].schema.namespace}, which is joined by LEFT JOIN, "
@@ -453,20 +455,20 @@ class ViewResolver:
             rules += _implied(on, sources, None if both else number)
         while True:
             whole = {
-                (number, place)
+                (number, position)
                 for number, source in enumerate(sources)
-                if all((number, at) in known for at, column in enumerate(source.schema.columns) if column.key)
-                for place in range(len(source.schema.columns))
+                if all((number, at) in determined for at, column in enumerate(source.schema.columns) if column.key)
+                for position in range(len(source.schema.columns))
             }
-            more = (whole | {to for given, to in rules if given in known or given in whole}) - known
+            more = (whole | {to for start, to in rules if start in determined or start in whole}) - determined
             if not more:
                 break
-            known |= more
+            determined |= more
         for number, source in enumerate(sources):
             missing = [
                 column.name
-                for place, column in enumerate(source.schema.columns)
-                if column.key and (number, place) not in known
+                for position, column in enumerate(source.schema.columns)
+                if column.key and (number, position) not in determined
             ]
             if missing:
                 raise StepRefused(
@@ -477,8 +479,8 @@ class ViewResolver:
 
     def _shown(self, sql: str) -> str:
         for number, table in enumerate(self._tables):
-            for place in reversed(range(len(table.columns))):
-                sql = sql.replace(f"t{number}_c{place}", table.columns[place].name)
+            for position in reversed(range(len(table.columns))):
+                sql = sql.replace(f"t{number}_c{position}", table.columns[position].name)
         return sql
 
 
@@ -496,13 +498,13 @@ def _implied(
     for part in _conjuncts(condition):
         if not isinstance(part, exp.EQ):
             continue
-        one, other = _direct(part.this), _direct(part.expression)
-        if one is None or other is None:
+        first, second = _direct(part.this), _direct(part.expression)
+        if first is None or second is None:
             continue
-        kinds = [sources[number].schema.columns[place].type for number, place in (one, other)]
+        kinds = [sources[number].schema.columns[position].type for number, position in (first, second)]
         if kinds[0] != kinds[1] and not all(isinstance(kind, t.IntegralType) for kind in kinds):
             continue  # values that are equal after a cast need not be the same
-        rules += [(given, to) for given, to in ((one, other), (other, one)) if only is None or to[0] == only]
+        rules += [(start, to) for start, to in ((first, second), (second, first)) if only is None or to[0] == only]
     return rules
 
 
@@ -513,30 +515,30 @@ def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
     return [node]
 
 
-def _node(table: int, place: int) -> exp.Column:
-    return exp.column(column_name(table, place))
+def _node(table: int, position: int) -> exp.Column:
+    return exp.column(column_name(table, position))
 
 
-def column_name(table: int, place: int) -> str:
+def column_name(table: int, position: int) -> str:
     """The name of a column of the joined tables."""
-    return f"t{table}_c{place}"
+    return f"t{table}_c{position}"
 
 
 def _direct(node: exp.Expr) -> tuple[int, int] | None:
     bare = node.unnest()
     if not isinstance(bare, exp.Column) or len(bare.parts) != 1:
         return None
-    table, _, place = bare.name.partition("_c")
-    return int(table[1:]), int(place)
+    table, _, position = bare.name.partition("_c")
+    return int(table[1:]), int(position)
 
 
 def _columns_in(sql: str) -> set[tuple[int, int]]:
     bare = _LITERAL.sub("''", sql)
-    return {(int(table), int(place)) for table, place in _COLUMN.findall(bare)}
+    return {(int(table), int(position)) for table, position in _COLUMN.findall(bare)}
 
 
 def _read_of(sql: str, table: int) -> set[int]:
-    return {place for number, place in _columns_in(sql) if number == table}
+    return {position for number, position in _columns_in(sql) if number == table}
 
 
 def _tables_of(sql: str) -> set[int]:
@@ -545,5 +547,5 @@ def _tables_of(sql: str) -> set[int]:
 
 def direct_column(sql: str) -> tuple[int, int] | None:
     """The table and the column that an expression is, where it is nothing else."""
-    found = _COLUMN.fullmatch(sql)
-    return None if found is None else (int(found[1]), int(found[2]))
+    matches = _COLUMN.fullmatch(sql)
+    return None if matches is None else (int(matches[1]), int(matches[2]))

@@ -44,7 +44,7 @@ class _Input:
 
     Attributes:
         schema: of the table.
-        places: the columns that are kept, by their places.
+        positions: the columns that are kept, by their positions.
         before: its rows before the batch, under their stored names.
         after: its rows after the batch.
         changed: the newest row of each key that changed; None if none did.
@@ -52,7 +52,7 @@ class _Input:
     """
 
     schema: TableSchema
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     before: DataFrame
     after: DataFrame
     changed: DataFrame | None
@@ -61,11 +61,11 @@ class _Input:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What the batch's newest change says: its order number, time (us since 1970) and place in Kafka."""
+    """The newest change of a batch: its order number, time (us since 1970) and position in Kafka."""
 
     order: int
     time_us: int
-    place: tuple[Any, ...]
+    position: tuple[Any, ...]
 
 
 class ViewStep(Step):
@@ -152,7 +152,7 @@ class ViewStep(Step):
         inputs: dict[str, _Input] = {}
         for table in tables:
             namespace = table.changes.schema.namespace
-            if namespace in {each.namespace for each in self._read(schemas)}:
+            if namespace in {entry.namespace for entry in self._read(schemas)}:
                 inputs[namespace] = self._input(table, query, state, moments)
         values = {**state.values, _DEFINITION: self._definition()}
         if moments:
@@ -172,8 +172,8 @@ class ViewStep(Step):
             return [*passed, StepTable(TableChanges(schema, empty), present=False)]
         from spark_jobs.steps.view.frames import computed
 
-        place = max(moments, key=lambda moment: moment.order).place if moments else ("", 0, 0)
-        frame = _with_system(schema, output, values.get(_LAST_ORDER, 0), values.get(_LAST_TIME, 0), place)
+        position = max(moments, key=lambda moment: moment.order).position if moments else ("", 0, 0)
+        frame = _with_system(schema, output, values.get(_LAST_ORDER, 0), values.get(_LAST_TIME, 0), position)
         return [*passed, StepTable(TableChanges(schema, computed(frame)))]
 
     # Tables.
@@ -181,8 +181,8 @@ class ViewStep(Step):
     def _read(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
         """The tables of FROM that have been seen, each once."""
         names = names_read(parse_view(self.name, self.context.options["sql"]))
-        found = (find_table(self.name, name, tables) for name in names)
-        return list({table.namespace: table for table in found if table is not None}.values())
+        matches = (find_table(self.name, name, tables) for name in names)
+        return list({table.namespace: table for table in matches if table is not None}.values())
 
     def _others(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
         read = {table.namespace for table in self._read(tables)}
@@ -191,9 +191,9 @@ class ViewStep(Step):
     def _query(self, tables: Sequence[TableSchema]) -> ViewQuery | None:
         """The resolved SELECT; None as long as not all of its tables have been seen."""
         select = parse_view(self.name, self.context.options["sql"])
-        found = [find_table(self.name, name, tables) for name in names_read(select)]
-        seen = [table for table in found if table is not None]
-        if len(seen) < len(found):
+        matches = [find_table(self.name, name, tables) for name in names_read(select)]
+        seen = [table for table in matches if table is not None]
+        if len(seen) < len(matches):
             return None
         return ViewResolver(self.name, select, seen).resolve(self.context.options["key"])
 
@@ -218,25 +218,25 @@ class ViewStep(Step):
         from pyspark.sql import types as t
 
         schema = table.changes.schema
-        places = self._places(schema, query)
-        key = [stored_name(schema.columns[place].name) for place in places if schema.columns[place].key]
+        positions = self._positions(schema, query)
+        key = [stored_name(schema.columns[position].name) for position in positions if schema.columns[position].key]
         fields = t.StructType(
             [
-                *(t.StructField(stored_name(schema.columns[at].name), schema.columns[at].type) for at in places),
+                *(t.StructField(stored_name(schema.columns[at].name), schema.columns[at].type) for at in positions),
                 t.StructField(ORDER, t.LongType()),
                 t.StructField(_GONE, t.BooleanType()),
                 t.StructField(_TIME, t.TimestampType()),
             ]
         )
         name = table_folder(schema.namespace)
-        known = state.read(name, fields, key, self._kept(state))
-        before = known.where(f"NOT {_GONE}")
+        stored = state.read(name, fields, key, self._kept(state))
+        before = stored.where(f"NOT {_GONE}")
         from spark_jobs.steps.view.frames import computed
 
         if not table.present:
-            return _Input(schema, places, before, before, None, 0)
-        newest = self._newest(table, places, key)
-        there = known.select(*key, f.col(ORDER).alias("known_"))
+            return _Input(schema, positions, before, before, None, 0)
+        newest = self._newest(table, positions, key)
+        there = stored.select(*key, f.col(ORDER).alias("known_"))
         changed = computed(newest.join(there, key, "left").where(f"known_ IS NULL OR {ORDER} > known_").drop("known_"))
         count, *rest = changed.agg(
             f.count(f.lit(1)),
@@ -245,7 +245,7 @@ class ViewStep(Step):
             *(f.max_by(column, ORDER) for column in KAFKA_COLUMNS),
         ).collect()[0]
         if not count:
-            return _Input(schema, places, before, before, None, 0)
+            return _Input(schema, positions, before, before, None, 0)
         moments.append(_Moment(rest[0], rest[1] or 0, tuple(rest[2:])))
         rows = changed.select(*fields.names)
         state.append(name, rows, files=1 + count // 500_000)
@@ -253,15 +253,15 @@ class ViewStep(Step):
             f.broadcast(rows.select(*key)) if count <= 50_000 else rows.select(*key), key, "left_anti"
         )
         after = unchanged.select(*fields.names).unionByName(rows.where(f"NOT {_GONE}"))
-        return _Input(schema, places, before, after, changed, count)
+        return _Input(schema, positions, before, after, changed, count)
 
-    def _places(self, schema: TableSchema, query: ViewQuery | None) -> tuple[int, ...]:
+    def _positions(self, schema: TableSchema, query: ViewQuery | None) -> tuple[int, ...]:
         """The columns of a table that are kept: all of them until the SELECT can be resolved."""
         if query is None:
             return tuple(range(len(schema.columns)))
         read = [
-            places
-            for source, places in zip(query.sources, query.read, strict=True)
+            positions
+            for source, positions in zip(query.sources, query.read, strict=True)
             if source.schema.namespace == schema.namespace
         ]
         return tuple(sorted(frozenset().union(*read)))
@@ -271,7 +271,7 @@ class ViewStep(Step):
         latest = state.values.get(_LAST_TIME, 0) - 1000 * self.context.options["deleted.retention.ms"]
         return f"NOT {_GONE} OR {_TIME} >= timestamp_micros({latest})"
 
-    def _newest(self, table: StepTable, places: Sequence[int], key: Sequence[str]) -> DataFrame:
+    def _newest(self, table: StepTable, positions: Sequence[int], key: Sequence[str]) -> DataFrame:
         """The newest change of each key in the batch, under stored names; of a delete only the key."""
         from pyspark.sql import functions as f
 
@@ -279,8 +279,8 @@ class ViewStep(Step):
 
         schema = table.changes.schema
         rows = numbered(table.changes.frame, len(schema.columns)).where("ums_op_ <> 'b'")
-        stored = {place: stored_name(schema.columns[place].name) for place in places}
-        columns = [f.col(f"c{place}").alias(name) for place, name in stored.items()]
+        stored = {position: stored_name(schema.columns[position].name) for position in positions}
+        columns = [f.col(f"c{position}").alias(name) for position, name in stored.items()]
         rows = rows.select(
             *columns,
             f.col("ums_id_").alias(ORDER),
@@ -305,18 +305,22 @@ class ViewStep(Step):
 
         changes = []
         for number, source in enumerate(query.sources):
-            given = inputs[source.schema.namespace]
-            columns = {place: stored_name(source.schema.columns[place].name) for place in sorted(query.read[number])}
+            source_rows = inputs[source.schema.namespace]
+            columns = {
+                position: stored_name(source.schema.columns[position].name) for position in sorted(query.read[number])
+            }
             keys = None
-            if given.changed is not None:
-                own = [place for place, column in enumerate(source.schema.columns) if column.key]
-                keys = given.changed.select(*(f.col(columns[place]).alias(f"k{place}") for place in own))
+            if source_rows.changed is not None:
+                key_positions = [position for position, column in enumerate(source.schema.columns) if column.key]
+                keys = source_rows.changed.select(
+                    *(f.col(columns[position]).alias(f"k{position}") for position in key_positions)
+                )
             changes.append(
                 Change(
-                    named_rows(given.before, columns, number),
-                    named_rows(given.after, columns, number),
+                    named_rows(source_rows.before, columns, number),
+                    named_rows(source_rows.after, columns, number),
                     keys,
-                    given.count,
+                    source_rows.count,
                 )
             )
         recomputing = Recomputing(self.name, query, changes)
@@ -339,15 +343,15 @@ class ViewStep(Step):
         for number, source in enumerate(query.sources):
             fields = t.StructType(
                 [
-                    t.StructField(column_name(number, place), source.schema.columns[place].type)
-                    for place in sorted(query.read[number])
+                    t.StructField(column_name(number, position), source.schema.columns[position].type)
+                    for position in sorted(query.read[number])
                 ]
             )
             empty = run.spark.createDataFrame([], fields)
             changes.append(Change(empty, empty, None, 0))
         try:
             rows = Recomputing(self.name, query, changes).everything()
-            kinds = [each.dataType for each in rows.schema.fields]
+            kinds = [entry.dataType for entry in rows.schema.fields]
         except PySparkException as error:
             raise StepRefused(f"step {self.name}: {first_line(error)}") from error
         schema = TableSchema(self.name, tuple(self._column(query, number, kind) for number, kind in enumerate(kinds)))
@@ -358,21 +362,23 @@ class ViewStep(Step):
     def _column(self, query: ViewQuery, number: int, kind: Any) -> Column:
         from pyspark.sql import types as t
 
-        name, in_key, place = query.names[number], number < query.key, query.direct[number]
+        name, in_key, position = query.names[number], number < query.key, query.direct[number]
         if isinstance(kind, t.NullType | t.MapType | t.DayTimeIntervalType | t.YearMonthIntervalType):
             raise StepRefused(
                 f"step {self.name}: column {name} has the type {kind.simpleString()}, whose values a view can't compare or "
                 "keep: write CAST(... AS <type>), or to_json(...) for a map"
             )
-        if place is None:
+        if position is None:
             return Column(name, kind, nullable=not in_key, key=in_key)
-        source = query.sources[place[0]]
-        origin = source.schema.columns[place[1]]
+        source = query.sources[position[0]]
+        origin = source.schema.columns[position[1]]
         nullable = not in_key and (origin.nullable or source.left)
         return replace(origin, name=name, nullable=nullable, key=in_key)
 
 
-def _with_system(schema: TableSchema, changes: DataFrame, order: int, time_us: int, place: Sequence[Any]) -> DataFrame:
+def _with_system(
+    schema: TableSchema, changes: DataFrame, order: int, time_us: int, position: Sequence[Any]
+) -> DataFrame:
     """The rows with the system columns: every change of a batch has the batch's order number and the place of its newest change."""
     from pyspark.sql import functions as f
 
@@ -383,9 +389,9 @@ def _with_system(schema: TableSchema, changes: DataFrame, order: int, time_us: i
         f.timestamp_micros(f.lit(time_us)).alias("ums_ts_"),
         f.col("ums_op_"),
         f.concat_ws("-", f.lit(schema.namespace), f.lit(order), "ums_op_", f.md5(keys)).alias("ums_uid_"),
-        f.lit(place[0]).alias(KAFKA_COLUMNS[0]),
-        f.lit(place[1]).cast("int").alias(KAFKA_COLUMNS[1]),
-        f.lit(place[2]).cast("bigint").alias(KAFKA_COLUMNS[2]),
+        f.lit(position[0]).alias(KAFKA_COLUMNS[0]),
+        f.lit(position[1]).cast("int").alias(KAFKA_COLUMNS[1]),
+        f.lit(position[2]).cast("bigint").alias(KAFKA_COLUMNS[2]),
     ]
     rows = changes.select(*(f.col(f"v{n}") for n in range(count)), *system)
     return rows.toDF(*(column.name for column in schema.columns), *SYSTEM_COLUMNS)

@@ -20,8 +20,8 @@ Key = tuple[Any, ...]
 
 
 def _table(name: str, /, **columns: t.DataType) -> TableSchema:
-    key = [Column(each, t.IntegerType(), nullable=False, key=True) for each in ("c", "id")]
-    return TableSchema(f"shop.{name}", (*key, *(Column(each, kind) for each, kind in columns.items())))
+    key = [Column(entry, t.IntegerType(), nullable=False, key=True) for entry in ("c", "id")]
+    return TableSchema(f"shop.{name}", (*key, *(Column(entry, kind) for entry, kind in columns.items())))
 
 
 TABLES: Final = {
@@ -118,25 +118,25 @@ def random_query(source: Random) -> Query:
     read = tuple(name for name in TABLES if f"shop.{name} " in tables + " ")
     where = ""
     if source.random() < 0.5:
-        conditions = [each for alias in aliases for each in _CONDITIONS[alias] if alias == "f" or "f" in aliases]
+        conditions = [entry for alias in aliases for entry in _CONDITIONS[alias] if alias == "f" or "f" in aliases]
         where = f" WHERE {source.choice(conditions)}"
     if key and source.random() < 0.6:
-        columns = [each for alias in aliases for each in _COLUMNS[alias]]
+        columns = [entry for alias in aliases for entry in _COLUMNS[alias]]
         chosen = source.sample(columns, source.randint(1, min(4, len(columns))))
-        listed = ", ".join(f"{each} AS v{number}" for number, each in enumerate(chosen))
+        listed = ", ".join(f"{entry} AS v{number}" for number, entry in enumerate(chosen))
         sql = f"SELECT f.c, f.id, {listed} FROM {tables}{where}"  # noqa: S608 - made of the constants above
         return Query(sql, sql, ("c", "id"), read)
-    groups = [each for alias in aliases for each in _GROUPS[alias]]
+    groups = [entry for alias in aliases for entry in _GROUPS[alias]]
     chosen = source.sample(groups, source.randint(1, min(2, len(groups))))
     base = aliases[0] if key else "d"
     names = ["c", *(f"k{number}" for number in range(len(chosen)))]
-    listed = ", ".join(f"{each} AS {name}" for each, name in zip([f"{base}.c", *chosen], names, strict=True))
+    listed = ", ".join(f"{entry} AS {name}" for entry, name in zip([f"{base}.c", *chosen], names, strict=True))
     picked = source.sample(_AGGREGATES, source.randint(1, 4))
     having = source.choice(["", "", " HAVING count(*) > 1"])
     group = ", ".join([f"{base}.c", *chosen])
 
     def text(kind: int) -> str:
-        values = ", ".join(f"{each[kind]} AS v{number}" for number, each in enumerate(picked))
+        values = ", ".join(f"{entry[kind]} AS v{number}" for number, entry in enumerate(picked))
         return f"SELECT {listed}, {values} FROM {tables}{where} GROUP BY {group}{having}"  # noqa: S608 - as above
 
     return Query(text(0), text(1), tuple(names), read)
@@ -206,8 +206,8 @@ class History:
                 database.execute(f"CREATE TABLE shop.{name} ({columns})")
                 rows = [[row[column.name] for column in table.columns] for row in self.rows[name].values()]
                 if rows:
-                    places = ", ".join("?" * len(table.columns))
-                    database.executemany(f"INSERT INTO shop.{name} VALUES ({places})", rows)  # noqa: S608 - the test's own
+                    slots = ", ".join("?" * len(table.columns))
+                    database.executemany(f"INSERT INTO shop.{name} VALUES ({slots})", rows)  # noqa: S608 - the test's own
             result = database.execute(query.duckdb)
             names = [column[0] for column in result.description]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

@@ -22,7 +22,7 @@ FIELDS = t.StructType(
 )
 
 
-def begun(path: Path, spark: SparkSession, batch: int) -> StepState:
+def start(path: Path, spark: SparkSession, batch: int) -> StepState:
     """The state in a new run of the job."""
     state = StepState(str(path), "s")
     state.begin(spark, batch)
@@ -38,7 +38,7 @@ def append(state: StepState, spark: SparkSession, *values: tuple[int, str | None
 
 
 def test_a_batch_sees_the_state_before_it_at_every_cut(spark: SparkSession, tmp_path: Path) -> None:
-    state = begun(tmp_path, spark, 0)
+    state = start(tmp_path, spark, 0)
     assert rows(state) == []
     append(state, spark, (1, "a", 1), (2, "b", 2))
     state.keep_values({"n": 1})
@@ -50,19 +50,19 @@ def test_a_batch_sees_the_state_before_it_at_every_cut(spark: SparkSession, tmp_
     state.keep_values({"n": 2})
 
     # Cut off before the state is written, and after: batch 1 comes again.
-    assert rows(begun(tmp_path, spark, 1)) == first
+    assert rows(start(tmp_path, spark, 1)) == first
     state.commit()
-    again = begun(tmp_path, spark, 1)
-    assert (rows(again), again.values) == (first, {"n": 1})
-    append(again, spark, (1, "newer", 3))
-    again.keep_values({"n": 3})
-    again.commit()
-    again.begin(spark, 2)
-    assert (rows(again), again.values) == ([(1, "newer", 3), (2, "b", 2)], {"n": 3})
+    retry = start(tmp_path, spark, 1)
+    assert (rows(retry), retry.values) == (first, {"n": 1})
+    append(retry, spark, (1, "newer", 3))
+    retry.keep_values({"n": 3})
+    retry.commit()
+    retry.begin(spark, 2)
+    assert (rows(retry), retry.values) == ([(1, "newer", 3), (2, "b", 2)], {"n": 3})
     # A change with a smaller order number does not count, whenever it comes.
-    append(again, spark, (2, "older", 1))
-    again.commit()
-    assert rows(begun(tmp_path, spark, 3)) == [(1, "newer", 3), (2, "b", 2)]
+    append(retry, spark, (2, "older", 1))
+    retry.commit()
+    assert rows(start(tmp_path, spark, 3)) == [(1, "newer", 3), (2, "b", 2)]
 
 
 def test_a_preview_keeps_nothing(spark: SparkSession) -> None:
@@ -75,7 +75,7 @@ def test_a_preview_keeps_nothing(spark: SparkSession) -> None:
 
 
 def test_upkeep_changes_no_row(spark: SparkSession, tmp_path: Path) -> None:
-    state = begun(tmp_path, spark, 0)
+    state = start(tmp_path, spark, 0)
     append(state, spark, *((number, "first", 1) for number in range(40)))
     state.commit()
     expected = {number: (number, "first", 1) for number in range(40)}
@@ -90,18 +90,16 @@ def test_upkeep_changes_no_row(spark: SparkSession, tmp_path: Path) -> None:
     state.begin(spark, last)
     kept = "k < 5"
     assert rows(state, kept) == sorted(row for row in expected.values() if row[0] < 5)
-    assert rows(begun(tmp_path, spark, last), kept) == sorted(row for row in expected.values() if row[0] < 5)
+    assert rows(start(tmp_path, spark, last), kept) == sorted(row for row in expected.values() if row[0] < 5)
 
 
 def test_columns_may_get_wider_types_and_be_added(spark: SparkSession, tmp_path: Path) -> None:
-    state = begun(tmp_path, spark, 0)
+    state = start(tmp_path, spark, 0)
     append(state, spark, (1, "a", 1))
     state.commit()
-    wider = t.StructType(
-        [t.StructField("k", t.LongType()), *FIELDS.fields[1:], t.StructField("more", t.StringType())]
-    )
+    wider = t.StructType([t.StructField("k", t.LongType()), *FIELDS.fields[1:], t.StructField("more", t.StringType())])
     state.begin(spark, 1)
     assert rows(state, fields=wider) == [(1, "a", 1, None)]
     state.append("rows", spark.createDataFrame([(1 << 40, "b", 2, "x")], wider))
     state.commit()
-    assert rows(begun(tmp_path, spark, 2), fields=wider) == [(1, "a", 1, None), (1 << 40, "b", 2, "x")]
+    assert rows(start(tmp_path, spark, 2), fields=wider) == [(1, "a", 1, None), (1 << 40, "b", 2, "x")]

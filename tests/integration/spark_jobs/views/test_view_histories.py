@@ -64,21 +64,21 @@ class Target:
         for change in changes:
             row = {name: value for name, value in change.items() if not name.endswith("_")}
             at = tuple(row[name] for name in self.key)
-            op, known = change["ums_op_"], self.rows.get(at)
+            op, current = change["ums_op_"], self.rows.get(at)
             if op == "b":
                 before = row
                 continue
             assert change["ums_id_"] > self.orders.get(at, -1), f"the order number does not grow: {change}"
             self.orders[at] = change["ums_id_"]
             if op == "i":
-                assert known is None, f"is there already: {known}, {change}"
+                assert current is None, f"is there already: {current}, {change}"
                 self.rows[at] = row
             elif op == "u":
-                assert known is not None and known != row, f"does not change: {known}, {change}"
-                assert before == (known if self.images else None)
+                assert current is not None and current != row, f"does not change: {current}, {change}"
+                assert before == (current if self.images else None)
                 self.rows[at] = row
             else:
-                assert op == "d" and known == row, f"deletes another row: {known}, {change}"
+                assert op == "d" and current == row, f"deletes another row: {current}, {change}"
                 del self.rows[at]
             before = None
 
@@ -99,8 +99,8 @@ def compare(spark: SparkSession, checkpoint: Path, seed: int) -> None:
         def apply(run: Flow, batch: dict[str, list[Row]] = batch, number: int = number) -> list[Row]:
             changes = [TableChanges(TABLES[name], frame(spark, TABLES[name], rows)) for name, rows in batch.items()]
             schemas = [TABLES[name] for name in sorted(seen)]
-            found = run.apply(changes, spark, lambda: empty_changes(spark, schemas), number)
-            return [row.asDict(recursive=True) for table in found for row in table.frame.collect()]
+            tables_after = run.apply(changes, spark, lambda: empty_changes(spark, schemas), number)
+            return [row.asDict(recursive=True) for table in tables_after for row in table.frame.collect()]
 
         output = apply(flow)
         cut = source.choice(["", "", "before the state", "after the state"])
@@ -109,8 +109,8 @@ def compare(spark: SparkSession, checkpoint: Path, seed: int) -> None:
         if cut:
             flow.end_batch()
             flow = flow_of(query, checkpoint, images=images)
-            again = apply(flow)
-            assert sorted(map(repr, again)) == sorted(map(repr, output)), (
+            retry = apply(flow)
+            assert sorted(map(repr, retry)) == sorted(map(repr, output)), (
                 f"a repeated batch gives another output ({cut})"
             )
         target.write(output)

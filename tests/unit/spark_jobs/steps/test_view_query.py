@@ -12,7 +12,7 @@ from spark_jobs.steps.view.step import stored_name
 
 
 def table(name: str, key: str, *names: str) -> TableSchema:
-    kinds = [Column(each, t.IntegerType(), nullable=each != key, key=each == key) for each in (key, *names)]
+    kinds = [Column(column, t.IntegerType(), nullable=column != key, key=column == key) for column in (key, *names)]
     return TableSchema(f"shop.{name}", tuple(kinds))
 
 
