@@ -205,7 +205,10 @@ class Flow:
             session.conf.set(_SUBEXPRESSIONS, "false")
 
     def commit(self) -> None:
-        """Write what steps keep of the batch, after the sink has written it. Blocks; repeated after an error, it writes what is missing."""
+        """Write what steps keep of the batch, after the sink has written it. Blocks.
+
+        Call it again after an error: it writes what is missing.
+        """
         for state in self._states.values():
             state.commit()
 

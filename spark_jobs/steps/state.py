@@ -1,8 +1,8 @@
 """The state that a step keeps from batch to batch: Delta tables and a few values, in the job's checkpoint.
 
-A batch sees the state as it was before the batch, however often the batch is repeated: every row has the number of the batch that
-wrote it, and a batch reads only rows of smaller numbers. So a crash at any moment does no harm. Before the sink has written, the
-state is untouched. After the rows of a batch were appended, but before Spark's commit of the batch, the same batch comes again:
+A batch sees the state as it was before the batch, however often the batch is repeated: every row has the number of the
+batch that wrote it, and a batch reads only rows of smaller numbers. So a crash at any moment does no harm. Before the sink has
+written, the state is untouched. After the rows of a batch were appended, but before Spark's commit of the batch, the same batch comes again:
 it does not see these rows, and removes them before it appends its own.
 
 An append costs what the batch brings. The newest row of a key counts; every ``UPKEEP_EVERY`` batches what has come since is
@@ -90,7 +90,7 @@ class StepState:
         self._tables = {name for name in names if name != _VALUES and folder.list(self._name(f"{name}/_delta_log"))}
         for name in sorted(self._tables):
             if self._read(name).where(f"{BATCH} >= {batch}").limit(1).collect():
-                spark.sql(f"DELETE FROM {self._quoted(name)} WHERE {BATCH} >= {batch}").collect()
+                spark.sql(f"DELETE FROM {self._quoted(name)} WHERE {BATCH} >= {batch}").collect()  # noqa: S608 - names of ours
         earlier = [number for number in self._numbers(folder) if number < batch]
         text = folder.read(self._name(f"{_VALUES}/{earlier[-1]}.json")) if earlier else None
         self._values = json.loads(text) if text else {}

@@ -212,7 +212,7 @@ class Recomputing:
 
 
 def computed(frame: DataFrame) -> DataFrame:
-    """The rows of ``frame``, computed now. Plans over it are short: those over a cache carry the whole plan of the cache along."""
+    """The rows of ``frame``, computed now. Plans over them are short; those over a cache contain the plan of the cache."""
     return frame.localCheckpoint(eager=True)
 
 

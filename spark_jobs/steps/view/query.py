@@ -1,7 +1,7 @@
 """The SELECT of a view: checked without tables, then resolved against them. Pure.
 
-A view reads one base table (the first of FROM) and joins others to it by INNER and LEFT joins. So every row of the joined tables
-belongs to one row of the base table: a change of any table changes only what belongs to base rows that it joins.
+A view reads one base table (the first of FROM) and joins others to it by INNER and LEFT joins. So every row of the joined
+tables belongs to one row of the base table: a change of any table changes only what belongs to base rows that it joins.
 """
 
 from __future__ import annotations
@@ -303,9 +303,10 @@ class ViewResolver:
                 if _tables_of(text_of(second)) == {number} and len(earlier) == 1 and earlier != {number}:
                     matches.setdefault(min(earlier), []).append((text_of(first), text_of(second)))
         if not matches:
+            condition = text_of(self._select.args["joins"][number - 1].args["on"])
             raise StepRefused(
-                f"step {self._step}: a view can't join {table.namespace} ON `{text_of(self._select.args['joins'][number - 1].args['on'])}`, "
-                f"which has no equality of an earlier table and {table.namespace}. Instead, write ON <column of an earlier table> = "
+                f"step {self._step}: a view can't join {table.namespace} ON `{condition}`, which has no equality of an earlier "
+                f"table and {table.namespace}. Instead, write ON <column of an earlier table> = "
                 "<column of this table>, with further conditions by AND"
             )
         parent = min(matches)

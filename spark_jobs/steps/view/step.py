@@ -79,9 +79,9 @@ class ViewStep(Step):
                 importance=Importance.HIGH,
                 validator=non_empty,
                 example="SELECT o.id, o.amount, c.region FROM shop.orders o JOIN shop.customers c ON o.customer = c.id",
-                doc="One SELECT in Spark SQL over up to five tables, joined by JOIN and LEFT JOIN with equalities; WHERE, GROUP "
-                "BY with count, sum, min, max, avg, collect_list and collect_set (sorted), HAVING. The table of the view has the "
-                "name of the step.",
+                doc="One SELECT in Spark SQL over up to five tables, joined by JOIN and LEFT JOIN with equalities; WHERE, "
+                "GROUP BY with count, sum, min, max, avg, collect_list and collect_set (sorted), HAVING. The table of the view "
+                "has the name of the step.",
             ),
             ConfigKey(
                 name="key",
@@ -138,7 +138,7 @@ class ViewStep(Step):
     def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
         """See ``Step.plan``."""
         query = self._query(tables)
-        return self._others(tables) if query is None else [*self._others(tables), query.output(self.name)]
+        return [*self._others(tables), *([] if query is None else [query.output(self.name)])]
 
     def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
         """See ``Step.apply``. Runs Spark jobs: what affects the view is computed before the view."""
@@ -379,7 +379,7 @@ class ViewStep(Step):
 def _with_system(
     schema: TableSchema, changes: DataFrame, order: int, time_us: int, position: Sequence[Any]
 ) -> DataFrame:
-    """The rows with the system columns: every change of a batch has the batch's order number and the place of its newest change."""
+    """The rows with the system columns: all changes of a batch have the order number and position of its newest change."""
     from pyspark.sql import functions as f
 
     count = len(schema.columns)
