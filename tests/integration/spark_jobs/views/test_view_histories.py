@@ -74,11 +74,11 @@ class Target:
                 assert current is None, f"is there already: {current}, {change}"
                 self.rows[at] = row
             elif op == "u":
-                assert current is not None and current != row, f"does not change: {current}, {change}"
+                assert current not in (None, row), f"does not change: {current}, {change}"
                 assert before == (current if self.images else None)
                 self.rows[at] = row
             else:
-                assert op == "d" and current == row, f"deletes another row: {current}, {change}"
+                assert (op, current) == ("d", row), f"deletes another row: {current}, {change}"
                 del self.rows[at]
             before = None
 
@@ -137,6 +137,6 @@ def small(spark: SparkSession) -> SparkSession:
 
 
 @pytest.mark.scaled
-@pytest.mark.parametrize("seed", range(scaled(3, 2000 // CASES + 3)))
+@pytest.mark.parametrize("seed", range(scaled(1, 2000 // CASES)))
 def test_the_output_equals_the_answer_over_the_tables(small: SparkSession, tmp_path: Path, seed: int) -> None:
     compare(small, tmp_path, seed)
