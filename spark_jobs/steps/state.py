@@ -1,12 +1,12 @@
 """The state that a step keeps from batch to batch: Delta tables and a few values, in the job's checkpoint.
 
 A batch sees the state as it was before the batch, however often the batch is repeated: every row has the number of the
-batch that wrote it, and a batch reads only rows of smaller numbers. So a crash at any moment does no harm. Before the sink has
-written, the state is untouched. After the rows of a batch were appended, but before Spark's commit of the batch, the same batch comes again:
-it does not see these rows, and removes them before it appends its own.
+batch that wrote it, and a batch reads only rows of smaller numbers. So a crash at any moment does no harm. Before the
+sink has written, the state is untouched. After the rows of a batch were appended, but before Spark's commit of the
+batch, the same batch comes again: it does not see these rows, and removes them before it appends its own.
 
-An append costs what the batch brings. The newest row of a key counts; every ``UPKEEP_EVERY`` batches what has come since is
-folded into one file, or, once it is a quarter of the table, the whole table is written again.
+An append costs what the batch brings. The newest row of a key counts; every ``UPKEEP_EVERY`` batches what has come
+since is folded into one file, or, once it is a quarter of the table, the whole table is written again.
 """
 
 from __future__ import annotations

@@ -43,8 +43,10 @@ _FROMS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
         ("f", "d", "p"),
     ),
     (
-        "shop.facts f LEFT JOIN shop.dims d ON f.c = d.c AND f.dim = d.id "
-        "LEFT JOIN shop.parents p ON p.c = d.c AND p.id = d.parent",
+        (
+            "shop.facts f LEFT JOIN shop.dims d ON f.c = d.c AND f.dim = d.id "
+            "LEFT JOIN shop.parents p ON p.c = d.c AND p.id = d.parent"
+        ),
         "c,id",
         ("f", "d", "p"),
     ),
@@ -55,8 +57,10 @@ _FROMS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ),
     ("shop.facts f LEFT JOIN shop.facts g ON f.c = g.c AND f.other = g.id", "c,id", ("f", "g")),
     (
-        "shop.facts f LEFT JOIN shop.dims d ON f.c = d.c AND f.dim = d.id "
-        "LEFT JOIN shop.dims e ON f.c = e.c AND f.other = e.id",
+        (
+            "shop.facts f LEFT JOIN shop.dims d ON f.c = d.c AND f.dim = d.id "
+            "LEFT JOIN shop.dims e ON f.c = e.c AND f.other = e.id"
+        ),
         "c,id",
         ("f", "d", "e"),
     ),
