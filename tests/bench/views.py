@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dimensions", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=3, help="batches with one change of each kind")
     options = parser.parse_args(argv)
-    print(environment())  # noqa: T201 - a command
+    print(environment())
     spark = build_session("bench-views", extra_jars=("delta",), conf={"spark.driver.memory": "3g"})
     spark.sparkContext.setLogLevel("ERROR")
     parsed = ViewStep.config_def.parse({"sql": _SQL, "key": "id"})
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             count = output.frame.count()
             flow.commit()
             flow.end_batch()
-            print(f"{name}: {count} changes of the view in {time.perf_counter() - began:.1f} s", flush=True)  # noqa: T201
+            print(f"{name}: {count} changes of the view in {time.perf_counter() - began:.1f} s", flush=True)
 
         regions = spark.range(options.dimensions).selectExpr("id", "concat('r', id % 100) AS region")
         every = facts(spark, 0, options.facts, options.dimensions, 1)

@@ -23,7 +23,8 @@ def test_a_change_of_a_dimension_reaches_its_facts(jobs: Jobs, postgres: Postgre
         **jdbc(postgres),
         "transform.steps": output,
         f"transform.step.{output}.type": "view",
-        f"transform.step.{output}.sql": "SELECT o.id, o.amount, c.region FROM orders o LEFT JOIN customers c ON o.customer = c.id",
+        f"transform.step.{output}.sql": "SELECT o.id, o.amount, c.region FROM orders o "
+        "LEFT JOIN customers c ON o.customer = c.id",
         f"transform.step.{output}.key": "id",
     }
     jobs.send(
