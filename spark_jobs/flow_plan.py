@@ -257,7 +257,8 @@ def _planned(
         come_from = sorted(roots.get((table.namespace, column["name"]), ()))
         column["from"] = [{"table": namespace, "column": name} for namespace, name in come_from]
         if isinstance(item, Output):
-            expressions = [branch.columns[number].text for branch in item.branches if not branch.columns[number].direct]
+            parts = [branch.columns[number] for branch in item.branches]
+            expressions = [part.text for part in parts if part.text and not part.direct]
             if expressions:
                 column["expression"] = "; ".join(dict.fromkeys(expressions))
         elif column["name"] in computed:

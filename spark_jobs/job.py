@@ -88,8 +88,11 @@ class Job:
         return registry.sink_class(self.config["sink.type"])
 
     def jar_sets(self) -> tuple[str, ...]:
-        """The sets of pinned jars that its sink and its file systems need."""
-        return (*self.sink_class().jars(self.config), *client_sets(self.config.raw))
+        """The sets of pinned jars that its sink, its steps and its file systems need, without Kafka's; imports them."""
+        from spark_jobs.steps.options import step_jars
+
+        sets = (*self.sink_class().jars(self.config), *step_jars(self.config), *client_sets(self.config.raw))
+        return tuple(dict.fromkeys(sets))
 
     def metrics(self) -> list[JobMetric]:
         """The declarations of the metrics of its source, sink and steps; imports them."""

@@ -105,7 +105,7 @@ class Runner:
         self._lag: LagView
         self._jvm_output = jvm.JvmOutput() if output is None else output
         self._masks = rules_of(job.config)
-        self._flow = Flow(build_steps(job.config), build_functions(job.config))
+        self._flow = Flow(build_steps(job.config), build_functions(job.config), job.checkpoint)
         self._error: BaseException | None = None
         self._crashes: Counter[str] = Counter()
         self._current: int | None = None
@@ -553,6 +553,7 @@ class Runner:
                     mask_changes(source.changes(batch), masks),
                     spark,
                     lambda: mask_changes(empty_changes(spark, source.schemas()), masks),
+                    number,
                 )
                 letters = DeadLetters.of(self.context)
                 tables = self._schemas.apply(tables)
@@ -574,11 +575,17 @@ class Runner:
                 decoded.clear()  # the steps leave out now what they can't compute
                 return self._sink.write(given)
 
+        def commit_state() -> None:
+            changes()  # a sink that has the batch already did not ask for it
+            self._flow.commit()
+
         batch = given = Batch(number, frame, read.ranges, changes)
         if (masks or self._flow) and not self.job.materializes:
             given = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
         try:
             written = self._retry(troubles.BATCH, write, batch=number)
+            if self._flow.stateful:
+                self._retry(troubles.BATCH, commit_state, batch=number)
         finally:
             self._flow.end_batch()
         self.context.metrics.update(self._flow.measure())

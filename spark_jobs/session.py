@@ -137,6 +137,8 @@ def build_session(
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.databricks.delta.snapshotPartitions": "2",
+            # A hash table that is sent to all tasks takes a page at least: a view joins many small ones at once.
+            "spark.buffer.pageSize": "1m",
         }
     settings |= conf or {}
     settings.pop(APPLICATION, None)  # says which driver this is, and nothing to Spark

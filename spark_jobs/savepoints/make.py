@@ -12,6 +12,7 @@ from spark_jobs.checkpoint import LocalFolder, local_path, open_folder
 from spark_jobs.config_keys import KAFKA
 from spark_jobs.savepoints.manifest import MANIFEST_FILE, Manifest, encode_manifest, read_manifest
 from spark_jobs.savepoints.position import read_position
+from spark_jobs.steps.options import stateful_steps
 from worker import __version__
 
 if TYPE_CHECKING:
@@ -32,9 +33,15 @@ def make_savepoint(job: Job, spark: SparkSession, checkpoint: Folder, location: 
     The job must not do a batch meanwhile. What an attempt that was killed has left in ``location`` is removed first.
 
     Raises:
-        Fatal: there is a savepoint already, the job has done no batch, or its state can't be read.
+        Fatal: there is a savepoint already, the job has done no batch, its state can't be read, or a step keeps a state.
         Retriable: Kafka does not answer.
     """
+    if stateful := stateful_steps(job.config):
+        raise Fatal(
+            f"the job {job.name} has the steps {', '.join(stateful)}, whose state is in its checkpoint and which a savepoint "
+            "does not hold: a job that started from it would give wrong rows. Stop the job and copy its checkpoint "
+            f"({job.checkpoint}) instead"
+        )
     target = open_folder(location, spark)
     _demand_free(target, location)
     batch, files = read_position(checkpoint, registry.input_class(job.config["source.type"]))

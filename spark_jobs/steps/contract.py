@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from connectors.options import ConfigKey, ConfigType, Importance
 from spark_jobs.steps.model import Expression, Output, StepRefused
 from spark_jobs.steps.names import matches
+from spark_jobs.steps.state import StepState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,6 +100,7 @@ class StepRun:
         bad: such rows, lazy.
         persisted: frames to unpersist when the batch is written.
         functions: names of the users' functions that SQL may call, in lower case.
+        states: the states of the steps that keep one, by the step's name; none in a preview.
     """
 
     spark: SparkSession
@@ -106,6 +108,15 @@ class StepRun:
     bad: list[BadRows] = field(default_factory=list)
     persisted: list[DataFrame] = field(default_factory=list)
     functions: frozenset[str] = frozenset()
+    states: Mapping[str, StepState] = field(default_factory=dict)
+
+    def state(self, step: str) -> StepState:
+        """The state of a step as of the end of the batch before; in a preview an empty one that keeps nothing."""
+        state = self.states.get(step)
+        if state is None:
+            state = StepState("", step)
+            state.begin(self.spark, -1)
+        return state
 
 
 class Step(ABC):
@@ -117,6 +128,11 @@ class Step(ABC):
     pass_through: ClassVar[tuple[str, ...]] = ()
     #: What ``measure`` gives, for the reference (names without ``millrace_job_``).
     metrics: ClassVar[tuple[JobMetric, ...]] = ()
+    #: Sets of pinned jars that it needs, without Kafka's (``delta``); given to ``session.build_session``.
+    extra_jars: ClassVar[tuple[str, ...]] = ()
+    #: Whether it keeps a state from batch to batch (``StepRun.state``): then ``apply`` gets every batch in order, and gives to
+    #: the state what the end of the batch shall add; that is written once the sink has written the batch.
+    stateful: ClassVar[bool] = False
 
     def __init__(self, context: StepContext) -> None:
         self.context = context

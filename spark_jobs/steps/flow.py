@@ -16,6 +16,7 @@ from spark_jobs.steps.contract import StepRun, StepTable
 from spark_jobs.steps.failures import REASON
 from spark_jobs.steps.names import check_names
 from spark_jobs.steps.python.functions import register
+from spark_jobs.steps.state import StepState
 from spark_jobs.steps.unmatched import unmatched_names
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ class Flow:
     Args:
         steps: in order; none: changes pass as they are.
         functions: of users, that the SQL of steps may call.
+        checkpoint: of the job, which keeps the states of steps; empty: no state is kept.
     """
 
-    def __init__(self, steps: Sequence[Step], functions: Sequence[UserFunction] = ()) -> None:
+    def __init__(self, steps: Sequence[Step], functions: Sequence[UserFunction] = (), checkpoint: str = "") -> None:
         self._steps = steps
+        self._states = {step.name: StepState(checkpoint, step.name) for step in steps if step.stateful}
         self._functions = functions
         self._registered = False
         self._guarded = False
@@ -58,6 +61,7 @@ class Flow:
         self._settings: list[tuple[SparkSession, str]] = []
         self._namespaces: set[str] = set()
         self._warned: set[str] = set()
+        self._batch = -1
 
     def __bool__(self) -> bool:
         return bool(self._steps)
@@ -67,8 +71,17 @@ class Flow:
         """Whether a step combines tables: then it needs the schemas also of tables without a change in the batch."""
         return any(step.combines for step in self._steps)
 
+    @property
+    def stateful(self) -> bool:
+        """Whether a step keeps a state: then ``apply`` and ``commit`` must be called for every batch."""
+        return bool(self._states)
+
     def apply(
-        self, changes: Sequence[TableChanges], spark: SparkSession, seen: Callable[[], Sequence[TableChanges]]
+        self,
+        changes: Sequence[TableChanges],
+        spark: SparkSession,
+        seen: Callable[[], Sequence[TableChanges]],
+        batch: int = -1,
     ) -> list[TableChanges]:
         """The changes after all steps; lazy, but for routes by a column.
 
@@ -76,6 +89,7 @@ class Flow:
             changes: of a batch.
             spark: the session.
             seen: all tables that the job has seen, with empty frames; called if steps combine tables, and for new tables.
+            batch: its number, for steps that keep a state.
 
         Raises:
             StepRefused: a table can't go through a step.
@@ -92,6 +106,7 @@ class Flow:
         absent = [table for table in seen() if table.schema.namespace not in present] if self.combines else []
         tables = [StepTable(table) for table in changes] + [StepTable(table, present=False) for table in absent]
         self._tables = sorted(tables, key=lambda table: table.changes.schema.namespace)
+        self._batch = batch
         return self._apply(self._new_run(spark, guarded=self._guarded))
 
     def _new_run(self, spark: SparkSession, *, guarded: bool) -> StepRun:
@@ -99,7 +114,10 @@ class Flow:
             register(spark, self._functions)
             self._registered = True
         return StepRun(
-            spark, guarded=guarded, functions=frozenset(function.name.lower() for function in self._functions)
+            spark,
+            guarded=guarded,
+            functions=frozenset(function.name.lower() for function in self._functions),
+            states=self._states,
         )
 
     def _warn(self, changes: Sequence[TableChanges], seen: Sequence[TableChanges]) -> None:
@@ -116,6 +134,8 @@ class Flow:
         self.release()
         self._run = run
         tables = self._tables
+        for state in self._states.values():
+            state.begin(run.spark, self._batch)
         for step in self._steps:
             tables = step.apply(tables, run)
             check_names(step.name, [table.changes.schema for table in tables])
@@ -183,6 +203,14 @@ class Flow:
         self._settings = [(session, str(session.conf.get(_SUBEXPRESSIONS))) for session in sessions]
         for session in sessions:
             session.conf.set(_SUBEXPRESSIONS, "false")
+
+    def commit(self) -> None:
+        """Write what steps keep of the batch, after the sink has written it. Blocks.
+
+        Call it again after an error: it writes what is missing.
+        """
+        for state in self._states.values():
+            state.commit()
 
     def end_batch(self) -> None:
         """Forget the batch and release what is cached of it."""

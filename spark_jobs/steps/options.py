@@ -150,6 +150,17 @@ def step_metrics(config: Config) -> list[JobMetric]:
     return list(dict.fromkeys(declared))
 
 
+def step_jars(config: Config) -> list[str]:
+    """The sets of pinned jars that a job's steps need, without Kafka's."""
+    types = dict.fromkeys(config[f"{PREFIX}{name}.type"] for name in step_names(config.raw))
+    return list(dict.fromkeys(jars for kind in types for jars in registry.step_class(kind).extra_jars))
+
+
+def stateful_steps(config: Config) -> list[str]:
+    """The names of a job's steps that keep a state from batch to batch."""
+    return [name for name in step_names(config.raw) if registry.step_class(config[f"{PREFIX}{name}.type"]).stateful]
+
+
 def check_steps(config: Config) -> list[ConfigProblem]:
     """The complaints of the steps about their options. Reads the files of functions."""
     problems = []

@@ -152,7 +152,8 @@ def _table_lines(item: Output | TableSchema, computed: Mapping[str, Expression])
 
 
 def _origins(output: Output, number: int) -> str:
-    return "; ".join(_origin(branch, branch.columns[number]) for branch in output.branches)
+    origins = (_origin(branch, branch.columns[number]) for branch in output.branches)
+    return "; ".join(origin for origin in origins if origin)  # a view's table may have no part in a column
 
 
 def _origin(branch: Branch, part: Expression) -> str:
@@ -166,7 +167,7 @@ def planned_schema(output: Output) -> TableSchema:
     """The schema of an output as far as it is known without Spark: a type that is not is Spark's ``void``."""
     columns = []
     for number, name in enumerate(output.names):
-        branch = output.branches[0]
+        branch = next((item for item in output.branches if item.columns[number].direct), output.branches[0])
         part = branch.columns[number]
         in_key = number < output.key
         source = next((column for column in branch.source.columns if column.name == part.direct), None)

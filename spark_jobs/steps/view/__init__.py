@@ -1,0 +1,1 @@
+"""``type=view``: a query over changing tables, whose changes are the output."""

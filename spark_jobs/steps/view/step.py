@@ -1,0 +1,408 @@
+"""``type=view``: the rows of a query over changing tables, and how they change."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from connectors.errors import Fatal
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, between, non_empty
+from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, Column, TableChanges, TableSchema
+from spark_jobs.steps.contract import Step, StepTable
+from spark_jobs.steps.dialect import text_of
+from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.names import find_table, qualified_name
+from spark_jobs.steps.state import ORDER
+from spark_jobs.steps.view.query import ViewResolver, names_read, parse_view
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.steps.contract import StepRun
+    from spark_jobs.steps.model import Output
+    from spark_jobs.steps.state import StepState
+    from spark_jobs.steps.view.query import ViewQuery
+
+_GONE: Final = "gone_"
+_TIME: Final = "at_"
+_OP: Final = "op_"
+_PLAIN: Final = re.compile(r"[a-z0-9_]+\Z")
+#: Names of the step's values in its state.
+_DEFINITION: Final = "definition"
+_READY: Final = "ready"
+_LAST_ORDER: Final = "order"
+_LAST_TIME: Final = "time_us"
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """One table that the view reads, in a batch.
+
+    Attributes:
+        schema: of the table.
+        positions: the columns that are kept, by their positions.
+        before: its rows before the batch, under their stored names.
+        after: its rows after the batch.
+        changed: the newest row of each key that changed; None if none did.
+        count: how many.
+    """
+
+    schema: TableSchema
+    positions: tuple[int, ...]
+    before: DataFrame
+    after: DataFrame
+    changed: DataFrame | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """The newest change of a batch: its order number, time (us since 1970) and position in Kafka."""
+
+    order: int
+    time_us: int
+    position: tuple[Any, ...]
+
+
+class ViewStep(Step):
+    """See docs/jobs/views.md."""
+
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [
+            ConfigKey(
+                name="sql",
+                type=ConfigType.STRING,
+                importance=Importance.HIGH,
+                validator=non_empty,
+                example="SELECT o.id, o.amount, c.region FROM shop.orders o JOIN shop.customers c ON o.customer = c.id",
+                doc="One SELECT in Spark SQL over up to five tables, joined by JOIN and LEFT JOIN with equalities; WHERE, "
+                "GROUP BY with count, sum, min, max, avg, collect_list and collect_set (sorted), HAVING. The table of the view "
+                "has the name of the step.",
+            ),
+            ConfigKey(
+                name="key",
+                type=ConfigType.LIST,
+                importance=Importance.HIGH,
+                validator=non_empty,
+                example="id",
+                doc="The columns of the output that tell its rows apart: with GROUP BY what rows are grouped by, else columns "
+                "from which the joins find one row of every table.",
+            ),
+            ConfigKey(
+                name="keep.inputs",
+                type=ConfigType.BOOLEAN,
+                default=False,
+                doc="Whether the tables that the view reads also pass on to the next step.",
+            ),
+            ConfigKey(
+                name="deleted.retention.ms",
+                type=ConfigType.LONG,
+                default=7 * 24 * 3_600_000,
+                validator=between(0, 10 * 365 * 86_400_000),
+                importance=Importance.LOW,
+                doc="How long a deleted row of an input is remembered, so that an older change of it that comes later does not "
+                "bring it back; by the time of changes.",
+            ),
+        ]
+    )
+    extra_jars: ClassVar[tuple[str, ...]] = ("delta",)
+    stateful: ClassVar[bool] = True
+
+    @property
+    def combines(self) -> bool:
+        """See ``Step.combines``."""
+        return True
+
+    def check(self) -> list[str]:
+        """See ``Step.check``."""
+        try:
+            parse_view(self.name, self.context.options["sql"])
+        except StepRefused as error:
+            return [f"sql: {error}"]
+        return []
+
+    def state(self) -> str:
+        """See ``Step.state``."""
+        names = ", ".join(dict.fromkeys(names_read(parse_view(self.name, self.context.options["sql"]))))
+        return f"the current rows of {names} (the columns that the view reads), in Delta tables in the checkpoint"
+
+    def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
+        """See ``Step.unmatched``."""
+        names = dict.fromkeys(names_read(parse_view(self.name, self.context.options["sql"])))
+        return [name for name in names if find_table(self.name, name, tables) is None]
+
+    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+        """See ``Step.plan``."""
+        query = self._query(tables)
+        return [*self._others(tables), *([] if query is None else [query.output(self.name)])]
+
+    def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
+        """See ``Step.apply``. Runs Spark jobs: what affects the view is computed before the view."""
+        schemas = [table.changes.schema for table in tables]
+        others = {table.namespace for table in self._others(schemas)}
+        passed = [table for table in tables if table.changes.schema.namespace in others]
+        state = run.state(self.name)
+        self._demand_same(state)
+        query = self._query(schemas)
+        moments: list[_Moment] = []
+        inputs: dict[str, _Input] = {}
+        for table in tables:
+            namespace = table.changes.schema.namespace
+            if namespace in {entry.namespace for entry in self._read(schemas)}:
+                inputs[namespace] = self._input(table, query, state, moments)
+        values = {**state.values, _DEFINITION: self._definition()}
+        if moments:
+            newest = max(moments, key=lambda moment: moment.order)
+            values[_LAST_ORDER] = max(values.get(_LAST_ORDER, -1) + 1, newest.order)
+            values[_LAST_TIME] = max(values.get(_LAST_TIME, 0), *(moment.time_us for moment in moments))
+        if query is None:
+            state.keep_values(values)
+            return passed
+        output = None
+        if moments or not values.get(_READY):
+            output = self._output(query, inputs, first=not values.get(_READY))
+        values[_READY] = True
+        state.keep_values(values)
+        schema, empty = self._shape(query, run)
+        if output is None:
+            return [*passed, StepTable(TableChanges(schema, empty), present=False)]
+        from spark_jobs.steps.view.frames import computed
+
+        position = max(moments, key=lambda moment: moment.order).position if moments else ("", 0, 0)
+        frame = _with_system(schema, output, values.get(_LAST_ORDER, 0), values.get(_LAST_TIME, 0), position)
+        return [*passed, StepTable(TableChanges(schema, computed(frame)))]
+
+    # Tables.
+
+    def _read(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
+        """The tables of FROM that have been seen, each once."""
+        names = names_read(parse_view(self.name, self.context.options["sql"]))
+        matches = (find_table(self.name, name, tables) for name in names)
+        return list({table.namespace: table for table in matches if table is not None}.values())
+
+    def _others(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
+        read = {table.namespace for table in self._read(tables)}
+        return [table for table in tables if self.context.options["keep.inputs"] or table.namespace not in read]
+
+    def _query(self, tables: Sequence[TableSchema]) -> ViewQuery | None:
+        """The resolved SELECT; None as long as not all of its tables have been seen."""
+        select = parse_view(self.name, self.context.options["sql"])
+        matches = [find_table(self.name, name, tables) for name in names_read(select)]
+        seen = [table for table in matches if table is not None]
+        if len(seen) < len(matches):
+            return None
+        return ViewResolver(self.name, select, seen).resolve(self.context.options["key"])
+
+    def _definition(self) -> str:
+        select = parse_view(self.name, self.context.options["sql"])
+        text = f"{text_of(select)}\n{','.join(self.context.options['key'])}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _demand_same(self, state: StepState) -> None:
+        if state.values.get(_DEFINITION, self._definition()) != self._definition():
+            raise Fatal(
+                f"step {self.name}: its SELECT or its key is another one than that of the state in the checkpoint "
+                f"{state.checkpoint}, so rows that the old one has written would stay. Give the flow another name or "
+                "checkpoint.location, and the view another target; or take the old SELECT back"
+            )
+
+    # Inputs.
+
+    def _input(self, table: StepTable, query: ViewQuery | None, state: StepState, moments: list[_Moment]) -> _Input:
+        """The rows of a table before and after the batch; what changed goes into the state at the end of the batch."""
+        from pyspark.sql import functions as f
+        from pyspark.sql import types as t
+
+        schema = table.changes.schema
+        positions = self._positions(schema, query)
+        key = [stored_name(schema.columns[position].name) for position in positions if schema.columns[position].key]
+        fields = t.StructType(
+            [
+                *(t.StructField(stored_name(schema.columns[at].name), schema.columns[at].type) for at in positions),
+                t.StructField(ORDER, t.LongType()),
+                t.StructField(_GONE, t.BooleanType()),
+                t.StructField(_TIME, t.TimestampType()),
+            ]
+        )
+        name = table_folder(schema.namespace)
+        stored = state.read(name, fields, key, self._kept(state))
+        before = stored.where(f"NOT {_GONE}")
+        from spark_jobs.steps.view.frames import computed
+
+        if not table.present:
+            return _Input(schema, positions, before, before, None, 0)
+        newest = self._newest(table, positions, key)
+        there = stored.select(*key, f.col(ORDER).alias("known_"))
+        changed = computed(newest.join(there, key, "left").where(f"known_ IS NULL OR {ORDER} > known_").drop("known_"))
+        count, *rest = changed.agg(
+            f.count(f.lit(1)),
+            f.max(ORDER),
+            f.max(f.unix_micros(_TIME)),
+            *(f.max_by(column, ORDER) for column in KAFKA_COLUMNS),
+        ).collect()[0]
+        if not count:
+            return _Input(schema, positions, before, before, None, 0)
+        moments.append(_Moment(rest[0], rest[1] or 0, tuple(rest[2:])))
+        rows = changed.select(*fields.names)
+        state.append(name, rows, files=1 + count // 500_000)
+        unchanged = before.join(
+            f.broadcast(rows.select(*key)) if count <= 50_000 else rows.select(*key), key, "left_anti"
+        )
+        after = unchanged.select(*fields.names).unionByName(rows.where(f"NOT {_GONE}"))
+        return _Input(schema, positions, before, after, changed, count)
+
+    def _positions(self, schema: TableSchema, query: ViewQuery | None) -> tuple[int, ...]:
+        """The columns of a table that are kept: all of them until the SELECT can be resolved."""
+        if query is None:
+            return tuple(range(len(schema.columns)))
+        read = [
+            positions
+            for source, positions in zip(query.sources, query.read, strict=True)
+            if source.schema.namespace == schema.namespace
+        ]
+        return tuple(sorted(frozenset().union(*read)))
+
+    def _kept(self, state: StepState) -> str:
+        """The condition for rows that the state keeps."""
+        latest = state.values.get(_LAST_TIME, 0) - 1000 * self.context.options["deleted.retention.ms"]
+        return f"NOT {_GONE} OR {_TIME} >= timestamp_micros({latest})"
+
+    def _newest(self, table: StepTable, positions: Sequence[int], key: Sequence[str]) -> DataFrame:
+        """The newest change of each key in the batch, under stored names; of a delete only the key."""
+        from pyspark.sql import functions as f
+
+        from spark_jobs.frames import numbered
+
+        schema = table.changes.schema
+        rows = numbered(table.changes.frame, len(schema.columns)).where("ums_op_ <> 'b'")
+        stored = {position: stored_name(schema.columns[position].name) for position in positions}
+        columns = [f.col(f"c{position}").alias(name) for position, name in stored.items()]
+        rows = rows.select(
+            *columns,
+            f.col("ums_id_").alias(ORDER),
+            f.expr("ums_op_ = 'd'").alias(_GONE),
+            f.col("ums_ts_").alias(_TIME),
+            "ums_uid_",
+            *KAFKA_COLUMNS,
+        )
+        others = [name for name in rows.columns if name not in key]
+        newest = rows.groupBy(*key).agg(
+            f.max_by(f.struct(*others), f.struct(ORDER, "kafka_offset_", "ums_uid_")).alias("newest_")
+        )
+        return newest.select(*key, "newest_.*").drop("ums_uid_")
+
+    # The view.
+
+    def _output(self, query: ViewQuery, inputs: dict[str, _Input], *, first: bool) -> DataFrame:
+        """The changes of the view's rows, as ``v<number>`` and ``ums_op_``."""
+        from pyspark.sql import functions as f
+
+        from spark_jobs.steps.view.frames import Change, Recomputing, difference, named_rows
+
+        changes = []
+        for number, source in enumerate(query.sources):
+            source_rows = inputs[source.schema.namespace]
+            columns = {
+                position: stored_name(source.schema.columns[position].name) for position in sorted(query.read[number])
+            }
+            keys = None
+            if source_rows.changed is not None:
+                key_positions = [position for position, column in enumerate(source.schema.columns) if column.key]
+                keys = source_rows.changed.select(
+                    *(f.col(columns[position]).alias(f"k{position}") for position in key_positions)
+                )
+            changes.append(
+                Change(
+                    named_rows(source_rows.before, columns, number),
+                    named_rows(source_rows.after, columns, number),
+                    keys,
+                    source_rows.count,
+                )
+            )
+        recomputing = Recomputing(self.name, query, changes)
+        if first:
+            after = recomputing.everything()
+            return after.withColumn("ums_op_", f.lit("i"))
+        before, after = recomputing.affected()
+        return difference(query, before, after, images=self.context.before_rows)
+
+    def _shape(self, query: ViewQuery, run: StepRun) -> tuple[TableSchema, DataFrame]:
+        """The schema of the view, and a frame of it without rows."""
+        from pyspark.errors import PySparkException
+        from pyspark.sql import types as t
+
+        from spark_jobs.steps.derive import first_line
+        from spark_jobs.steps.view.frames import Change, Recomputing
+        from spark_jobs.steps.view.query import column_name
+
+        changes = []
+        for number, source in enumerate(query.sources):
+            fields = t.StructType(
+                [
+                    t.StructField(column_name(number, position), source.schema.columns[position].type)
+                    for position in sorted(query.read[number])
+                ]
+            )
+            empty = run.spark.createDataFrame([], fields)
+            changes.append(Change(empty, empty, None, 0))
+        try:
+            rows = Recomputing(self.name, query, changes).everything()
+            kinds = [entry.dataType for entry in rows.schema.fields]
+        except PySparkException as error:
+            raise StepRefused(f"step {self.name}: {first_line(error)}") from error
+        schema = TableSchema(self.name, tuple(self._column(query, number, kind) for number, kind in enumerate(kinds)))
+        from spark_jobs.sources.decoding import frame_type
+
+        return schema, run.spark.createDataFrame([], frame_type(schema))
+
+    def _column(self, query: ViewQuery, number: int, kind: Any) -> Column:
+        from pyspark.sql import types as t
+
+        name, in_key, position = query.names[number], number < query.key, query.direct[number]
+        if isinstance(kind, t.NullType | t.MapType | t.DayTimeIntervalType | t.YearMonthIntervalType):
+            raise StepRefused(
+                f"step {self.name}: column {name} has the type {kind.simpleString()}, whose values a view can't compare or "
+                "keep: write CAST(... AS <type>), or to_json(...) for a map"
+            )
+        if position is None:
+            return Column(name, kind, nullable=not in_key, key=in_key)
+        source = query.sources[position[0]]
+        origin = source.schema.columns[position[1]]
+        nullable = not in_key and (origin.nullable or source.left)
+        return replace(origin, name=name, nullable=nullable, key=in_key)
+
+
+def _with_system(
+    schema: TableSchema, changes: DataFrame, order: int, time_us: int, position: Sequence[Any]
+) -> DataFrame:
+    """The rows with the system columns: all changes of a batch have the order number and position of its newest change."""
+    from pyspark.sql import functions as f
+
+    count = len(schema.columns)
+    keys = f.to_json(f.struct(*(f.col(f"v{n}") for n, column in enumerate(schema.columns) if column.key)))
+    system = [
+        f.lit(order).cast("bigint").alias("ums_id_"),
+        f.timestamp_micros(f.lit(time_us)).alias("ums_ts_"),
+        f.col("ums_op_"),
+        f.concat_ws("-", f.lit(schema.namespace), f.lit(order), "ums_op_", f.md5(keys)).alias("ums_uid_"),
+        f.lit(position[0]).alias(KAFKA_COLUMNS[0]),
+        f.lit(position[1]).cast("int").alias(KAFKA_COLUMNS[1]),
+        f.lit(position[2]).cast("bigint").alias(KAFKA_COLUMNS[2]),
+    ]
+    rows = changes.select(*(f.col(f"v{n}") for n in range(count)), *system)
+    return rows.toDF(*(column.name for column in schema.columns), *SYSTEM_COLUMNS)
+
+
+def stored_name(name: str) -> str:
+    """The name of a column in a state table: Delta allows fewer characters, and no two that differ in case only."""
+    return f"c_{name}" if _PLAIN.match(name) else f"x_{name.encode().hex()}"
+
+
+def table_folder(namespace: str) -> str:
+    """The folder of a table's state, by what stays the same when the version of a table changes."""
+    name = qualified_name(namespace)
+    return name if re.fullmatch(r"[A-Za-z0-9_.-]+", name) else name.encode().hex()
