@@ -168,7 +168,9 @@ class JoinStep(Step):
         options = self.context.options
         if options["how"] not in OUTER or options["key"]:
             return []
-        return [f"how={options['how']} gives a table without a key: name columns that no row lacks in key if the sink needs one"]
+        return [
+            f"how={options['how']} gives a table without a key: name columns that no row lacks in key if the sink needs one"
+        ]
 
     def state(self) -> str:
         """See ``Step.state``."""
@@ -252,7 +254,9 @@ class JoinStep(Step):
                     f"step {self.name}: both tables have columns {column.name} and {name}: rename one by a step of type select"
                 )
             names.add(name.lower())
-            columns.append((replace(column, name=name, key=False, nullable=column.nullable or LEFT in outer), (-1, number)))
+            columns.append(
+                (replace(column, name=name, key=False, nullable=column.nullable or LEFT in outer), (-1, number))
+            )
         key = self._key(left, right, columns)
         order = [*key, *(item for item in columns if item[0].name not in {column.name for column, _ in key})]
         schema = [
@@ -336,17 +340,30 @@ class JoinStep(Step):
         watermark = before
         if joined is not None:
             watermark = next_watermark(
-                before, list(newest.values()), event_rows.span(options, "watermark.ms"), event_rows.span(options, "idle.ms")
+                before,
+                list(newest.values()),
+                event_rows.span(options, "watermark.ms"),
+                event_rows.span(options, "idle.ms"),
             )
-        released = {side: later(values.get("released", {}).get(side), minus(watermark, self._range())) for side in SIDES}
+        released = {
+            side: later(values.get("released", {}).get(side), minus(watermark, self._range())) for side in SIDES
+        }
         for side, source in inputs.items():
             if counts[side, True].rows:
                 state.append(side, event_rows.to_state(new[side], source.schema))
         totals = {
-            name: values.get(name, 0) + sum(getattr(counts[side, True], name) for side in inputs) for name in ("late", "ignored")
+            name: values.get(name, 0) + sum(getattr(counts[side, True], name) for side in inputs)
+            for name in ("late", "ignored")
         }
         state.keep_values(
-            {"of": self._origin(), "newest": newest, "watermark": watermark, "released": released, "floors": floors, **totals}
+            {
+                "of": self._origin(),
+                "newest": newest,
+                "watermark": watermark,
+                "released": released,
+                "floors": floors,
+                **totals,
+            }
         )
         self._measured = {
             **{
@@ -357,7 +374,8 @@ class JoinStep(Step):
         }
         if joined is not None:
             sides = {
-                side: _Side(_prefixed(new[side], side), _prefixed(old[side], side), counts[side, True]) for side in SIDES
+                side: _Side(_prefixed(new[side], side), _prefixed(old[side], side), counts[side, True])
+                for side in SIDES
             }
             frame = self._rows(joined, sides, values.get("released", {}), released)
             result.append(StepTable(TableChanges(joined.schema, frame)))
@@ -397,7 +415,7 @@ class JoinStep(Step):
                 due = f"{letter}_{TIME} < {end}" + ("" if start is None else f" AND {letter}_{TIME} >= {start}")
                 alone = sides[side].all.where(due).join(other.all, on, "left_anti")
                 parts.append(_single(joined, alone, side))
-        rows = reduce(lambda one, other: one.unionAll(other), parts)
+        rows = reduce(lambda first, second: first.unionAll(second), parts)
         key = len(joined.schema.key)
         if self.context.options["key"]:
             names = [f"c{number}" for number in range(key)]

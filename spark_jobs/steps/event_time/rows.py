@@ -1,4 +1,4 @@
-"""What joins and windows share: their inputs, which must be inserts with a time, and the rows that they keep."""
+"""Inputs of joins and windows, which must be inserts with a time, and the rows that these steps keep."""
 
 from __future__ import annotations
 
@@ -186,7 +186,11 @@ def events(source: Input, table: StepTable, run: StepRun, *, ignore: bool) -> Da
         wrong[f"{sql} IS NULL"] = f"concat('{_text(text)}; row ', {row})"
     cases = "".join(f" WHEN {condition} THEN raise_error({text})" for condition, text in wrong.items())
     ignored = " WHEN ums_op_ <> 'i' THEN CAST(NULL AS bigint)" if ignore else ""
-    time = f"CASE{ignored}{cases} ELSE unix_micros({source.time}) END" if ignored or cases else f"unix_micros({source.time})"
+    time = (
+        f"CASE{ignored}{cases} ELSE unix_micros({source.time}) END"
+        if ignored or cases
+        else f"unix_micros({source.time})"
+    )
     if run.guarded and wrong:
         bad = " OR ".join(f"coalesce({condition}, true)" for condition in wrong)
         bad = f"ums_op_ = 'i' AND ({bad})" if ignore else bad
@@ -207,7 +211,9 @@ def late_sql(bound: int | None, time: str = TIME) -> str:
     return "false" if bound is None else f"coalesce({time} < {bound}, false)"
 
 
-def count_rows(batch: Mapping[str, DataFrame], state: Mapping[str, DataFrame], late: str) -> dict[tuple[str, bool], Count]:
+def count_rows(
+    batch: Mapping[str, DataFrame], state: Mapping[str, DataFrame], late: str
+) -> dict[tuple[str, bool], Count]:
     """Count the rows of inputs in one Spark job. Blocks.
 
     Args:
@@ -223,12 +229,14 @@ def count_rows(batch: Mapping[str, DataFrame], state: Mapping[str, DataFrame], l
     from pyspark.sql import functions as f
 
     parts = [
-        frame.select(f.lit(name).alias("input"), f.lit(new).alias("new"), TIME, f.expr(late if new else "false").alias("late"))
+        frame.select(
+            f.lit(name).alias("input"), f.lit(new).alias("new"), TIME, f.expr(late if new else "false").alias("late")
+        )
         for new, frames in ((True, batch), (False, state))
         for name, frame in frames.items()
     ]
     result = {(name, new): Count() for new, frames in ((True, batch), (False, state)) for name in frames}
-    totals = reduce(lambda one, other: one.unionAll(other), parts).groupBy("input", "new")
+    totals = reduce(lambda first, second: first.unionAll(second), parts).groupBy("input", "new")
     for row in totals.agg(
         f.max(TIME).alias("newest"),
         f.count_if(f.col(TIME).isNotNull() & ~f.col("late")).alias("rows"),

@@ -142,7 +142,11 @@ class WindowStep(Step):
     def state(self) -> str:
         """See ``Step.state``."""
         options = self.context.options
-        span = "of open sessions" if self._is_session else f"for {(options['size.ms'] + options['watermark.ms']) / 1000:g} s"
+        span = (
+            "of open sessions"
+            if self._is_session
+            else f"for {(options['size.ms'] + options['watermark.ms']) / 1000:g} s"
+        )
         return (
             f"rows of {options['table']} {span} of event time, in a Delta table in the checkpoint; an edit of table, time or "
             "window needs another name"
@@ -185,7 +189,9 @@ class WindowStep(Step):
     def _input(self, tables: Sequence[TableSchema]) -> Input | None:
         options = self.context.options
         schema = find_table(self.name, options["table"], tables)
-        return None if schema is None else event_rows.input_of(self.name, schema, options["time"], options["group"] or ())
+        return (
+            None if schema is None else event_rows.input_of(self.name, schema, options["time"], options["group"] or ())
+        )
 
     def _select(self) -> exp.Select:
         """The aggregates as a query, checked as far as it goes without a table."""
@@ -205,7 +211,9 @@ class WindowStep(Step):
         if not part.alias:
             raise StepRefused(f"step {self.name}: `{text}` has no name: write AS <column>")
         if unstable_function(part):
-            raise StepRefused(f"step {self.name}: {unstable_function(part)}() gives another value each time: take columns")
+            raise StepRefused(
+                f"step {self.name}: {unstable_function(part)}() gives another value each time: take columns"
+            )
         functions = [node for node in part.walk() if function_name(node) in AGGREGATES or isinstance(node, exp.AggFunc)]
         if not functions:
             raise StepRefused(f"step {self.name}: `{text}` is no aggregate: name columns to group by in group")
@@ -226,10 +234,12 @@ class WindowStep(Step):
         from pyspark.sql import types as t
 
         groups = [source.columns[number] for number in self._group(source)]
-        taken = [*(column.name.lower() for column in groups), START, END]
-        twice = next((name for name in [*taken, *(name.lower() for name in names)] if [*taken, *map(str.lower, names)].count(name) > 1), "")
+        listed = [*(column.name.lower() for column in groups), START, END, *(name.lower() for name in names)]
+        twice = next((name for name in listed if listed.count(name) > 1), "")
         if twice:
-            raise StepRefused(f"step {self.name}: gives two columns {twice}: rename one by AS, or in a step of type select")
+            raise StepRefused(
+                f"step {self.name}: gives two columns {twice}: rename one by AS, or in a step of type select"
+            )
         columns = [
             *(replace(column, key=True, nullable=False) for column in groups),
             Column(START, t.TimestampType(), nullable=False, key=True),
@@ -285,9 +295,7 @@ class WindowStep(Step):
             floor = later(floor, self._grid.oldest_kept(watermark))
         totals = {name: values.get(name, 0) + getattr(count, name) for name in ("late", "ignored")}
         newest = later(values.get("newest"), count.newest)
-        state.keep_values(
-            {"of": self._origin(), "newest": newest, "watermark": watermark, "floor": floor, **totals}
-        )
+        state.keep_values({"of": self._origin(), "newest": newest, "watermark": watermark, "floor": floor, **totals})
         self._measured = {
             "window_rows": float(counts[_ROWS, False].rows + count.rows),
             **{f"window_{name}_total": float(total) for name, total in totals.items()},
@@ -329,7 +337,9 @@ class WindowStep(Step):
         rows = rows.withColumn(_END, f.col(_START) + grid.size).where(f"{_END} <= {end}")
         return rows if last is None else rows.where(f"{_END} > {last}")
 
-    def _sessions(self, source: Input, old: DataFrame, new: DataFrame, watermark: int | None, run: StepRun) -> DataFrame:
+    def _sessions(
+        self, source: Input, old: DataFrame, new: DataFrame, watermark: int | None, run: StepRun
+    ) -> DataFrame:
         """Rows of the sessions that this batch closes; keeps the others."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f

@@ -33,39 +33,39 @@ def expected(how: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any], l
     """The ids of the pairs, and of late rows: of all batches at once, without any state."""
     watermark: int | None = None
     newest: dict[str, int] = {}
-    taken: dict[str, list[Event]] = {table: [] for table in TABLES}
+    accepted: dict[str, list[Event]] = {table: [] for table in TABLES}
     late = []
     for events in batches:
         for event in events:
             if watermark is not None and event.second < watermark:
                 late.append(event.id)
             else:
-                taken[event.table].append(event)
+                accepted[event.table].append(event)
         for event in events:
             newest[event.table] = max(newest.get(event.table, 0), event.second)
         if newest:
             candidates = [max(newest.values()) - IDLE] + ([min(newest.values())] if len(newest) == len(TABLES) else [])
             reached = max(candidates) - DELAY
             watermark = reached if watermark is None else max(watermark, reached)
-    left, right = (taken[table] for table in TABLES)
+    left, right = (accepted[table] for table in TABLES)
     pairs = [
-        (one.id, other.id)
-        for one in left
-        for other in right
-        if one.group is not None and one.group == other.group and abs(one.second - other.second) <= RANGE
+        (first.id, second.id)
+        for first in left
+        for second in right
+        if first.group is not None and first.group == second.group and abs(first.second - second.second) <= RANGE
     ]
     if how == "semi":
-        return sorted({one for one, _ in pairs}), sorted(late)
+        return sorted({order for order, _ in pairs}), sorted(late)
 
     def passed(event: Event) -> bool:
         return watermark is not None and event.second + RANGE < watermark
 
     result: list[Any] = list(pairs)
     if how in ("left", "full"):
-        matched = {one for one, _ in pairs}
+        matched = {order for order, _ in pairs}
         result += [(event.id, None) for event in left if event.id not in matched and passed(event)]
     if how in ("right", "full"):
-        matched = {other for _, other in pairs}
+        matched = {payment for _, payment in pairs}
         result += [(None, event.id) for event in right if event.id not in matched and passed(event)]
     return sorted(result, key=repr), sorted(late)
 
@@ -79,8 +79,8 @@ def test_batches_join_as_all_rows_at_once(spark: SparkSession, tmp_path: Path, h
         output, flow = run_batches(spark, steps(how), TABLES, batches, tmp_path / str(seed), source)
         rows = output.get("j", [])
         pairs = [row["id"] if how == "semi" else (row["id"], row["paid_id"]) for row in rows]
-        wanted, late = expected(how, batches)
-        assert sorted(pairs, key=repr) == sorted(wanted, key=repr), f"seed {seed}"
+        answer, late = expected(how, batches)
+        assert sorted(pairs, key=repr) == sorted(answer, key=repr), f"seed {seed}"
         assert sorted(row["id"] for name, rows in output.items() if "late" in name for row in rows) == late
         assert flow.measure()["join_late_total"] == len(late)
 

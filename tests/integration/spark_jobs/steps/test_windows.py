@@ -42,7 +42,7 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
     watermark: int | None = None
     newest = None
     members: dict[tuple[int, int], list[Event]] = {}
-    taken: list[Event] = []
+    accepted: list[Event] = []
     late = []
     for events in batches:
         for event in events:
@@ -51,7 +51,7 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
                 if watermark is not None and at < watermark:
                     late.append(event.id)
                 else:
-                    taken.append(event)
+                    accepted.append(event)
                 continue
             starts = [start for start in range(at - at % slide, at - size, -slide)]
             opened = [start for start in starts if watermark is None or start + size > watermark]
@@ -64,9 +64,9 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
         if newest is not None:
             watermark = max(watermark or 0, newest - DELAY)
     spans = [(group, start, start + size, rows) for (group, start), rows in members.items()]
-    for group in {event.group for event in taken}:
+    for group in {event.group for event in accepted}:
         session: list[Event] = []
-        for event in [*sorted((one for one in taken if one.group == group), key=lambda one: one.second), None]:
+        for event in [*sorted((event for event in accepted if event.group == group), key=lambda event: event.second), None]:
             if session and (event is None or event.second - session[-1].second >= size):
                 spans.append((group or 0, FIRST + session[0].second, FIRST + session[-1].second + size, session))
                 session = []
@@ -92,8 +92,8 @@ def test_batches_give_each_window_once(spark: SparkSession, tmp_path: Path, wind
             (row["Group"], _seconds(row["window_start"]), _seconds(row["window_end"]), row["ids"], row["total"])
             for row in rows
         ]
-        wanted, late = expected(window, batches)
-        assert sorted(result) == wanted, f"seed {seed}"
+        answer, late = expected(window, batches)
+        assert sorted(result) == answer, f"seed {seed}"
         assert all(row["n"] == len(row["ids"]) and row["mean"] == sum(row["ids"]) / row["n"] for row in rows)
         assert len({row["ums_uid_"] for row in rows}) == len(rows)
         assert sorted(row["id"] for row in output.get("w_late", [])) == late

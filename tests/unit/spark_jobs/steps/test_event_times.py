@@ -27,7 +27,10 @@ WINDOW = {"type": "window", "table": "a", "size.ms": "1000", "aggregates": "coun
 
 
 def complaint(options: Mapping[str, str], **more: str) -> str:
-    steps = {"transform.steps": "s", **{f"transform.step.s.{name}": value for name, value in {**options, **more}.items()}}
+    steps = {
+        "transform.steps": "s",
+        **{f"transform.step.s.{name}": value for name, value in {**options, **more}.items()},
+    }
     _, problems = config.check({**JOB, **steps})
     return " ".join(problem.message for problem in problems)
 
