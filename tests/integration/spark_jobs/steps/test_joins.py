@@ -71,7 +71,9 @@ def expected(how: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any], l
 
 
 @pytest.mark.scaled
-@pytest.mark.parametrize("how", ["inner", "left", "full", "semi"])
+@pytest.mark.parametrize(
+    "how", ["full", "semi", *(pytest.param(how, marks=pytest.mark.slow) for how in ("inner", "left"))]
+)
 def test_batches_join_as_all_rows_at_once(spark: SparkSession, tmp_path: Path, how: str) -> None:
     for seed in range(scaled(1, 15)):
         source = Random(f"{how} {seed}")  # noqa: S311 - a history, no secret
@@ -85,6 +87,7 @@ def test_batches_join_as_all_rows_at_once(spark: SparkSession, tmp_path: Path, h
         assert flow.measure()["join_late_total"] == len(late)
 
 
+@pytest.mark.slow
 def test_right_is_left_the_other_way_round(spark: SparkSession, tmp_path: Path) -> None:
     source = Random(5)  # noqa: S311 - a history, no secret
     batches = random_batches(source, TABLES, groups=3, nulls=True)

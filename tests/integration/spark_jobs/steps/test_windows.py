@@ -66,7 +66,10 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
     spans = [(group, start, start + size, rows) for (group, start), rows in members.items()]
     for group in {event.group for event in accepted}:
         session: list[Event] = []
-        for event in [*sorted((event for event in accepted if event.group == group), key=lambda event: event.second), None]:
+        for event in [
+            *sorted((event for event in accepted if event.group == group), key=lambda event: event.second),
+            None,
+        ]:
             if session and (event is None or event.second - session[-1].second >= size):
                 spans.append((group or 0, FIRST + session[0].second, FIRST + session[-1].second + size, session))
                 session = []
@@ -81,7 +84,7 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
 
 
 @pytest.mark.scaled
-@pytest.mark.parametrize("window", CASES)
+@pytest.mark.parametrize("window", ["sliding", "session", pytest.param("tumbling", marks=pytest.mark.slow)])
 def test_batches_give_each_window_once(spark: SparkSession, tmp_path: Path, window: str) -> None:
     for seed in range(scaled(1, 15)):
         source = Random(f"{window} {seed}")  # noqa: S311 - a history, no secret
