@@ -127,8 +127,8 @@ class JoinStep(Step):
                 type=ConfigType.LIST,
                 default=None,
                 example="order_id",
-                doc="The columns of the output that tell its rows apart. Not set: the keys of both tables (`inner`), the key of "
-                "the left (`semi`); none for the others, whose rows may lack one side.",
+                doc="The columns of the output that tell its rows apart. Not set: the keys of both tables (`inner`), the key "
+                "of the left (`semi`); none for the others, whose rows may lack one side.",
             ),
             event_rows.CHANGES,
             event_rows.LATE,
@@ -180,7 +180,7 @@ class JoinStep(Step):
             f"rows of {options[side]} for {(factors[side] * options['range.ms'] + options['watermark.ms']) / 1000:g} s"
             for side in SIDES
         )
-        return f"{kept} of event time, in Delta tables in the checkpoint; an edit of left, right or their times needs another name"
+        return f"{kept} of event time, in Delta tables in the checkpoint; edits of left, right or their times need another name"
 
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """See ``Step.unmatched``."""
@@ -230,8 +230,8 @@ class JoinStep(Step):
             kinds = left.columns[pair[0]].type, right.columns[pair[1]].type
             if kinds[0] != kinds[1] and not all(isinstance(kind, t.IntegralType) for kind in kinds):
                 raise StepRefused(
-                    f"step {self.name}: on: {here} is a {kinds[0].simpleString()} and {there} a {kinds[1].simpleString()}: cast "
-                    "one by a step of type select before it"
+                    f"step {self.name}: on: {here} is a {kinds[0].simpleString()} and {there} a {kinds[1].simpleString()}: "
+                    "cast one by a step of type select before it"
                 )
             on.append(pair)
         same = {pair[1]: pair[0] for pair in on if left.columns[pair[0]].name == right.columns[pair[1]].name}
@@ -284,8 +284,8 @@ class JoinStep(Step):
                 position = by_name[name][1]
                 if (LEFT in outer and position[0] < 0) or (RIGHT in outer and position[1] < 0):
                     raise StepRefused(
-                        f"step {self.name}: key: rows without a match lack {name} (how={how}): take columns that every row has, "
-                        "or compute one by a step of type select before it"
+                        f"step {self.name}: key: rows without a match lack {name} (how={how}): take columns that every row "
+                        "has, or compute one by a step of type select before it"
                     )
             return [by_name[name] for name in chosen]
         if outer or not left.key or (how != SEMI and not right.key):

@@ -134,8 +134,8 @@ def input_of(step: str, schema: TableSchema, time: str, required: Sequence[str] 
         kind = schema.columns[position].type
         if not isinstance(kind, t.TimestampType):
             raise StepRefused(
-                f"step {step}: the time column {time} of table {schema.namespace} is a {kind.simpleString()}: give a timestamp, "
-                f"such as CAST({time} AS timestamp) in a step of type select before it"
+                f"step {step}: the time column {time} of table {schema.namespace} is a {kind.simpleString()}: give a "
+                f"timestamp, such as CAST({time} AS timestamp) in a step of type select before it"
             )
         sql = f"c{position}"
         names[time] = sql
@@ -177,8 +177,8 @@ def events(source: Input, table: StepTable, run: StepRun, *, ignore: bool) -> Da
     key = [f"'{_text(column.name)}=', c{number}" for number, column in enumerate(schema.columns) if column.key]
     row = f"concat_ws(' ', {', '.join(f'concat({part})' for part in key)})" if key else "'(table without a key)'"
     changed = (
-        f"concat('an update or delete (', ums_op_, ') of the row ', {row}, ': a step of this type takes inserts only. Use a step "
-        "of type view, which follows changes, or set changes=ignore')"
+        f"concat('an update or delete (', ums_op_, ') of the row ', {row}, ': a step of this type takes inserts only. "  # noqa: S608 - a message
+        "Use a step of type view, which follows changes, or set changes=ignore')"
     )
     wrong = {} if ignore else {"ums_op_ <> 'i'": changed}
     for name, sql in source.required.items():

@@ -18,7 +18,7 @@ def next_watermark(previous: int | None, newest: Sequence[int | None], delay: in
         previous: the watermark before; None before the first one. It never goes back.
         newest: the largest time so far of each input; None for an input without a row.
         delay: by which rows may come late.
-        idle: an input that is behind the furthest one by more than this holds the watermark no longer; negative: it does forever.
+        idle: an input that is behind the furthest one by more than this does not hold the watermark; negative: it always does.
     """
     seen = [time for time in newest if time is not None]
     if not seen:

@@ -64,8 +64,8 @@ class WindowStep(Step):
                 default=TUMBLING,
                 importance=Importance.HIGH,
                 validator=one_of(TUMBLING, SLIDING, SESSION),
-                doc="`tumbling`: one window after the other. `sliding`: a window starts every `slide.ms`. `session`: a window per "
-                "group of rows with less than `size.ms` from one row to the next.",
+                doc="`tumbling`: one window after the other. `sliding`: a window starts every `slide.ms`. `session`: a window "
+                "per group of rows with less than `size.ms` from one row to the next.",
             ),
             ConfigKey(
                 name="size.ms",
@@ -195,7 +195,7 @@ class WindowStep(Step):
 
     def _select(self) -> exp.Select:
         """The aggregates as a query, checked as far as it goes without a table."""
-        statements = parse_statements(self.name, f"SELECT {self.context.options['aggregates']} FROM {INPUT}")
+        statements = parse_statements(self.name, f"SELECT {self.context.options['aggregates']} FROM {INPUT}")  # noqa: S608 - parsed only
         if len(statements) != 1 or not isinstance(statements[0], exp.Select):
             raise StepRefused(f"step {self.name}: write <aggregate> AS <name>, separated by commas")
         select = statements[0]
@@ -255,6 +255,8 @@ class WindowStep(Step):
 
     def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
         """See ``Step.apply``. Blocks: counts the rows of the batch and of the state."""
+        from pyspark.sql import types as t
+
         options = self.context.options
         source = self._input([table.changes.schema for table in tables])
         if source is None:
@@ -268,7 +270,7 @@ class WindowStep(Step):
         floor: int | None = values.get("floor")
         fields = event_rows.state_fields(source.schema)
         if self._is_session:
-            fields.add(_CLOSED, "bigint")
+            fields.add(_CLOSED, t.LongType())
             kept = state.read(_ROWS, fields, ROW_ID, keep=f"{_CLOSED} = 0").drop(_CLOSED)
         else:
             kept = state.read(_ROWS, fields, keep="" if floor is None else f"{TIME} >= {floor}")

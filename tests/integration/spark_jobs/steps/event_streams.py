@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as t
@@ -17,6 +16,7 @@ from spark_jobs.testing.batches import frame
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from random import Random
 
     from pyspark.sql import SparkSession
 

@@ -76,7 +76,7 @@ def expected(how: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any], l
 )
 def test_batches_join_as_all_rows_at_once(spark: SparkSession, tmp_path: Path, how: str) -> None:
     for seed in range(scaled(1, 15)):
-        source = Random(f"{how} {seed}")  # noqa: S311 - a history, no secret
+        source = Random(f"{how} {seed}")
         batches = random_batches(source, TABLES, groups=3, nulls=True)
         output, flow = run_batches(spark, steps(how), TABLES, batches, tmp_path / str(seed), source)
         rows = output.get("j", [])
@@ -89,7 +89,7 @@ def test_batches_join_as_all_rows_at_once(spark: SparkSession, tmp_path: Path, h
 
 @pytest.mark.slow
 def test_right_is_left_the_other_way_round(spark: SparkSession, tmp_path: Path) -> None:
-    source = Random(5)  # noqa: S311 - a history, no secret
+    source = Random(5)
     batches = random_batches(source, TABLES, groups=3, nulls=True)
     output, _ = run_batches(spark, steps("right"), TABLES, batches, tmp_path, source)
     pairs = [(row["id"], row["paid_id"]) for row in output["j"]]

@@ -53,7 +53,7 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
                 else:
                     accepted.append(event)
                 continue
-            starts = [start for start in range(at - at % slide, at - size, -slide)]
+            starts = range(at - at % slide, at - size, -slide)
             opened = [start for start in starts if watermark is None or start + size > watermark]
             if len(opened) < len(starts):
                 late.append(event.id)
@@ -87,7 +87,7 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
 @pytest.mark.parametrize("window", ["sliding", "session", pytest.param("tumbling", marks=pytest.mark.slow)])
 def test_batches_give_each_window_once(spark: SparkSession, tmp_path: Path, window: str) -> None:
     for seed in range(scaled(1, 15)):
-        source = Random(f"{window} {seed}")  # noqa: S311 - a history, no secret
+        source = Random(f"{window} {seed}")
         batches = random_batches(source, TABLES, groups=2, nulls=False)
         output, flow = run_batches(spark, steps(window), TABLES, batches, tmp_path / str(seed), source)
         rows = output.get("w", [])
