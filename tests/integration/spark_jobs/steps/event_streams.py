@@ -59,7 +59,7 @@ def schema(namespace: str) -> TableSchema:
 def random_batches(source: Random, tables: Sequence[str], *, groups: int, nulls: bool) -> list[list[Event]]:
     """Batches of one history: times move on, some rows come late, batches may lack a table."""
     batches, second, number = [], 0, 0
-    for _ in range(source.randint(4, 6)):
+    for _ in range(source.randint(3, 5)):
         present = [table for table in tables if source.random() < 0.75]
         events = []
         for _ in range(source.randint(0, 12) if present else 0):
