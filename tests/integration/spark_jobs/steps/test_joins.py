@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from spark_jobs.steps.flow import empty_changes
 from tests.integration.spark_jobs.steps.event_streams import Event, build_flow, random_batches, run_batches, to_changes
 from tests.selection import scaled
 
@@ -117,6 +118,7 @@ def test_rows_wait_for_a_table_that_comes_later(spark: SparkSession, tmp_path: P
     flow.commit()
     flow.end_batch()
     second = to_changes(spark, [Event("shop.paid", 2, 1, 3, 1)])
-    tables = {table.schema.namespace: table for table in flow.apply(second, spark, lambda: [*first, *second], 1)}
+    seen = empty_changes(spark, [table.schema for table in (*first, *second)])
+    tables = {table.schema.namespace: table for table in flow.apply(second, spark, lambda: seen, 1)}
     assert [(row["id"], row["paid_id"]) for row in tables["j"].frame.collect()] == [(1, 2)]
     flow.end_batch()
