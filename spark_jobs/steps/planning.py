@@ -174,12 +174,13 @@ def planned_schema(output: Output) -> TableSchema:
         if source is not None:
             columns.append(replace(source, name=name, key=in_key))
         else:
-            kind = _type_of(part, branch.source)
+            kind = type_of(part, branch.source)
             columns.append(Column(name, kind, nullable=not in_key, key=in_key, volatile=branch.is_volatile(part)))
     return TableSchema(output.namespace, tuple(columns), all(branch.source.sharded for branch in output.branches))
 
 
-def _type_of(part: Expression, source: TableSchema) -> t.DataType:
+def type_of(part: Expression, source: TableSchema) -> t.DataType:
+    """The type of an expression as far as it is known without Spark, else ``UNKNOWN``. Pure."""
     types = {f"c{number}": column.type.simpleString() for number, column in enumerate(source.columns)}
     types |= {"ums_ts_": "timestamp", "ums_id_": "bigint", "ums_op_": "string"}
     query = exp.select(f"{part.sql} AS value", dialect="spark").from_("input_")

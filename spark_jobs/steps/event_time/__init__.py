@@ -1,0 +1,1 @@
+"""Steps that wait for event time: joins of streams, and windows."""

@@ -1,0 +1,309 @@
+"""Inputs of joins and windows, which must be inserts with a time, and the rows that these steps keep."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Fatal
+from connectors.options import ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
+from spark_jobs.config_keys import STEP_PREFIX
+from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
+from spark_jobs.frames import numbered
+from spark_jobs.steps.contract import BadRows, StepTable
+from spark_jobs.steps.event_time.times import MS
+from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.names import find_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.steps.contract import StepContext, StepRun
+
+#: Column: the time of a row, in microseconds; null for a change that is ignored.
+TIME: Final = "t_"
+#: Columns of a row that say which record it is of: no two rows have the same.
+ROW_ID: Final = (*KAFKA_COLUMNS, "ums_uid_")
+IGNORE: Final = "ignore"
+DEFAULT_TIME: Final = "ums_ts_"
+_PLAIN: Final = re.compile(r"[a-z0-9_]+\Z")
+
+WATERMARK: Final = ConfigKey(
+    name="watermark.ms",
+    type=ConfigType.LONG,
+    default=60_000,
+    importance=Importance.HIGH,
+    unit="ms",
+    validator=at_least(0),
+    doc="By how much a row may be behind the newest row and is still taken. The watermark is the newest time minus this; rows "
+    "that come after it has passed them are late.",
+)
+CHANGES: Final = ConfigKey(
+    name="changes",
+    type=ConfigType.STRING,
+    default="fail",
+    validator=one_of("fail", IGNORE),
+    doc="What becomes of an update or a delete in an input, which the step can't carry. `fail`: the record is a bad one, so "
+    "`errors.tolerance` says what follows. `ignore`: it is left out and counted.",
+)
+LATE: Final = ConfigKey(
+    name="late",
+    type=ConfigType.STRING,
+    default="drop",
+    validator=one_of("drop", "keep"),
+    doc="What becomes of late rows, which are counted in any case. `keep`: they pass on as a table of their own.",
+)
+KEEP_INPUTS: Final = ConfigKey(
+    name="keep.inputs",
+    type=ConfigType.BOOLEAN,
+    default=False,
+    doc="Whether the tables that the step reads also pass on to the next step.",
+)
+
+
+def time_key(name: str) -> ConfigKey:
+    """The option that chooses the time column of an input."""
+    return ConfigKey(
+        name=name,
+        type=ConfigType.STRING,
+        default=DEFAULT_TIME,
+        validator=non_empty,
+        example="ordered_at",
+        doc="The column with the time of a row, a timestamp. Default: when the change was made in the source.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of a step.
+
+    Attributes:
+        step: the name of the step.
+        schema: of the table.
+        time: SQL of its time over the numbered columns.
+        required: columns that must not be null, by the SQL of each.
+    """
+
+    step: str
+    schema: TableSchema
+    time: str
+    required: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The count of rows of an input, in the batch or in the state.
+
+    Attributes:
+        newest: the largest time; None without rows.
+        rows: that are taken.
+        late: rows that are late.
+        ignored: updates and deletes that are left out.
+    """
+
+    newest: int | None = None
+    rows: int = 0
+    late: int = 0
+    ignored: int = 0
+
+
+def input_of(step: str, schema: TableSchema, time: str, required: Sequence[str] = ()) -> Input:
+    """An input of a step, checked. Pure.
+
+    Args:
+        step: the name of the step.
+        schema: of the table.
+        time: the name of the time column.
+        required: names of columns that must not be null.
+
+    Raises:
+        StepRefused: there is no such column, or it is no timestamp.
+    """
+    from pyspark.sql import types as t
+
+    names = {}
+    if time.lower() == DEFAULT_TIME:
+        sql = DEFAULT_TIME
+    else:
+        position = find_column(step, time, schema)
+        kind = schema.columns[position].type
+        if not isinstance(kind, t.TimestampType):
+            raise StepRefused(
+                f"step {step}: the time column {time} of table {schema.namespace} is a {kind.simpleString()}: give a "
+                f"timestamp, such as CAST({time} AS timestamp) in a step of type select before it"
+            )
+        sql = f"c{position}"
+        names[time] = sql
+    names |= {name: f"c{find_column(step, name, schema)}" for name in required}
+    return Input(step, schema, sql, names)
+
+
+def changing_input(context: StepContext, names: Mapping[str, str]) -> list[str]:
+    """Complaints about inputs that are outputs of a view: those change. Pure.
+
+    Args:
+        context: of the step.
+        names: the table by option.
+    """
+    raw = {} if context.job is None else context.job.raw
+    return [
+        f"{option}: {table} is the output of a step of type view, whose rows change, and this step takes inserts only: join or "
+        "aggregate in the view itself"
+        for option, table in names.items()
+        if raw.get(f"{STEP_PREFIX}{table}.type", "").strip() == "view"
+    ]
+
+
+def events(source: Input, table: StepTable, run: StepRun, *, ignore: bool) -> DataFrame:
+    """The inserts of a batch: numbered columns, ``TIME``, system columns. Cached until the batch is written; lazy.
+
+    An update, a delete or a missing value fails the batch; in a guarded pass such rows are noted and left out.
+
+    Args:
+        source: the input.
+        table: its changes.
+        run: the pass.
+        ignore: whether updates and deletes stay as rows without a time instead.
+    """
+    from pyspark.sql import functions as f
+
+    schema = source.schema
+    frame = numbered(table.changes.frame, len(schema.columns)).where("ums_op_ <> 'b'")
+    key = [f"'{_text(column.name)}=', c{number}" for number, column in enumerate(schema.columns) if column.key]
+    row = f"concat_ws(' ', {', '.join(f'concat({part})' for part in key)})" if key else "'(table without a key)'"
+    changed = (
+        f"concat('an update or delete (', ums_op_, ') of the row ', {row}, ': a step of this type takes inserts only. "  # noqa: S608 - a message
+        "Use a step of type view, which follows changes, or set changes=ignore')"
+    )
+    wrong = {} if ignore else {"ums_op_ <> 'i'": changed}
+    for name, sql in source.required.items():
+        text = f"column {name} is null, and the step needs it: leave such rows out by a step of type filter before it"
+        wrong[f"{sql} IS NULL"] = f"concat('{_text(text)}; row ', {row})"
+    cases = "".join(f" WHEN {condition} THEN raise_error({text})" for condition, text in wrong.items())
+    ignored = " WHEN ums_op_ <> 'i' THEN CAST(NULL AS bigint)" if ignore else ""
+    time = (
+        f"CASE{ignored}{cases} ELSE unix_micros({source.time}) END"
+        if ignored or cases
+        else f"unix_micros({source.time})"
+    )
+    if run.guarded and wrong:
+        bad = " OR ".join(f"coalesce({condition}, true)" for condition in wrong)
+        bad = f"ums_op_ = 'i' AND ({bad})" if ignore else bad
+        run.bad.append(BadRows(source.step, schema.namespace, frame.where(bad), {"its change": time}))
+        frame = frame.where(f"NOT ({bad})")
+    count = len(schema.columns)
+    rows = frame.select(*frame.columns[:count], f.expr(time).alias(TIME), *frame.columns[count:]).persist()
+    run.persisted.append(rows)
+    return rows
+
+
+def _text(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def late_sql(bound: int | None, time: str = TIME) -> str:
+    """SQL: whether a row is before ``bound``, which rows without a time are not."""
+    return "false" if bound is None else f"coalesce({time} < {bound}, false)"
+
+
+def count_rows(
+    batch: Mapping[str, DataFrame], state: Mapping[str, DataFrame], late: str
+) -> dict[tuple[str, bool], Count]:
+    """Count the rows of inputs in one Spark job. Blocks.
+
+    Args:
+        batch: rows of the batch by input.
+        state: rows of the state by input.
+        late: SQL of whether a row of the batch is late.
+
+    Returns:
+        The counts by input, and whether they are of the batch; 0 where there are no rows.
+    """
+    from functools import reduce
+
+    from pyspark.sql import functions as f
+
+    parts = [
+        frame.select(
+            f.lit(name).alias("input"), f.lit(new).alias("new"), TIME, f.expr(late if new else "false").alias("late")
+        )
+        for new, frames in ((True, batch), (False, state))
+        for name, frame in frames.items()
+    ]
+    result = {(name, new): Count() for new, frames in ((True, batch), (False, state)) for name in frames}
+    totals = reduce(lambda first, second: first.unionAll(second), parts).groupBy("input", "new")
+    for row in totals.agg(
+        f.max(TIME).alias("newest"),
+        f.count_if(f.col(TIME).isNotNull() & ~f.col("late")).alias("rows"),
+        f.count_if("late").alias("late"),
+        f.count_if(f.col(TIME).isNull()).alias("ignored"),
+    ).collect():
+        result[row["input"], row["new"]] = Count(row["newest"], row["rows"], row["late"], row["ignored"])
+    return result
+
+
+def state_fields(schema: TableSchema) -> StructType:
+    """The columns of kept rows: named after the table's columns, so that a column may be added or move."""
+    from pyspark.sql import types as t
+
+    from spark_jobs.sources.decoding import frame_type
+
+    system = frame_type(schema).fields[len(schema.columns) :]
+    fields = [t.StructField(stored_name(column.name), column.type) for column in schema.columns]
+    return t.StructType(
+        [*fields, t.StructField(TIME, t.LongType()), *(t.StructField(field.name, field.dataType) for field in system)]
+    )
+
+
+def stored_name(name: str) -> str:
+    """A column's name as Delta takes it, whatever characters it has, and in whatever case. Pure."""
+    return f"v_{name}" if _PLAIN.match(name) else f"x_{name.encode().hex()}"
+
+
+def from_state(rows: DataFrame, schema: TableSchema) -> DataFrame:
+    """Kept rows as ``events`` gives them."""
+    count = len(schema.columns)
+    return rows.toDF(*(f"c{number}" for number in range(count)), *rows.columns[count:])
+
+
+def to_state(rows: DataFrame, schema: TableSchema) -> DataFrame:
+    """Rows of ``events`` as they are kept."""
+    count = len(schema.columns)
+    return rows.toDF(*(stored_name(column.name) for column in schema.columns), *rows.columns[count:])
+
+
+def late_table(namespace: str, rows: DataFrame, schema: TableSchema, *, present: bool) -> StepTable:
+    """The late rows of an input as a table of their own."""
+    from dataclasses import replace
+
+    frame = rows.drop(TIME).toDF(*(column.name for column in schema.columns), *SYSTEM_COLUMNS)
+    return StepTable(TableChanges(replace(schema, namespace=namespace), frame), present)
+
+
+def check_origin(step: str, values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
+    """Refuse a state of other inputs.
+
+    Raises:
+        Fatal: the state was made with other options.
+    """
+    kept = values.get("of")
+    if kept is not None and kept != dict(origin):
+        changed = ", ".join(
+            f"{name}={kept.get(name)} (now {origin.get(name)})"
+            for name in sorted({*kept, *origin})
+            if kept.get(name) != origin.get(name)
+        )
+        raise Fatal(
+            f"step {step}: its state was made with {changed}. Set the options back, or give the step another name: it starts "
+            "with an empty state then"
+        )
+
+
+def span(options: Mapping[str, Any], name: str) -> int:
+    """An option in ms as microseconds; negative stays negative."""
+    return int(options[name]) * MS

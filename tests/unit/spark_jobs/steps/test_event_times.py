@@ -1,0 +1,95 @@
+"""Watermarks, the grid of windows, and the options of joins and windows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs import config
+from spark_jobs.steps.event_time.rows import stored_name
+from spark_jobs.steps.event_time.times import Grid, later, minus, next_watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JOB = {
+    "name": "j",
+    "kafka.bootstrap.servers": "b:9092",
+    "source.topics": "t",
+    "source.format": "debezium",
+    "sink.type": "console",
+}
+JOIN = {"type": "join", "left": "a", "right": "b", "on": "id", "range.ms": "1000"}
+WINDOW = {"type": "window", "table": "a", "size.ms": "1000", "aggregates": "count(*) AS n"}
+
+
+def complaint(options: Mapping[str, str], **more: str) -> str:
+    steps = {
+        "transform.steps": "s",
+        **{f"transform.step.s.{name}": value for name, value in {**options, **more}.items()},
+    }
+    _, problems = config.check({**JOB, **steps})
+    return " ".join(problem.message for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("previous", "newest", "idle", "watermark"),
+    [
+        (None, [None, None], 10, None),
+        (None, [100, None], -1, None),
+        (None, [100, None], 30, 65),
+        (None, [100, 90], 30, 85),
+        (None, [100, 20], 30, 65),
+        (None, [100, 20], -1, 15),
+        (90, [100, 90], 30, 90),
+        (None, [100], 0, 95),
+    ],
+)
+def test_watermark(previous: int | None, newest: list[int | None], idle: int, watermark: int | None) -> None:
+    assert next_watermark(previous, newest, 5, idle) == watermark
+
+
+def test_bounds() -> None:
+    assert [later(None, None), later(1, None), later(None, 2), later(3, 2)] == [None, 1, 2, 3]
+    assert [minus(None, 1), minus(5, 2)] == [None, 3]
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(-60, 60))
+def test_grid(size: int, slide: int, watermark: int) -> None:
+    slide = min(size, slide)
+    grid = Grid(size, slide)
+    ends = [start * slide + size for start in range(-200, 200)]
+    assert grid.last_end(watermark) == max(end for end in ends if end <= watermark)
+    open_starts = [end - size for end in ends if end > watermark]
+    assert grid.oldest_kept(watermark) == min(open_starts)
+
+
+def test_stored_names_differ_in_case() -> None:
+    assert stored_name("id") == "v_id"
+    assert len({stored_name(name).lower() for name in ("id", "Id", "ID", "x id", "é")}) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({**JOIN, "right": "a"}, "is the same table as left"),
+        ({**JOIN, "on": "a = b = c"}, "is not `<column of the table>"),
+        ({**JOIN, "range.ms": "-1"}, "range.ms"),
+        ({**WINDOW, "window": "sliding"}, "a sliding window needs a number"),
+        ({**WINDOW, "slide.ms": "5"}, "is of sliding windows only"),
+        ({**WINDOW, "aggregates": "count(*)"}, "has no name"),
+        ({**WINDOW, "aggregates": "amount AS a"}, "is no aggregate"),
+        ({**WINDOW, "aggregates": "first(amount) AS a"}, "use min_by(..., ums_id_)"),
+        ({**WINDOW, "aggregates": "sum(rand()) AS a"}, "gives another value each time"),
+    ],
+)
+def test_refused_options(options: Mapping[str, str], message: str) -> None:
+    assert message in complaint(options)
+
+
+def test_accepted_options() -> None:
+    assert complaint(JOIN) == ""
+    assert complaint(WINDOW, aggregates="count(*) AS n, sum(a) / count(b) AS m, array_sort(collect_list(a)) AS l") == ""
