@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from compose.local.paths import cache_dir, home_dir
 from spark_jobs import registry
-from spark_jobs.filesystems import client_sets
 from spark_jobs.config_keys import AVAILABLE_NOW, MATERIALIZE
+from spark_jobs.filesystems import client_sets
 
 if TYPE_CHECKING:
     from connectors.options import Config

@@ -150,7 +150,7 @@ CONFIG: Final = ConfigDef(
             default="",
             group=_GROUP,
             example="lake",
-            doc="Database of a Hive metastore in which tables of format parquet or orc are registered, with their partitions and "
+            doc="Database of a Hive metastore in which tables of format parquet or orc are registered, with partitions and "
             "new columns; empty: none. It must exist. The job names the metastore: spark.sql.catalogImplementation=hive and "
             "spark.hadoop.hive.metastore.uris=thrift://host:9083.",
         ),
@@ -316,10 +316,11 @@ def hive_problems(config: Config) -> list[str]:
     if config[FORMAT] not in ("parquet", "orc"):
         return [f"{HIVE_DATABASE}: not with {FORMAT}={config[FORMAT]}; use parquet or orc"]
     if config.raw.get("spark.sql.catalogImplementation") != "hive":
-        return [
+        text = (
             f"{HIVE_DATABASE}: the job's Spark has no metastore: set spark.sql.catalogImplementation=hive, and where it is by "
             "spark.hadoop.hive.metastore.uris"
-        ]
+        )
+        return [text]
     return []
 
 

@@ -138,7 +138,7 @@ def _escaped(column: pa.Array, escapes: Sequence[tuple[str, str]]) -> pa.Array:
 
 
 def plain_text(column: pa.Array, *, zone: bool) -> pa.Array:
-    """Values that need no escaping as text: numbers, booleans, dates and times; ``zone``: whether times say that they are UTC."""
+    """Values that need no escaping as text: numbers, booleans, dates and times; ``zone``: times say that they are UTC."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None and not zone:
         column = column.cast(pa.timestamp(kind.unit))  # the same instant, written in UTC

@@ -23,7 +23,7 @@ from spark_jobs.sinks.kafka.config import (
     table_group,
     target_topic,
 )
-from spark_jobs.sinks.kafka.partitioners import GROUP, BUILT_IN, offered
+from spark_jobs.sinks.kafka.partitioners import BUILT_IN, GROUP, offered
 from spark_jobs.sinks.kafka.templates import PLACEHOLDER, column_of, text_column, text_template
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.topics import create_topic
@@ -68,7 +68,7 @@ class KafkaSink(Sink):
         tables = [name for name in PLACEHOLDER.findall(template) if name != "topic"]
         if tables and not rows:
             problems.append(
-                f"sink.kafka.topic: ${{{tables[0]}}} needs sink.kafka.content=rows: records are passed on without a look at them"
+                f"sink.kafka.topic: ${{{tables[0]}}} needs sink.kafka.content=rows: records are passed on without being read"
             )
         if config["sink.kafka.key"] == "columns" and not (rows and config["sink.kafka.key.columns"]):
             problems.append("sink.kafka.key: columns needs sink.kafka.content=rows and sink.kafka.key.columns")

@@ -42,6 +42,7 @@ class DeltaTarget(SinkTarget):
         return self.path
 
 
+@pytest.mark.proves("into delta upsert", "exactly-once", killed=["driver", "Python worker"])
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=pytest.mark.slow if case == "killed_at_every_step" else ()) for case in cases()],

@@ -1,4 +1,4 @@
-"""Looks at a history on a remote file system, in a session with its client: ``python -m ... ADDRESS SETS OPTIONS``; prints JSON.
+"""Read a history on a remote file system, in a session with its client: ``python -m ... ADDRESS SETS OPTIONS``; prints JSON.
 
 What it does: rows of all tables before and after a compaction, files that listings see, and sixteen writers of one name.
 """

@@ -1,4 +1,4 @@
-"""The files sink on S3 (moto's server by s3a://) and HDFS: a killed job, a lost checkpoint, compaction, two writers of a name."""
+"""The files sink on S3 (moto's server by s3a://) and HDFS: killed job, lost checkpoint, compaction, two writers of a name."""
 
 from __future__ import annotations
 

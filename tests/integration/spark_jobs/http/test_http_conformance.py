@@ -71,6 +71,7 @@ def gate(service: Service) -> Iterator[Gate]:
         yield proxy
 
 
+@pytest.mark.proves("into http", "at-least-once", killed=["driver", "Python worker"])
 @pytest.mark.parametrize("case", kit_cases(cases(), SLOW))
 def test_conformance_of_upserts(case: str, service: Service, gate: Gate, spark: SparkSession, bootstrap: str) -> None:
     target = HttpTarget(service, gate, **{"sink.http.mode": "upsert"})

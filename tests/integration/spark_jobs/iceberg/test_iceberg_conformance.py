@@ -60,6 +60,7 @@ class IcebergTarget(SinkTarget):
         return self.path
 
 
+@pytest.mark.proves("into iceberg upsert", "exactly-once", killed=["driver", "Python worker"])
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=pytest.mark.slow if case == "killed_at_every_step" else ()) for case in cases()],

@@ -13,7 +13,6 @@ from pyspark.sql import types as t
 
 from connectors.errors import Fatal
 from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, ZONED_TIME, Column, TableSchema
-
 from tests.integration.spark_jobs.jdbc.conftest import FIXTURES
 
 if TYPE_CHECKING:

@@ -94,6 +94,7 @@ def gate(redis: Redis) -> Iterator[Gate]:
         yield proxy
 
 
+@pytest.mark.proves("into redis", "exactly-once", killed=["driver", "Python worker"])
 @pytest.mark.parametrize("case", kit_cases(cases(), SLOW))
 def test_conformance_of_hashes(case: str, redis: Redis, gate: Gate, spark: SparkSession, bootstrap: str) -> None:
     check_sink(RedisTarget(redis, gate), spark=spark, bootstrap=bootstrap, only=case)
@@ -114,6 +115,7 @@ def test_conformance_of_json(case: str, redis: Redis, gate: Gate, spark: SparkSe
     check_sink(RedisTarget(redis, gate, "json"), spark=spark, only=case)
 
 
+@pytest.mark.proves("into redis stream", "exactly-once", killed=["driver", "Python worker"])
 @pytest.mark.parametrize(
     "case",
     kit_cases(

@@ -12,6 +12,7 @@ from tests.selection import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -66,15 +67,12 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
     spans = [(group, start, start + size, rows) for (group, start), rows in members.items()]
     for group in {event.group for event in accepted}:
         session: list[Event] = []
-        for event in [
-            *sorted((event for event in accepted if event.group == group), key=lambda event: event.second),
-            None,
-        ]:
-            if session and (event is None or event.second - session[-1].second >= size):
+        for event in sorted((event for event in accepted if event.group == group), key=lambda event: event.second):
+            if session and event.second - session[-1].second >= size:
                 spans.append((group or 0, FIRST + session[0].second, FIRST + session[-1].second + size, session))
                 session = []
-            if event is not None:
-                session.append(event)
+            session.append(event)
+        spans.append((group or 0, FIRST + session[0].second, FIRST + session[-1].second + size, session))
     closed = [
         (group, start, end, sorted(event.id for event in rows), sum(event.amount for event in rows))
         for group, start, end, rows in spans
@@ -103,5 +101,5 @@ def test_batches_give_each_window_once(spark: SparkSession, tmp_path: Path, wind
         assert flow.measure()["window_late_total"] == len(late)
 
 
-def _seconds(time: Any) -> int:
+def _seconds(time: datetime) -> int:
     return round(time.timestamp())

@@ -205,7 +205,7 @@ class History:
         with duckdb.connect() as database:
             database.execute("CREATE SCHEMA shop")
             for name, table in TABLES.items():
-                kinds = {t.IntegerType(): "INTEGER", t.StringType(): "VARCHAR"}
+                kinds: dict[t.DataType, str] = {t.IntegerType(): "INTEGER", t.StringType(): "VARCHAR"}
                 columns = ", ".join(f"{column.name} {kinds[column.type]}" for column in table.columns)
                 database.execute(f"CREATE TABLE shop.{name} ({columns})")
                 rows = [[row[column.name] for column in table.columns] for row in self.rows[name].values()]
