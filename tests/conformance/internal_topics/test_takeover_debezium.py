@@ -156,6 +156,11 @@ def check_before_moving(
             "topics": "none",
             "file": str(folder / "sink.txt"),
         },
+        f"{group}-foreign-sink": {
+            "connector.class": "org.apache.kafka.connect.tools.VerifiableSinkConnector",
+            "topics": "none",
+            "id": "1",
+        },
         f"{group}-foreign": {
             "connector.class": "org.apache.kafka.connect.tools.VerifiableSourceConnector",
             "topic": "none",
@@ -206,10 +211,11 @@ def check_before_moving(
     assert "planted-secret" not in done.stdout
     found = {finding["name"]: finding for finding in report["findings"]}
     assert set(found) == {*names, *others}
-    for name in (*names, f"{group}-locked"):
+    for name in (*names, f"{group}-locked", f"{group}-sink"):
         assert found[name]["problems"] == [], found[name]
     assert found[f"{group}-locked"]["state"] == "PAUSED"
-    assert "Spark jobs" in found[f"{group}-sink"]["problems"][0]
+    assert any(f"the consumer group connect-{group}-sink" in note for note in found[f"{group}-sink"]["notes"])
+    assert "Spark jobs" in found[f"{group}-foreign-sink"]["problems"][0]
     assert "VerifiableSourceConnector" in found[f"{group}-foreign"]["problems"][0]
     assert any("schema.history" in note for note in found[names[0]]["notes"]), found[names[0]]
     for name in others:
@@ -279,9 +285,9 @@ def test_there_and_back_under_load(
             "PUT",
             f"/connectors/{sink}/config",
             {
-                "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+                "connector.class": "org.apache.kafka.connect.tools.VerifiableSinkConnector",
                 "topics": f"{prefix}-none",
-                "file": str(tmp_path / "sink.txt"),
+                "id": "1",
             },
         )
         assert status == 201, body
