@@ -26,11 +26,13 @@ PROVES: Final = "proves"
 VICTIMS: Final = ("worker", "task host", "driver", "Python worker", "server", "Kafka")
 #: Pairs that promise less than each of them does alone: (source, sink) -> level and reason.
 LIMITS: Final = {
-    (source, "kafka"): (
-        "at-least-once",
-        "the sink keeps its position as an offset of a topic, which this source has not",
-    )
-    for source in ("files", "history")
+    **{
+        (source, "kafka"): ("at-least-once", "the sink keeps its position as an offset of the topic that is read")
+        for source in ("files", "history")
+    },
+    **{
+        (source, "materializer"): (NONE, "a materializer is tested with topics only") for source in ("files", "history")
+    },
 }
 
 
