@@ -112,7 +112,7 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     if suite == "slow":
         args = ["--slow", "--timeout=3600", "-m", "slow or scaled", *args]
     if os.environ.get("CI"):
-        args = ["--strict-skips", *args]
+        args = ["--strict-skips", "--durations=40", "--durations-min=8", *args]
     commands = [
         [
             sys.executable,
