@@ -268,8 +268,8 @@ def test_flows_of_one_application_have_logins_of_their_own(
     # A certificate at another listener, next to passwords.
     flows[f"certificate-{mark}"] = f"alice-{mark}"
     by_certificate = {name.replace(".", "_"): value for name, value in login(MUTUAL, secured, tmp_path / "tls").items()}
-    where = {"bootstrap_servers": secured.cluster.secured(MUTUAL), "sasl_mechanism": "", "sasl_jaas_config": ""}
-    create(f"certificate-{mark}", f"alice-{mark}", "exactly-once", **where, **by_certificate)
+    by_certificate["bootstrap_servers"] = secured.cluster.secured(MUTUAL)
+    create(f"certificate-{mark}", f"alice-{mark}", "exactly-once", **by_certificate)
     (process,) = {running(name, 100) for name in flows}
 
     # Bob may not read alice's topic, nor write to hers with his producers, though hers are in the same Python workers.
