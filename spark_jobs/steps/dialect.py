@@ -30,9 +30,7 @@ class StepSql(Spark):
 
 
 _LATER: Final = "let the sink's database compute it from the table that the job writes"
-_AGGREGATE: Final = (
-    "use a step of type view, which keeps the aggregates of changing tables right, or of type window for inserts by time"
-)
+_AGGREGATE: Final = "use a step of type view, which keeps the aggregates of changing tables right, or of type window for inserts by time"
 _JOIN: Final = (
     "use a step of type view for tables that change, join for inserts within a range of time, or lookup for columns of "
     "another system"
@@ -187,9 +185,7 @@ def parse_statements(step: str, sql: str) -> list[exp.Expr]:
         description = str(detail.get("description") or str(error).splitlines()[0])
         if "<class" in description:  # it names the parser's own class
             description = "an operator or a function lacks an operand"
-        raise StepRefused(
-            f"step {step}: is not Spark SQL{where}: {description}"
-        ) from None
+        raise StepRefused(f"step {step}: is not Spark SQL{where}: {description}") from None
     return [statement for statement in statements if statement is not None]
 
 

@@ -166,11 +166,11 @@ class JoinStep(Step):
     def remarks(self) -> list[str]:
         """See ``Step.remarks``."""
         options = self.context.options
-        found = event_rows.remarks(options)
+        remarks = event_rows.remarks(options)
         if options["how"] not in OUTER or options["key"]:
-            return found
+            return remarks
         return [
-            *found,
+            *remarks,
             f"how={options['how']} gives a table without a key: name columns that no row lacks in key if the sink needs one",
         ]
 

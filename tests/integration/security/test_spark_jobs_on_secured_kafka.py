@@ -208,15 +208,15 @@ def test_flows_of_one_application_have_logins_of_their_own(
     secured: SecuredKafka, worker: MillraceWorker, tmp_path: Path
 ) -> None:
     """Each reads and writes what its own user may, whatever the others of the driver may; a wrong login stops one flow."""
-    mark = secrets.token_hex(4)
+    run_id = secrets.token_hex(4)
     admin = AdminClient({"bootstrap.servers": secured.cluster.bootstrap})
     for user in ("alice", "bob"):
         secured.allow(user, "TOPIC", f"{user}-", "READ", "WRITE", "DESCRIBE", "CREATE")
         secured.allow(user, "TOPIC", f"millrace-{user}-", "READ", "WRITE", "DESCRIBE", "CREATE")  # of positions written
         secured.allow(user, "GROUP", f"millrace-{user}-", "READ", "DESCRIBE")
         secured.allow(user, "TRANSACTIONAL_ID", f"{user}-", "WRITE", "DESCRIBE")
-        admin.create_topics([NewTopic(f"{user}-{mark}", 2, 1)])[f"{user}-{mark}"].result(20)
-        send(secured, f"{user}-{mark}", 0, 100)
+        admin.create_topics([NewTopic(f"{user}-{run_id}", 2, 1)])[f"{user}-{run_id}"].result(20)
+        send(secured, f"{user}-{run_id}", 0, 100)
 
     def create(name: str, topic: str, guarantee: str, **kafka: str) -> None:
         """A copy within the one application."""
@@ -231,7 +231,7 @@ def test_flows_of_one_application_have_logins_of_their_own(
                 "guarantee": guarantee,
                 "trigger.interval.ms": "200",
                 "errors.retry.timeout.ms": "10000",
-                "spark.application": mark,
+                "spark.application": run_id,
                 **spark(tmp_path),
                 **{f"kafka.{option.replace('_', '.')}": value for option, value in kafka.items()},
             },
@@ -262,27 +262,27 @@ def test_flows_of_one_application_have_logins_of_their_own(
     for user in ("alice", "bob"):
         # Tasks of both guarantees keep their producers in Python workers that all flows of the driver share.
         for guarantee in ("exactly-once", "at-least-once"):
-            name = f"{user}-{mark}-{guarantee}"
-            flows[name] = f"{user}-{mark}"
+            name = f"{user}-{run_id}-{guarantee}"
+            flows[name] = f"{user}-{run_id}"
             create(name, flows[name], guarantee, **of(user))
     # A certificate at another listener, next to passwords.
-    flows[f"certificate-{mark}"] = f"alice-{mark}"
+    flows[f"certificate-{run_id}"] = f"alice-{run_id}"
     by_certificate = {name.replace(".", "_"): value for name, value in login(MUTUAL, secured, tmp_path / "tls").items()}
     by_certificate["bootstrap_servers"] = secured.cluster.secured(MUTUAL)
-    create(f"certificate-{mark}", f"alice-{mark}", "exactly-once", **by_certificate)
+    create(f"certificate-{run_id}", f"alice-{run_id}", "exactly-once", **by_certificate)
     (process,) = {running(name, 100) for name in flows}
 
     # Bob may not read alice's topic, nor write to hers with his producers, though hers are in the same Python workers.
-    create(f"bob-{mark}-reads", f"alice-{mark}", "at-least-once", **of("bob"))
-    create(f"alice-{mark}-writes", f"bob-{mark}", "at-least-once", **of("bob"))
-    create(f"alice-{mark}-wrong", f"alice-{mark}", "at-least-once", **of("alice", "not-the-Password"))
-    assert "authori" in failed(f"bob-{mark}-reads").lower()
-    assert "authori" in failed(f"alice-{mark}-writes").lower()
-    wrong = failed(f"alice-{mark}-wrong")
+    create(f"bob-{run_id}-reads", f"alice-{run_id}", "at-least-once", **of("bob"))
+    create(f"alice-{run_id}-writes", f"bob-{run_id}", "at-least-once", **of("bob"))
+    create(f"alice-{run_id}-wrong", f"alice-{run_id}", "at-least-once", **of("alice", "not-the-Password"))
+    assert "authori" in failed(f"bob-{run_id}-reads").lower()
+    assert "authori" in failed(f"alice-{run_id}-writes").lower()
+    wrong = failed(f"alice-{run_id}-wrong")
     assert "authenticat" in wrong.lower()
     assert "not-the-Password" not in wrong
     for user in ("alice", "bob"):
-        send(secured, f"{user}-{mark}", 100, 100)
+        send(secured, f"{user}-{run_id}", 100, 100)
     assert {running(name, 200) for name in flows} == {process}
     for name, topic in flows.items():
         assert records(secured, f"{name}.copy") == records(secured, topic)

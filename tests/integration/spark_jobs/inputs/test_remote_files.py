@@ -1,4 +1,4 @@
-"""Files as a source on S3 (moto's server by s3a://) and HDFS: every format, bad rows and files, later files, a killed driver."""
+"""Files as a source on S3 (moto's server by s3a://) and HDFS: every format, bad rows and files, later files, a kill."""
 
 from __future__ import annotations
 

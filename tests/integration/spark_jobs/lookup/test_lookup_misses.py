@@ -37,7 +37,15 @@ if TYPE_CHECKING:
 #: A key that the systems have from the start, one that comes while a lookup waits, one that never comes.
 PRESENT, LATE, ABSENT = 1, 2, 3
 #: Operation and key of the lookup; the row's own key is its position.
-CHANGES: Final = [("i", PRESENT), ("u", ABSENT), ("i", ABSENT), ("d", ABSENT), ("b", PRESENT), ("u", ABSENT), ("i", None)]
+CHANGES: Final = [
+    ("i", PRESENT),
+    ("u", ABSENT),
+    ("i", ABSENT),
+    ("d", ABSENT),
+    ("b", PRESENT),
+    ("u", ABSENT),
+    ("i", None),
+]
 
 
 @dataclass
@@ -159,11 +167,11 @@ _SLOW: Final = (mysql, scylla)
     ids=[system.__name__ for system in _SYSTEMS],
 )
 def dimension(request: pytest.FixtureRequest) -> Iterator[Dimension]:
-    made: Dimension = request.param(request)
-    made.insert(PRESENT, "one")
-    yield made
+    filled: Dimension = request.param(request)
+    filled.insert(PRESENT, "one")
+    yield filled
     # A test has no Python worker that ends with its stores.
-    for opened in list(STORES._stores):  # noqa: SLF001 - nothing else closes them all
+    for opened in list(STORES._stores):
         STORES.drop(opened)
 
 
@@ -206,9 +214,9 @@ def test_rows_that_are_not_there(dimension: Dimension) -> None:
     assert all(f"has no row for id={ABSENT}" in reason for reason in reasons if reason)
 
 
-@pytest.mark.parametrize("then", ["null", "drop", "dead-letter"])
-def test_a_row_that_comes_late_is_waited_for(dimension: Dimension, then: str) -> None:
-    retry = {"miss": "retry", "miss_retry_then": then, "cache_misses_age_ms": "0"}
+@pytest.mark.parametrize("followed_by", ["null", "drop", "dead-letter"])
+def test_a_row_that_comes_late_is_waited_for(dimension: Dimension, followed_by: str) -> None:
+    retry = {"miss": "retry", "miss_retry_then": followed_by, "cache_misses_age_ms": "0"}
     with ExitStack() as stack:
         inserting = threading.Timer(0.2, dimension.insert, (LATE, "two"))
         stack.callback(inserting.join)
@@ -218,5 +226,5 @@ def test_a_row_that_comes_late_is_waited_for(dimension: Dimension, then: str) ->
     # One that does not come is what the option says.
     given_up = dimension.task(**retry, miss_retry_timeout_ms="200", guarded=True)
     (row,) = answers(given_up, [("u", ABSENT)])
-    assert row[:4] == ("d" if then == "drop" else "u", 0, 100, None)
-    assert bool(row[4]) == (then == "dead-letter")
+    assert row[:4] == ("d" if followed_by == "drop" else "u", 0, 100, None)
+    assert bool(row[4]) == (followed_by == "dead-letter")

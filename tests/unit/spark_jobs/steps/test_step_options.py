@@ -116,9 +116,16 @@ def sql(name: str, *tables: str) -> dict[str, str]:
             "step a reads the table b, which the later step b makes; steps run in order. Put b before a, or give b another "
             "name if the source has a table b",
         ),
-        (sql("a", "b") | sql("b", "c") | sql("c", "a"), "The step b in turn reads what a makes, so no order of them can work"),
         (
-            {"transform.step.a.type": "filter", "transform.step.a.tables": "x.y", "transform.step.a.condition": "id > 1"}
+            sql("a", "b") | sql("b", "c") | sql("c", "a"),
+            "The step b in turn reads what a makes, so no order of them can work",
+        ),
+        (
+            {
+                "transform.step.a.type": "filter",
+                "transform.step.a.tables": "x.y",
+                "transform.step.a.condition": "id > 1",
+            }
             | {"transform.step.b.type": "union", "transform.step.b.tables": "t, u", "transform.step.b.output": "x.y"},
             "step a reads the table x.y, which the later step b makes; steps run in order. Put b before a",
         ),
