@@ -30,7 +30,9 @@ class StepSql(Spark):
 
 
 _LATER: Final = "let the sink's database compute it from the table that the job writes"
-_AGGREGATE: Final = "use a step of type view, which keeps the aggregates of changing tables right, or of type window for inserts by time"
+_AGGREGATE: Final = (
+    "use a step of type view, which keeps aggregates of changing tables right, or window for inserts by time"
+)
 _JOIN: Final = (
     "use a step of type view for tables that change, join for inserts within a range of time, or lookup for columns of "
     "another system"

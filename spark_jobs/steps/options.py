@@ -170,7 +170,9 @@ def order_complaints(steps: Sequence[Step]) -> list[ConfigProblem]:
         steps: in order, each with valid options.
     """
     reads = {step.name: set(step.reads()) for step in steps}
-    makers = {output: step.name for step in reversed(steps) for output in step.makes() if output not in reads[step.name]}
+    makers = {
+        output: step.name for step in reversed(steps) for output in step.makes() if output not in reads[step.name]
+    }
     position = {step.name: number for number, step in enumerate(steps)}
     problems = []
     for step in steps:
