@@ -151,6 +151,30 @@ def test_a_step_that_matches_nothing_and_tables_that_nobody_has_seen(tmp_path: P
     assert "step m: matches none of the tables that come to it: shop.orders" in warnings
 
 
+def test_functions_that_spark_does_not_have_are_warned_of(tmp_path: Path) -> None:
+    save(tmp_path, ORDERS)
+    code = tmp_path / "functions.py"
+    code.write_text("def loud(name: str) -> str: ...\n")
+    steps = {
+        "transform.functions": "Loud",
+        "transform.function.Loud.python.file": str(code),
+        "transform.function.Loud.python.function": "loud",
+        "steps": "a,b",
+        "step.a.type": "filter",
+        "step.a.condition": "lenght(name) > 1 AND loud(name) <> 'A'",
+        "step.b.type": "select",
+        "step.b.columns": "id, upper(name) AS name, my_own(card) AS card, int(id) AS n, IF(id > 1, 1, 2) AS i",
+    }
+    answer = plan_flow(properties(tmp_path, **steps), ask=False)
+    assert answer["valid"], answer
+    first, second = [text for text in answer["warnings"] if "no function of Spark's" in text]
+    assert first.startswith(
+        "step a, table shop.orders: `lenght(name) > 1` calls lenght, which is no function of Spark's"
+    )
+    assert "did you mean length?" in first
+    assert second.startswith("step b, table shop.orders: `my_own(card)` calls my_own, ")
+
+
 def test_joins_and_windows_match_the_tables_that_they_name(tmp_path: Path) -> None:
     save(tmp_path, ORDERS, NOTES)
     steps = {
