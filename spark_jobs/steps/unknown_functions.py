@@ -87,10 +87,10 @@ def unknown_functions(stages: Sequence[Stage], functions: Collection[str]) -> li
                 if name in known_functions:
                     continue
                 close = difflib.get_close_matches(name, known_functions, 1, 0.75)
-                hint = f"did you mean {close[0]}? " if close else ""
+                hint = f" (did you mean {close[0]}?)" if close else ""
                 sentences[
                     f"step {stage.step.name}, table {table}: `{part.text or part.sql}` calls {name}, which is no function of "
-                    f"Spark's: {hint}Without a function of that name (transform.functions) the first row stops the flow"
+                    f"Spark's{hint}. Without a function of that name (transform.functions) the first row stops the flow"
                 ] = None
     return list(sentences)
 
