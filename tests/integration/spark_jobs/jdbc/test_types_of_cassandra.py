@@ -166,9 +166,9 @@ def test_every_type_arrives_as_the_page_says(
         },
         tmp_path / "job",
     )
-    benches["updates"] = Bench(spark, bootstrap, f"{name}.rows", registry.url)
     job.start()
     assert job.process.wait(200) == 0, job.failure or job.log()
+    benches["updates"].topic = f"{name}.rows"
 
     wrong: list[tuple[Any, ...]] = []
     for form, bench in benches.items():
