@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, MillraceError
 from spark_jobs import config as job_config
-from spark_jobs.config_keys import FILES, HISTORY, KAFKA, SOURCE_TYPE
+from spark_jobs.config_keys import FILES, FUNCTIONS, HISTORY, KAFKA, SOURCE_TYPE
 from spark_jobs.contract import JobContext
 from spark_jobs.flow_edit import changed_options, flow_effects, table_changes
 from spark_jobs.inputs.options import input_lines
@@ -24,6 +24,7 @@ from spark_jobs.steps.lineage import origins, plan_stages, touched
 from spark_jobs.steps.model import Output, StepRefused
 from spark_jobs.steps.options import build_steps
 from spark_jobs.steps.planning import UNKNOWN, computed_columns, seen_tables
+from spark_jobs.steps.unknown_functions import unknown_functions
 from spark_jobs.steps.unmatched import unmatched_names
 from worker.secrets.masking import SecretMasker, scrub_all
 
@@ -151,19 +152,24 @@ def merge_lines(by_sink: Mapping[str, Sequence[str]]) -> list[str]:
 
 def step_warnings(job: Job) -> list[str]:
     """Warnings about the steps of a job but those of ``step_lines``. Reads the tables seen so far from a local checkpoint."""
-    planned = _plan_job(job)
-    return _step_warnings(planned.steps, planned.stages)
+    return _step_warnings(_plan_job(job))
 
 
-def _step_warnings(steps: Sequence[Step], stages: Sequence[Stage]) -> list[str]:
+def _step_warnings(planned: _PlannedJob) -> list[str]:
+    stages = planned.stages
     named = [stage for stage in stages if stage.step.unmatched(stage.before)]  # these have a warning of their own
-    return [f"step {step.name}: {text}" for step in steps for text in step.remarks()] + unmatched(stages, named)
+    functions = {name.strip().lower() for name in planned.job.config.raw.get(FUNCTIONS, "").split(",")}
+    return [
+        *(f"step {step.name}: {text}" for step in planned.steps for text in step.remarks()),
+        *unknown_functions(stages, functions),
+        *unmatched(stages, named),
+    ]
 
 
 def _warnings(planned: _PlannedJob) -> list[str]:
     unseen = [] if planned.tables else [_HISTORY if planned.job.config[SOURCE_TYPE] == HISTORY else _UNSEEN]
     names = unmatched_names(planned.steps, planned.tables)
-    return [*unseen, *names, *_step_warnings(planned.steps, planned.stages)]
+    return [*unseen, *names, *_step_warnings(planned)]
 
 
 def unmatched(stages: Sequence[Stage], explained: Sequence[Stage] = ()) -> list[str]:

@@ -109,6 +109,14 @@ def types_page(note: str) -> str:
     Args:
         note: the comment at its start.
     """
+    parts = [f"# Types from the source to the target\n{note}\n{_INTRO}"]
+    for head, rows in type_tables():
+        parts += [*head, _table(rows)]
+    return "\n".join(parts)
+
+
+def type_tables() -> list[tuple[list[str], list[tuple[str, Schema]]]]:
+    """The tables of the page: the lines before each, and the schema of each type."""
     from connectors.cassandra.events.contract import EventSettings
     from connectors.cassandra.events.debezium_types import debezium_type
     from connectors.cql.debezium_names import Names
@@ -128,37 +136,42 @@ def types_page(note: str) -> str:
     def scylla(chosen: Names) -> Callable[[str], Schema]:
         return lambda text: connect_schema(parse(text), name_prefix="c.", names=chosen)
 
-    other = [(f"{declared}, `{option}`", _mysql(declared, options)) for declared, option, options in _MYSQL_OPTIONS]
-    return "\n".join(
-        [
-            f"# Types from the source to the target\n{note}\n{_INTRO}",
-            "## MySQL and MariaDB\n",
-            "`output.format=debezium`. With the default options:\n",
-            _table((declared, _mysql(declared, ValueOptions())) for declared in _MYSQL),
-            "With others:\n",
-            _table(other),
-            "## Cassandra and Scylla: partition updates and the materializer's events\n",
-            _table((text, updates(text)) for text in _CQL),
-            "## Cassandra: Debezium's form\n",
-            "With the default options:\n",
-            _table((text, cassandra(EventSettings(topic_prefix="p"))(text)) for text in _CQL),
-            f"With {_CQL_OPTIONS.format(option='cassandra.logical.types=named')}:\n",
-            _table((text, cassandra(precise)(text)) for text in _CQL_WITH_OPTIONS),
-            "## Scylla: the formats `legacy` and `advanced`\n",
-            "With the default options:\n",
-            _table((text, scylla(Names())(text)) for text in _CQL),
-            f"With {_CQL_OPTIONS.format(option='scylla.logical.types=named')}:\n",
-            _table((text, scylla(names)(text)) for text in _CQL_WITH_OPTIONS),
-        ]
-    )
+    def all_of(types: Iterable[str], schema: Callable[[str], Schema]) -> list[tuple[str, Schema]]:
+        return [(declared, schema(declared)) for declared in types]
+
+    default = "With the default options:\n"
+    return [
+        (
+            ["## MySQL and MariaDB\n", "`output.format=debezium`. With the default options:\n"],
+            [(declared, _mysql(declared, ValueOptions())) for declared in _MYSQL],
+        ),
+        (
+            ["With others:\n"],
+            [(f"{declared}, `{option}`", _mysql(declared, options)) for declared, option, options in _MYSQL_OPTIONS],
+        ),
+        (["## Cassandra and Scylla: partition updates and the materializer's events\n"], all_of(_CQL, updates)),
+        (
+            ["## Cassandra: Debezium's form\n", default],
+            all_of(_CQL, cassandra(EventSettings(topic_prefix="p"))),
+        ),
+        (
+            [f"With {_CQL_OPTIONS.format(option='cassandra.logical.types=named')}:\n"],
+            all_of(_CQL_WITH_OPTIONS, cassandra(precise)),
+        ),
+        (["## Scylla: the formats `legacy` and `advanced`\n", default], all_of(_CQL, scylla(Names()))),
+        (
+            [f"With {_CQL_OPTIONS.format(option='scylla.logical.types=named')}:\n"],
+            all_of(_CQL_WITH_OPTIONS, scylla(names)),
+        ),
+    ]
 
 
 def _table(rows: Iterable[tuple[str, Schema]]) -> str:
-    return "\n".join([_HEAD, *(f"| {' | '.join([name, *_cells(schema)])} |" for name, schema in rows)]) + "\n"
+    return "\n".join([_HEAD, *(f"| {' | '.join([name, *cells(schema)])} |" for name, schema in rows)]) + "\n"
 
 
-def _cells(schema: Schema) -> list[str]:
-    """Schema, Avro, Spark and the databases' types."""
+def cells(schema: Schema) -> list[str]:
+    """The schema, and its types in Avro, Spark, PostgreSQL and MariaDB, as the page has them."""
     from spark_jobs.contract import Column
     from spark_jobs.sinks.jdbc.dialects import dialect
     from spark_jobs.sources.types import length_of, meaning_of, spark_type
@@ -205,26 +218,26 @@ def _schema_text(schema: Schema) -> str:
 def _avro_text(schema: Schema) -> str:
     from worker.converters.avro_schema import AvroSettings, avro_text
 
-    return _avro_type(json.loads(avro_text(schema, AvroSettings())))
+    return avro_type(json.loads(avro_text(schema, AvroSettings())))
 
 
-def _avro_type(declared: Any) -> str:
-    """An Avro type without its attributes; of a union with null the other type."""
+def avro_type(declared: Any) -> str:
+    """An Avro type as the page writes it: without its attributes, of a union with null the other type."""
     if isinstance(declared, list):
-        return ", ".join(_avro_type(member) for member in declared if member != "null")
+        return ", ".join(avro_type(member) for member in declared if member != "null")
     if isinstance(declared, str):
         return declared
     if declared["type"] == "array":
-        return f"array of {_avro_type(declared['items'])}"
+        return f"array of {avro_type(declared['items'])}"
     if declared["type"] == "map":
-        return f"map of {_avro_type(declared['values'])}"
+        return f"map of {avro_type(declared['values'])}"
     if declared["type"] == "record":
-        return f"record ({', '.join(_avro_type(field['type']) for field in declared['fields'])})"
+        return f"record ({', '.join(avro_type(field['type']) for field in declared['fields'])})"
     logical = declared.get("logicalType")
     if logical == "decimal":
         logical = f"decimal({declared['precision']}, {declared.get('scale', 0)})"
     name = logical or (_shortened(declared["connect.name"]) if "connect.name" in declared else "")
-    return f"{_avro_type(declared['type'])}{f', {name}' if name else ''}"
+    return f"{avro_type(declared['type'])}{f', {name}' if name else ''}"
 
 
 def _shortened(name: str) -> str:

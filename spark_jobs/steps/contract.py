@@ -181,6 +181,14 @@ class Step(ABC):
         names = self.context.options.get("tables") or ()
         return [name for name in names if not any(matches([name], table.namespace) for table in tables)]
 
+    def reads(self) -> list[str]:
+        """The names of tables in the options. Pure."""
+        return self.unmatched(())
+
+    def makes(self) -> list[str]:
+        """The names of the tables that the step makes, as far as its options say them. Pure."""
+        return []
+
     @abstractmethod
     def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
         """The tables after the step: outputs, and schemas of tables that need no expressions. Pure.

@@ -30,6 +30,13 @@ class StepSql(Spark):
 
 
 _LATER: Final = "let the sink's database compute it from the table that the job writes"
+_AGGREGATE: Final = (
+    "use a step of type view, which keeps aggregates of changing tables right, or window for inserts by time"
+)
+_JOIN: Final = (
+    "use a step of type view for tables that change, join for inserts within a range of time, or lookup for columns of "
+    "another system"
+)
 #: Functions that make one row of several.
 AGGREGATES: Final = frozenset(
     [
@@ -147,10 +154,10 @@ _UNSTABLE_NODES: Final = {
     "Uuid": "uuid",
 }
 _CLAUSES: Final = {
-    "joins": ("JOIN", "read one table per SELECT, and combine tables by UNION ALL"),
+    "joins": ("JOIN", _JOIN),
     "laterals": ("LATERAL VIEW", "a row must stay one row: keep the array, or pick items from it by [n] or filter()"),
-    "group": ("GROUP BY", _LATER),
-    "having": ("HAVING", _LATER),
+    "group": ("GROUP BY", _AGGREGATE),
+    "having": ("HAVING", _AGGREGATE),
     "qualify": ("QUALIFY", _LATER),
     "windows": ("WINDOW", _LATER),
     "distinct": ("DISTINCT", "remove it (rows with a key are distinct), or use a step of type deduplicate"),
@@ -177,9 +184,10 @@ def parse_statements(step: str, sql: str) -> list[exp.Expr]:
         errors = getattr(error, "errors", None)
         detail = errors[0] if errors else {}
         where = f" (line {detail['line']}, column {detail['col']})" if detail.get("line") else ""
-        raise StepRefused(
-            f"step {step}: is not Spark SQL{where}: {detail.get('description') or str(error).splitlines()[0]}"
-        ) from None
+        description = str(detail.get("description") or str(error).splitlines()[0])
+        if "<class" in description:  # it names the parser's own class
+            description = "an operator or a function lacks an operand"
+        raise StepRefused(f"step {step}: is not Spark SQL{where}: {description}") from None
     return [statement for statement in statements if statement is not None]
 
 
@@ -224,7 +232,7 @@ def _refusals(query: exp.Expr) -> Iterator[tuple[str, exp.Expr, str]]:
         elif isinstance(node, exp.Subquery) and not isinstance(node.parent, exp.From | exp.Union | exp.Subquery):
             yield "a scalar subquery", node, "use columns of the same table"
         elif isinstance(node, exp.AggFunc) or function_name(node) in AGGREGATES:
-            yield f"the aggregate {function_name(node) or type(node).__name__.lower()}()", node, _LATER
+            yield f"the aggregate {function_name(node) or type(node).__name__.lower()}()", node, _AGGREGATE
         elif function_name(node) in GENERATORS:
             yield (
                 f"{function_name(node)}()",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.steps.model import Output
+from spark_jobs.steps.names import find_table
 from spark_jobs.steps.planning import computed_columns, plan_step
 
 if TYPE_CHECKING:
@@ -125,7 +126,9 @@ def touched(stage: Stage) -> frozenset[str]:
         return frozenset(table.namespace for table in stage.before if step.selects(table))
     masked = {table.namespace for table in stage.before if step.masked(table)}
     read = {branch.source.namespace for item in stage.planned if isinstance(item, Output) for branch in item.branches}
-    return frozenset(masked | read)
+    # Joins and windows plan tables without saying where they come from; their options do.
+    named = {find_table(step.name, name, stage.before) for name in step.reads()}
+    return frozenset(masked | read | {table.namespace for table in named if table is not None})
 
 
 def hidden_columns(stages: Sequence[Stage]) -> list[frozenset[ColumnId]]:

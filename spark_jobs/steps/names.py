@@ -114,6 +114,6 @@ def find_column(step: str, name: str, table: TableSchema) -> int:
             f"{', '.join(names[number] for number in candidates)}: write it as it is there"
         )
     close = difflib.get_close_matches(name, names, 1, 0.6)
-    hint = f"did you mean {close[0]}? " if close else ""
+    hint = f"; did you mean {close[0]}?" if close else "."
     shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
-    raise StepRefused(f"step {step}: table {table.namespace} has no column {name}; {hint}It has {shown}")
+    raise StepRefused(f"step {step}: table {table.namespace} has no column {name}{hint} It has {shown}")

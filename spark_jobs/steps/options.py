@@ -13,7 +13,7 @@ from spark_jobs.config_keys import STEP_PREFIX as PREFIX
 from spark_jobs.steps.contract import StepContext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.options import Config
     from spark_jobs.metrics import JobMetric
@@ -161,6 +161,48 @@ def stateful_steps(config: Config) -> list[str]:
     return [name for name in step_names(config.raw) if registry.step_class(config[f"{PREFIX}{name}.type"]).stateful]
 
 
+def order_complaints(steps: Sequence[Step]) -> list[ConfigProblem]:
+    """Complaints about steps that read the table of a later step: steps run in order. Pure.
+
+    A step that reads a table of its own name, and steps before it, mean the table of the source.
+
+    Args:
+        steps: in order, each with valid options.
+    """
+    reads = {step.name: set(step.reads()) for step in steps}
+    makers = {
+        output: step.name for step in reversed(steps) for output in step.makes() if output not in reads[step.name]
+    }
+    position = {step.name: number for number, step in enumerate(steps)}
+    problems = []
+    for step in steps:
+        for name in sorted(reads[step.name]):
+            maker = makers.get(name, step.name)
+            if position[maker] <= position[step.name]:
+                continue
+            cycle = _reaches(maker, step.name, reads, makers)
+            fix = (
+                f"The step {maker} in turn reads what {step.name} makes, so no order of them can work: let one of them read a "
+                "table of the source"
+                if cycle
+                else f"Put {maker} before {step.name}"
+            )
+            text = f"step {step.name} reads the table {name}, which the later step {maker} makes; steps run in order. {fix}"
+            other = f", or give {maker} another name if the source has a table {name}" if name == maker else ""
+            problems.append(ConfigProblem(STEPS, f"{STEPS}: {text}{other}"))
+    return problems
+
+
+def _reaches(step: str, other: str, reads: Mapping[str, set[str]], makers: Mapping[str, str]) -> bool:
+    """Whether a step reads what another one makes, by way of further steps too."""
+    waiting, seen = [step], {step}
+    while waiting:
+        makes_input = {makers[name] for name in reads[waiting.pop()] if name in makers} - seen
+        waiting += makes_input
+        seen |= makes_input
+    return other in seen
+
+
 def check_steps(config: Config) -> list[ConfigProblem]:
     """The complaints of the steps about their options. Reads the files of functions."""
     problems = []
@@ -168,8 +210,9 @@ def check_steps(config: Config) -> list[ConfigProblem]:
         from spark_jobs.steps.python.functions import complaints as function_complaints
 
         problems += function_complaints(config)
-    for step in build_steps(config):
+    steps = build_steps(config)
+    for step in steps:
         for text in step.check():
             option, _, message = text.partition(": ")
             problems.append(ConfigProblem(f"{PREFIX}{step.name}.{option}", f"{PREFIX}{step.name}.{option}: {message}"))
-    return problems
+    return problems or order_complaints(steps)

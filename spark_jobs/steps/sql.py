@@ -56,6 +56,10 @@ class SqlStep(Step):
             return [f"sql: {error}"]
         return []
 
+    def makes(self) -> list[str]:
+        """See ``Step.makes``."""
+        return [query.target or self.name for query in self._queries()]
+
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """See ``Step.unmatched``."""
         names = dict.fromkeys(name for query in self._queries() for name in tables_read(query))

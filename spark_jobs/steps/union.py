@@ -50,6 +50,10 @@ class UnionStep(Step):
         """See ``Step.combines``."""
         return True
 
+    def makes(self) -> list[str]:
+        """See ``Step.makes``."""
+        return [self.context.options["output"]]
+
     def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
         """See ``Step.plan``."""
         options = self.context.options

@@ -1,6 +1,7 @@
-"""Idle flows under one worker: a driver for each (``spark.application=own``) next to one driver that all share (the default).
+"""Flows in a driver for each (``spark.application=own``) next to a driver that all share (the default).
 
-For each way: memory and CPU of one flow, of all flows, seconds from POST to RUNNING, and to the first row in the sink.
+Idle flows under one worker, or with ``--demo`` the four jobs of the demo next to its sources on two workers. For each way:
+memory and CPU of one flow, of all flows, seconds from POST to RUNNING, and to the first row in the sink.
 """
 
 from __future__ import annotations
@@ -8,14 +9,20 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+import threading
 import time
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Producer
 
+from compose.demo.payments import Payments
+from compose.demo.run import JOBS, Demo
+from compose.demo.shop import Shop
 from compose.local.kafka import KafkaCluster
+from compose.local.scylla.client import Emulation
 from compose.local.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.bench._common import cpu_seconds, environment, family, spread
@@ -119,14 +126,81 @@ def measure(folder: Path, bootstrap: str, application: str, count: int) -> Figur
     return figures
 
 
+def watch_jobs(demo: Demo, seen: dict[str, list[float]], ended: threading.Event) -> None:
+    """Note for each job of the demo the seconds until it runs and until its first row is written. Blocks until ``ended``."""
+    begin = time.monotonic()
+    while not ended.wait(0.1):
+        worker = demo.rest.alive
+        for name in JOBS:
+            if (
+                not seen[name]
+                and worker.request("GET", f"/connectors/{name}/status")[0] == 200
+                and demo.rest.where(name)
+            ):
+                seen[name].append(time.monotonic() - begin)
+            if len(seen[name]) == 1:
+                status, answer = worker.request("GET", f"/connectors/{name}/progress")
+                if status == 200 and any(task.get("records_written") for task in answer["tasks"]):
+                    seen[name].append(time.monotonic() - begin)
+
+
+def measure_demo(folder: Path, application: str) -> str:
+    """The demo with its jobs in drivers of their own or in shared ones, until they idle; the figures as a line."""
+    os.environ["MILLRACE_HOME"] = str(folder / "home")
+    options = {name: {"spark.application": application} for name in JOBS} if application else {}
+    demo = Demo(folder, detached=False, options=options)
+    with ExitStack() as stack:
+        stack.callback(demo.stop)
+        demo.start()
+        client = stack.enter_context(closing(Emulation(demo.scylla.address)))
+        database = stack.enter_context(closing(demo.database()))
+        payments = stack.enter_context(closing(Payments(demo.cassandra)))
+        shop = Shop(client, database, payments)
+        shop.create()
+        demo.create_sources()
+        shop.trade(150)
+        workers = [worker.pid for worker in demo.rest.workers]
+        time.sleep(_SETTLE_S)
+        memory, cpu = sum(map(proportional_bytes, workers)), sum(map(cpu_seconds, workers))
+        seen: dict[str, list[float]] = {name: [] for name in JOBS}
+        ended = threading.Event()
+        watcher = threading.Thread(target=watch_jobs, args=(demo, seen, ended))
+        watcher.start()
+        try:
+            demo.create_jobs()
+            complete = wait_until(lambda: all(len(times) == 2 for times in seen.values()), _LIMIT_S, 0.1)
+        finally:
+            ended.set()
+            watcher.join()
+        if not complete:
+            raise RuntimeError(f"jobs wrote nothing: {seen}")
+        demo.settled(shop)
+        start_cpu = sum(map(cpu_seconds, workers)) - cpu
+        time.sleep(_SETTLE_S)
+        used = sum(map(proportional_bytes, workers)) - memory
+        begin, cpu = time.monotonic(), sum(map(cpu_seconds, workers))
+        time.sleep(_SETTLE_S)
+        idle = (sum(map(cpu_seconds, workers)) - cpu) / (time.monotonic() - begin)
+    running, rows = ([times[number] for times in seen.values()] for number in (0, 1))
+    return (
+        f"{used / _MIB:,.0f} MiB, {start_cpu:.0f} CPU s until all copies equal the source, {idle:.2f} cores idle; from the "
+        f"first POST: running after {spread(running, 1)} s, first row after {spread(rows, 1)} s"
+    )
+
+
 def main(argv: list[str]) -> int:
     """Run it; some minutes, and as much memory as that many drivers take."""
     parser = argparse.ArgumentParser(prog="millrace bench flows", description=__doc__)
     parser.add_argument("--flows", type=int, default=10)
     parser.add_argument("--only", choices=("own", "shared"), help="one of the two ways")
+    parser.add_argument("--demo", action="store_true", help="the jobs of the demo in place of idle flows")
     options = parser.parse_args(argv)
     print(environment())
     for way in (options.only,) if options.only else ("shared", "own"):
+        if options.demo:
+            with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
+                print(f"{way:7} demo, {len(JOBS)} jobs: {measure_demo(Path(name), 'own' if way == 'own' else '')}")
+            continue
         with (
             tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
             KafkaCluster(Path(name) / "kafka", port=None) as kafka,

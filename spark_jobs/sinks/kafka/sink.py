@@ -23,6 +23,7 @@ from spark_jobs.sinks.kafka.config import (
     table_group,
     target_topic,
 )
+from spark_jobs.sinks.kafka.markers import failure
 from spark_jobs.sinks.kafka.partitioners import BUILT_IN, GROUP, offered
 from spark_jobs.sinks.kafka.templates import PLACEHOLDER, column_of, text_column, text_template
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
@@ -347,7 +348,7 @@ class KafkaSink(Sink):
         except KafkaException as error:
             if error.args[0].name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}:
                 return None
-            raise Retriable(f"Kafka sink: topic {name} can't be looked up: {error.args[0].str()}") from error
+            raise failure(error, f"topic {name} can't be looked up") from error
         return str(found.topic_id), len(found.partitions)
 
 

@@ -51,7 +51,7 @@ _OF_PRODUCERS: Final = {
     "delivery.report.only.error": True,
 }
 _POLL_EVERY: Final = 1000
-_PRODUCERS_KEPT: Final = 128
+_CLIENTS_KEPT: Final = 128
 #: Called at points of a transaction; tests stop the process there.
 Points = Callable[[str], None]
 
@@ -81,21 +81,22 @@ class _Owned:
 class Resident:
     """What a Python worker keeps from task to task: producers and the consumers that ask for positions.
 
-    A transactional producer costs 60 ms and more to start; tasks have no other place that outlives them. Producers beyond a
-    bound are
-    given up, the longest unused first.
+    A transactional producer costs 60 ms and more to start; tasks have no other place that outlives them. One process serves
+    the flows of an application, which may have different logins: a client is used again only with the same configuration.
+    Clients beyond a bound are given up, the longest unused first.
     """
 
     def __init__(self) -> None:
         self._owned: OrderedDict[tuple[str, str], _Owned] = OrderedDict()
-        self._plain: dict[str, Any] = {}
-        self._consumers: dict[tuple[str, str], Any] = {}
+        self._plain: OrderedDict[str, Any] = OrderedDict()
+        self._consumers: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
     def transactional(self, settings: Settings, transactional_id: str) -> _Owned | None:
         """The kept producer, or None."""
-        found = self._owned.get((_address(settings), transactional_id))
+        key = (_client_key(settings), transactional_id)
+        found = self._owned.get(key)
         if found is not None:
-            self._owned.move_to_end((_address(settings), transactional_id))
+            self._owned.move_to_end(key)
         return found
 
     def own(self, settings: Settings, transactional_id: str) -> _Owned:
@@ -125,16 +126,14 @@ class Resident:
                 producer.init_transactions(settings.timeout_s)
         except KafkaException as error:
             raise failure(error, f"transactions of {transactional_id} can't be begun") from error
-        owned = self._owned[_address(settings), transactional_id] = _Owned(producer)
-        while len(self._owned) > _PRODUCERS_KEPT:
-            with limit("the end of the longest unused producer", settings.timeout_s):
-                self._owned.popitem(last=False)
+        owned = self._owned[_client_key(settings), transactional_id] = _Owned(producer)
+        _give_up_oldest(self._owned, settings)
         return owned
 
     def drop(self, settings: Settings, transactional_id: str) -> None:
         """Give the producer up; a writer that still has it is the last one to let it go."""
         with limit(f"the end of the producer {transactional_id}", settings.timeout_s):
-            self._owned.pop((_address(settings), transactional_id), None)
+            self._owned.pop((_client_key(settings), transactional_id), None)
 
     def plain(self, settings: Settings) -> Any:
         """The producer without transactions."""
@@ -154,6 +153,8 @@ class Resident:
                 },
                 logger=quiet(),
             )
+            _give_up_oldest(self._plain, settings)
+        self._plain.move_to_end(key)
         return self._plain[key]
 
     def drop_plain(self, settings: Settings) -> None:
@@ -165,7 +166,7 @@ class Resident:
         """The consumer that asks for positions; it never joins the group."""
         from confluent_kafka import Consumer
 
-        key = (_address(settings), settings.group)
+        key = (_client_key(settings), settings.group)
         if key not in self._consumers:
             self._consumers[key] = Consumer(
                 {
@@ -176,18 +177,28 @@ class Resident:
                 },
                 logger=quiet(),
             )
+            _give_up_oldest(self._consumers, settings)
+        self._consumers.move_to_end(key)
         return self._consumers[key]
 
 
 RESIDENT: Final = Resident()
 
 
-def _address(settings: Settings) -> str:
-    return str(settings.client.get("bootstrap.servers"))
+def _client_key(settings: Settings) -> str:
+    """Holds credentials: never to be printed."""
+    return repr(sorted(settings.client.items()))
 
 
 def _plain_key(settings: Settings) -> str:
-    return f"{_address(settings)} {settings.guarantee} {settings.acks}"
+    return f"{_client_key(settings)} {settings.guarantee} {settings.acks}"
+
+
+def _give_up_oldest(clients: OrderedDict[Any, Any], settings: Settings) -> None:
+    """Give up the clients beyond the bound. Blocks while they end."""
+    while len(clients) > _CLIENTS_KEPT:
+        with limit("the end of the longest unused client", settings.timeout_s):
+            clients.popitem(last=False)
 
 
 class PartitionWriter:

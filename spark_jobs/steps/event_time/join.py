@@ -166,10 +166,12 @@ class JoinStep(Step):
     def remarks(self) -> list[str]:
         """See ``Step.remarks``."""
         options = self.context.options
+        remarks = event_rows.remarks(options)
         if options["how"] not in OUTER or options["key"]:
-            return []
+            return remarks
         return [
-            f"how={options['how']} gives a table without a key: name columns that no row lacks in key if the sink needs one"
+            *remarks,
+            f"how={options['how']} gives a table without a key: name columns that no row lacks in key if the sink needs one",
         ]
 
     def state(self) -> str:
@@ -181,6 +183,10 @@ class JoinStep(Step):
             for side in SIDES
         )
         return f"{kept} of event time, in Delta tables in the checkpoint; edits of left, right or their times need another name"
+
+    def makes(self) -> list[str]:
+        """See ``Step.makes``."""
+        return [self.name]
 
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """See ``Step.unmatched``."""

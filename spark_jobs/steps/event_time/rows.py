@@ -66,6 +66,16 @@ KEEP_INPUTS: Final = ConfigKey(
 )
 
 
+def remarks(options: Mapping[str, Any]) -> list[str]:
+    """Options of an input that are allowed, but may not be what was meant. Pure."""
+    if options["watermark.ms"]:
+        return []
+    text = (
+        "watermark.ms=0: a row is late as soon as one with a newer time has come, so rows out of order are left out. "
+    )
+    return [f"{text}Set watermark.ms to the time by which rows may be late"]
+
+
 def time_key(name: str) -> ConfigKey:
     """The option that chooses the time column of an input."""
     return ConfigKey(

@@ -152,6 +152,14 @@ class WindowStep(Step):
             "window needs another name"
         )
 
+    def remarks(self) -> list[str]:
+        """See ``Step.remarks``."""
+        return event_rows.remarks(self.context.options)
+
+    def makes(self) -> list[str]:
+        """See ``Step.makes``."""
+        return [self.name]
+
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """See ``Step.unmatched``."""
         name = self.context.options["table"]

@@ -186,7 +186,7 @@ def row_of(value: bytes, form: str) -> Any:
 
 
 def topic_ends(consumer: Any, topic: str, timeout_s: float) -> dict[int, int]:
-    """Partition -> the offset after its last record that readers may see. Blocks.
+    """Partition -> the offset after its last record that readers may see; 0 if it is empty, which no reader waits for. Blocks.
 
     Raises:
         Retriable: Kafka does not answer.
@@ -202,8 +202,7 @@ def topic_ends(consumer: Any, topic: str, timeout_s: float) -> dict[int, int]:
             ends = {}
             for partition in metadata.partitions:
                 first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
-                if end > first:
-                    ends[partition] = end
+                ends[partition] = end if end > first else 0
             return ends
     except KafkaException as error:
         raise Retriable(f"topic {topic}: {error.args[0].str()}") from error

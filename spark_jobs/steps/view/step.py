@@ -130,6 +130,10 @@ class ViewStep(Step):
         names = ", ".join(dict.fromkeys(names_read(parse_view(self.name, self.context.options["sql"]))))
         return f"the current rows of {names} (the columns that the view reads), in Delta tables in the checkpoint"
 
+    def makes(self) -> list[str]:
+        """See ``Step.makes``."""
+        return [self.name]
+
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """See ``Step.unmatched``."""
         names = dict.fromkeys(names_read(parse_view(self.name, self.context.options["sql"])))

@@ -1,6 +1,6 @@
 """Whole Spark jobs on a Kafka that asks for logins and certificates, and where their secrets may not be seen.
 
-In the slow suite only: four jobs, each with a JVM of its own.
+In the slow suite only: each test starts a JVM.
 """
 
 from __future__ import annotations
@@ -201,6 +201,91 @@ def test_a_connector_s_job_takes_the_worker_s_login(
         leaks(processes | answers | events | seen(tmp_path / "home") | seen(tmp_path / "worker"), tmp_path / "login")
         == []
     )
+
+
+@pytest.mark.parametrize("worker", [SCRAM], indirect=True, ids=lambda kind: kind.name)
+def test_flows_of_one_application_have_logins_of_their_own(
+    secured: SecuredKafka, worker: MillraceWorker, tmp_path: Path
+) -> None:
+    """Each reads and writes what its own user may, whatever the others of the driver may; a wrong login stops one flow."""
+    run_id = secrets.token_hex(4)
+    admin = AdminClient({"bootstrap.servers": secured.cluster.bootstrap})
+    for user in ("alice", "bob"):
+        secured.allow(user, "TOPIC", f"{user}-", "READ", "WRITE", "DESCRIBE", "CREATE")
+        secured.allow(user, "TOPIC", f"millrace-{user}-", "READ", "WRITE", "DESCRIBE", "CREATE")  # of positions written
+        secured.allow(user, "GROUP", f"millrace-{user}-", "READ", "DESCRIBE")
+        secured.allow(user, "TRANSACTIONAL_ID", f"{user}-", "WRITE", "DESCRIBE")
+        admin.create_topics([NewTopic(f"{user}-{run_id}", 2, 1)])[f"{user}-{run_id}"].result(20)
+        send(secured, f"{user}-{run_id}", 0, 100)
+
+    def create(name: str, topic: str, guarantee: str, **kafka: str) -> None:
+        """A copy within the one application."""
+        worker.create(
+            name,
+            {
+                "connector.class": "spark_jobs.SparkJob",
+                "source.topics": topic,
+                "source.format": "plain",
+                "sink.type": "kafka",
+                "sink.kafka.topic": f"{name}.copy",
+                "guarantee": guarantee,
+                "trigger.interval.ms": "200",
+                "errors.retry.timeout.ms": "10000",
+                "spark.application": run_id,
+                **spark(tmp_path),
+                **{f"kafka.{option.replace('_', '.')}": value for option, value in kafka.items()},
+            },
+        )
+
+    def of(user: str, password: str = "") -> dict[str, str]:
+        return {"sasl_jaas_config": jaas(user, password or USERS[user], "SCRAM-SHA-512")}
+
+    def about(name: str) -> Any:
+        return [worker.request("GET", f"/connectors/{name}/{path}")[1] for path in ("status", "progress")]
+
+    def running(name: str, count: int) -> int:
+        """The flow's process, once it has written all."""
+
+        def done() -> bool:
+            assert worker.states(name)[1] != ["FAILED"], about(name)
+            tasks = about(name)[1].get("tasks")
+            return bool(tasks) and tasks[0].get("records_written") == count
+
+        worker.wait_for(done, 150, f"{name} did not write {count} records", lambda: about(name))
+        return int(about(name)[1]["tasks"][0]["pid"])
+
+    def failed(name: str) -> str:
+        worker.wait_for(lambda: worker.states(name)[1] == ["FAILED"], 120, f"{name} runs", lambda: about(name))
+        return str(about(name)[0]["tasks"][0]["trace"])
+
+    flows = {}
+    for user in ("alice", "bob"):
+        # Tasks of both guarantees keep their producers in Python workers that all flows of the driver share.
+        for guarantee in ("exactly-once", "at-least-once"):
+            name = f"{user}-{run_id}-{guarantee}"
+            flows[name] = f"{user}-{run_id}"
+            create(name, flows[name], guarantee, **of(user))
+    # A certificate at another listener, next to passwords.
+    flows[f"certificate-{run_id}"] = f"alice-{run_id}"
+    by_certificate = {name.replace(".", "_"): value for name, value in login(MUTUAL, secured, tmp_path / "tls").items()}
+    by_certificate["bootstrap_servers"] = secured.cluster.secured(MUTUAL)
+    create(f"certificate-{run_id}", f"alice-{run_id}", "exactly-once", **by_certificate)
+    (process,) = {running(name, 100) for name in flows}
+
+    # Bob may not read alice's topic, nor write to hers with his producers, though hers are in the same Python workers.
+    create(f"bob-{run_id}-reads", f"alice-{run_id}", "at-least-once", **of("bob"))
+    create(f"alice-{run_id}-writes", f"bob-{run_id}", "at-least-once", **of("bob"))
+    create(f"alice-{run_id}-wrong", f"alice-{run_id}", "at-least-once", **of("alice", "not-the-Password"))
+    assert "authori" in failed(f"bob-{run_id}-reads").lower()
+    assert "authori" in failed(f"alice-{run_id}-writes").lower()
+    wrong = failed(f"alice-{run_id}-wrong")
+    assert "authenticat" in wrong.lower()
+    assert "not-the-Password" not in wrong
+    for user in ("alice", "bob"):
+        send(secured, f"{user}-{run_id}", 100, 100)
+    assert {running(name, 200) for name in flows} == {process}
+    for name, topic in flows.items():
+        assert records(secured, f"{name}.copy") == records(secured, topic)
 
 
 @pytest.mark.parametrize("kind", [SCRAM, MUTUAL], ids=lambda kind: kind.name)

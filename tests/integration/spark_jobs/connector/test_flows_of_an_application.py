@@ -45,6 +45,7 @@ class Flows:
         self.folder = folder
         self.prefix = f"flow-{secrets.token_hex(4)}"
         self.sent: dict[str, int] = {}
+        self.configs: dict[str, dict[str, str]] = {}
 
     def topic(self, flow: str) -> str:
         return f"{self.prefix}-{flow}"
@@ -80,6 +81,7 @@ class Flows:
         }
         status, body = self.worker.request("POST", "/connectors", {"name": self.topic(flow), "config": config})
         assert status == 201, body
+        self.configs[flow] = config
 
     def get(self, flow: str, path: str) -> Any:
         status, body = self.worker.request("GET", f"/connectors/{self.topic(flow)}/{path}")
@@ -101,6 +103,10 @@ class Flows:
             lambda: self.about(flow),
         )
         return int(tasks[0]["pid"])
+
+    def written(self, flow: str) -> int:
+        """Rows that the flow's task has written since it started."""
+        return int(self.get(flow, "progress")["tasks"][0].get("records_written", 0))
 
     def lines(self, flow: str) -> list[str]:
         """All rows that the flow wrote, sorted; rows that came twice are there twice."""
@@ -195,6 +201,18 @@ def test_flows_share_a_driver_and_nothing_else(flows: Flows) -> None:
     flows.wait_lines("files")
     assert flows.worker.request("PUT", f"/connectors/{flows.topic('late')}/resume")[0] == 202
     flows.wait_lines("late")
+    # A changed configuration restarts its own flow; the others have not stopped: they still count from their start.
+    counted = {name: flows.written(name) for name in ("files", "kafka")}
+    changed = {**flows.configs["late"], "trigger.interval.ms": "50"}
+    assert flows.worker.request("PUT", f"/connectors/{flows.topic('late')}/config", changed)[0] == 200
+    for name in ("files", "kafka", "late"):
+        flows.send(name, 5)
+    for name in ("files", "late"):
+        flows.wait_lines(name)
+    assert flows.copied("kafka", target) == flows.expected("kafka")
+    for name, count in counted.items():
+        wait_for(lambda name=name, count=count: flows.written(name) == count + 5, f"{name} counts on")  # type: ignore[misc]
+    wait_for(lambda: flows.written("late") == 5, "the changed flow counts from its start", lambda: flows.about("late"))
     assert children(first) == [jvm]
 
     # A savepoint over REST: another flow in the same driver starts from it and gets only what came later.

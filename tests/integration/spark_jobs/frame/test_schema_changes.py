@@ -1,4 +1,4 @@
-"""Schemas that change while a flow runs: each policy and kind of change, into PostgreSQL and files; every row arrives."""
+"""Schemas that change while a flow runs: each policy and kind of change, into each kind of target; every row arrives."""
 
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from spark_jobs import config, history
-from spark_jobs.contract import Column
+from spark_jobs.contract import Column, TableSchema
 from spark_jobs.progress import Events
 from spark_jobs.runner import Runner
 from spark_jobs.schema_frames import fitting, rest
 from spark_jobs.schema_options import KINDS
+from tests.integration.spark_jobs.delta.test_delta_conformance import DeltaTarget
+from tests.integration.spark_jobs.iceberg.test_iceberg_conformance import IcebergTarget
 from tests.integration.spark_jobs.jdbc.conftest import database
 
 if TYPE_CHECKING:
@@ -28,11 +30,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from compose.local.postgres import Postgres
+    from spark_jobs.testing import SinkTarget
+    from tests.conftest import HasMariaDb
     from tests.integration.spark_jobs.frame.bench import Bench
+    from tests.integration.spark_jobs.jdbc.conftest import Database
 
 #: A table, its columns with their types, and a row.
 Change = tuple[str, dict[str, str], dict[str, Any]]
 BIG = 2**40
+#: Formats of tables by the name of their sink.
+LAKES: Final = {"delta": DeltaTarget, "iceberg": IcebergTarget}
 TABLES = ("grown", "shrunk", "wide", "odd", "fresh")
 #: The rows that the source had first, and those that came after each table was changed.
 BEFORE: Final[list[Change]] = [
@@ -81,7 +88,7 @@ class Target:
 
     name: str
     spark: SparkSession
-    postgres: Postgres
+    server: Postgres | HasMariaDb | None
     folder: Path
     suffix: str = field(default_factory=lambda: secrets.token_hex(4))
 
@@ -89,11 +96,14 @@ class Target:
     def options(self) -> dict[str, str]:
         if self.name == "files":
             return {"sink.type": "files", "sink.files.path": str(self.folder / "history")}
+        if self.name in LAKES:
+            return {"sink.type": self.name, **self._lake().options()}
+        assert self.server is not None
         return {
             "sink.type": "jdbc",
-            "sink.jdbc.url": self.postgres.url,
-            "sink.jdbc.user": self.postgres.user,
-            "sink.jdbc.password": self.postgres.password,
+            "sink.jdbc.url": self.server.url,
+            "sink.jdbc.user": self.server.user,
+            "sink.jdbc.password": self.server.password,
             "sink.jdbc.table": "${table}_" + self.suffix,
             "sink.jdbc.repartition": "never",  # rows of the one partition go from Arrow to the database as they are
         }
@@ -103,18 +113,30 @@ class Target:
         if self.name == "files":
             frame = history.read(self.spark, str(self.folder / "history"), f"d.{table}")
             return [tuple(row) for row in frame.select("id", *columns).orderBy("id").collect()]
-        server = database(self.postgres.url, self.postgres.user, self.postgres.password)
-        return server.query(f"SELECT {', '.join(('id', *columns))} FROM {table}_{self.suffix} ORDER BY id")
+        if self.name in LAKES:
+            rows = self._lake().rows(TableSchema(f"d.{table}", ()))
+            return sorted(tuple(row[name] for name in ("id", *columns)) for row in rows)
+        return self._database().query(f"SELECT {', '.join(('id', *columns))} FROM {table}_{self.suffix} ORDER BY id")
 
     def columns(self, table: str) -> set[str]:
         """Columns of the table that are the source's or stand for them."""
         if self.name == "files":
             names = history.read(self.spark, str(self.folder / "history"), f"d.{table}").columns
+        elif self.name in LAKES:
+            names = list(self._lake().rows(TableSchema(f"d.{table}", ()))[0])
         else:
-            server = database(self.postgres.url, self.postgres.user, self.postgres.password)
             query = "SELECT column_name FROM information_schema.columns WHERE table_name = %s"
-            names = [row[0] for row in server.query(query, (f"{table}_{self.suffix}",))]
+            names = [row[0] for row in self._database().query(query, (f"{table}_{self.suffix}",))]
         return {name for name in names if not name.startswith(("ums_", "kafka_")) and name != "id"}
+
+    def _database(self) -> Database:
+        assert self.server is not None
+        return database(self.server.url, self.server.user, self.server.password)
+
+    def _lake(self) -> SinkTarget:
+        folder = self.folder / "lake"
+        folder.mkdir(exist_ok=True)
+        return LAKES[self.name](folder)
 
 
 @dataclass
@@ -174,9 +196,13 @@ class Flow:
             consumer.close()
 
 
-@pytest.fixture(params=["postgresql", "files"])
-def flow(request: pytest.FixtureRequest, bench: Bench, spark: SparkSession, postgres: Postgres, tmp_path: Path) -> Flow:
-    return Flow(bench, Target(request.param, spark, postgres, tmp_path), spark, bench.topic(1))
+@pytest.fixture(
+    params=["postgresql", "files", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mariadb", *LAKES))]
+)
+def flow(request: pytest.FixtureRequest, bench: Bench, spark: SparkSession, tmp_path: Path) -> Flow:
+    fixture = {"postgresql": "postgres", "mariadb": "mariadb"}.get(request.param)
+    server = request.getfixturevalue(fixture) if fixture else None
+    return Flow(bench, Target(request.param, spark, server, tmp_path), spark, bench.topic(1))
 
 
 FOLLOWED = {

@@ -6,17 +6,21 @@ from __future__ import annotations
 import json
 import random
 import secrets
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs import history
+from spark_jobs import config, history
 from spark_jobs.history import commands
 from spark_jobs.history.reader import find_tables
 from spark_jobs.history.rolling import Rolling
+from spark_jobs.progress import Events
+from spark_jobs.runner import Runner
 from tests.integration.spark_jobs.jdbc.conftest import database
 from tests.integration.spark_jobs.sources.test_whole_jobs import Jobs, jdbc, jobs
+from tests.support.eventually import eventually
 from tests.support.job_process import Job
 from tests.support.job_runs import run_job
 
@@ -102,6 +106,61 @@ def test_a_refill_gives_the_rows_of_the_live_flow(jobs: Jobs, postgres: Postgres
     server.query(f"DELETE FROM {server.quote(table)} WHERE ums_id_ <= 150")
     assert run_job(jobs.spark, refill(jobs, "same", path, **jdbc(postgres), **{"source.tables": table})) == ""
     assert table_rows(server, table) == expected
+
+
+@pytest.mark.slow  # two jobs at a time; the test above has one after the other
+def test_a_refill_while_the_live_flow_writes_the_same_table(jobs: Jobs, postgres: Postgres) -> None:
+    server = database(postgres.url, postgres.user, postgres.password)
+    table = f"b{secrets.token_hex(4)}"
+    path = jobs.folder / "history"
+    live = {
+        "name": f"{jobs.name}-live",
+        "kafka.bootstrap.servers": jobs.bootstrap,
+        "source.topics": jobs.name,
+        "source.format": "debezium",
+        "source.max.offsets.per.trigger": "50",
+        "state.dir": str(jobs.folder / "live"),
+        "trigger.interval.ms": "0",
+        **jdbc(postgres),
+    }
+    jobs.send(jobs.name, changes(table, 400, 7))
+    assert (
+        jobs.run(jobs.name, **{"source.format": "debezium", "sink.type": "files", "sink.files.path": str(path)}) == ""
+    )
+    events: list[dict[str, Any]] = []
+    runner = Runner(config.build(live), Events(live["name"], None, on_event=events.append), spark=jobs.spark)
+    thread = threading.Thread(target=runner.run)
+
+    def newest() -> int:
+        assert thread.is_alive(), events
+        present = "SELECT count(*) FROM information_schema.tables WHERE table_name = %s"
+        if server.query(present, [table]) == [(0,)]:
+            return 0
+        return int(server.query(f"SELECT max(ums_id_) FROM {server.quote(table)}")[0][0] or 0)
+
+    thread.start()
+    try:
+        eventually(lambda: newest() == 400, "the live flow has written what the history has", 120)
+        writer = threading.Thread(target=jobs.send, args=(jobs.name, changes(table, 1000, 8, first=400)))
+        writer.start()
+        # What the target had lost comes back, while newer changes of the same keys arrive.
+        server.query(f"DELETE FROM {server.quote(table)} WHERE ums_id_ <= 200")
+        assert run_job(jobs.spark, refill(jobs, "beside", path, **jdbc(postgres), **{"source.tables": table})) == ""
+        writer.join()
+        eventually(lambda: newest() == 1400, "the live flow has written all", 120)
+    finally:
+        runner.stop("test")
+        thread.join(60)
+    expected: dict[int, tuple[Any, ...]] = {}
+    for number, (_, value) in enumerate([*changes(table, 400, 7), *changes(table, 1000, 8, first=400)], 1):
+        event = json.loads(value)
+        row = event["after"] or event["before"]
+        name = None if event["op"] == "d" else row["name"]
+        expected[row["id"]] = (row["id"], name, number, 0 if event["op"] == "d" else 1)
+    rows = server.query(
+        f"SELECT id, CASE WHEN ums_active_ = 1 THEN name END, ums_id_, ums_active_ FROM {server.quote(table)} ORDER BY id"
+    )
+    assert rows == sorted(expected.values())
 
 
 def test_a_time_range_of_a_history_into_another_history(jobs: Jobs) -> None:

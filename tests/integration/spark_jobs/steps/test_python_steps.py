@@ -87,6 +87,32 @@ def test_a_function_in_sql(spark: SparkSession, code: str, before: bool) -> None
     compare(spark, (steps, "q", query), random_events(4), before=before, whole=False)
 
 
+def test_functions_of_an_installed_package(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the names of their entry points, over batches and in SQL."""
+    module = tmp_path / "shop_functions.py"
+    module.write_text(SOURCE)
+    info = tmp_path / "shop_functions-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shop-functions\nVersion: 1.0\n")
+    points = "shop_numbers = shop_functions:numbers\nshop_loud = shop_functions:loud\n"
+    (info / "entry_points.txt").write_text(f"[millrace.functions]\n{points}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spark.sparkContext.addPyFile(str(module))  # an installed package is there for Spark's Python workers, too
+    steps = {
+        "functions": "loud",
+        "function.loud.python.function": "shop_loud",
+        "steps": "p,q",
+        "step.p.type": "python",
+        "step.p.python.function": "shop_numbers",
+        "step.q.type": "sql",
+        "step.q.sql": "SELECT id, twice, loud(label) AS cry FROM shop.orders WHERE loud(name) <> 'A!'",
+    }
+    query = "SELECT id, amount * 2 AS twice, upper('<' || name || '>') || '!' AS cry FROM shop.orders WHERE name <> 'a'"
+    compare(spark, (steps, "q", query), random_events(5), before=True, whole=False)
+
+
 def test_rows_for_which_functions_fail(jobs: Jobs, postgres: Postgres, code: str) -> None:
     server = database(postgres.url, postgres.user, postgres.password)
     table = f"t{secrets.token_hex(4)}"

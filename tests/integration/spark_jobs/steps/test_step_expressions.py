@@ -12,6 +12,7 @@ from spark_jobs.contract import Column, TableSchema
 from spark_jobs.steps.contract import StepContext
 from spark_jobs.steps.model import Output
 from spark_jobs.steps.projection import SelectStep
+from spark_jobs.steps.unknown_functions import spark_functions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,3 +174,18 @@ def test_an_expression_stays_what_it_is(spark: SparkSession, table: TableSchema,
     plans = [result._jdf.queryExecution().optimizedPlan() for result in (written, read)]
     assert plans[0].sameResult(plans[1]), output.branches[0].columns[1].sql
     assert written.schema["result"].dataType == read.schema["result"].dataType
+
+
+def test_every_function_of_spark_is_known(spark: SparkSession) -> None:
+    """Else the plan would warn of it."""
+    names = {row[0].lower() for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    keywords = {"and", "or", "case"}
+    of_tables = {
+        "range",
+        "collations",
+        "sql_keywords",
+        "python_worker_logs",
+        "variant_explode",
+        "variant_explode_outer",
+    }
+    assert {name for name in names if name.isidentifier()} - spark_functions() <= keywords | of_tables

@@ -151,6 +151,56 @@ def test_a_step_that_matches_nothing_and_tables_that_nobody_has_seen(tmp_path: P
     assert "step m: matches none of the tables that come to it: shop.orders" in warnings
 
 
+def test_functions_that_spark_does_not_have_are_warned_of(tmp_path: Path) -> None:
+    save(tmp_path, ORDERS)
+    code = tmp_path / "functions.py"
+    code.write_text("def loud(name: str) -> str: ...\n")
+    steps = {
+        "transform.functions": "Loud",
+        "transform.function.Loud.python.file": str(code),
+        "transform.function.Loud.python.function": "loud",
+        "steps": "a,b",
+        "step.a.type": "filter",
+        "step.a.condition": "lenght(name) > 1 AND loud(name) <> 'A'",
+        "step.b.type": "select",
+        "step.b.columns": "id, upper(name) AS name, my_own(card) AS card, int(id) AS n, IF(id > 1, 1, 2) AS i",
+    }
+    answer = plan_flow(properties(tmp_path, **steps), ask=False)
+    assert answer["valid"], answer
+    first, second = [text for text in answer["warnings"] if "no function of Spark's" in text]
+    assert first.startswith(
+        "step a, table shop.orders: `lenght(name) > 1` calls lenght, which is no function of Spark's"
+    )
+    assert "did you mean length?" in first
+    assert second.startswith("step b, table shop.orders: `my_own(card)` calls my_own, ")
+
+
+def test_joins_and_windows_match_the_tables_that_they_name(tmp_path: Path) -> None:
+    save(tmp_path, ORDERS, NOTES)
+    steps = {
+        "steps": "both,counted",
+        "step.both.type": "join",
+        "step.both.left": "orders",
+        "step.both.right": "notes",
+        "step.both.on": "name = text",
+        "step.both.range.ms": "1000",
+        "step.both.how": "full",
+        "step.counted.type": "window",
+        "step.counted.table": "both",
+        "step.counted.size.ms": "10",
+        "step.counted.aggregates": "count(*) AS n",
+        "step.counted.watermark.ms": "0",
+    }
+    answer = plan_flow(properties(tmp_path, **steps), ask=False)
+    assert answer["valid"], answer
+    assert [step["matches"] for step in answer["steps"]] == [["shop.notes", "shop.orders"], ["both"]]
+    about_steps = [text for text in answer["warnings"] if text.startswith(("step ", "table "))]
+    assert [text.partition(": ")[2][:30] for text in about_steps] == [
+        "how=full gives a table without",
+        "watermark.ms=0: a row is late ",
+    ]
+
+
 def test_the_plan_tells_what_an_edit_changes(tmp_path: Path) -> None:
     save(tmp_path, ORDERS)
     old = properties(tmp_path, **{"steps": "a", "step.a.type": "select", "step.a.columns": "id, name, card"})

@@ -103,6 +103,48 @@ def test_what_is_refused_by_name(more: dict[str, str], option: str, message: str
     assert message in complaints(**more)[option]
 
 
+def sql(name: str, *tables: str) -> dict[str, str]:
+    union = " UNION ALL ".join(f"SELECT id FROM {table}" for table in tables)  # noqa: S608 - parsed only
+    return {f"transform.step.{name}.type": "sql", f"transform.step.{name}.sql": union}
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (
+            sql("a", "b") | sql("b", "t"),
+            "step a reads the table b, which the later step b makes; steps run in order. Put b before a, or give b another "
+            "name if the source has a table b",
+        ),
+        (
+            sql("a", "b") | sql("b", "c") | sql("c", "a"),
+            "The step b in turn reads what a makes, so no order of them can work",
+        ),
+        (
+            {
+                "transform.step.a.type": "filter",
+                "transform.step.a.tables": "x.y",
+                "transform.step.a.condition": "id > 1",
+            }
+            | {"transform.step.b.type": "union", "transform.step.b.tables": "t, u", "transform.step.b.output": "x.y"},
+            "step a reads the table x.y, which the later step b makes; steps run in order. Put b before a",
+        ),
+        # Each of these reads a table of the source, or one that is made before it.
+        (sql("a", "a", "t"), ""),
+        (sql("a", "t") | sql("b", "a", "t"), ""),
+        (sql("a", "b") | sql("b", "b"), ""),
+    ],
+)
+def test_steps_read_what_earlier_steps_make(steps: dict[str, str], message: str) -> None:
+    names = list(dict.fromkeys(name.split(".")[2] for name in steps))
+    _, problems = config.check({**JOB, "transform.steps": ",".join(names), **steps})
+    if not message:
+        assert problems == []
+    else:
+        assert {problem.name for problem in problems} == {"transform.steps"}
+        assert message in problems[0].message
+
+
 def test_missing_options_of_a_step() -> None:
     _, problems = config.check({**JOB, "transform.steps": "a", "transform.step.a.type": "filter"})
     assert [problem.name for problem in problems] == ["transform.step.a.condition"]
