@@ -16,7 +16,7 @@ from connectors.errors import ConfigInvalid, MillraceError
 from spark_jobs import config as job_config
 from spark_jobs.config_keys import FILES, HISTORY, KAFKA, SOURCE_TYPE
 from spark_jobs.contract import JobContext
-from spark_jobs.flow_edit import changed_options, flow_effects, table_changes
+from spark_jobs.flow_edit import Edit, changed_options, flow_effects, table_changes
 from spark_jobs.inputs.options import input_lines
 from spark_jobs.job import Job
 from spark_jobs.plan import guarantee_reason, remarks, source_lines
@@ -300,7 +300,6 @@ def _edit(
         return {"changed": changed, "effects": [{"part": "flow", "effect": "changed", "reason": reason}], "tables": []}
     old = [Job(config["name"], config, "", member) for config, member in configs]
     steps = build_steps(old[0].config)
-    states = [f"step {step.name}: {text}" for step in steps if (text := step.state())]
     new = [planned.job for planned in jobs]
     shown = max(jobs, key=lambda planned: len(planned.tables))
     stages, refusal = plan_stages(steps, shown.tables)
@@ -310,7 +309,7 @@ def _edit(
         "effects": [
             {"part": effect.part, "effect": effect.effect, "reason": effect.reason}
             | ({"sink": effect.sink} if effect.sink else {})
-            for effect in flow_effects(old, new, states)
+            for effect in flow_effects(old, new, Edit(steps, build_steps(new[0].config)))
         ],
         "tables": table_changes(before, shown.final),
     }

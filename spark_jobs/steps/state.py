@@ -252,3 +252,14 @@ class StepState:
 
     def _quoted(self, name: str) -> str:
         return "delta.`" + self._path(name).replace("`", "``") + "`"
+
+    def size(self) -> dict[str, float]:
+        """Rows and bytes of the tables as they are stored, older versions of rows included. Blocks: reads their logs."""
+        if not self.checkpoint:
+            return {}
+        spark = self._session()
+        details = [spark.sql(f"DESCRIBE DETAIL {self._quoted(name)}").collect()[0] for name in sorted(self._tables)]
+        return {
+            "state_rows": float(sum(self._read(name).count() for name in self._tables)),
+            "state_bytes": float(sum(detail["sizeInBytes"] for detail in details)),
+        }

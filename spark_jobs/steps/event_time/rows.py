@@ -12,6 +12,7 @@ from spark_jobs.config_keys import STEP_PREFIX
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
 from spark_jobs.frames import numbered
 from spark_jobs.steps.contract import BadRows, StepTable
+from spark_jobs.steps.definition import differences
 from spark_jobs.steps.event_time.times import MS
 from spark_jobs.steps.model import StepRefused
 from spark_jobs.steps.names import find_column
@@ -285,23 +286,30 @@ def late_table(namespace: str, rows: DataFrame, schema: TableSchema, *, present:
     return StepTable(TableChanges(replace(schema, namespace=namespace), frame), present)
 
 
-def check_origin(step: str, values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
+def check_origin(step: str, values: Mapping[str, Any], origin: Mapping[str, Any]) -> None:
     """Refuse a state of other inputs.
 
     Raises:
         Fatal: the state was made with other options.
     """
-    kept = values.get("of")
-    if kept is not None and kept != dict(origin):
-        changed = ", ".join(
-            f"{name}={kept.get(name)} (now {origin.get(name)})"
-            for name in sorted({*kept, *origin})
-            if kept.get(name) != origin.get(name)
-        )
+    if values and (changed := differences(values.get("of", {}), origin)):
         raise Fatal(
-            f"step {step}: its state was made with {changed}. Set the options back, or give the step another name: it starts "
-            "with an empty state then"
+            f"step {step}: its state was made with {', '.join(changed)}. Set the options back, or give the step another name: "
+            "it starts with an empty state then"
         )
+
+
+def numbers(rows: int, watermark: int | None, totals: Mapping[str, int]) -> dict[str, float]:
+    """The numbers of a step for ``Step.measure_state``.
+
+    Args:
+        rows: that are kept, those of the batch included.
+        watermark: after the batch, in microseconds; None before the first row.
+        totals: since the state began, by name.
+    """
+    counters = {f"{name}_total": float(total) for name, total in totals.items()}
+    shown = {} if watermark is None else {"watermark_timestamp_seconds": watermark / 1_000_000}
+    return {"state_rows": float(rows), **shown, **counters}
 
 
 def span(options: Mapping[str, Any], name: str) -> int:

@@ -80,6 +80,8 @@ def test_stored_names_differ_in_case() -> None:
         ({**JOIN, "range.ms": "-1"}, "range.ms"),
         ({**WINDOW, "window": "sliding"}, "a sliding window needs a number"),
         ({**WINDOW, "slide.ms": "5"}, "is of sliding windows only"),
+        ({**WINDOW, "session.max.ms": "5000"}, "is of sessions only"),
+        ({**WINDOW, "window": "session", "session.max.ms": "999"}, "a session lasts at least size.ms (1000)"),
         ({**WINDOW, "aggregates": "count(*)"}, "has no name"),
         ({**WINDOW, "aggregates": "amount AS a"}, "is no aggregate"),
         ({**WINDOW, "aggregates": "first(amount) AS a"}, "use min_by(..., ums_id_)"),

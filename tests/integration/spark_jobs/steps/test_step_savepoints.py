@@ -1,0 +1,146 @@
+"""Flows with a view, a join and a window that continue elsewhere from a savepoint as if they had never been stopped."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compose.local.hdfs import Hdfs
+from spark_jobs import config
+from spark_jobs.checkpoint import LocalFolder, open_folder
+from spark_jobs.ranges import last_batch
+from spark_jobs.savepoints.make import make_savepoint
+from tests.integration.spark_jobs.steps.shop_flow import Shop, failures, random_changes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+PER_BATCH = 25
+
+
+@pytest.fixture
+def shop(spark: SparkSession, bootstrap: str, tmp_path: Path) -> Shop:
+    return Shop(spark, bootstrap, tmp_path, PER_BATCH)
+
+
+def save(shop: Shop, properties: dict[str, str], location: str) -> None:
+    """A savepoint of jobs that have ended."""
+    for job in config.build_flow(properties):
+        part = f"{location}/{job.membership.sink}" if job.membership else location
+        make_savepoint(job, shop.spark, open_folder(job.checkpoint, shop.spark), part, "one")
+
+
+def undo_last_batch(checkpoint: Path) -> None:
+    """As if the job had been killed after the sink and the steps have the batch, before Spark's commit."""
+    folder = LocalFolder(checkpoint)
+    folder.delete(f"commits/{last_batch(folder, 'commits')}")
+
+
+def test_a_flow_continues_elsewhere_with_the_state_of_its_steps(shop: Shop) -> None:
+    changes = random_changes(Random(11), 3 * PER_BATCH)
+    first = shop.properties("first")
+    shop.send(changes[:PER_BATCH])
+    assert failures(shop.run(first)) == []
+    before = shop.output(shop.folder / "first" / "out")
+    shop.send(changes[PER_BATCH : 2 * PER_BATCH])
+    assert failures(shop.run(first)) == []
+    undo_last_batch(shop.folder / "first" / "checkpoint")
+    savepoint = str(shop.folder / "savepoint")
+    save(shop, first, savepoint)
+    shop.send(changes[2 * PER_BATCH :])
+
+    second = shop.properties("second", **{"source.savepoint": savepoint})
+    edited = {name.replace("step.pairs.", "step.more."): value for name, value in second.items()} | {
+        "transform.steps": "seen,more,sums",
+        "transform.step.seen.sql": "SELECT region, count(*) AS n FROM shop.customers GROUP BY region",
+        "transform.step.sums.window": "session",
+    }
+    (refusal,) = failures(shop.run(edited))
+    for reason in (
+        "it holds the state of the step pairs, which the job does not have",
+        "it holds no state of the step more",
+        "the state of the step seen was made with sql=SELECT ",
+        "the state of the step sums was made with window=tumbling or sliding (now session)",
+    ):
+        assert reason in refusal
+    assert failures(shop.run(second)) == []
+    whole = shop.properties("whole")
+    events = shop.run(whole)
+    assert failures(events) == []
+    expected = shop.output(shop.folder / "whole" / "out")
+    assert {row[0] for row in expected} >= {"seen", "pairs", "sums"}
+    assert shop.output(shop.folder / "second" / "out") == expected - before
+    assert before + shop.output(shop.folder / "second" / "out") == expected
+    steps = [event for event in events if event["event"] == "progress"][-1]["steps"]
+    assert set(steps) == {"seen", "pairs", "sums"}
+    assert all(steps[name]["state_rows"] > 0 and steps[name]["state_bytes"] > 0 for name in steps)
+    assert steps["sums"]["watermark_timestamp_seconds"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remote", [False, True], ids=["local", "hdfs"])
+def test_each_sink_continues_with_the_state_of_its_batch(shop: Shop, remote: bool, tmp_path: Path) -> None:
+    def flow(name: str, root: str, **options: str) -> dict[str, str]:
+        properties = shop.properties(name, **options)
+        flow: dict[str, Any] = {key: value for key, value in properties.items() if not key.startswith("sink.")}
+        del flow["state.dir"]
+        flow["sinks"] = "near,far"
+        for sink in ("near", "far"):
+            flow |= {
+                f"sink.{sink}.type": "files",
+                f"sink.{sink}.files.path": str(shop.folder / name / sink),
+                f"sink.{sink}.checkpoint.location": f"{root}/{name}/{sink}-checkpoint",
+            }
+        return flow
+
+    changes = random_changes(Random(12), 8 * PER_BATCH)
+    hdfs = Hdfs(tmp_path / "hdfs") if remote else None
+    if hdfs is not None:
+        hdfs.start()
+    try:
+        root = str(shop.folder) if hdfs is None else f"{hdfs.url}/flows"
+        first = flow("first", root)
+        shop.send(changes[: 4 * PER_BATCH])
+        assert failures(shop.run(first)) == []
+        before = {"near": shop.output(shop.folder / "first" / "near"), "far": None}
+        # The sink "far" had not committed its last batch; the one before it stays what it was.
+        for job in config.build_flow(first):
+            if job.member_name == "far":
+                folder = open_folder(job.checkpoint, shop.spark)
+                folder.delete(f"commits/{last_batch(folder, 'commits')}")
+        savepoint = f"{root}/savepoint"
+        save(shop, first, savepoint)
+        shop.send(changes[4 * PER_BATCH :])
+        assert failures(shop.run(flow("second", root, **{"source.savepoint": savepoint}))) == []
+        assert failures(shop.run(flow("whole", root))) == []
+    finally:
+        if hdfs is not None:
+            hdfs.stop()
+    expected = shop.output(shop.folder / "whole" / "near")
+    assert shop.output(shop.folder / "whole" / "far") == expected
+    near, far = (shop.output(shop.folder / "second" / sink) for sink in ("near", "far"))
+    assert before["near"] is not None
+    assert near == expected - before["near"]
+    assert before["near"] + near == expected
+    # Its undone batch comes again, and nothing else does.
+    assert far - near == before["near"] - (expected - far)
+    assert len(far) > len(near)
+
+
+def test_a_damaged_state_is_refused(shop: Shop) -> None:
+    shop.send(random_changes(Random(13), PER_BATCH))
+    first = shop.properties("first")
+    assert failures(shop.run(first)) == []
+    savepoint = shop.folder / "savepoint"
+    save(shop, first, str(savepoint))
+    tables = {path.parent.name: path for path in savepoint.glob("state-*/*/*/*.parquet")}
+    shop.spark.read.parquet(str(tables["left"])).limit(1).toPandas().to_parquet(tables["left"])
+    (refusal,) = failures(shop.run(shop.properties("second", **{"source.savepoint": str(savepoint)})))
+    assert "is damaged: state-" in refusal
+    tables["left"].unlink()
+    (refusal,) = failures(shop.run(shop.properties("second", **{"source.savepoint": str(savepoint)})))
+    assert "lacks files: state-" in refusal
