@@ -252,7 +252,9 @@ def state_effects(steps: Edit, *, moved: bool) -> list[Effect]:
         follower = after.pop(step.name, None)
         if moved:
             result.append(
-                Effect("state", DROPPED, f"{keeps}: stays in the old checkpoint; the step begins with that of the new")
+                Effect(
+                    "state", DROPPED, f"{keeps}: stays in the old checkpoint; the step begins with that of the new one"
+                )
             )
         elif follower is None:
             text = "is removed after the first batch that is done without the step"
@@ -261,7 +263,8 @@ def state_effects(steps: Edit, *, moved: bool) -> list[Effect]:
             )
         elif differing := differences(step.definition(), follower.definition()):
             text = (
-                f"was made with {', '.join(differing)}: give the step another name, under which it begins with no state"
+                f"was made with {', '.join(differing)}. Set the options back; or give the step another name, under which it "
+                "begins with no state; or give the flow another name, for a result of all rows"
             )
             result.append(Effect("state", REFUSED, f"{keeps}: {text}"))
         else:

@@ -68,6 +68,16 @@ def plan_flow(
     return scrubbed
 
 
+def edit_lines(properties: Mapping[str, str], running: Mapping[str, str]) -> list[str]:
+    """The effects of an edit of the flow ``running``, as lines for people; the arguments as for ``plan_flow``."""
+    edit = plan_flow(properties, running, ask=False)["edit"]
+    lines = ["  an edit of the running job:"]
+    for effect in edit["effects"]:
+        sink = f" (sink {effect['sink']})" if "sink" in effect else ""
+        lines.append(f"    {effect['effect']}: {effect['part']}{sink}: {effect['reason']}")
+    return lines
+
+
 def _masker(properties: Mapping[str, str]) -> SecretMasker:
     masker = SecretMasker()
     masker.learn(properties, job_config.parts(properties).definition.keys.values())

@@ -45,12 +45,10 @@ STEP_METRICS: Final = (
         "gauge",
         "rows",
         "Rows that a step keeps in its state. Of a view: as stored, with older versions of rows until they are folded; "
-        "looked up once a minute.",
+        "counted once a minute.",
         ("step",),
     ),
-    JobMetric(
-        "step_state_bytes", "gauge", "bytes", "Size of the files of a step's state; looked up once a minute.", ("step",)
-    ),
+    JobMetric("step_state_bytes", "gauge", "bytes", "Size of the files of a step's state.", ("step",)),
     JobMetric(
         "step_watermark_timestamp_seconds",
         "gauge",

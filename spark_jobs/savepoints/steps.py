@@ -16,6 +16,7 @@ import msgspec
 from connectors.errors import Fatal
 from spark_jobs.checkpoint import open_folder, spark_path
 from spark_jobs.steps.definition import differences
+from spark_jobs.steps.delta_log import read_facts
 from spark_jobs.steps.state import BATCH, FOLDER
 
 if TYPE_CHECKING:
@@ -113,8 +114,7 @@ def _values_at(folder: Folder, step: str, batch: int) -> dict[str, Any]:
 
 def _save_table(spark: SparkSession, path: str, batch: int, location: str, folder: str) -> SavedTable:
     path = spark_path(path)
-    quoted = path.replace("`", "``")
-    detail = spark.sql(f"DESCRIBE DETAIL delta.`{quoted}`").collect()[0]
+    facts = read_facts(spark, path)
     rows = spark.read.format("delta").load(path).where(f"{BATCH} <= {batch}")
     target = f"{spark_path(location)}/{folder}"
     count, digest = _copy(rows, lambda writer: writer.option("compression", "zstd").parquet(target))
@@ -124,8 +124,8 @@ def _save_table(spark: SparkSession, path: str, batch: int, location: str, folde
         files=files,
         rows=count,
         digest=digest,
-        partitioned_by=list(detail["partitionColumns"]),
-        properties=dict(detail["properties"]),
+        partitioned_by=facts.partitioned_by,
+        properties=facts.properties,
     )
 
 

@@ -29,6 +29,7 @@ class StepSql(Spark):
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
 
 
+_VIEW: Final = "use a step of type view, which aggregates again what a change affects; for rows that are only inserted, a step of type window"
 _LATER: Final = "let the sink's database compute it from the table that the job writes"
 #: Functions that make one row of several.
 AGGREGATES: Final = frozenset(
@@ -147,10 +148,10 @@ _UNSTABLE_NODES: Final = {
     "Uuid": "uuid",
 }
 _CLAUSES: Final = {
-    "joins": ("JOIN", "read one table per SELECT, and combine tables by UNION ALL"),
+    "joins": ("JOIN", "use a step of type view; for rows that are only inserted, a step of type join"),
     "laterals": ("LATERAL VIEW", "a row must stay one row: keep the array, or pick items from it by [n] or filter()"),
-    "group": ("GROUP BY", _LATER),
-    "having": ("HAVING", _LATER),
+    "group": ("GROUP BY", _VIEW),
+    "having": ("HAVING", _VIEW),
     "qualify": ("QUALIFY", _LATER),
     "windows": ("WINDOW", _LATER),
     "distinct": ("DISTINCT", "remove it (rows with a key are distinct), or use a step of type deduplicate"),
@@ -224,7 +225,7 @@ def _refusals(query: exp.Expr) -> Iterator[tuple[str, exp.Expr, str]]:
         elif isinstance(node, exp.Subquery) and not isinstance(node.parent, exp.From | exp.Union | exp.Subquery):
             yield "a scalar subquery", node, "use columns of the same table"
         elif isinstance(node, exp.AggFunc) or function_name(node) in AGGREGATES:
-            yield f"the aggregate {function_name(node) or type(node).__name__.lower()}()", node, _LATER
+            yield f"the aggregate {function_name(node) or type(node).__name__.lower()}()", node, _VIEW
         elif function_name(node) in GENERATORS:
             yield (
                 f"{function_name(node)}()",

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from spark_jobs.steps.python.functions import UserFunction
 
 _log: Final = logging.getLogger(__name__)
-#: How often the size of states is looked up: that reads the tables' logs.
-_SIZE_EVERY_S: Final = 60.0
+#: How often the rows are counted of states whose steps don't do it: that takes a Spark job for each table.
+_COUNT_EVERY_S: Final = 60.0
 _SUBEXPRESSIONS: Final = "spark.sql.subexpressionElimination.enabled"
 #: In place of a reason that may quote values of masked columns.
 HIDDEN_REASON: Final = "the reason is not shown, because columns are masked"
@@ -69,7 +69,7 @@ class Flow:
         self._batch = -1
         self._swept = False
         self._sizes: dict[str, dict[str, float]] = {}
-        self._sized_at = -math.inf
+        self._counted_at = -math.inf
 
     def __bool__(self) -> bool:
         return bool(self._steps)
@@ -219,9 +219,7 @@ class Flow:
         """
         for state in self._states.values():
             state.commit()
-        if self._run is not None and time.monotonic() - self._sized_at >= _SIZE_EVERY_S:
-            self._sizes = {name: state.size() for name, state in self._states.items()}
-            self._sized_at = time.monotonic()
+        self._measure_states()
 
     def drop_left_states(self, checkpoint: Folder) -> None:
         """After a batch: remove the states of steps that the flow does not have any more. Blocks; does something once.
@@ -251,6 +249,16 @@ class Flow:
             for name, value in step.measure().items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals
+
+    def _measure_states(self) -> None:
+        due = time.monotonic() - self._counted_at >= _COUNT_EVERY_S
+        for step in self._steps:
+            if step.stateful:
+                state, sizes = self._states[step.name], self._sizes.setdefault(step.name, {})
+                sizes["state_bytes"] = float(state.count_bytes())
+                if due and "state_rows" not in step.measure_state():
+                    sizes["state_rows"] = float(state.count_rows())
+        self._counted_at = time.monotonic() if due else self._counted_at
 
     def measure_steps(self) -> dict[str, dict[str, float]]:
         """The numbers of the steps that keep a state, by step."""

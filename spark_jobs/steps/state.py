@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.checkpoint import open_folder, spark_path
+from spark_jobs.steps.delta_log import read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -253,13 +254,12 @@ class StepState:
     def _quoted(self, name: str) -> str:
         return "delta.`" + self._path(name).replace("`", "``") + "`"
 
-    def size(self) -> dict[str, float]:
-        """Rows and bytes of the tables as they are stored, older versions of rows included. Blocks: reads their logs."""
-        if not self.checkpoint:
-            return {}
-        spark = self._session()
-        details = [spark.sql(f"DESCRIBE DETAIL {self._quoted(name)}").collect()[0] for name in sorted(self._tables)]
-        return {
-            "state_rows": float(sum(self._read(name).count() for name in self._tables)),
-            "state_bytes": float(sum(detail["sizeInBytes"] for detail in details)),
-        }
+    def count_bytes(self) -> int:
+        """The size of the tables' files."""
+        return (
+            sum(read_facts(self._session(), self._path(name)).bytes for name in self._tables) if self.checkpoint else 0
+        )
+
+    def count_rows(self) -> int:
+        """The rows of the tables as they are stored, older versions of rows included. Blocks: runs Spark jobs."""
+        return sum(self._read(name).count() for name in self._tables) if self.checkpoint else 0

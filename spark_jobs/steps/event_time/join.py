@@ -173,7 +173,7 @@ class JoinStep(Step):
             f"rows of {options[side]} for {(factors[side] * options['range.ms'] + options['watermark.ms']) / 1000:g} s"
             for side in SIDES
         )
-        return f"{kept} of event time, in Delta tables in the checkpoint; edits of left, right or their times need another name"
+        return f"{kept} of event time, in Delta tables in the checkpoint"
 
     def definition(self) -> dict[str, Any]:
         """See ``Step.definition``."""

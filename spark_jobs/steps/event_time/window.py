@@ -155,10 +155,7 @@ class WindowStep(Step):
         longest = self._longest_session if self._is_session else event_rows.span(options, "size.ms")
         span = f"for {(longest + event_rows.span(options, 'watermark.ms')) / 1_000_000:g} s"
         span = f"of open sessions, {span} at most," if self._is_session else span
-        return (
-            f"rows of {options['table']} {span} of event time, in a Delta table in the checkpoint; an edit of table, time or "
-            "window needs another name"
-        )
+        return f"rows of {options['table']} {span} of event time, in a Delta table in the checkpoint"
 
     def definition(self) -> dict[str, Any]:
         """See ``Step.definition``."""

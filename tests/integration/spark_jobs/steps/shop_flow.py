@@ -158,7 +158,7 @@ class Shop:
             frame = history.read(self.spark, table.path)
             names = sorted(name for name in frame.columns if not name.startswith("kafka_"))
             for row in frame.select(*names).collect():
-                rows[table.namespace, *zip(names, map(str, row), strict=True)] += 1
+                rows[table.name, *zip(names, map(str, row), strict=True)] += 1
         return rows
 
 
