@@ -36,8 +36,8 @@ class Streams:
         self.topics = {table: f"{table}-{secrets.token_hex(4)}" for table in TABLES}
         self.events: dict[str, list[Event]] = {table: [] for table in TABLES}
         self._servers = {"bootstrap.servers": bootstrap}
-        topics = [NewTopic(topic, 1, 1) for topic in self.topics.values()]
-        for future in AdminClient(self._servers).create_topics(topics).values():
+        admin = AdminClient(self._servers)
+        for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in self.topics.values()]).values():
             future.result(30)
 
     def send(self, events: Sequence[Event]) -> None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
 from compose.local.hdfs import Hdfs
+from connectors.errors import Fatal
+from connectors.options import ConfigDef
 from spark_jobs import config
 from spark_jobs.checkpoint import LocalFolder, open_folder
 from spark_jobs.ranges import last_batch
 from spark_jobs.savepoints.make import make_savepoint
+from spark_jobs.savepoints.manifest import FORMAT_WITH_STEPS, Manifest, decode_manifest, encode_manifest
+from spark_jobs.savepoints.steps import restore_steps, save_steps, step_refusals
+from spark_jobs.steps.contract import Step, StepContext
+from spark_jobs.steps.state import StepState
 from tests.integration.spark_jobs.steps.shop_flow import Shop, failures, random_changes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.steps.model import Output
 
 PER_BATCH = 25
 
@@ -40,6 +50,7 @@ def undo_last_batch(checkpoint: Path) -> None:
     folder.delete(f"commits/{last_batch(folder, 'commits')}")
 
 
+@pytest.mark.slow  # seven batches of three steps that keep a state; the last test shows what is saved
 def test_a_flow_continues_elsewhere_with_the_state_of_its_steps(shop: Shop) -> None:
     changes = random_changes(Random(11), 3 * PER_BATCH)
     first = shop.properties("first")
@@ -131,16 +142,63 @@ def test_each_sink_continues_with_the_state_of_its_batch(shop: Shop, remote: boo
     assert len(far) > len(near)
 
 
-def test_a_damaged_state_is_refused(shop: Shop) -> None:
-    shop.send(random_changes(Random(13), PER_BATCH))
-    first = shop.properties("first")
-    assert failures(shop.run(first)) == []
-    savepoint = shop.folder / "savepoint"
-    save(shop, first, str(savepoint))
-    tables = {path.parent.name: path for path in savepoint.glob("state-*/*/*/*.parquet")}
-    shop.spark.read.parquet(str(tables["left"])).limit(1).toPandas().to_parquet(tables["left"])
-    (refusal,) = failures(shop.run(shop.properties("second", **{"source.savepoint": str(savepoint)})))
-    assert "is damaged: state-" in refusal
-    tables["left"].unlink()
-    (refusal,) = failures(shop.run(shop.properties("second", **{"source.savepoint": str(savepoint)})))
-    assert "lacks files: state-" in refusal
+class Kept(Step):
+    """A step with a state, which does nothing."""
+
+    config_def: ClassVar[ConfigDef] = ConfigDef([])
+    stateful: ClassVar[bool] = True
+
+    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+        return list(tables)
+
+
+def test_a_state_is_saved_as_of_its_batch_and_comes_back_whole(spark: SparkSession, tmp_path: Path) -> None:
+    fields = "k int, m map<string, int>, `order_` bigint"
+    frames = [
+        spark.createDataFrame([(number, {"a": number}, number), (10 + number, None, number)], fields)
+        for number in range(3)
+    ]
+    checkpoint = str(tmp_path / "checkpoint")
+    state = StepState(checkpoint, "s")
+    for batch, frame in enumerate(frames):  # batch 2 is not done: Spark's commit is missing
+        state.begin(spark, batch)
+        state.append("rows", frame)
+        state.keep_values({"last": batch})
+        state.commit()
+    steps = [Kept(StepContext("s", {}, {"type": "kept"})), Kept(StepContext("empty", {}, {"type": "kept"}))]
+    location = tmp_path / "savepoint"
+    saved = save_steps(steps, spark, checkpoint, 1, str(location))
+    assert {name: [table.rows for table in step.tables.values()] for name, step in saved.items()} == {
+        "s": [4],
+        "empty": [],
+    }
+    manifest = Manifest(
+        format=FORMAT_WITH_STEPS, id="i", name="n", job="j", created_ms=0, versions={}, sink="files", source_type="kafka",
+        source_format=None, inputs=["t"], batch=1, checkpoint={}, steps=saved,
+    )  # fmt: skip
+    other = str(tmp_path / "other")
+    LocalFolder(tmp_path / "other").write("steps/s/leftover/x", "")  # of an attempt that was interrupted
+    for _ in range(2):
+        restore_steps(decode_manifest(encode_manifest(manifest), "savepoint"), spark, str(location), other)
+    assert LocalFolder(tmp_path / "other").list("steps/s/leftover") == []
+    moved = StepState(other, "s")
+    moved.begin(spark, 2)
+    rows = sorted(moved.read("rows", frames[0].schema).collect())
+    assert [(row["k"], row["m"]) for row in rows] == [(0, {"a": 0}), (1, {"a": 1}), (10, None), (11, None)]
+    assert moved.values == {"last": 1}
+    moved.append("rows", frames[2])
+    moved.commit()
+    moved.begin(spark, 3)
+    assert moved.read("rows", frames[0].schema).count() == 6
+    assert step_refusals(saved, steps) == []
+
+    (file,) = location.glob("state-*/s/rows/*.parquet")
+    spark.read.parquet(str(file)).limit(3).coalesce(1).write.parquet(str(tmp_path / "part"))
+    (part,) = (tmp_path / "part").glob("*.parquet")
+    part.replace(file)
+    file.with_name(f".{file.name}.crc").unlink()
+    with pytest.raises(Fatal, match=r"is damaged: state-\w+/s/rows has 3 rows"):
+        restore_steps(manifest, spark, str(location), str(tmp_path / "third"))
+    file.unlink()
+    with pytest.raises(Fatal, match="lacks files: state-"):
+        restore_steps(manifest, spark, str(location), str(tmp_path / "third"))
