@@ -308,6 +308,7 @@ class JoinStep(Step):
         present = any(table.present for table in read.values())
         joined = self._joined(inputs[LEFT].schema, inputs[RIGHT].schema) if len(inputs) == len(SIDES) else None
         if not present:
+            self._measured = event_rows.numbers(run.state(self.name).values)
             if joined is not None:
                 result.append(_empty(joined.schema, run))
             if options["late"] == "keep":
@@ -353,18 +354,17 @@ class JoinStep(Step):
             name: values.get(name, 0) + sum(getattr(counts[side, True], name) for side in inputs)
             for name in ("late", "ignored")
         }
-        state.keep_values(
-            {
-                "of": self.definition(),
-                "newest": newest,
-                "watermark": watermark,
-                "released": released,
-                "floors": floors,
-                **totals,
-            }
-        )
-        rows = sum(counts[side, new].rows for side in inputs for new in (False, True))
-        self._measured = event_rows.numbers(rows, watermark, totals)
+        kept_values = {
+            "of": self.definition(),
+            "newest": newest,
+            "watermark": watermark,
+            "released": released,
+            "floors": floors,
+            "rows": sum(counts[side, new].rows for side in inputs for new in (False, True)),
+            **totals,
+        }
+        state.keep_values(kept_values)
+        self._measured = event_rows.numbers(kept_values)
         if joined is not None:
             sides = {
                 side: _Side(_prefixed(new[side], side), _prefixed(old[side], side), counts[side, True])

@@ -339,17 +339,15 @@ def check_origin(step: str, values: Mapping[str, Any], origin: Mapping[str, Any]
         )
 
 
-def numbers(rows: int, watermark: int | None, totals: Mapping[str, int]) -> dict[str, float]:
-    """The numbers of a step for ``Step.measure_state``.
-
-    Args:
-        rows: that are kept, those of the batch included.
-        watermark: after the batch, in microseconds; None before the first row.
-        totals: since the state began, by name.
-    """
-    counters = {f"{name}_total": float(total) for name, total in totals.items()}
-    shown = {} if watermark is None else {"watermark_timestamp_seconds": watermark / 1_000_000}
-    return {"state_rows": float(rows), **shown, **counters}
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a step for ``Step.measure_state``, from the values that it keeps. Pure."""
+    result = {"state_rows": float(values.get("rows", 0))}
+    result |= {f"{name}_total": float(values.get(name, 0)) for name in ("late", "ignored")}
+    if "sessions_cut" in values:
+        result["sessions_cut_total"] = float(values["sessions_cut"])
+    if values.get("watermark") is not None:
+        result["watermark_timestamp_seconds"] = values["watermark"] / 1_000_000
+    return result
 
 
 def span(options: Mapping[str, Any], name: str) -> int:

@@ -287,6 +287,7 @@ class WindowStep(Step):
             kept = state.read(_ROWS, fields, keep="" if floor is None else f"{TIME} >= {floor}")
         old = event_rows.from_state(kept, source.schema)
         if not table.present:
+            self._measured = event_rows.numbers(values)
             empty = self._aggregated(source, old.where("false").withColumns(_no_window()))
             return [*result, replace(empty, present=False), *self._late(source, table.changes.frame, present=False)]
         batch = event_rows.events(source, table, run, ignore=options["changes"] == event_rows.IGNORE)
@@ -311,8 +312,16 @@ class WindowStep(Step):
         if self._is_session:
             totals["sessions_cut"] = values.get("sessions_cut", 0) + cut
         newest = later(values.get("newest"), count.newest)
-        state.keep_values({"of": self.definition(), "newest": newest, "watermark": watermark, "floor": floor, **totals})
-        self._measured = event_rows.numbers(counts[_ROWS, False].rows + count.rows, watermark, totals)
+        kept_values = {
+            "of": self.definition(),
+            "newest": newest,
+            "watermark": watermark,
+            "floor": floor,
+            "rows": counts[_ROWS, False].rows + count.rows,
+            **totals,
+        }
+        state.keep_values(kept_values)
+        self._measured = event_rows.numbers(kept_values)
         late_rows = batch.where(late).drop(TIME)
         return [*result, self._aggregated(source, windows), *self._late(source, late_rows, present=True)]
 
