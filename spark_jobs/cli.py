@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("files", nargs="+", metavar="FILE")
     plan.add_argument("--json", action="store_true", help="as JSON, one object a job, as `POST /flows/plan` answers")
     plan.add_argument(
-        "--running", metavar="FILE", help="also say what an edit of this job keeps and drops (with one FILE and --json)"
+        "--running", metavar="FILE", help="also say what an edit of this job keeps and drops (with one FILE)"
     )
     plan.set_defaults(run=_plan)
 
@@ -175,10 +175,10 @@ def _plan(options: argparse.Namespace) -> int:
     from spark_jobs import config
     from spark_jobs.plan import plan
 
+    running = config.read(options.running).properties if options.running else None
     if options.json:
         from spark_jobs.flow_plan import plan_flow
 
-        running = config.read(options.running).properties if options.running else None
         answers = [plan_flow(config.read(path).properties, running) for path in options.files]
         print("\n".join(json.dumps(answer, indent=2) for answer in answers))
         return OK if all(answer["valid"] for answer in answers) else INVALID
@@ -186,6 +186,10 @@ def _plan(options: argparse.Namespace) -> int:
     jobs = [job for path in options.files for job in config.build_flow(config.read(path))]
     for number, job in enumerate(jobs):
         print(("\n" if number else "") + "\n".join(plan(job)))
+    if running is not None:
+        from spark_jobs.flow_plan import edit_lines
+
+        print("\n".join(line for path in options.files for line in edit_lines(config.read(path).properties, running)))
     return OK
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.application_address import spark_settings
 from spark_jobs.config_keys import HISTORY, KAFKA, MATERIALIZE, SOURCE_TYPE, STARTING_GROUP, STEP_PREFIX, STEPS, TABLES
+from spark_jobs.steps.definition import differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from connectors.options import Config
     from spark_jobs.contract import TableSchema
     from spark_jobs.job import Job
+    from spark_jobs.steps.contract import Step
 
 KEPT: Final = "kept"
 DROPPED: Final = "dropped"
@@ -43,12 +45,23 @@ class Effect:
     sink: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """The steps of a flow before and after an edit."""
+
+    old: Sequence[Step] = ()
+    new: Sequence[Step] = ()
+
+
+NO_STEPS: Final = Edit()
+
+
 def changed_options(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """Names of options whose text differs; never values, as some are secret."""
     return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
 
 
-def flow_effects(old: Sequence[Job], new: Sequence[Job], states: Sequence[str] = ()) -> list[Effect]:
+def flow_effects(old: Sequence[Job], new: Sequence[Job], steps: Edit = NO_STEPS) -> list[Effect]:
     """The effects on a running flow, for each of its sinks.
 
     A sink is the same as before if its job has the same name.
@@ -56,10 +69,10 @@ def flow_effects(old: Sequence[Job], new: Sequence[Job], states: Sequence[str] =
     Args:
         old: the jobs of the running flow.
         new: the jobs that shall replace them.
-        states: as for ``effects``.
+        steps: as for ``effects``.
     """
     if len(old) == len(new) == 1:
-        return effects(old[0].config, new[0].config, states)
+        return effects(old[0].config, new[0].config, steps)
     earlier = {job.name: job for job in old}
     result = []
     for job in new:
@@ -71,7 +84,7 @@ def flow_effects(old: Sequence[Job], new: Sequence[Job], states: Sequence[str] =
         elif not changed_options(before.config.raw, job.config.raw):
             listed = [Effect("sink", KEPT, "its options and its position stay; it may restart with the flow")]
         else:
-            listed = effects(before.config, job.config, states)
+            listed = effects(before.config, job.config, steps)
         result += [replace(effect, sink=job.member_name) for effect in listed]
     for job in earlier.values():
         text = f"it is not written any more; its position stays in {job.checkpoint}, and counts if the sink comes back"
@@ -79,13 +92,13 @@ def flow_effects(old: Sequence[Job], new: Sequence[Job], states: Sequence[str] =
     return result
 
 
-def effects(old: Config, new: Config, states: Sequence[str] = ()) -> list[Effect]:
+def effects(old: Config, new: Config, steps: Edit = NO_STEPS) -> list[Effect]:
     """The effects on the running flow ``old`` when it continues as ``new``.
 
     Args:
         old: the running configuration, with effective values.
         new: the configuration that shall replace it.
-        states: what steps of the old flow keep from batch to batch, a phrase each.
+        steps: of both.
     """
     changed = changed_options(old.raw, new.raw)
     if not changed:
@@ -115,7 +128,7 @@ def effects(old: Config, new: Config, states: Sequence[str] = ()) -> list[Effect
             )
     if old["kafka.group.id"] != new["kafka.group.id"]:
         result.append(Effect("group", CHANGED, "the lag is shown under the new group; nothing is read back from it"))
-    result += _transformation(old, new, changed, states)
+    result += _transformation(old, new, changed, steps)
     result += _sink(old, new, changed)
     return result
 
@@ -193,7 +206,7 @@ def _decoding(changed: Sequence[str]) -> list[Effect]:
     ]
 
 
-def _transformation(old: Config, new: Config, changed: Sequence[str], states: Sequence[str]) -> list[Effect]:
+def _transformation(old: Config, new: Config, changed: Sequence[str], steps: Edit) -> list[Effect]:
     if old["transform.type"] != new["transform.type"]:
         materializes = new["transform.type"] == MATERIALIZE
         return [
@@ -206,8 +219,10 @@ def _transformation(old: Config, new: Config, changed: Sequence[str], states: Se
                 else "the materializer's state topic is not used any more; rows are written as they come",
             )
         ]
+    moved = old["checkpoint.location"] != new["checkpoint.location"]
     if not any(name == STEPS or name.startswith(STEP_PREFIX) for name in changed):
-        return [Effect("steps", KEPT, "the steps stay")] if new.raw.get(STEPS) else []
+        kept = [Effect("steps", KEPT, "the steps stay")] if new.raw.get(STEPS) else []
+        return kept + state_effects(steps, moved=moved)
     result = [
         Effect(
             "steps",
@@ -216,9 +231,54 @@ def _transformation(old: Config, new: Config, changed: Sequence[str], states: Se
         )
     ]
     return result + (
-        [Effect("state", DROPPED, text) for text in states]
+        state_effects(steps, moved=moved)
         or [Effect("state", KEPT, "no step keeps anything from batch to batch, so nothing is lost")]
     )
+
+
+def state_effects(steps: Edit, *, moved: bool) -> list[Effect]:
+    """The effects on what steps keep from batch to batch.
+
+    Args:
+        steps: before and after.
+        moved: whether the flow continues with another checkpoint.
+    """
+    after = {step.name: step for step in steps.new if step.stateful}
+    result = []
+    for step in steps.old:
+        if not step.stateful:
+            continue
+        keeps = f"step {step.name}: {step.state()}"
+        follower = after.pop(step.name, None)
+        if moved:
+            result.append(
+                Effect(
+                    "state", DROPPED, f"{keeps}: stays in the old checkpoint; the step begins with that of the new one"
+                )
+            )
+        elif follower is None:
+            text = "is removed after the first batch that is done without the step"
+            result.append(
+                Effect("state", DROPPED, f"{keeps}: {text}; a step of this name that comes later begins with none")
+            )
+        elif differing := differences(step.definition(), follower.definition()):
+            text = (
+                f"was made with {', '.join(differing)}. Set the options back; or give the step another name, under which it "
+                "begins with no state; or give the flow another name, for a result of all rows"
+            )
+            result.append(Effect("state", REFUSED, f"{keeps}: {text}"))
+        else:
+            result.append(Effect("state", KEPT, f"{keeps}: the step continues with it"))
+    return result + [
+        Effect(
+            "state",
+            CHANGED,
+            f"step {name} is new and begins with no state: it knows no row from before the position. For a result of all rows "
+            "give the flow another name, which reads from source.starting.offsets",
+        )
+        for name in after
+        if not moved
+    ]
 
 
 def _sink(old: Config, new: Config, changed: Sequence[str]) -> list[Effect]:

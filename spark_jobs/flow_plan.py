@@ -16,7 +16,7 @@ from connectors.errors import ConfigInvalid, MillraceError
 from spark_jobs import config as job_config
 from spark_jobs.config_keys import FILES, FUNCTIONS, HISTORY, KAFKA, SOURCE_TYPE
 from spark_jobs.contract import JobContext
-from spark_jobs.flow_edit import changed_options, flow_effects, table_changes
+from spark_jobs.flow_edit import Edit, changed_options, flow_effects, table_changes
 from spark_jobs.inputs.options import input_lines
 from spark_jobs.job import Job
 from spark_jobs.plan import guarantee_reason, remarks, source_lines
@@ -67,6 +67,16 @@ def plan_flow(
         answer = _answer(jobs, ask=ask) | {"edit": _edit(properties, jobs, running)}
     scrubbed: dict[str, Any] = scrub_all(answer, _masker(properties).scrub)
     return scrubbed
+
+
+def edit_lines(properties: Mapping[str, str], running: Mapping[str, str]) -> list[str]:
+    """The effects of an edit of the flow ``running``, as lines for people; the arguments as for ``plan_flow``."""
+    edit = plan_flow(properties, running, ask=False)["edit"]
+    lines = ["  an edit of the running job:"]
+    for effect in edit["effects"]:
+        sink = f" (sink {effect['sink']})" if "sink" in effect else ""
+        lines.append(f"    {effect['effect']}: {effect['part']}{sink}: {effect['reason']}")
+    return lines
 
 
 def _masker(properties: Mapping[str, str]) -> SecretMasker:
@@ -306,7 +316,6 @@ def _edit(
         return {"changed": changed, "effects": [{"part": "flow", "effect": "changed", "reason": reason}], "tables": []}
     old = [Job(config["name"], config, "", member) for config, member in configs]
     steps = build_steps(old[0].config)
-    states = [f"step {step.name}: {text}" for step in steps if (text := step.state())]
     new = [planned.job for planned in jobs]
     shown = max(jobs, key=lambda planned: len(planned.tables))
     stages, refusal = plan_stages(steps, shown.tables)
@@ -316,7 +325,7 @@ def _edit(
         "effects": [
             {"part": effect.part, "effect": effect.effect, "reason": effect.reason}
             | ({"sink": effect.sink} if effect.sink else {})
-            for effect in flow_effects(old, new, states)
+            for effect in flow_effects(old, new, Edit(steps, build_steps(new[0].config)))
         ],
         "tables": table_changes(before, shown.final),
     }

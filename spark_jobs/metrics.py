@@ -38,6 +38,33 @@ class JobMetric:
     labels: tuple[str, ...] = ()
 
 
+#: What ``Flow.measure_steps`` gives of a step that keeps a state; a step has those that it knows.
+STEP_METRICS: Final = (
+    JobMetric(
+        "step_state_rows",
+        "gauge",
+        "rows",
+        "Rows that a step keeps in its state. Of a view: as stored, with older versions of rows until they are folded; "
+        "counted once a minute.",
+        ("step",),
+    ),
+    JobMetric("step_state_bytes", "gauge", "bytes", "Size of the files of a step's state.", ("step",)),
+    JobMetric(
+        "step_watermark_timestamp_seconds",
+        "gauge",
+        "s",
+        "Watermark of a join or window, in seconds since 1970. Absent before the first row.",
+        ("step",),
+    ),
+    JobMetric(
+        "step_late_total", "counter", "rows", "Rows that came after the watermark of a join or window.", ("step",)
+    ),
+    JobMetric(
+        "step_ignored_total", "counter", "rows", "Updates and deletes that a join or window left out.", ("step",)
+    ),
+    JobMetric("step_sessions_cut_total", "counter", "", "Sessions that a window ended at `session.max.ms`.", ("step",)),
+)
+
 #: Of every job, whatever its parts.
 FRAME_METRICS: Final = (
     JobMetric("up", "gauge", "", "1 while the query runs."),
@@ -95,6 +122,7 @@ FRAME_METRICS: Final = (
         "",
         "Changes of tables' schemas that this run found and reported (event `schema_change`).",
     ),
+    *STEP_METRICS,
     JobMetric(
         "progress_timestamp_seconds", "gauge", "s", "When the job last said how far it is, in seconds since 1970."
     ),
@@ -161,6 +189,11 @@ class Numbers:
         for name, field in (("lag_records", "lag"), ("offset", "position")):
             self._by_label[name] = {
                 (topic, partition): value for topic, each in event[field].items() for partition, value in each.items()
+            }
+        for metric in STEP_METRICS:
+            name = metric.name.removeprefix("step_")
+            self._by_label[metric.name] = {
+                (step,): values[name] for step, values in event.get("steps", {}).items() if name in values
             }
         if event.get("spark_ms"):
             self._by_label["phase_seconds"] = {(phase,): value / 1000 for phase, value in event["spark_ms"].items()}

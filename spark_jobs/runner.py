@@ -512,6 +512,7 @@ class Runner:
             lag_max=None if standing is None else max(lag.values(), default=0),
             retrying=self._troubles.current(),
             metrics=metrics,
+            steps=self._flow.measure_steps(),
         )
 
     # Spark's thread.
@@ -586,6 +587,7 @@ class Runner:
             written = self._retry(troubles.BATCH, write, batch=number)
             if self._flow.stateful:
                 self._retry(troubles.BATCH, commit_state, batch=number)
+            self._retry(troubles.BATCH, lambda: self._flow.drop_left_states(self._folder), batch=number)
         finally:
             self._flow.end_batch()
         self.context.metrics.update(self._flow.measure())

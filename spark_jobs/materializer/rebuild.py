@@ -104,7 +104,7 @@ def load_job(file: str) -> Job:
 def session_of(job: Job) -> SparkSession:
     """A session with the job's own Spark settings. Blocks: starts a JVM."""
     settings = {f"spark.{name}": value for name, value in job.config.prefixed("spark.").items() if name != "master"}
-    spark = build_session(f"{job.name}-command", master=job.master, conf=settings)
+    spark = build_session(f"{job.name}-command", master=job.master, conf=settings, extra_jars=job.jar_sets())
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

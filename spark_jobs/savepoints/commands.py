@@ -144,4 +144,7 @@ def describe(result: dict[str, Any]) -> str:
     state = (
         "" if result["records"] is None else f", {result['records']} records of state in {result['buckets']} buckets"
     )
-    return f"savepoint {result['name']} of {result['job']} in {result['location']}: batch {result['batch']}{state}"
+    steps = "".join(f", {rows} rows of state of the step {name}" for name, rows in result.get("steps", {}).items())
+    return (
+        f"savepoint {result['name']} of {result['job']} in {result['location']}: batch {result['batch']}{state}{steps}"
+    )

@@ -10,9 +10,17 @@ from connectors.errors import Fatal
 from spark_jobs import registry
 from spark_jobs.checkpoint import LocalFolder, local_path, open_folder
 from spark_jobs.config_keys import KAFKA
-from spark_jobs.savepoints.manifest import MANIFEST_FILE, Manifest, encode_manifest, read_manifest
+from spark_jobs.savepoints.manifest import (
+    FORMAT,
+    FORMAT_WITH_STEPS,
+    MANIFEST_FILE,
+    Manifest,
+    encode_manifest,
+    read_manifest,
+)
 from spark_jobs.savepoints.position import read_position
-from spark_jobs.steps.options import stateful_steps
+from spark_jobs.savepoints.steps import save_steps
+from spark_jobs.steps.options import build_steps
 from worker import __version__
 
 if TYPE_CHECKING:
@@ -33,15 +41,9 @@ def make_savepoint(job: Job, spark: SparkSession, checkpoint: Folder, location: 
     The job must not do a batch meanwhile. What an attempt that was killed has left in ``location`` is removed first.
 
     Raises:
-        Fatal: there is a savepoint already, the job has done no batch, its state can't be read, or a step keeps a state.
+        Fatal: there is a savepoint already, the job has done no batch, or its state can't be read.
         Retriable: Kafka does not answer.
     """
-    if stateful := stateful_steps(job.config):
-        raise Fatal(
-            f"the job {job.name} has the steps {', '.join(stateful)}, whose state is in its checkpoint and which a savepoint "
-            "does not hold: a job that started from it would give wrong rows. Stop the job and copy its checkpoint "
-            f"({job.checkpoint}) instead"
-        )
     target = open_folder(location, spark)
     _demand_free(target, location)
     batch, files = read_position(checkpoint, registry.input_class(job.config["source.type"]))
@@ -51,7 +53,9 @@ def make_savepoint(job: Job, spark: SparkSession, checkpoint: Folder, location: 
             "where it would"
         )
     state = job.sink_class().save_state(job.config, spark, location)
+    steps = save_steps(build_steps(job.config), spark, job.checkpoint, batch, location)
     manifest = Manifest(
+        format=FORMAT_WITH_STEPS if steps else FORMAT,
         id=secrets.token_hex(8),
         name=name,
         job=job.name,
@@ -64,6 +68,7 @@ def make_savepoint(job: Job, spark: SparkSession, checkpoint: Folder, location: 
         batch=batch,
         checkpoint=files,
         state=state,
+        steps=steps,
     )
     target.write(MANIFEST_FILE, encode_manifest(manifest))
     return manifest
@@ -109,6 +114,7 @@ def summary(manifest: Manifest, location: str) -> dict[str, Any]:
         "batch": manifest.batch,
         "buckets": state.get("buckets"),
         "records": state.get("records"),
+        "steps": {name: sum(table.rows for table in step.tables.values()) for name, step in manifest.steps.items()},
         "versions": manifest.versions,
     }
 

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import Fatal
+from spark_jobs.savepoints.steps import SavedStep  # noqa: TC001 - read at run time
 
 if TYPE_CHECKING:
     from spark_jobs.checkpoint import Folder
 
-#: The layout that this version writes, and the only one that it reads.
+#: The layout of a savepoint without states of steps, and of one with them: a version that does not know these must refuse it.
 FORMAT: Final = 1
+FORMAT_WITH_STEPS: Final = 2
 MANIFEST_FILE: Final = "savepoint.json"
 _TRY: Final = "make another savepoint with `millrace job savepoint FILE --to DIR`"
 
@@ -38,6 +40,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         batch: the last batch done.
         checkpoint: the checkpoint's files that tell the position, with their text.
         state: what the sink has saved of its state; None: nothing.
+        steps: the states of the job's steps that keep one, by name.
     """
 
     format: int = FORMAT
@@ -53,6 +56,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     checkpoint: dict[str, str]
     state: dict[str, Any] | None = None
+    steps: dict[str, SavedStep] = {}
 
 
 class _Sealed(msgspec.Struct):
@@ -85,9 +89,10 @@ def decode_manifest(text: str, location: str) -> Manifest:
         raise Fatal(f"the savepoint {location} is damaged: the checksum of {MANIFEST_FILE} does not match; {_TRY}")
     try:
         layout = msgspec.json.decode(body, type=_Versioned).format
-        if layout != FORMAT:
+        if layout not in (FORMAT, FORMAT_WITH_STEPS):
             raise Fatal(
-                f"the savepoint {location} has layout {layout}, and this version of Millrace reads layout {FORMAT} only: "
+                f"the savepoint {location} has layout {layout}, and this version of Millrace reads layouts {FORMAT} and "
+                f"{FORMAT_WITH_STEPS} only: "
                 f"start the job from it with the version that made it, and {_TRY} of this version"
             )
         return msgspec.json.decode(body, type=Manifest)

@@ -12,6 +12,8 @@ from spark_jobs.ranges import last_batch
 from spark_jobs.savepoints.make import inputs_of
 from spark_jobs.savepoints.manifest import Manifest, read_manifest, refusals
 from spark_jobs.savepoints.position import write_position
+from spark_jobs.savepoints.steps import restore_steps, step_refusals
+from spark_jobs.steps.options import build_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +52,7 @@ def start_from_savepoint(job: Job, spark: SparkSession, checkpoint: Folder) -> N
     checkpoint.write(STARTED_FILE, manifest.id)
     if manifest.state is not None:
         job.sink_class().restore_state(job.config, spark, location, manifest.id, manifest.state)
+    restore_steps(manifest, spark, location, job.checkpoint)
     input_class = registry.input_class(job.config["source.type"])
     write_position(checkpoint, input_class.moved(manifest.checkpoint, job.checkpoint))
     checkpoint.write(STARTED_FILE, f"{manifest.id} {_DONE}")
@@ -70,5 +73,6 @@ def demand_fit(manifest: Manifest, job: Job, spark_version: str, location: str) 
         inputs=inputs_of(job),
         spark_version=spark_version,
     )
+    reasons += step_refusals(manifest.steps, build_steps(job.config))
     if reasons:
         raise Fatal(f"the job {job.name} can't start from the savepoint {location}: {'; '.join(reasons)}")

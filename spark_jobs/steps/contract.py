@@ -155,6 +155,10 @@ class Step(ABC):
         """The state that the step keeps from batch to batch, for the plan; empty: nothing. Pure."""
         return ""
 
+    def definition(self) -> dict[str, Any]:
+        """The type and the options (JSON) that the state depends on: with other ones the state can't be used. Pure."""
+        return {"type": self.context.raw.get("type", "")}
+
     def remarks(self) -> list[str]:
         """Options that are allowed, but may not be what was meant, for the plan (a lookup without a cache ...). Pure."""
         return []
@@ -216,6 +220,10 @@ class Step(ABC):
 
     def measure(self) -> dict[str, float]:
         """The step's metrics in this run of the job: name without ``millrace_job_`` -> value."""
+        return {}
+
+    def measure_state(self) -> dict[str, float]:
+        """The numbers of the step's state: a name in ``metrics.STEP_METRICS`` without ``step_`` -> value."""
         return {}
 
     def close(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError
@@ -16,7 +18,7 @@ from spark_jobs.steps.contract import StepRun, StepTable
 from spark_jobs.steps.failures import REASON
 from spark_jobs.steps.names import check_names
 from spark_jobs.steps.python.functions import register
-from spark_jobs.steps.state import StepState
+from spark_jobs.steps.state import FOLDER, StepState
 from spark_jobs.steps.unmatched import unmatched_names
 
 if TYPE_CHECKING:
@@ -24,12 +26,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_jobs.checkpoint import Folder
     from spark_jobs.contract import TableSchema
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.steps.contract import BadRows, Step
     from spark_jobs.steps.python.functions import UserFunction
 
 _log: Final = logging.getLogger(__name__)
+#: How often the rows are counted of states whose steps don't do it: that takes a Spark job for each table.
+_COUNT_EVERY_S: Final = 60.0
 _SUBEXPRESSIONS: Final = "spark.sql.subexpressionElimination.enabled"
 #: In place of a reason that may quote values of masked columns.
 HIDDEN_REASON: Final = "the reason is not shown, because columns are masked"
@@ -62,6 +67,9 @@ class Flow:
         self._namespaces: set[str] = set()
         self._warned: set[str] = set()
         self._batch = -1
+        self._swept = False
+        self._sizes: dict[str, dict[str, float]] = {}
+        self._counted_at = -math.inf
 
     def __bool__(self) -> bool:
         return bool(self._steps)
@@ -211,6 +219,20 @@ class Flow:
         """
         for state in self._states.values():
             state.commit()
+        self._measure_states()
+
+    def drop_left_states(self, checkpoint: Folder) -> None:
+        """After a batch: remove the states of steps that the flow does not have any more. Blocks; does something once.
+
+        Such a state lacks the batch that was done without its step, so a step of that name that comes back must not find it.
+        """
+        if self._swept:
+            return
+        for name in checkpoint.list(FOLDER):
+            if name not in self._states:
+                _log.warning("the step %s is not in the flow any more: its state is removed from the checkpoint", name)
+                checkpoint.remove(f"{FOLDER}/{name}")
+        self._swept = True
 
     def end_batch(self) -> None:
         """Forget the batch and release what is cached of it."""
@@ -227,6 +249,24 @@ class Flow:
             for name, value in step.measure().items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals
+
+    def _measure_states(self) -> None:
+        due = time.monotonic() - self._counted_at >= _COUNT_EVERY_S
+        for step in self._steps:
+            if step.stateful:
+                state, sizes = self._states[step.name], self._sizes.setdefault(step.name, {})
+                sizes["state_bytes"] = float(state.count_bytes())
+                if due and "state_rows" not in step.measure_state():
+                    sizes["state_rows"] = float(state.count_rows())
+        self._counted_at = time.monotonic() if due else self._counted_at
+
+    def measure_steps(self) -> dict[str, dict[str, float]]:
+        """The numbers of the steps that keep a state, by step."""
+        return {
+            step.name: {**self._sizes.get(step.name, {}), **step.measure_state()}
+            for step in self._steps
+            if step.stateful
+        }
 
     def close(self) -> None:
         """Close the steps."""

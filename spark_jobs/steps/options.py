@@ -156,11 +156,6 @@ def step_jars(config: Config) -> list[str]:
     return list(dict.fromkeys(jars for kind in types for jars in registry.step_class(kind).extra_jars))
 
 
-def stateful_steps(config: Config) -> list[str]:
-    """The names of a job's steps that keep a state from batch to batch."""
-    return [name for name in step_names(config.raw) if registry.step_class(config[f"{PREFIX}{name}.type"]).stateful]
-
-
 def order_complaints(steps: Sequence[Step]) -> list[ConfigProblem]:
     """Complaints about steps that read the table of a later step: steps run in order. Pure.
 

@@ -82,6 +82,8 @@ def step_lines(config: Config, tables: Sequence[TableSchema] | None = None) -> l
         )
     for step in steps:
         lines.append(f"{step.name} ({config[f'transform.step.{step.name}.type']}){_summary(step)}")
+        if text := step.state():
+            lines.append(f"  keeps {text}")
         if not schemas:
             continue
         lines += [f"  WARNING: {text}" for text in unmatched_sentences(step.name, step.unmatched(schemas), schemas)]

@@ -42,6 +42,13 @@ def _template(name: str, value: Any) -> str | None:
     return problem
 
 
+def routed_name(template: str, namespace: str) -> str:
+    """The template with the parts of a table's name; those of columns stay. Pure."""
+    database = qualified_name(namespace).rpartition(".")[0]
+    values = {"table": table_part(namespace), "database": database, "namespace": namespace}
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), template)
+
+
 class RouteStep(Step):
     """See docs/jobs/steps.md."""
 
@@ -100,10 +107,7 @@ class RouteStep(Step):
         return [part.removeprefix(_COLUMN) for part in parts if part.startswith(_COLUMN)]
 
     def _name(self, table: TableSchema) -> str:
-        """The template with the parts of the table's name."""
-        database = qualified_name(table.namespace).rpartition(".")[0]
-        values = {"table": table_part(table.namespace), "database": database, "namespace": table.namespace}
-        return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), str(self.context.options["to"]))
+        return routed_name(self.context.options["to"], table.namespace)
 
     def _output(self, table: TableSchema) -> Output:
         """The table with its new name as a further column of the key, so that a row that moves is deleted where it was."""

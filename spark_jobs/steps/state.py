@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.checkpoint import open_folder, spark_path
+from spark_jobs.steps.delta_log import read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -252,3 +253,13 @@ class StepState:
 
     def _quoted(self, name: str) -> str:
         return "delta.`" + self._path(name).replace("`", "``") + "`"
+
+    def count_bytes(self) -> int:
+        """The size of the tables' files."""
+        return (
+            sum(read_facts(self._session(), self._path(name)).bytes for name in self._tables) if self.checkpoint else 0
+        )
+
+    def count_rows(self) -> int:
+        """The rows of the tables as they are stored, older versions of rows included. Blocks: runs Spark jobs."""
+        return sum(self._read(name).count() for name in self._tables) if self.checkpoint else 0

@@ -46,6 +46,7 @@ def shown_progress(worker_id: str, job: JobProgress | None, task: int = 0) -> di
             for each in job.partitions
         ],
         "metrics": job.metrics,
+        "steps": job.steps,
         "schema_changes": job.schema_changes,
     }
 

@@ -205,9 +205,14 @@ class JobSession:
         stats.poll_s_max, job.batch_s_max = max(stats.poll_s_max, job.batch_s_max), 0.0
         stats.batch_size_max, job.batch_rows_max = max(stats.batch_size_max, job.batch_rows_max), 0
         labels = {"sink": job.sink} if job.sink else {}
+        numbers = [(name, value, labels) for name, value in job.metrics.items()] + [
+            (f"step_{name}", value, labels | {"step": step})
+            for step, values in job.steps.items()
+            for name, value in values.items()
+        ]
         stats.custom = [
-            CustomMetric(f"millrace_job_{name}", "counter" if name.endswith("_total") else "gauge", value, labels)
-            for name, value in job.metrics.items()
+            CustomMetric(f"millrace_job_{name}", "counter" if name.endswith("_total") else "gauge", value, shown)
+            for name, value, shown in numbers
         ]
         stats.job = job
 

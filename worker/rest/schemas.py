@@ -361,6 +361,7 @@ class Savepoint(Struct):
     batch: int | UnsetType | None = UNSET
     buckets: int | UnsetType | None = UNSET
     records: int | UnsetType | None = UNSET
+    steps: Annotated[dict[str, int], Meta(description="Rows of state by step that keeps one.")] | UnsetType = UNSET
     versions: dict[str, str] | UnsetType = UNSET
 
 

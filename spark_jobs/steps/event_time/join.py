@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
-from spark_jobs.metrics import JobMetric
 from spark_jobs.steps.contract import Step, StepTable
 from spark_jobs.steps.event_time import rows as event_rows
 from spark_jobs.steps.event_time.rows import TIME, Count, Input
@@ -135,12 +134,6 @@ class JoinStep(Step):
             event_rows.KEEP_INPUTS,
         ]
     )
-    metrics: ClassVar[tuple[JobMetric, ...]] = (
-        JobMetric("join_left_rows", "gauge", "rows", "Rows of the left inputs that joins keep."),
-        JobMetric("join_right_rows", "gauge", "rows", "Rows of the right inputs that joins keep."),
-        JobMetric("join_late_total", "counter", "rows", "Rows that came after the watermark of a join."),
-        JobMetric("join_ignored_total", "counter", "rows", "Updates and deletes that joins left out."),
-    )
     extra_jars: ClassVar[tuple[str, ...]] = ("delta",)
     stateful: ClassVar[bool] = True
 
@@ -182,7 +175,12 @@ class JoinStep(Step):
             f"rows of {options[side]} for {(factors[side] * options['range.ms'] + options['watermark.ms']) / 1000:g} s"
             for side in SIDES
         )
-        return f"{kept} of event time, in Delta tables in the checkpoint; edits of left, right or their times need another name"
+        return f"{kept} of event time, in Delta tables in the checkpoint"
+
+    def definition(self) -> dict[str, Any]:
+        """See ``Step.definition``."""
+        options = (*SIDES, "left.time", "right.time")
+        return super().definition() | {name: self.context.options[name] for name in options}
 
     def makes(self) -> list[str]:
         """See ``Step.makes``."""
@@ -197,8 +195,8 @@ class JoinStep(Step):
         """See ``Step.left_out``."""
         return "it has no match among these rows, or waits for one"
 
-    def measure(self) -> dict[str, float]:
-        """See ``Step.measure``."""
+    def measure_state(self) -> dict[str, float]:
+        """See ``Step.measure_state``."""
         return dict(self._measured)
 
     # Plan.
@@ -316,6 +314,7 @@ class JoinStep(Step):
         present = any(table.present for table in read.values())
         joined = self._joined(inputs[LEFT].schema, inputs[RIGHT].schema) if len(inputs) == len(SIDES) else None
         if not present:
+            self._measured = event_rows.numbers(run.state(self.name).values)
             if joined is not None:
                 result.append(_empty(joined.schema, run))
             if options["late"] == "keep":
@@ -325,7 +324,7 @@ class JoinStep(Step):
                 ]
             return result
         state, values = run.state(self.name), run.state(self.name).values
-        event_rows.check_origin(self.name, values, self._origin())
+        event_rows.check_origin(self.name, values, self.definition())
         before, floors = values.get("watermark"), values.get("floors", {})
         batch = {
             side: event_rows.events(source, read[side], run, ignore=options["changes"] == event_rows.IGNORE)
@@ -361,23 +360,17 @@ class JoinStep(Step):
             name: values.get(name, 0) + sum(getattr(counts[side, True], name) for side in inputs)
             for name in ("late", "ignored")
         }
-        state.keep_values(
-            {
-                "of": self._origin(),
-                "newest": newest,
-                "watermark": watermark,
-                "released": released,
-                "floors": floors,
-                **totals,
-            }
-        )
-        self._measured = {
-            **{
-                f"join_{side}_rows": float(counts[side, False].rows + counts[side, True].rows if side in inputs else 0)
-                for side in SIDES
-            },
-            **{f"join_{name}_total": float(total) for name, total in totals.items()},
+        kept_values = {
+            "of": self.definition(),
+            "newest": newest,
+            "watermark": watermark,
+            "released": released,
+            "floors": floors,
+            "rows": sum(counts[side, new].rows for side in inputs for new in (False, True)),
+            **totals,
         }
+        state.keep_values(kept_values)
+        self._measured = event_rows.numbers(kept_values)
         if joined is not None:
             sides = {
                 side: _Side(_prefixed(new[side], side), _prefixed(old[side], side), counts[side, True])
@@ -447,9 +440,6 @@ class JoinStep(Step):
         how = self.context.options["how"]
         waiting = OUTER.get(how, (LEFT,) if how == SEMI else ())
         return 2 if (RIGHT if side == LEFT else LEFT) in waiting else 1
-
-    def _origin(self) -> dict[str, Any]:
-        return {name: self.context.options[name] for name in (*SIDES, "left.time", "right.time")}
 
 
 def _newest(counts: Mapping[tuple[str, bool], Count], side: str) -> int | None:

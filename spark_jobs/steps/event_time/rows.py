@@ -12,9 +12,10 @@ from spark_jobs.config_keys import STEP_PREFIX
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
 from spark_jobs.frames import numbered
 from spark_jobs.steps.contract import BadRows, StepTable
+from spark_jobs.steps.definition import differences
 from spark_jobs.steps.event_time.times import MS
 from spark_jobs.steps.model import StepRefused
-from spark_jobs.steps.names import find_column
+from spark_jobs.steps.names import find_column, matches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +32,8 @@ TIME: Final = "t_"
 ROW_ID: Final = (*KAFKA_COLUMNS, "ums_uid_")
 IGNORE: Final = "ignore"
 DEFAULT_TIME: Final = "ums_ts_"
+#: Options of steps that tell which tables they read and give.
+_READ: Final = ("type", "sql", "output", "tables", "to")
 _PLAIN: Final = re.compile(r"[a-z0-9_]+\Z")
 
 WATERMARK: Final = ConfigKey(
@@ -154,19 +157,57 @@ def input_of(step: str, schema: TableSchema, time: str, required: Sequence[str] 
 
 
 def changing_input(context: StepContext, names: Mapping[str, str]) -> list[str]:
-    """Complaints about inputs that are outputs of a view: those change. Pure.
+    """Complaints about inputs that come from a view: those change. Pure.
 
     Args:
         context: of the step.
         names: the table by option.
     """
     raw = {} if context.job is None else context.job.raw
+    views = _views_behind(raw, context.name)
     return [
-        f"{option}: {table} is the output of a step of type view, whose rows change, and this step takes inserts only: join or "
+        f"{option}: {table} {_from_view(table, views[table])}, whose rows change, and this step takes inserts only: join or "
         "aggregate in the view itself"
         for option, table in names.items()
-        if raw.get(f"{STEP_PREFIX}{table}.type", "").strip() == "view"
+        if table in views
     ]
+
+
+def _from_view(table: str, view: str) -> str:
+    return "is the output of a step of type view" if table == view else f"comes from the step {view} of type view"
+
+
+def _views_behind(raw: Mapping[str, str], step: str) -> dict[str, str]:
+    """The names of tables before a step whose rows come from a view, with the view. As far as names tell: no schemas."""
+    from spark_jobs.steps.options import step_names
+    from spark_jobs.steps.resolve import read_queries, tables_read
+    from spark_jobs.steps.route import routed_name
+
+    views: dict[str, str] = {}
+    for name in step_names(raw):
+        options = {part: raw.get(f"{STEP_PREFIX}{name}.{part}", "").strip() for part in _READ}
+        if name == step:
+            break
+        if options["type"] == "view":
+            views[name] = name
+        elif options["type"] == "sql":
+            try:
+                queries = read_queries(name, options["sql"])
+            except StepRefused:
+                continue  # that step has a complaint of its own
+            for query in queries:
+                if behind := next((views[table] for table in tables_read(query) if table in views), ""):
+                    views[query.target or name] = behind
+        elif options["type"] == "route":
+            patterns = [part.strip() for part in options["tables"].split(",") if part.strip()]
+            for table, view in list(views.items()):
+                if matches(patterns, table):
+                    views[routed_name(options["to"], table)] = view
+        elif options["type"] == "union":
+            patterns = [part.strip() for part in options["tables"].split(",") if part.strip()]
+            if behind := next((view for table, view in views.items() if matches(patterns, table)), ""):
+                views[options["output"]] = behind
+    return views
 
 
 def events(source: Input, table: StepTable, run: StepRun, *, ignore: bool) -> DataFrame:
@@ -295,23 +336,28 @@ def late_table(namespace: str, rows: DataFrame, schema: TableSchema, *, present:
     return StepTable(TableChanges(replace(schema, namespace=namespace), frame), present)
 
 
-def check_origin(step: str, values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
+def check_origin(step: str, values: Mapping[str, Any], origin: Mapping[str, Any]) -> None:
     """Refuse a state of other inputs.
 
     Raises:
         Fatal: the state was made with other options.
     """
-    kept = values.get("of")
-    if kept is not None and kept != dict(origin):
-        changed = ", ".join(
-            f"{name}={kept.get(name)} (now {origin.get(name)})"
-            for name in sorted({*kept, *origin})
-            if kept.get(name) != origin.get(name)
-        )
+    if values and (changed := differences(values.get("of", {}), origin)):
         raise Fatal(
-            f"step {step}: its state was made with {changed}. Set the options back, or give the step another name: it starts "
-            "with an empty state then"
+            f"step {step}: its state was made with {', '.join(changed)}. Set the options back, or give the step another name: "
+            "it starts with an empty state then"
         )
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a step for ``Step.measure_state``, from the values that it keeps. Pure."""
+    result = {"state_rows": float(values.get("rows", 0))}
+    result |= {f"{name}_total": float(values.get(name, 0)) for name in ("late", "ignored")}
+    if "sessions_cut" in values:
+        result["sessions_cut_total"] = float(values["sessions_cut"])
+    if values.get("watermark") is not None:
+        result["watermark_timestamp_seconds"] = values["watermark"] / 1_000_000
+    return result
 
 
 def span(options: Mapping[str, Any], name: str) -> int:

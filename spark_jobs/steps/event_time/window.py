@@ -9,7 +9,6 @@ from sqlglot import exp
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, Column, TableChanges, TableSchema
-from spark_jobs.metrics import JobMetric
 from spark_jobs.steps.contract import Step, StepTable
 from spark_jobs.steps.dialect import AGGREGATES, function_name, parse_statements, unstable_function
 from spark_jobs.steps.event_time import rows as event_rows
@@ -33,6 +32,7 @@ SESSION: Final = "session"
 START: Final = "window_start"
 END: Final = "window_end"
 _ROWS: Final = "rows"
+_DAY: Final = 24 * 3_600_000_000  # in microseconds, as all times of rows
 _START: Final = "start_"
 _END: Final = "end_"
 _CLOSED: Final = "order_"  # of the state's key: 0 for a row, 1 once its session was closed
@@ -86,6 +86,16 @@ class WindowStep(Step):
                 doc="The time from the start of a sliding window to the start of the next one.",
             ),
             ConfigKey(
+                name="session.max.ms",
+                type=ConfigType.LONG,
+                default=None,
+                unit="ms",
+                example="14400000",
+                doc="The longest session, which bounds the state: a row that is this much or more after the first row of its "
+                "session starts a new one, and the session before it ends there. Not set: a day, or ten times `size.ms` where "
+                "that is more.",
+            ),
+            ConfigKey(
                 name="group",
                 type=ConfigType.LIST,
                 default=None,
@@ -108,11 +118,6 @@ class WindowStep(Step):
             event_rows.KEEP_INPUTS,
         ]
     )
-    metrics: ClassVar[tuple[JobMetric, ...]] = (
-        JobMetric("window_rows", "gauge", "rows", "Rows of open windows that window steps keep."),
-        JobMetric("window_late_total", "counter", "rows", "Rows of windows that were closed before they came."),
-        JobMetric("window_ignored_total", "counter", "rows", "Updates and deletes that windows left out."),
-    )
     extra_jars: ClassVar[tuple[str, ...]] = ("delta",)
     stateful: ClassVar[bool] = True
 
@@ -133,6 +138,11 @@ class WindowStep(Step):
                 problems.append(f"slide.ms: a sliding window needs a number from 1 to size.ms ({size})")
         elif slide is not None:
             problems.append(f"slide.ms: is of sliding windows only: remove it, or set window={SLIDING}")
+        if options["session.max.ms"] is not None:
+            if not self._is_session:
+                problems.append(f"session.max.ms: is of sessions only: remove it, or set window={SESSION}")
+            elif options["session.max.ms"] < size:
+                problems.append(f"session.max.ms: a session lasts at least size.ms ({size})")
         try:
             self._select()
         except StepRefused as error:
@@ -142,15 +152,16 @@ class WindowStep(Step):
     def state(self) -> str:
         """See ``Step.state``."""
         options = self.context.options
-        span = (
-            "of open sessions"
-            if self._is_session
-            else f"for {(options['size.ms'] + options['watermark.ms']) / 1000:g} s"
-        )
-        return (
-            f"rows of {options['table']} {span} of event time, in a Delta table in the checkpoint; an edit of table, time or "
-            "window needs another name"
-        )
+        longest = self._longest_session if self._is_session else event_rows.span(options, "size.ms")
+        span = f"for {(longest + event_rows.span(options, 'watermark.ms')) / 1_000_000:g} s"
+        span = f"of open sessions, {span} at most," if self._is_session else span
+        return f"rows of {options['table']} {span} of event time, in a Delta table in the checkpoint"
+
+    def definition(self) -> dict[str, Any]:
+        """See ``Step.definition``."""
+        options = self.context.options
+        window = SESSION if self._is_session else f"{TUMBLING} or {SLIDING}"
+        return super().definition() | {"table": options["table"], "time": options["time"], "window": window}
 
     def remarks(self) -> list[str]:
         """See ``Step.remarks``."""
@@ -169,8 +180,8 @@ class WindowStep(Step):
         """See ``Step.left_out``."""
         return "its window is open, or it is one of the rows of a window"
 
-    def measure(self) -> dict[str, float]:
-        """See ``Step.measure``."""
+    def measure_state(self) -> dict[str, float]:
+        """See ``Step.measure_state``."""
         return dict(self._measured)
 
     # Plan.
@@ -273,7 +284,7 @@ class WindowStep(Step):
         result = [other for other in tables if self._passes(other.changes.schema, source)]
         state = run.state(self.name)
         values = state.values
-        event_rows.check_origin(self.name, values, self._origin())
+        event_rows.check_origin(self.name, values, self.definition())
         before: int | None = values.get("watermark")
         floor: int | None = values.get("floor")
         fields = event_rows.state_fields(source.schema)
@@ -284,6 +295,7 @@ class WindowStep(Step):
             kept = state.read(_ROWS, fields, keep="" if floor is None else f"{TIME} >= {floor}")
         old = event_rows.from_state(kept, source.schema)
         if not table.present:
+            self._measured = event_rows.numbers(values)
             empty = self._aggregated(source, old.where("false").withColumns(_no_window()))
             return [*result, replace(empty, present=False), *self._late(source, table.changes.frame, present=False)]
         batch = event_rows.events(source, table, run, ignore=options["changes"] == event_rows.IGNORE)
@@ -296,20 +308,28 @@ class WindowStep(Step):
             before, [later(values.get("newest"), count.newest)], event_rows.span(options, "watermark.ms"), -1
         )
         new = batch.where(f"{TIME} IS NOT NULL AND NOT {gone}")
+        cut = 0
         if self._is_session:
-            windows = self._sessions(source, old, new, watermark, run)
+            windows, cut = self._sessions(source, old, new, watermark, run)
         else:
             if count.rows or count.late:
                 state.append(_ROWS, event_rows.to_state(new, source.schema))
             windows = self._windows(old.unionAll(new), before, watermark)
             floor = later(floor, self._grid.oldest_kept(watermark))
         totals = {name: values.get(name, 0) + getattr(count, name) for name in ("late", "ignored")}
+        if self._is_session:
+            totals["sessions_cut"] = values.get("sessions_cut", 0) + cut
         newest = later(values.get("newest"), count.newest)
-        state.keep_values({"of": self._origin(), "newest": newest, "watermark": watermark, "floor": floor, **totals})
-        self._measured = {
-            "window_rows": float(counts[_ROWS, False].rows + count.rows),
-            **{f"window_{name}_total": float(total) for name, total in totals.items()},
+        kept_values = {
+            "of": self.definition(),
+            "newest": newest,
+            "watermark": watermark,
+            "floor": floor,
+            "rows": counts[_ROWS, False].rows + count.rows,
+            **totals,
         }
+        state.keep_values(kept_values)
+        self._measured = event_rows.numbers(kept_values)
         late_rows = batch.where(late).drop(TIME)
         return [*result, self._aggregated(source, windows), *self._late(source, late_rows, present=True)]
 
@@ -330,6 +350,13 @@ class WindowStep(Step):
         slide = self.context.options["slide.ms"]
         return Grid(size, size if slide is None else event_rows.span(self.context.options, "slide.ms"))
 
+    @property
+    def _longest_session(self) -> int:
+        options = self.context.options
+        if options["session.max.ms"] is not None:
+            return event_rows.span(options, "session.max.ms")
+        return max(_DAY, 10 * event_rows.span(options, "size.ms"))
+
     def _first_open(self, watermark: int | None) -> int | None:
         """The smallest time of which no window is closed."""
         return self._grid.last_end(watermark)
@@ -349,12 +376,12 @@ class WindowStep(Step):
 
     def _sessions(
         self, source: Input, old: DataFrame, new: DataFrame, watermark: int | None, run: StepRun
-    ) -> DataFrame:
-        """Rows of the sessions that this batch closes; keeps the others."""
+    ) -> tuple[DataFrame, int]:
+        """Rows of the sessions that this batch closes, and how many of these were cut; keeps the others. Blocks."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        gap = event_rows.span(self.context.options, "size.ms")
+        gap, longest = event_rows.span(self.context.options, "size.ms"), self._longest_session
         rows = old.withColumn("old_", f.lit(True)).unionAll(new.withColumn("old_", f.lit(False)))
         group = [f"c{number}" for number in self._group(source.schema)]
         order = Window.partitionBy(*group).orderBy(TIME, *ROW_ID)
@@ -363,13 +390,44 @@ class WindowStep(Step):
         session = Window.partitionBy(*group, "session_")
         rows = rows.withColumn("session_", number)
         rows = rows.withColumn(_START, f.min(TIME).over(session)).withColumn(_END, f.max(TIME).over(session) + gap)
-        rows = rows.drop("session_").persist()
+        rows = rows.persist()
         run.persisted.append(rows)
         closed = f"{_END} <= {watermark}" if watermark is not None else "false"
+        cut = 0
+        if rows.where(f"{_END} - {_START} > {longest}").limit(1).collect():
+            rows, ends = self._cut(rows, [*group, "session_"])
+            cut = ends.where(f"natural_ > {_END} AND {closed}").count()
         changed = rows.where(f"old_ = ({closed})").withColumn(_CLOSED, f.expr(f"CAST({closed} AS bigint)"))
-        changed = changed.drop("old_", _START, _END)
+        changed = changed.drop("old_", "session_", _START, _END)
         run.state(self.name).append(_ROWS, event_rows.to_state(changed, source.schema))
-        return rows.where(closed).drop("old_")
+        return rows.where(closed).drop("old_", "session_"), cut
+
+    def _cut(self, rows: DataFrame, session: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+        """Sessions that are too long as several: each begins with the first row that is too late for the one before.
+
+        So the sessions don't depend on batches: what is left of one whose beginning was closed is cut as before.
+
+        Returns:
+            The rows of all sessions, and a row for each that was too long, with its end without the bound (``natural_``).
+        """
+        from pyspark.sql import functions as f
+
+        gap, longest = event_rows.span(self.context.options, "size.ms"), self._longest_session
+        long = rows.where(f"{_END} - {_START} > {longest}")
+        later = (
+            f"IF(size(starts) = 0 OR time - element_at(starts, -1) >= {longest}, array_append(starts, time), starts)"
+        )
+        times = f"array_sort(collect_set({TIME}))"
+        starts = f"aggregate({times}, CAST(array() AS array<bigint>), (starts, time) -> {later})"
+        begins = long.groupBy(*session).agg(f.expr(starts).alias("starts_"))
+        long = long.join(begins, list(session)).select(
+            *(name for name in rows.columns if name not in (_START, _END)),
+            f.expr(f"array_max(filter(starts_, start -> start <= {TIME}))").alias(_START),
+        )
+        ends = long.groupBy(*session, _START).agg((f.max(TIME) + gap).alias("natural_"))
+        ends = ends.withColumn(_END, f.least("natural_", f.col(_START) + longest))
+        long = long.join(ends.drop("natural_"), [*session, _START])
+        return rows.where(f"{_END} - {_START} <= {longest}").unionByName(long), ends
 
     def _aggregated(self, source: Input, windows: DataFrame) -> StepTable:
         """The output from rows with ``_START`` and ``_END``."""
@@ -399,10 +457,6 @@ class WindowStep(Step):
         kinds = [field.dataType for field in rows.schema.fields[len(groups) + 2 : len(groups) + 2 + len(aggregates)]]
         schema = self._schema(source.schema, list(aggregates), kinds)
         return StepTable(TableChanges(schema, rows.toDF(*(column.name for column in schema.columns), *SYSTEM_COLUMNS)))
-
-    def _origin(self) -> dict[str, Any]:
-        options = self.context.options
-        return {"table": options["table"], "time": options["time"], "session": self._is_session}
 
 
 def _no_window() -> dict[str, Any]:

@@ -134,6 +134,11 @@ class ViewStep(Step):
         """See ``Step.makes``."""
         return [self.name]
 
+    def definition(self) -> dict[str, Any]:
+        """See ``Step.definition``."""
+        sql = text_of(parse_view(self.name, self.context.options["sql"]))
+        return super().definition() | {"sql": sql, "key": self.context.options["key"]}
+
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """See ``Step.unmatched``."""
         names = dict.fromkeys(names_read(parse_view(self.name, self.context.options["sql"])))
@@ -207,7 +212,7 @@ class ViewStep(Step):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _demand_same(self, state: StepState) -> None:
-        if state.values.get(_DEFINITION, self._definition()) != self._definition():
+        if state.values and state.values.get(_DEFINITION) != self._definition():
             raise Fatal(
                 f"step {self.name}: its SELECT or its key is another one than that of the state in the checkpoint "
                 f"{state.checkpoint}, so rows that the old one has written would stay. Give the flow another name or "

@@ -85,7 +85,7 @@ def test_batches_join_as_all_rows_at_once(spark: SparkSession, tmp_path: Path, h
         answer, late = expected(how, batches)
         assert sorted(pairs, key=repr) == sorted(answer, key=repr), f"seed {seed}"
         assert sorted(row["id"] for name, rows in output.items() if "late" in name for row in rows) == late
-        assert flow.measure()["join_late_total"] == len(late)
+        assert flow.measure_steps()["j"]["late_total"] == len(late)
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_an_update_stops_the_join_and_can_be_ignored(spark: SparkSession, tmp_pa
     rows = tables["j"].frame.collect()
     assert [(row["id"], row["paid_id"], row["ums_op_"], row["ums_id_"]) for row in rows] == [(1, 2, "i", 3)]
     assert [column.name for column in tables["j"].schema.key] == ["id", "paid_id"]
-    assert flow.measure()["join_ignored_total"] == 1
+    assert flow.measure_steps()["j"]["ignored_total"] == 1
     flow.end_batch()
 
 

@@ -19,27 +19,32 @@ if TYPE_CHECKING:
 
 TABLES = ("shop.orders",)
 DELAY = 4
-#: Size and slide in seconds; a slide of 0 is a session.
-CASES = {"tumbling": (10, 10), "sliding": (10, 5), "session": (6, 0)}
+#: Size and slide in seconds; a slide of 0 is a session. Sessions of "cut" last at most this many seconds.
+CASES = {"tumbling": (10, 10), "sliding": (10, 5), "session": (6, 0), "cut": (6, 0)}
+LONGEST = 9
 FIRST = START_US // SECOND
 
 
 def steps(window: str) -> dict[str, str]:
     size, slide = CASES[window]
     options = {
-        "type": "window", "table": "shop.orders", "window": window, "size.ms": str(size * 1000), "group": "Group",
+        "type": "window", "table": "shop.orders", "window": window.replace("cut", "session"),
+        "size.ms": str(size * 1000), "group": "Group",
         "aggregates": "count(*) AS n, sum(`amount of shop.orders`) AS total, avg(id) AS mean, "
         "array_sort(collect_list(id)) AS ids",
         "watermark.ms": str(DELAY * 1000), "late": "keep",
     }  # fmt: skip
     if window == "sliding":
         options["slide.ms"] = str(slide * 1000)
+    if window == "cut":
+        options["session.max.ms"] = str(LONGEST * 1000)
     return {"steps": "w", **{f"step.w.{name}": value for name, value in options.items()}}
 
 
 def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any], list[int]]:
     """Group, start, end and rows of every closed window, and the ids of late rows: without any state."""
     size, slide = CASES[window]
+    longest = LONGEST if window == "cut" else 10**9
     watermark: int | None = None
     newest = None
     members: dict[tuple[int, int], list[Event]] = {}
@@ -48,7 +53,7 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
     for events in batches:
         for event in events:
             at = FIRST + event.second
-            if window == "session":
+            if not slide:
                 if watermark is not None and at < watermark:
                     late.append(event.id)
                 else:
@@ -68,11 +73,12 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
     for group in {event.group for event in accepted}:
         session: list[Event] = []
         for event in sorted((event for event in accepted if event.group == group), key=lambda event: event.second):
-            if session and event.second - session[-1].second >= size:
-                spans.append((group or 0, FIRST + session[0].second, FIRST + session[-1].second + size, session))
+            gap = bool(session) and event.second - session[-1].second >= size
+            if gap or (session and event.second - session[0].second >= longest):
+                spans.append((group or 0, *_span(session, size, longest), session))
                 session = []
             session.append(event)
-        spans.append((group or 0, FIRST + session[0].second, FIRST + session[-1].second + size, session))
+        spans.append((group or 0, *_span(session, size, longest), session))
     closed = [
         (group, start, end, sorted(event.id for event in rows), sum(event.amount for event in rows))
         for group, start, end, rows in spans
@@ -81,8 +87,21 @@ def expected(window: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any]
     return sorted(closed), sorted(late)
 
 
+def _span(session: Sequence[Event], size: int, longest: int) -> tuple[int, int]:
+    start = FIRST + session[0].second
+    return start, min(FIRST + session[-1].second + size, start + longest)
+
+
 @pytest.mark.scaled
-@pytest.mark.parametrize("window", ["sliding", "session", pytest.param("tumbling", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "window",
+    [
+        "sliding",
+        "cut",
+        pytest.param("session", marks=pytest.mark.slow),
+        pytest.param("tumbling", marks=pytest.mark.slow),
+    ],
+)
 def test_batches_give_each_window_once(spark: SparkSession, tmp_path: Path, window: str) -> None:
     for seed in range(scaled(1, 15)):
         source = Random(f"{window} {seed}")
@@ -98,7 +117,14 @@ def test_batches_give_each_window_once(spark: SparkSession, tmp_path: Path, wind
         assert all(row["n"] == len(row["ids"]) and row["mean"] == sum(row["ids"]) / row["n"] for row in rows)
         assert len({row["ums_uid_"] for row in rows}) == len(rows)
         assert sorted(row["id"] for row in output.get("w_late", [])) == late
-        assert flow.measure()["window_late_total"] == len(late)
+        assert flow.measure_steps()["w"]["late_total"] == len(late)
+        if window == "cut":
+            seconds = {event.id: event.second for events in batches for event in events}
+            newest = [FIRST + max(seconds[number] for number in ids) for *_, ids, _ in answer]
+            too_long = sum(
+                time + CASES[window][0] > start + LONGEST for time, (_, start, *_) in zip(newest, answer, strict=True)
+            )
+            assert flow.measure_steps()["w"]["sessions_cut_total"] == too_long
 
 
 def _seconds(time: datetime) -> int:

@@ -201,6 +201,7 @@ def test_progress_is_counted_once_a_batch() -> None:
         "position": {"in": {"0": 7}},
         "lag": {"in": {"0": 5, "1": 2}},
         "metrics": {"state": 3, "text": "x"},
+        "steps": {"sums": {"state_rows": 4.0}},
     }
     take_progress(progress, event)
     take_progress(progress, {**event, "rows": 0, "written": 0, "duration_ms": 0, "rows_per_s": 0.0})  # a sign of life
@@ -209,6 +210,7 @@ def test_progress_is_counted_once_a_batch() -> None:
     assert (progress.busy_s, progress.batch_s, progress.batch_s_max, progress.batch_rows_max) == (1.2, 0.7, 0.7, 10)
     assert progress.partitions == [JobPartition("in", 0, 7, 5), JobPartition("in", 1, -1, 2)]
     assert progress.metrics == {"state": 3.0}
+    assert shown_progress("w", progress)["steps"] == {"sums": {"state_rows": 4.0}}
 
 
 def test_a_lag_that_is_not_known_is_no_zero_and_a_trouble_lasts() -> None:

@@ -20,7 +20,7 @@ from connectors.errors import ConfigInvalid, Fatal, Retriable, Skippable
 from spark_jobs import package
 from spark_jobs.causes import cause_of, may_pass
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.metrics import FRAME_METRICS, Exporter, JobMetric, Numbers
+from spark_jobs.metrics import FRAME_METRICS, STEP_METRICS, Exporter, JobMetric, Numbers
 from spark_jobs.progress import Events, Human, lags, nested, sentence
 from worker.secrets.masking import mask_patterns
 
@@ -206,8 +206,10 @@ def test_metrics_text() -> None:
 
 def test_every_declared_metric_is_fed() -> None:
     numbers = Numbers("j")
-    numbers.take(progress(metrics={"dead_letters_total": 1}), 1.0)
+    step = {metric.name.removeprefix("step_"): 2.5 for metric in STEP_METRICS}
+    numbers.take(progress(metrics={"dead_letters_total": 1}, steps={"sums": step}), 1.0)
     text = numbers.text()
+    assert 'millrace_job_step_state_rows{job="j",step="sums"} 2.5' in text.splitlines()
     assert [metric.name for metric in FRAME_METRICS if f"\nmillrace_job_{metric.name}{{" not in text] == []
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from connectors.options import ConfigDef
 from spark_jobs import config
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.flow_edit import changed_options, effects, table_changes
+from spark_jobs.flow_edit import Edit, changed_options, effects, table_changes
 from spark_jobs.flow_plan import plan_flow
 from spark_jobs.sources.tables import to_json
 from spark_jobs.steps.contract import Step, StepContext
@@ -247,10 +247,40 @@ def test_what_an_edit_keeps_and_drops(more: dict[str, str], expected: tuple[str,
 
 
 def test_state_of_steps_that_an_edit_drops() -> None:
-    old = parsed(**{"steps": "a", "step.a.type": "filter", "step.a.condition": "id > 1"})
-    new = parsed(**{"steps": "a", "step.a.type": "filter", "step.a.condition": "id > 2"})
-    listed = effects(old, new, ["step a: rows of ten minutes"])
-    assert ("state", "dropped", "step a: rows of ten minutes") in [(e.part, e.effect, e.reason) for e in listed]
+    def window(name: str, table: str = "shop.orders") -> dict[str, str]:
+        options = {"type": "window", "table": table, "size.ms": "1000", "aggregates": "count(*) AS n"}
+        return {f"step.{name}.{option}": value for option, value in options.items()}
+
+    def view(select: str) -> dict[str, str]:
+        return {"step.v.type": "view", "step.v.sql": select, "step.v.key": "id"}
+
+    old = parsed(
+        steps="same,other,v,gone", **window("same"), **window("other"), **view("SELECT id FROM t"), **window("gone")
+    )
+    new = parsed(
+        steps="same,other,v,added",
+        **window("same") | {"step.same.size.ms": "2000"},
+        **window("other", "shop.notes"),
+        **view("SELECT id, name FROM t"),
+        **window("added"),
+    )
+    listed = {
+        effect.reason.partition(":")[0]: effect
+        for effect in effects(old, new, Edit(build_steps(old), build_steps(new)))
+        if effect.part == "state"
+    }
+    assert {name: effect.effect for name, effect in listed.items()} == {
+        "step same": "kept",
+        "step other": "refused",
+        "step v": "refused",
+        "step gone": "dropped",
+        "step added is new and begins with no state": "changed",
+    }
+    assert "was made with table=shop.orders (now shop.notes)" in listed["step other"].reason
+    assert "was made with sql=SELECT id FROM t (now SELECT id, name FROM t)" in listed["step v"].reason
+    moved = parsed(steps="same", **window("same"), **{"checkpoint.location": "/elsewhere"})
+    parts = [e for e in effects(old, moved, Edit(build_steps(old), build_steps(moved))) if e.part == "state"]
+    assert {effect.effect for effect in parts} == {"dropped"}
 
 
 def test_changed_options_and_tables() -> None:

@@ -17,6 +17,7 @@ from spark_jobs.inputs.kafka import KafkaInput
 from spark_jobs.savepoints import make
 from spark_jobs.savepoints.manifest import (
     FORMAT,
+    FORMAT_WITH_STEPS,
     MANIFEST_FILE,
     Manifest,
     decode_manifest,
@@ -26,9 +27,22 @@ from spark_jobs.savepoints.manifest import (
 )
 from spark_jobs.savepoints.position import read_position, write_position
 from spark_jobs.savepoints.requests import _REQUEST, Answer, Inbox, Request, ask
+from spark_jobs.savepoints.steps import SavedStep, SavedTable
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def saved_step(**definition: Any) -> SavedStep:
+    table = SavedTable(
+        folder="state-1/sums/rows",
+        files=["a.parquet"],
+        rows=3,
+        digest=-5,
+        partitioned_by=[],
+        properties={"delta.x": "1"},
+    )
+    return SavedStep(definition={"type": "window", **definition}, values={"watermark": None}, tables={"rows": table})
 
 
 def manifest(**changes: Any) -> Manifest:
@@ -44,6 +58,7 @@ def manifest(**changes: Any) -> Manifest:
         "inputs": ["shop.orders"],
         "batch": 3,
         "checkpoint": {"offsets/3": "v1\n{}\n{}", "sources/0/0": "\0v1\n{}"},
+        "steps": {"sums": saved_step()},
         "state": {"layout": 1, "buckets": 2, "records": 7, "topics": {"t": {"digest": -(1 << 63)}}},
     }
     return Manifest(**values | changes)
@@ -78,9 +93,10 @@ def test_a_part_of_it_or_a_changed_one_is_never_accepted(data: st.DataObject) ->
 
 
 def test_another_layout_is_refused_before_anything_else_is_read() -> None:
-    body = msgspec.json.encode({"format": FORMAT + 1, "new": "things"})
+    later = FORMAT_WITH_STEPS + 1
+    body = msgspec.json.encode({"format": later, "new": "things"})
     text = json.dumps({"sha256": hashlib.sha256(body).hexdigest(), "savepoint": 0}).replace("0}", body.decode() + "}")
-    with pytest.raises(Fatal, match=rf"has layout {FORMAT + 1}, and this version of Millrace reads layout {FORMAT}"):
+    with pytest.raises(Fatal, match=rf"has layout {later}, and this version of Millrace reads layouts {FORMAT} and"):
         decode_manifest(text, "d")
 
 
@@ -153,7 +169,7 @@ def test_lists_and_deletes(tmp_path: Path) -> None:
     LocalFolder(tmp_path / "torn").write(MANIFEST_FILE, "{")
     savepoints = make.list_savepoints(tmp_path)
     assert [savepoint["name"] for savepoint in savepoints] == ["a", "b", "torn"]
-    assert savepoints[0]["records"] == 7
+    assert (savepoints[0]["records"], savepoints[0]["steps"]) == (7, {"sums": 3})
     assert "damaged" in savepoints[2]["error"]
     assert make.delete_savepoint(LocalFolder(tmp_path / "a"))
     assert not (tmp_path / "a").exists()

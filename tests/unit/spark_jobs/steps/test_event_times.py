@@ -80,6 +80,8 @@ def test_stored_names_differ_in_case() -> None:
         ({**JOIN, "range.ms": "-1"}, "range.ms"),
         ({**WINDOW, "window": "sliding"}, "a sliding window needs a number"),
         ({**WINDOW, "slide.ms": "5"}, "is of sliding windows only"),
+        ({**WINDOW, "session.max.ms": "5000"}, "is of sessions only"),
+        ({**WINDOW, "window": "session", "session.max.ms": "999"}, "a session lasts at least size.ms (1000)"),
         ({**WINDOW, "aggregates": "count(*)"}, "has no name"),
         ({**WINDOW, "aggregates": "amount AS a"}, "is no aggregate"),
         ({**WINDOW, "aggregates": "first(amount) AS a"}, "use min_by(..., ums_id_)"),
@@ -93,3 +95,34 @@ def test_refused_options(options: Mapping[str, str], message: str) -> None:
 def test_accepted_options() -> None:
     assert complaint(JOIN) == ""
     assert complaint(WINDOW, aggregates="count(*) AS n, sum(a) / count(b) AS m, array_sort(collect_list(a)) AS l") == ""
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ({}, "table: v is the output of a step of type view"),
+        (
+            {"step.q.type": "sql", "step.q.sql": "WITH x AS (SELECT * FROM v) SELECT id FROM x"},
+            "table: q comes from the step v of type view",
+        ),
+        (
+            {"step.q.type": "sql", "step.q.sql": "INSERT INTO w SELECT id FROM v", "step.s.table": "w"},
+            "table: w comes from the step v",
+        ),
+        ({"step.q.type": "union", "step.q.output": "all", "step.s.table": "all"}, "table: all comes from the step v"),
+        ({"step.q.type": "union", "step.q.output": "all", "step.q.tables": "b*", "step.s.table": "all"}, ""),
+        ({"step.q.type": "sql", "step.q.sql": "SELECT id FROM b"}, ""),
+    ],
+)
+def test_an_aggregate_over_a_view_is_refused_also_through_other_steps(steps: Mapping[str, str], words: str) -> None:
+    properties = {
+        **JOB,
+        "transform.steps": "v,q,s" if "step.q.type" in steps else "v,s",
+        "transform.step.v.type": "view", "transform.step.v.sql": "SELECT id FROM a", "transform.step.v.key": "id",
+        **{f"transform.step.s.{name}": value for name, value in WINDOW.items()},
+        "transform.step.s.table": "q" if "step.q.type" in steps else "v",
+        **{f"transform.{name}": value for name, value in steps.items()},
+    }  # fmt: skip
+    problems = [problem.message for problem in config.check(properties)[1]]
+    assert bool(problems) == bool(words), problems
+    assert all(words in problem for problem in problems)
