@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: Which class of Spark's writes a checkpoint.
+_WRITER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+#: Writes with Java's own calls and renames. Spark's usual one starts five processes of the shell for each file (chmod, readlink).
+_LOCAL_WRITER: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 
 
 def local_path(location: str) -> Path | None:
@@ -144,6 +151,16 @@ def open_folder(location: str, spark: SparkSession) -> Folder:
     """The checkpoint's files."""
     local = local_path(location)
     return HadoopFolder(spark, location) if local is None else LocalFolder(local)
+
+
+def write_directly(spark: SparkSession) -> None:
+    """Have Spark write the checkpoints of this session, which are on this machine, without processes of the shell.
+
+    Both ways write a file beside and rename it. This one looks for a file of that name before instead of in the rename, which
+    the checkpoint's lock (``control.checkpoint_lock``) makes the same.
+    """
+    if spark.conf.get(_WRITER, None) is None:
+        spark.conf.set(_WRITER, _LOCAL_WRITER)
 
 
 def open_local(location: str) -> Folder | None:

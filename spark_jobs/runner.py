@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from connectors.errors import Fatal, MillraceError, Retriable
 from spark_jobs import jvm, ranges, registry, troubles
 from spark_jobs.causes import WorkerCrashed, cause_of, described, may_pass
-from spark_jobs.checkpoint import open_folder
+from spark_jobs.checkpoint import LocalFolder, open_folder, write_directly
 from spark_jobs.contract import Batch, JobContext, SchemaRefused
 from spark_jobs.dead_letters import DeadLetters, prepare
 from spark_jobs.flow_lag import demand_others
@@ -191,6 +191,8 @@ class Runner:
     def _run(self, spark: SparkSession) -> None:
         job = self.job
         self._folder = open_folder(job.checkpoint, spark)
+        if isinstance(self._folder, LocalFolder):
+            write_directly(spark)
         self._retry(troubles.START, lambda: start_from_savepoint(job, spark, self._folder))
         self._last_batch = ranges.last_batch(self._folder, "commits")
         given = self._input = registry.input_class(job.config["source.type"])(

@@ -46,6 +46,8 @@ DEFAULTS: Final = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.metricsEnabled": "true",
     "spark.python.worker.reuse": "true",
+    # Else every function on columns asks the JVM some times where it was called from: a third of the time of a small batch.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A Python worker that crashes leaves its last words where Spark finds them: the stack of a fault in C, or the watchdog's
     # reason.
     "spark.python.worker.faulthandler.enabled": "true",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import statistics
 import sys
 import tempfile
 import threading
@@ -83,8 +84,29 @@ def report(label: str, rate: int, latencies: list[float], cores: float) -> None:
     )
 
 
+def report_phases(job: Job) -> None:
+    """Print where a batch's time goes (medians by phase as Spark tells of them; ``addBatch`` has the sink in it), and its CPU."""
+    batches = job.batches
+    phases = {name for batch in batches for name in batch["spark_ms"]}
+    median = {name: statistics.median(batch["spark_ms"].get(name, 0) for batch in batches) for name in phases}
+    rows_of_batch = statistics.median(batch["rows"] for batch in batches)
+    sink = statistics.median(batch["duration_ms"] for batch in batches)
+    told = ", ".join(f"{name} {median[name]:.0f}" for name in sorted(phases, key=lambda name: -median[name]))
+    (_, _, before), (_, _, after) = job.samples[0], job.samples[-1]
+    used = {kind: (after[kind] - before[kind]) / max(len(job.samples) - 1, 1) * 1000 for kind in after}
+    cpu = ", ".join(f"{kind} {each:.0f}" for kind, each in used.items())
+    print(
+        f"    {len(batches)} batches of {rows_of_batch:.0f} rows, ms: {told}; decoding and sink {sink:.0f}; "
+        f"CPU of a batch, ms: {cpu}",
+        flush=True,
+    )
+
+
 def observe(job: Job, poll: Callable[[], list[float]], warm: float, seconds: float) -> tuple[list[float], float]:
-    """Latencies of what arrives after ``warm`` seconds, for ``seconds``; and the cores that the job used meanwhile."""
+    """Latencies of what arrives after ``warm`` seconds, for ``seconds``; and the cores that the job used meanwhile.
+
+    Leaves these batches alone in ``job.batches`` and ``job.samples``.
+    """
     deadline = time.monotonic() + 180
     while not poll():
         if time.monotonic() > deadline or job.failure:
@@ -92,10 +114,11 @@ def observe(job: Job, poll: Callable[[], list[float]], warm: float, seconds: flo
     end = time.monotonic() + warm
     while time.monotonic() < end:
         poll()
-    begin, cpu = time.monotonic(), cpu_seconds(job.process.pid)
+    begin, cpu, skipped = time.monotonic(), cpu_seconds(job.process.pid), len(job.batches)
     latencies: list[float] = []
     while time.monotonic() < begin + seconds:
         latencies += poll()
+    del job.batches[:skipped], job.samples[:skipped]
     return latencies, (cpu_seconds(job.process.pid) - cpu) / (time.monotonic() - begin)
 
 
@@ -139,6 +162,7 @@ def measure_materializer(
 
         latencies, cores = observe(job, poll, warm, seconds)
         report(f"materializer, trigger {trigger_ms} ms", rate, latencies, cores)
+        report_phases(job)
     finally:
         writer.stop()
         consumer.close()
@@ -193,6 +217,7 @@ def measure_rows(
 
             latencies, cores = observe(job, poll, warm, seconds)
         report(f"JSON into PostgreSQL, trigger {trigger_ms} ms", rate, latencies, cores)
+        report_phases(job)
     finally:
         writer.stop()
         job.stop()

@@ -67,6 +67,8 @@ class Job:
     process: subprocess.Popen[bytes] = field(init=False)
     #: (seconds, rows so far, CPU by kind) at each progress event.
     samples: list[tuple[float, int, dict[str, float]]] = field(default_factory=list)
+    #: The progress events of batches.
+    batches: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     #: The numbers of steps that keep a state, by step.
     steps: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -98,6 +100,7 @@ class Job:
                 rows += event["rows"]
                 self.first_output_s = self.first_output_s or time.monotonic() - self._begin
                 self.samples.append((time.monotonic(), rows, cpu_by_kind(self.process.pid)))
+                self.batches.append(event)
                 self.metrics, self.steps = event.get("metrics", {}), event.get("steps", {})
                 for kind, size in memory(self.process.pid).items():
                     self.peak[kind] = max(self.peak.get(kind, 0), size)
