@@ -1,0 +1,22 @@
+"""How operators declare their options: a field of the class for each, with its type, default and text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from connectors.logs.rules.plans import Plan
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """The options of one step. A subclass is an operator: its docstring and the texts of its fields are its reference."""
+
+    def make_plan(self) -> Plan:
+        """What the step does.
+
+        Raises:
+            OptionInvalid: an option is wrong.
+        """
+        raise NotImplementedError
