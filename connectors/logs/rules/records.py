@@ -31,7 +31,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
     host: str = ""
     file: str = ""
-    position: str = ""
+    position: int = 0
     timestamp: int = 0
 
 
