@@ -69,9 +69,7 @@ async def _standard_input(options: ReadSettings, topic: str) -> AsyncGenerator[B
             data = await source.read()
             lines = splitter.feed(data) if data else splitter.finish()
             now = int(time.time() * 1000)
-            records = [
-                SourceRecord(partition, offset, topic, text, STRING, timestamp=now) for text in lines.texts
-            ]
+            records = [SourceRecord(partition, offset, topic, text, STRING, timestamp=now) for text in lines.texts]
             bad = tuple(
                 BadRecord(partition, offset, Skippable(f"standard input: {line.error}"), line.raw, topic)
                 for line in lines.bad

@@ -252,7 +252,7 @@ def load_rules(config: Mapping[str, Any]) -> BuiltRules:
     """The rule set of a configuration, checked. Reads ``rules.file``: blocks for a moment.
 
     Raises:
-        ConfigInvalid: there is none, or something in it is wrong; every complaint is in the message.
+        ConfigInvalid: it is missing, or something in it is wrong; every complaint is in the message.
     """
     text, name = config[RULES], RULES
     if not text:
@@ -281,7 +281,7 @@ def load_rules(config: Mapping[str, Any]) -> BuiltRules:
 
 
 def check_config(config: Mapping[str, Any]) -> list[ConfigProblem]:
-    """What single options can't tell. Reads ``rules.file``: blocks for a moment."""
+    """Complaints about what single options can't tell. Reads ``rules.file``: blocks for a moment."""
     problems: list[ConfigProblem] = []
     if config[INPUT] == FROM_FILES:
         problems += reading_problems(config)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from connectors.api import Position, SourceRecord
 from connectors.logs.rows import DELIVERED, RowMaker
 from connectors.logs.rules.records import Origin
 from connectors.text_files.options import read_settings
@@ -16,7 +15,7 @@ from connectors.text_files.reader import FILENAME, FINGERPRINT, POSITION, read_f
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from connectors.api import Batch, TaskContext
+    from connectors.api import Batch, Position, SourceRecord, TaskContext
 
 
 def read_log_files(context: TaskContext, rows: RowMaker, host: str) -> AsyncGenerator[Batch, None]:
@@ -52,14 +51,14 @@ class _FileRows:
         self._partly[path] = saved
 
     def make_records(
-        self, partition: Position, before: Position, texts: list[str], offsets: Sequence[Position]
+        self, partition: Position, before: Position, lines: list[str], offsets: Sequence[Position]
     ) -> list[SourceRecord]:
         """The records of lines; ``before`` is the offset before the first of them."""
         rows, host, path = self._rows, self._host, partition[FILENAME]
         now = int(time.time() * 1000)
         delivered = self._delivered(path, before)
         records: list[SourceRecord] = []
-        for line, after in zip(texts, offsets, strict=True):
+        for line, after in zip(lines, offsets, strict=True):
             position = before[POSITION]
             origin = Origin(host, path, position, now)
             identity = (f"{path}:{after[FINGERPRINT]}:{position}", position)

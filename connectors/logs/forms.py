@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -11,6 +10,8 @@ from connectors.formats.mask_functions import value_text
 from connectors.schema import DECIMAL, INT64, OPTIONAL_INT64, OPTIONAL_STRING, STRING, TIMESTAMP, Schema, Type, struct
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from connectors.logs.rules.records import Origin, Record
 
 #: ``source.connector`` of change events, and the data store of UMS namespaces.
@@ -42,7 +43,7 @@ _UMS_TYPES: Final = {
 
 
 class RowIdentity(NamedTuple):
-    """What identifies a row and says which of two is later.
+    """Identifies a row and says which of two is later.
 
     Attributes:
         text: position of the line, and the row's number; the value of the column that identifies rows.

@@ -95,7 +95,9 @@ async def list_partitions(config: Mapping[str, Any]) -> list[tuple[str, int]]:
         existing = await consumer.topics()
         missing = [topic for topic in config[TOPICS] if topic not in existing]
         if missing:
-            raise Retriable(f"the topics {', '.join(missing)} do not exist at {', '.join(config[BROKERS])}; create them")
+            raise Retriable(
+                f"the topics {', '.join(missing)} do not exist at {', '.join(config[BROKERS])}; create them"
+            )
         return sorted(
             (topic, number) for topic in set(config[TOPICS]) for number in consumer.partitions_for_topic(topic) or ()
         )
@@ -140,7 +142,7 @@ async def read_topics(context: TaskContext, rows: RowMaker, host: str) -> AsyncG
     except OffsetOutOfRangeError as error:
         raise Fatal(
             f"records of {', '.join(map(str, error.args[0] if error.args else ()))} were deleted before they were read. "
-            "Raise the topic's retention; to go on with what is there, reset or alter the connector's offsets"
+            "Raise the topic's retention; to continue with what is there, reset or alter the connector's offsets"
         ) from error
     except (KafkaError, OSError, IllegalStateError) as error:
         raise _unavailable(config, error) from error

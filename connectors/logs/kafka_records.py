@@ -46,7 +46,7 @@ _decode = msgspec.json.Decoder(_Envelope).decode
 def read_record(value: bytes, default: Origin, *, recognise: bool) -> ShippedLine:
     """The line in a record's value.
 
-    Filebeat and Logstash write ``message`` and ``@timestamp``, Fluent Bit a text ``log``, Flume ``headers`` and ``body``. Any
+    Filebeat and Logstash write ``message`` and ``@timestamp``, Fluent Bit a string ``log``, Flume ``headers`` and ``body``. Any
     other value is a line as it is.
 
     Args:
@@ -82,7 +82,8 @@ def _open_envelope(envelope: _Envelope, default: Origin) -> ShippedLine | None:
         host = _first_text(headers.get("host"), headers.get("hostname")) or default.host
         file = _first_text(headers.get("file"), headers.get("basename")) or default.file
         return ShippedLine(
-            envelope.body, Origin(host, file, default.position, _milliseconds(headers.get("timestamp"), default.timestamp))
+            envelope.body,
+            Origin(host, file, default.position, _milliseconds(headers.get("timestamp"), default.timestamp)),
         )
     return None
 

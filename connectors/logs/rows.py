@@ -83,8 +83,8 @@ class RowMaker:
         """
         counts = self.counts
         counts.lines += 1
-        made = self._apply(line, origin)
-        rows = self._flatten(made) if made else self._make_unknown(line, origin)
+        accepted = self._apply(line, origin)
+        rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin)
         if not rows:
             return
         name, number = identity
@@ -115,11 +115,11 @@ class RowMaker:
                 )
             )
 
-    def _flatten(self, made: TableRows) -> list[tuple[str, Record]]:
+    def _flatten(self, accepted: TableRows) -> list[tuple[str, Record]]:
         """The rows of all tables in order, without records that were dropped; counts them."""
         counts = self.counts
         result: list[tuple[str, Record]] = []
-        for table, rows in made:
+        for table, rows in accepted:
             for row in rows:
                 if isinstance(row, Dropped):
                     counts.dropped[table, row.reason] += 1

@@ -136,7 +136,7 @@ READING_KEYS: Final = (
         type=ConfigType.BOOLEAN,
         default=False,
         group=_ROTATION_GROUP,
-        doc="Keep a checksum of the file's first 1024 bytes in the offset, beside the position, so that a rotation or "
+        doc="Keep a checksum of the file's first 1024 bytes in the offset, next to the position, so that a rotation or "
         "truncation that happens while no task runs is noticed too: the rotated file is then read to its end "
         "first. Without it offsets are exactly Kafka Connect's, and only a running task follows rotation. Files of a "
         "directory always have the checksum, so that a new file of an old name is read from its beginning; there "
@@ -242,7 +242,7 @@ def read_settings(config: Mapping[str, Any]) -> ReadSettings:
 
 
 def reading_problems(config: Mapping[str, Any]) -> list[ConfigProblem]:
-    """What single options can't tell."""
+    """Complaints about what single options can't tell."""
     if config[FILE] and config[DIRECTORY]:
         message = invalid(DIRECTORY, config[DIRECTORY], "Give either file or directory; both are set")
         return [ConfigProblem(DIRECTORY, message)]

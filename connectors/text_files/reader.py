@@ -81,26 +81,28 @@ async def read_files(
 class FileReader:
     """One file's way from bytes to batches."""
 
-    def __init__(self, context: TaskContext, options: ReadSettings, path: str, make_records: MakeRecords, topic: str) -> None:
+    def __init__(
+        self, context: TaskContext, options: ReadSettings, path: str, make_records: MakeRecords, topic: str
+    ) -> None:
         self._log = context.log
         self._options = options
         self._several = options.several
         self._make_records = make_records
         self._topic = topic
         self._partition: Position = {FILENAME: path}
-        position, mark = _saved(path, context.offsets.get(self._partition))
+        position, print_of_head = _saved(path, context.offsets.get(self._partition))
         self.follower = Follower(
             path,
             compression=options.compression,
             position=position,
-            mark=mark,
+            mark=print_of_head,
             rotated_pattern=options.rotated_pattern,
             wait=options.rotation_wait,
             clock=time.monotonic,
         )
         self._splitter: LineSplitter | None = None
         self._start = position
-        self._begun = False
+        self._started = False
         self._known_missing = False
         #: Whether another step may find something at once.
         self.more = True
@@ -115,13 +117,13 @@ class FileReader:
         if self._splitter is None or self._splitter.fed == self._splitter.position:
             self.follower.park(self._position())
 
-    def take(self, found: Step) -> Iterable[Batch]:
+    def take(self, step: Step) -> Iterable[Batch]:
         """The batches that follow from what the follower found; they are made as they are asked for."""
-        kind = found.kind
+        kind = step.kind
         self.more = kind in {Kind.DATA, Kind.BUSY, Kind.BEGIN}
         if kind is Kind.DATA:
             start = self._position()
-            return self._batches(self._split(found.data), start)
+            return self._batches(self._split(step.data), start)
         if kind is Kind.IDLE or kind is Kind.BUSY:
             return []
         if kind is Kind.MISSING:
@@ -130,14 +132,14 @@ class FileReader:
                 self._log.warning("Couldn't find file %s, waiting for it to be created", self._partition[FILENAME])
             return []
         if kind is Kind.BEGIN:
-            return self._begin(found.position, found.note)
+            return self._begin(step.position, step.note)
         if kind is Kind.CORRUPT:
-            return self._corrupt(found.note)
+            return self._corrupt(step.note)
         rest = self._finish() if kind is Kind.COMPLETE or self._several else []
-        if kind is Kind.GONE and self._several and self._begun:
+        if kind is Kind.GONE and self._several and self._started:
             self._log.info("%s is read to its end and gone", self._partition[FILENAME])
             self.follower.forget()
-            self._begun = False
+            self._started = False
             self._splitter = None
             self._start = 0
             rest.append(Batch([], offsets=((self._partition, None),)))
@@ -150,11 +152,11 @@ class FileReader:
         self._splitter = None
         self._start = position
         self._known_missing = False
-        if self._begun:
+        if self._started:
             # What follows is of another file: its first position is saved at once, so that a restart does not look for the
             # old one's position in it.
             batches.append(Batch([], offsets=((self._partition, self._offset(position)),)))
-        self._begun = True
+        self._started = True
         return batches
 
     def _split(self, data: bytes) -> Lines:
@@ -185,12 +187,12 @@ class FileReader:
         """The position after the last whole line."""
         return self._start if self._splitter is None else self._splitter.position
 
-    def _corrupt(self, why: str) -> list[Batch]:
+    def _corrupt(self, reason: str) -> list[Batch]:
         batches = self._finish()
         position = self._position()
         path = self._partition[FILENAME]
         error = Skippable(
-            f"{path} can't be decompressed after position {position}: {why}; the rest of it is left out until "
+            f"{path} can't be decompressed after position {position}: {reason}; the rest of it is left out until "
             "it is replaced by a whole file"
         )
         bad = BadRecord(self._partition, self._offset(position), error, topic=self._topic)
@@ -205,46 +207,46 @@ class FileReader:
         if not self._options.tracking:
             return [{POSITION: end} for end in ends]
         if ends and ends[0] >= HEAD:
-            mark = self.follower.mark(HEAD)  # the same for all positions from here on
-            return [{POSITION: end, FINGERPRINT: mark} for end in ends]
+            print_of_head = self.follower.mark(HEAD)  # the same for all positions from here on
+            return [{POSITION: end, FINGERPRINT: print_of_head} for end in ends]
         return [self._offset(end) for end in ends]
 
     def _batches(self, lines: Lines, start: int) -> Iterator[Batch]:
-        texts, ends, bad = lines
+        strings, ends, bad = lines
         size = self._options.batch_size
         if bad:
             yield from self._with_bad(lines, start)
-        elif len(texts) <= size:
-            if texts:
-                yield self._batch(texts, ends, start)
+        elif len(strings) <= size:
+            if strings:
+                yield self._batch(strings, ends, start)
         else:
-            for at in range(0, len(texts), size):
-                yield self._batch(texts[at : at + size], ends[at : at + size], ends[at - 1] if at else start)
+            for at in range(0, len(strings), size):
+                yield self._batch(strings[at : at + size], ends[at : at + size], ends[at - 1] if at else start)
 
-    def _batch(self, texts: list[str], ends: Sequence[int], start: int, bad: tuple[BadRecord, ...] = ()) -> Batch:
+    def _batch(self, lines: list[str], ends: Sequence[int], start: int, bad: tuple[BadRecord, ...] = ()) -> Batch:
         """The lines as records, and the position after them where no record has it."""
-        if not texts:
+        if not lines:
             return Batch([], bad)
         offsets = self._offsets(ends)
-        records = self._make_records(self._partition, self._offset(start), texts, offsets)
+        records = self._make_records(self._partition, self._offset(start), lines, offsets)
         if records and records[-1].source_offset is offsets[-1]:
             return Batch(records, bad)
         return Batch(records, bad, ((self._partition, offsets[-1]),))
 
     def _with_bad(self, lines: Lines, start: int) -> Iterator[Batch]:
         """Slices of the lines, each with the bad lines among them."""
-        texts, ends, bad = lines
+        strings, ends, bad = lines
         size = self._options.batch_size
         done = 0
-        for at in range(0, max(len(texts), 1), size):
+        for at in range(0, max(len(strings), 1), size):
             part = ends[at : at + size]
-            last = at + size >= len(texts)
+            last = at + size >= len(strings)
             upto = len(bad) if last else done + sum(1 for line in bad[done:] if line.end < part[-1])
             reported = tuple(map(self._bad_record, bad[done:upto]))
             # A bad line at the end has no record after it that would move the position over it.
             moved = reported and (not part or bad[upto - 1].end > part[-1])
             done = upto
-            batch = self._batch(texts[at : at + size], part, ends[at - 1] if at else start, reported)
+            batch = self._batch(strings[at : at + size], part, ends[at - 1] if at else start, reported)
             if moved:
                 batch.offsets = ((self._partition, reported[-1].source_offset),)
             yield batch
@@ -275,7 +277,7 @@ class _Thread:
 
         def finish(future: asyncio.Future[Any]) -> None:
             if not future.cancelled():
-                future.exception()  # nobody awaits it any more
+                future.exception()  # no caller awaits it any more
             function()
 
         self._running.add_done_callback(finish)
@@ -313,8 +315,8 @@ def _saved(path: str, offset: Position | None) -> tuple[int, str | None]:
             f"Offset position is the incorrect type: {position!r} is saved for {path} where a number of bytes must "
             "be; reset or alter this connector's offsets"
         )
-    mark = offset.get(FINGERPRINT)
-    return position, mark if isinstance(mark, str) else None
+    print_of_head = offset.get(FINGERPRINT)
+    return position, print_of_head if isinstance(print_of_head, str) else None
 
 
 def _park(sources: list[FileReader]) -> None:

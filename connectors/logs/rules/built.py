@@ -15,7 +15,7 @@ from connectors.schema import Schema, struct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.logs.rules.model import Group, GoldenLine, RuleSet, Step, Table
+    from connectors.logs.rules.model import GoldenLine, Group, RuleSet, Step, Table
 
 
 class Status(StrEnum):
@@ -33,7 +33,7 @@ class Status(StrEnum):
 
 
 class Attempt(NamedTuple):
-    """What a step made of a record.
+    """The result of a step for a record.
 
     Attributes:
         records: what comes out.
@@ -69,7 +69,7 @@ class BuiltStep(NamedTuple):
         return self.condition is None and not self.ignore_failure
 
     def attempt(self, record: Record, origin: Origin) -> Attempt:
-        """What the step makes of one record, and how that went."""
+        """Run the step on one record, and say how that went."""
         if isinstance(self.plan, UniqueRecords):
             raise TypeError("deduplicate looks at all records of a line")
         if self.condition is not None and not self.condition.passes(record, origin):
@@ -84,7 +84,7 @@ class BuiltStep(NamedTuple):
         return Attempt(records, Status.SUCCESS if passed else Status.DROPPED)
 
     def run(self, record: Record, origin: Origin) -> list[Record | Dropped]:
-        """What the step makes of one record.
+        """Run the step on one record.
 
         Raises:
             StepFailed: it can't handle it.
@@ -102,7 +102,7 @@ class BuiltGroup(NamedTuple):
         table: the table's name.
         name: the group's.
         steps: in order.
-        needle: an RE2 expression that every line that the group accepts matches, or "" if there is none.
+        needle: an RE2 expression that every line that the group accepts matches, or "".
     """
 
     table: str
@@ -139,8 +139,7 @@ def build_rules(rules: RuleSet) -> BuiltRules:
     groups: list[BuiltGroup] = []
     schemas: dict[str, Schema] = {}
     for table in rules.tables:
-        for group in table.groups:
-            groups.append(_build_group(table, group, problems))
+        groups += [_build_group(table, group, problems) for group in table.groups]
         schema = _schema_of(table, problems)
         if schema is not None:
             schemas[table.name] = schema
@@ -155,7 +154,9 @@ def _build_group(table: Table, group: Group, problems: list[RuleProblem]) -> Bui
     saves = [number for number, step in enumerate(group.steps, 1) if isinstance(step.options, SaveAs)]
     if saves != [len(group.steps)]:
         problems.append(
-            RuleProblem(table.name, group.name, 0, "", "", "the last step, and no other, must be saveAs; it makes the row")
+            RuleProblem(
+                table.name, group.name, 0, "", "", "the last step, and no other, must be saveAs; it makes the row"
+            )
         )
     for number, step in enumerate(group.steps, 1):
         try:
@@ -174,9 +175,9 @@ def _build_step(number: int, step: Step) -> BuiltStep:
         condition = step.when.make_plan() if step.when is not None else None
     except OptionInvalid as error:
         raise OptionInvalid(f"when.{error.option}", error.message) from None
-    if isinstance(step.options, SaveAs) or isinstance(plan, UniqueRecords):
-        if condition is not None or step.ignore_failure:
-            raise OptionInvalid("when", f"{step.operator} is done for every record; leave out when and ignoreFailure")
+    always = isinstance(step.options, SaveAs) or isinstance(plan, UniqueRecords)
+    if always and (condition is not None or step.ignore_failure):
+        raise OptionInvalid("when", f"{step.operator} is done for every record; leave out when and ignoreFailure")
     return BuiltStep(number, step.operator, plan, condition, step.ignore_failure)
 
 

@@ -7,8 +7,7 @@ does not is found out by running the steps one by one (``interpreted.py``), whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import re2
 
@@ -39,8 +38,11 @@ from connectors.logs.rules.records import (
 )
 from connectors.logs.rules.types import read_text
 
-from connectors.logs.rules.built import BuiltGroup, BuiltRules, BuiltStep
-from connectors.schema import Schema
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from connectors.logs.rules.built import BuiltGroup, BuiltRules, BuiltStep
+    from connectors.schema import Schema
 
 #: What a group makes of a line.
 Rows = list[Record | Dropped]
@@ -83,7 +85,7 @@ def compile_rules(rules: BuiltRules) -> CompiledRules:
         numbers: Iterable[int]
         if len(line) > most:
             return []
-        # RE2 and ``re`` differ in what they take for white space and for the end of a text with these characters.
+        # RE2 and ``re`` differ in what they take for white space and for the end of a string with these characters.
         if "\v" in line or "\n" in line:
             numbers = everything
         else:
@@ -295,7 +297,7 @@ class _GroupWriter:
         self._add(f"rows.append({{{members}}})" if self._loops else f"return [{{{members}}}]")
 
     def _write_column(self, column: RowColumn) -> str:
-        """An expression for a column's value; as ``read_column``, without the reason where there is none."""
+        """An expression for a column's value; as ``read_column``, without the reason where it fails."""
         value = self._write_source(column)
         if value is None:
             return "None"
@@ -329,7 +331,7 @@ def _refuse() -> Any:
 
 
 def _reader_of(field: FieldName) -> Callable[[Record, Origin], Any]:
-    """A function that reads a field, and gives None where there is none."""
+    """A function that reads a field, and gives None where it is missing."""
 
     def read(record: Record, origin: Origin) -> Any:
         try:

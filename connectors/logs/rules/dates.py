@@ -19,13 +19,13 @@ ISO8601: Final = "ISO8601"
 UNIX: Final = "UNIX"
 UNIX_MS: Final = "UNIX_MS"
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_LONG_MONTHS: Final = (
-    "january|february|march|april|may|june|july|august|september|october|november|december"
-)
+_LONG_MONTHS: Final = "january|february|march|april|may|june|july|august|september|october|november|december"
 _ZONE: Final = r"(?P<zone>Z|UTC|GMT|[+-]\d{2}:?\d{2}|[+-]\d{2})"
 _ISO: Final = (
     r"(?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})"
-    r"(?:[T ](?P<hour>\d{2}):?(?P<minute>\d{2})(?::?(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?\s?" + _ZONE + "?)?"
+    r"(?:[T ](?P<hour>\d{2}):?(?P<minute>\d{2})(?::?(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?\s?"
+    + _ZONE
+    + "?)?"
 )
 _TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|(.)", re.DOTALL)
 _LETTERS: Final = {
@@ -46,7 +46,7 @@ _LETTERS: Final = {
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_MS: Final = 86_400_000
 _NUMBER: Final = re.compile(r"\s*-?\d{1,16}(?:\.\d{1,9})?\s*\Z", re.ASCII)
-#: Different texts of one format that are remembered: the lines of one second mostly share theirs.
+#: Different dates of one format that are remembered: the lines of one second mostly share theirs.
 _REMEMBERED: Final = 512
 _THOUSANDTHS: Final = {f"{number:03d}": number for number in range(1000)}
 
@@ -76,8 +76,8 @@ def date_reader(formats: Sequence[str], zone: str) -> DateReader:
     """
     if not formats:
         raise OptionInvalid("formats", "give at least one format, such as yyyy-MM-dd HH:mm:ss,SSS or ISO8601")
-    place = _zone_of(zone)
-    readers = [_format_reader(name, place) for name in formats]
+    location = _zone_of(zone)
+    readers = [_format_reader(name, location) for name in formats]
     with_origin = any(reader.with_origin for reader in readers)
     if len(readers) == 1:
         return readers[0]
@@ -114,22 +114,11 @@ def _offset(text: str) -> tzinfo:
 
 def _format_reader(name: str, zone: tzinfo) -> DateReader:
     if name in (UNIX, UNIX_MS):
-        factor = 1000 if name == UNIX else 1
-
-        def read_number(value: Any) -> int:
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return round(value * factor)
-            text = read_text(value)
-            if _NUMBER.match(text) is None:
-                raise StepFailed(f"{show_value(value)} is no number of {'seconds' if factor > 1 else 'milliseconds'}")
-            return round(float(text) * factor)
-
-        return DateReader(read_number, with_origin=False)
+        return _number_reader(1000 if name == UNIX else 1)
     pattern = re.compile(rf"\s*{_ISO if name == ISO8601 else _translate(name)}\s*\Z", re.ASCII | re.IGNORECASE)
     groups = pattern.groupindex
     if not any(group in groups for group in ("day", "hour", "half_hour")):
         raise OptionInvalid("formats", f"{name!r} has neither a day nor an hour; a pattern is like yyyy-MM-dd HH:mm:ss")
-    yearless = "year" not in groups and "short_year" not in groups
 
     def parse(text: str, origin: Origin | None) -> int:
         match = pattern.match(text)
@@ -137,13 +126,28 @@ def _format_reader(name: str, zone: tzinfo) -> DateReader:
             raise StepFailed(f"{show_value(text)} is no date of the form {name}")
         return _milliseconds(match.groupdict(), zone, text, origin)
 
-    if yearless:
-        return DateReader(
-            lambda value, origin: value if type(value) is int else parse(read_text(value), origin), with_origin=True
-        )
+    if "year" in groups or "short_year" in groups:
+        return _remembering_reader(parse, thousandths=re.search(r"[^A-Za-z]SSS\Z", name) is not None)
+    return DateReader(
+        lambda value, origin: value if type(value) is int else parse(read_text(value), origin), with_origin=True
+    )
+
+
+def _number_reader(factor: int) -> DateReader:
+    def read(value: Any) -> int:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return round(value * factor)
+        text = read_text(value)
+        if _NUMBER.match(text) is None:
+            raise StepFailed(f"{show_value(value)} is no number of {'seconds' if factor > 1 else 'milliseconds'}")
+        return round(float(text) * factor)
+
+    return DateReader(read, with_origin=False)
+
+
+def _remembering_reader(parse: Callable[[str, Origin | None], int], *, thousandths: bool) -> DateReader:
+    """A reader that remembers dates; of those that end with thousandths of a second, the rest of the text."""
     remembered: dict[str, int] = {}
-    # Where the fraction of the second is the end of the text, the rest is the same for all lines of a second.
-    width = _fraction_at_end(name)
 
     def read_new(value: Any) -> int:
         if type(value) is int:
@@ -152,10 +156,10 @@ def _format_reader(name: str, zone: tzinfo) -> DateReader:
         milliseconds = parse(text, None)
         if len(remembered) >= _REMEMBERED:
             remembered.clear()
-        if width:
-            remembered[text[:-width]] = milliseconds - int(text[-width:])
-        else:
+        if not thousandths:
             remembered[text] = milliseconds
+        elif text[-3:] in _THOUSANDTHS:
+            remembered[text[:-3]] = milliseconds - _THOUSANDTHS[text[-3:]]
         return milliseconds
 
     def read(value: Any) -> int:
@@ -170,12 +174,7 @@ def _format_reader(name: str, zone: tzinfo) -> DateReader:
         except (KeyError, TypeError):
             return read_new(value)
 
-    return DateReader(read_thousandths if width else read, with_origin=False)
-
-
-def _fraction_at_end(name: str) -> int:
-    """3 if a pattern ends with the milliseconds behind a separator, else 0."""
-    return 3 if re.search(r"[^A-Za-z]SSS\Z", name) else 0
+    return DateReader(read_thousandths if thousandths else read, with_origin=False)
 
 
 def _translate(pattern: str) -> str:

@@ -117,7 +117,9 @@ def expand_grok(pattern: str, extra: Mapping[str, str]) -> tuple[str, dict[str, 
 
     def expand(source: str, depth: int) -> str:
         if depth > _MOST_DEPTH:
-            raise OptionInvalid("pattern", f"patterns name each other more than {_MOST_DEPTH} deep, perhaps in a circle")
+            raise OptionInvalid(
+                "pattern", f"patterns name each other more than {_MOST_DEPTH} deep, perhaps in a circle"
+            )
 
         def insert(match: re.Match[str]) -> str:
             name, field, kind = match.groups()
@@ -133,7 +135,9 @@ def expand_grok(pattern: str, extra: Mapping[str, str]) -> tuple[str, dict[str, 
             if kind is not None:
                 kind = _ALIASES.get(kind, kind)
                 if kind not in TYPES or kind in ("datetime", "decimal"):
-                    raise OptionInvalid("pattern", f"{match[0]} has an unknown type; use int, long, float, double or boolean")
+                    raise OptionInvalid(
+                        "pattern", f"{match[0]} has an unknown type; use int, long, float, double or boolean"
+                    )
                 types[field] = kind
             return f"(?P<{field}>{inner})"
 

@@ -42,10 +42,14 @@ def run_group(group: BuiltGroup, line: str, origin: Origin) -> list[Record | Dro
     return records
 
 
-def explain_line(rules: BuiltRules, line: str, origin: Origin) -> tuple[list[tuple[str, list[Record | Dropped]]], list[Failure]]:
+def explain_line(
+    rules: BuiltRules, line: str, origin: Origin
+) -> tuple[list[tuple[str, list[Record | Dropped]]], list[Failure]]:
     """The rows of each table that accepts a line; and where the line failed in every group that was tried and does not."""
     if len(line) > rules.most_characters:
-        reason = f"the line has {len(line)} characters; rules are given at most {rules.most_characters} (mostCharacters)"
+        reason = (
+            f"the line has {len(line)} characters; rules are given at most {rules.most_characters} (mostCharacters)"
+        )
         return [], [Failure("", "", 0, "", reason)]
     result: list[tuple[str, list[Record | Dropped]]] = []
     failures: list[Failure] = []
@@ -62,7 +66,7 @@ def explain_line(rules: BuiltRules, line: str, origin: Origin) -> tuple[list[tup
 
 
 def run_step(step: BuiltStep, records: list[Record | Dropped], origin: Origin) -> list[Record | Dropped]:
-    """What a step makes of the records of a line; raises ``StepFailed``."""
+    """Run a step on the records of a line; raises ``StepFailed``."""
     if isinstance(step.plan, UniqueRecords):
         return step.plan.apply_all(records, origin)
     result: list[Record | Dropped] = []

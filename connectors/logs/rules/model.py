@@ -1,4 +1,4 @@
-"""A rule set as it is written, in YAML or JSON: tables, their ordered groups, and the ordered steps of each group.
+r"""A rule set as it is written, in YAML or JSON: tables, their ordered groups, and the ordered steps of each group.
 
 ```yaml
 name: shop
@@ -7,7 +7,7 @@ tables:
     groups:
       - name: access
         steps:
-          - regexExtract: {pattern: '^(?P<host>\\S+) (?P<path>\\S+) (?P<status>[0-9]+)$'}
+          - regexExtract: {pattern: '^(?P<host>\S+) (?P<path>\S+) (?P<status>[0-9]+)$'}
           - saveAs: {columns: [{name: host}, {name: path}, {name: status, type: int}]}
 ```
 """
@@ -15,7 +15,7 @@ tables:
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 import yaml
@@ -24,8 +24,10 @@ from msgspec import Meta
 from connectors.logs.rules.errors import RuleProblem, RulesInvalid
 from connectors.logs.rules.operators import OPERATORS
 from connectors.logs.rules.operators.conditions import Condition
-from connectors.logs.rules.options import Operator
 from connectors.logs.rules.patterns import MOST_CHARACTERS
+
+if TYPE_CHECKING:
+    from connectors.logs.rules.options import Operator
 
 #: The table of lines that no group accepts.
 UNKNOWN_TABLE: Final = "unknown_table"
@@ -263,8 +265,8 @@ class _Parser:
             match = _AT.search(message)
             path = ".".join(part for part in (option, match[1] if match else "") if part)
             message = _AT.sub("", message).replace("Object", "it").replace("`", "")
-            known = [field.encode_name for field in msgspec.structs.fields(form)]  # type: ignore[arg-type]
-            self._complain(path, f"{message}; the options are {', '.join(known)}" if "field" in message else message)
+            names = [field.encode_name for field in msgspec.structs.fields(form)]  # type: ignore[arg-type]
+            self._complain(path, f"{message}; the options are {', '.join(names)}" if "field" in message else message)
             return None
 
     def _complain(self, option: str, message: str) -> None:

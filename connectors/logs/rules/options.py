@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The options of one step. A subclass is an operator: its docstring and the texts of its fields are its reference."""
+    """The options of one step. A subclass is an operator; its docstring and its fields' descriptions are the reference."""
 
     def make_plan(self) -> Plan:
-        """What the step does.
+        """The plan of the step.
 
         Raises:
             OptionInvalid: an option is wrong.

@@ -1,8 +1,9 @@
 """Regular expressions of rules: extracted with ``re``, which is fast, and bounded by what RE2 allows.
 
-An expression is accepted only if RE2 compiles it too, so look-around and back references are refused. That alone does not bound
-what ``re`` costs: ``(a+)+$`` takes exponential time. ``choices_in`` counts in an expression where ``re`` may have to try several
-ways through a text; texts that are too long for that number are left to RE2, which is slower for short texts and linear for all.
+An expression is accepted only if RE2 compiles it too, so look-around and back references are refused. That alone does not
+bound what ``re`` costs: ``(a+)+$`` takes exponential time. ``choices_in`` counts in an expression where ``re`` may have to try
+several ways through a string; strings that are too long for that number are left to RE2, which is slower for short ones and
+linear for all.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MOST_CHARACTERS: Final = 1_048_576
 _MOST_SOURCE: Final = 16_384
 _MOST_STEPS: Final = 10_000_000
 #: Repetitions up to this often are taken as single characters.
-_FEW: Final = 8
+_SMALL_COUNT: Final = 8
 _NEVER: Final = -1
 #: All characters as far as choices are concerned: ASCII, and 128 for any other.
 _ALL: Final = frozenset(range(129))
@@ -79,7 +80,9 @@ def compile_pattern(source: str) -> Pattern:
     except re.error as error:
         raise PatternInvalid(f"this is no regular expression: {error}") from None
     except (FutureWarning, DeprecationWarning) as error:
-        raise PatternInvalid(f"the expression has different meanings in different engines: {error}; escape the character") from None
+        raise PatternInvalid(
+            f"the expression has different meanings in different engines: {error}; escape the character"
+        ) from None
     except (RecursionError, OverflowError):
         raise PatternInvalid("the expression is nested too deep or repeats too often; simplify it") from None
     slow = compile_re2(source)
@@ -152,14 +155,14 @@ def _choices_of(operation: Any, argument: Any, *, repeated: bool, follow: frozen
     if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
         low, high, body = argument
         characters, empty = _first(body)
-        again = high > 1
-        inside = choices_in(body, repeated=repeated or again, follow=characters | follow if again else follow)
-        if inside == _NEVER or (empty and again):
+        several = high > 1
+        inside = choices_in(body, repeated=repeated or several, follow=characters | follow if several else follow)
+        if inside == _NEVER or (empty and several):
             return _NEVER
         ambiguous = low != high and bool(characters & follow)
         if ambiguous and repeated:
             return _NEVER
-        return inside + (1 if ambiguous and high > _FEW else 0)
+        return inside + (1 if ambiguous and high > _SMALL_COUNT else 0)
     if operation is ops.SUBPATTERN:
         return choices_in(argument[-1], repeated=repeated, follow=follow)
     if operation is ops.BRANCH:

@@ -1,4 +1,4 @@
-"""What an operator does, as data: the preview interprets a plan, the compiler writes code for it.
+"""The work of an operator as data: the preview interprets a plan, the compiler writes code for it.
 
 There are few kinds of plans, and an operator is its options plus one of them: what differs between operators of a kind is a
 pure function. ``shape_after`` says which fields a record has after a step, so that a rule that names a missing field is
@@ -7,8 +7,7 @@ refused before a line comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from connectors.logs.rules.errors import OptionInvalid
 from connectors.logs.rules.records import (
@@ -24,6 +23,9 @@ from connectors.logs.rules.records import (
     replace_in_shape,
 )
 from connectors.logs.rules.types import read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 class ExtractFields(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a rule set makes of given lines, step by step; what changes between two rule sets; and whether golden lines hold.
+"""The way of given lines through a rule set, step by step; the changes between two rule sets; and whether golden lines hold.
 
 Pure functions. The preview works on raw lines with the plans that the compiled functions are written from, so that it is exact
 after any edit.
@@ -168,14 +168,14 @@ def preview_rules(
         accepted = 0
         for number in waiting:
             origin = origins[number] if origins else NO_ORIGIN
-            made = _preview_line(group, steps, number, lines[number], origin, clock)
-            if made is not None:
+            created = _preview_line(group, steps, number, lines[number], origin, clock)
+            if created is not None:
                 accepted += 1
-                rows[number][group.table] = made
+                rows[number][group.table] = created
         percent = round(100 * accepted / len(lines), 2) if lines else 0.0
         groups.append(GroupPreview(group.table, group.name, len(waiting), accepted, percent, steps))
     return Preview(
-        groups, [LineRows(line, made, unknown=not made) for line, made in zip(lines, rows, strict=True)]
+        groups, [LineRows(line, created, unknown=not created) for line, created in zip(lines, rows, strict=True)]
     )
 
 
@@ -204,7 +204,7 @@ def _preview_line(
 def _attempt_all(
     step: BuiltStep, records: list[Record | Dropped], origin: Origin
 ) -> tuple[list[Record | Dropped], Status, str]:
-    """What a step makes of the records of a line, and the status that says most."""
+    """Run a step on the records of a line; the records after it, and the status that says most."""
     if isinstance(step.plan, UniqueRecords):
         return run_step(step, records, origin), Status.SUCCESS, ""
     result: list[Record | Dropped] = []
@@ -258,7 +258,9 @@ def _compare_rows(first: dict[str, list[Record]], second: dict[str, list[Record]
         for old, new in zip(first[table], second[table], strict=False):
             if tuple(old) != tuple(new):
                 kinds.add("columns")
-            if any(old[name] != new[name] or type(old[name]) is not type(new[name]) for name in old.keys() & new.keys()):
+            if any(
+                old[name] != new[name] or type(old[name]) is not type(new[name]) for name in old.keys() & new.keys()
+            ):
                 kinds.add("values")
     return [kind for kind in ("table", "columns", "rows", "values") if kind in kinds]
 

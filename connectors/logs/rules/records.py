@@ -1,4 +1,4 @@
-"""What flows through a rule group: records, where their line comes from, and how a step refuses one."""
+"""The things that pass through a rule group: records, where their line comes from, and how a step refuses one."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _decimal(scale: int) -> Callable[[Any], Decimal]:
 
 
 def make_converter(kind: str, scale: int = 0) -> Callable[[Any], Any]:
-    """A function that makes a value of a type (all of ``TYPES`` but datetime) and raises ``StepFailed`` for what is none."""
+    """A function that makes a value of a type (all of ``TYPES`` but datetime) and raises ``StepFailed`` for any other value."""
     if kind in _BITS:
         return _integer(kind)
     if kind == "decimal":

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.file.connector import FileStreamSourceConnector
+from connectors.schema import STRING
+from connectors.testing import Run, SavedOffsets
 from connectors.text_files import reader as reader_module
 from connectors.text_files.directory import assign, matching
 from connectors.text_files.reader import _Thread
-from connectors.schema import STRING
-from connectors.testing import Run, SavedOffsets
 from tests.support.eventually import pass_turns
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from connectors.logs.rules.operators.documents import Csv, Json, JsonPath, KeyVa
 from connectors.logs.rules.operators.extracting import Dissect, Grok, RegexExtract, Split
 from connectors.logs.rules.operators.repeating import Deduplicate, FlattenJsonArray, FlattenUms
 from connectors.logs.rules.operators.saving import SaveAs
-from connectors.logs.rules.operators.writing import Concat, PrefixOrAppend, Replace, Set, SubString, Trim
 from connectors.logs.rules.operators.values import Convert, Date, Mask
+from connectors.logs.rules.operators.writing import Concat, PrefixOrAppend, Replace, Set, SubString, Trim
 
 if TYPE_CHECKING:
     from connectors.logs.rules.options import Operator

@@ -56,7 +56,9 @@ class Rename(Operator):
         if not new or len(set(new)) != len(new):
             raise OptionInvalid("fields", "give at least one field, and each a new name of its own")
         if any(name.startswith("@") for name in new):
-            raise OptionInvalid("fields", "names that start with @ are for where a line comes from; choose another name")
+            raise OptionInvalid(
+                "fields", "names that start with @ are for where a line comes from; choose another name"
+            )
 
         def arrange(names: tuple[str, ...]) -> list[tuple[str, str]]:
             for name in self.fields:
@@ -72,7 +74,7 @@ class Rename(Operator):
 class ToIndex(Operator):
     """Turn named values into positions: the listed fields, in order, under the names 0, 1 and so on."""
 
-    fields: Annotated[list[FieldName], Meta(description="The fields; none for all of them.")] = []
+    fields: Annotated[list[FieldName], Meta(description="The fields; none for all of them.")] = []  # noqa: RUF012 - msgspec copies it
 
     def make_plan(self) -> Plan:
         """As in the base class."""

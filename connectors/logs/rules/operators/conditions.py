@@ -130,4 +130,3 @@ def make_test(
     if negate:
         return (lambda value: not test(value)), ""
     return test, needle
-

@@ -35,7 +35,7 @@ class Json(Operator):
     """The members of a JSON object become fields, in place of the field; objects in it stay values for jsonPath."""
 
     field: Annotated[FieldName, Meta(description="The field that holds the object.")] = LINE
-    prefix: Annotated[str, Meta(description="What stands before the name of each member.")] = ""
+    prefix: Annotated[str, Meta(description="The text before the name of each member.")] = ""
     flatten: Annotated[bool, Meta(description="Members of objects inside become fields, too: user.name.")] = False
     keep: Annotated[bool, Meta(description="Keep the field that was read.")] = False
 
@@ -71,7 +71,9 @@ def _kind(document: Any) -> str:
 class JsonPath(Operator):
     """Values at JSON paths of a field become fields, in its place; a path that leads nowhere gives null."""
 
-    paths: Annotated[dict[str, str], Meta(description="The new fields: name and path, such as $.user.name or $.items[0].")]
+    paths: Annotated[
+        dict[str, str], Meta(description="The new fields: name and path, such as $.user.name or $.items[0].")
+    ]
     field: Annotated[FieldName, Meta(description="The field that holds the document.")] = LINE
     keep: Annotated[bool, Meta(description="Keep the field that was read.")] = False
 
@@ -95,8 +97,10 @@ class KeyValue(Operator):
 
     pair: Annotated[str, Meta(description="The string between pairs.")] = " "
     assign: Annotated[str, Meta(description="The string between a key and its value.")] = "="
-    quote: Annotated[str, Meta(description="The character around values that hold the strings above; empty for none.")] = '"'
-    prefix: Annotated[str, Meta(description="What stands before each key.")] = ""
+    quote: Annotated[
+        str, Meta(description="The character around values that hold the strings above; empty for none.")
+    ] = '"'
+    prefix: Annotated[str, Meta(description="The text before each key.")] = ""
     field: Annotated[FieldName, Meta(description="The field to read.")] = LINE
     keep: Annotated[bool, Meta(description="Keep the field that was read.")] = False
 
@@ -117,9 +121,9 @@ class KeyValue(Operator):
 
 
 class Logfmt(Operator):
-    """Pairs as many Go programs log them, level=info msg="a text", become fields; a key without value is true."""
+    """Pairs as many Go programs log them, level=info msg="two words", become fields; a key without value is true."""
 
-    prefix: Annotated[str, Meta(description="What stands before each key.")] = ""
+    prefix: Annotated[str, Meta(description="The text before each key.")] = ""
     field: Annotated[FieldName, Meta(description="The field to read.")] = LINE
     keep: Annotated[bool, Meta(description="Keep the field that was read.")] = False
 
@@ -133,10 +137,10 @@ class Logfmt(Operator):
 
 
 def read_pairs(text: str, pair: str, assign: str, quote: str, prefix: str, *, lone: str | None = None) -> Record:
-    r"""The pairs of a text; in quotes ``\`` makes the next character a plain one.
+    r"""The pairs of a string; in quotes ``\`` makes the next character a plain one.
 
     Raises:
-        StepFailed: there is none, one has no value (unless ``lone`` is what stands for it), or a quote is not closed.
+        StepFailed: there are no pairs, one has no value (unless ``lone`` is its value), or a quote is not closed.
     """
     result: Record = {}
     position = 0
@@ -221,7 +225,9 @@ class Url(Operator):
     """The parts of a URL become the fields FIELD.scheme, .user, .host, .port, .path, .query and .fragment."""
 
     field: Annotated[str, Meta(description="The field that holds the URL.")]
-    prefix: Annotated[str | None, Meta(description="What stands before the parts' names instead of FIELD and a dot.")] = None
+    prefix: Annotated[str | None, Meta(description="The text before the parts' names instead of FIELD and a dot.")] = (
+        None
+    )
     keep: Annotated[bool, Meta(description="Keep the field that was read.")] = False
 
     def make_plan(self) -> Plan:

@@ -18,6 +18,8 @@ from connectors.logs.rules.types import make_converter, read_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from connectors.logs.rules.patterns import Pattern
+
 _KEY: Final = re.compile(r"%\{([^}]*)\}")
 
 
@@ -26,7 +28,8 @@ class RegexExtract(Operator):
 
     pattern: Annotated[str, Meta(description="The expression; it may match anywhere in the field.")]
     names: Annotated[
-        list[str] | None, Meta(description="A name for each group; without it groups keep their names, or numbers from 1.")
+        list[str] | None,
+        Meta(description="A name for each group; without it groups keep their names, or numbers from 1."),
     ] = None
     field: Annotated[FieldName, Meta(description="The field to read.")] = LINE
     keep: Annotated[bool, Meta(description="Keep the field that was read.")] = False
@@ -36,7 +39,9 @@ class RegexExtract(Operator):
         pattern = make_pattern("pattern", self.pattern)
         names = pattern.groups if self.names is None else tuple(self.names)
         if len(names) != len(pattern.groups):
-            raise OptionInvalid("names", f"there are {len(names)} names for {len(pattern.groups)} groups; name each group")
+            raise OptionInvalid(
+                "names", f"there are {len(names)} names for {len(pattern.groups)} groups; name each group"
+            )
         _check_names("names" if self.names else "pattern", names)
         return ExtractFields(
             self.field, names, _groups_of(pattern), self.keep, match=pattern.search, needle=pattern.source
@@ -46,8 +51,10 @@ class RegexExtract(Operator):
 class Grok(Operator):
     """A grok expression: %{NAME:field} is a known pattern that becomes a field, %{NAME:field:int} also converts it."""
 
-    pattern: Annotated[str, Meta(description="The expression, with patterns as %{NAME}, %{NAME:field} or %{NAME:field:type}.")]
-    patterns: Annotated[dict[str, str], Meta(description="Further patterns by name, next to the usual ones.")] = {}
+    pattern: Annotated[
+        str, Meta(description="The expression, with patterns as %{NAME}, %{NAME:field} or %{NAME:field:type}.")
+    ]
+    patterns: Annotated[dict[str, str], Meta(description="Further patterns by name, next to the usual ones.")] = {}  # noqa: RUF012 - msgspec copies it
     field: Annotated[FieldName, Meta(description="The field to read.")] = LINE
     keep: Annotated[bool, Meta(description="Keep the field that was read.")] = False
 
@@ -126,7 +133,9 @@ class Split(Operator):
     pattern: Annotated[str | None, Meta(description="The expression between parts, instead of by.")] = None
     names: Annotated[
         list[str] | None,
-        Meta(description="A name for each part; the last takes the rest. Without it the parts are FIELD.0, FIELD.1 ..."),
+        Meta(
+            description="A name for each part; the last takes the rest. Without it the parts are FIELD.0, FIELD.1 ..."
+        ),
     ] = None
     field: Annotated[FieldName, Meta(description="The field to read.")] = LINE
     keep: Annotated[bool, Meta(description="Keep the field that was read.")] = False
@@ -203,6 +212,6 @@ def _check_names(option: str, names: tuple[str, ...]) -> None:
         raise OptionInvalid(option, "it names no field; put what becomes a field into a group")
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise OptionInvalid(option, f"the name {sorted(twice)[0]!r} is there twice; give each field its own")
+        raise OptionInvalid(option, f"the name {min(twice)!r} is there twice; give each field its own")
     if any(name.startswith("@") for name in names):
         raise OptionInvalid(option, "names that start with @ are for where a line comes from; choose another name")

@@ -45,7 +45,7 @@ class JsonPathReader(NamedTuple):
         return read_document(value)
 
     def read(self, document: Any) -> Any:
-        """The value at the path; None if there is none. Where the path has ``*``, a list of all values."""
+        """The value at the path; None if it leads nowhere. Where the path has ``*``, a list of all values."""
         return _follow(document, self.steps)
 
 
@@ -79,7 +79,8 @@ def parse_path(option: str, source: str) -> JsonPathReader:
         match = _STEP.match(text, position)
         if match is None:
             raise OptionInvalid(
-                option, f"{source!r} is no JSON path after {text[:position]!r}; write it as $.user.name, $.items[0] or $['a key']"
+                option,
+                f"{source!r} is no JSON path after {text[:position]!r}; write it as $.user.name, $.items[0] or $['a key']",
             )
         name, index, quoted, _ = match.groups()
         if name is not None:

@@ -42,7 +42,8 @@ class FlattenUms(Operator):
     """A UMS document becomes a record for each row, with the namespace in ums_namespace_."""
 
     namespace: Annotated[
-        str | None, Meta(description="Only rows of this namespace, where * stands for any part: mysql.shop.shop.orders.*.*.*")
+        str | None,
+        Meta(description="Only rows of this namespace, where * stands for any part: mysql.shop.shop.orders.*.*.*"),
     ] = None
     field: Annotated[FieldName, Meta(description="The field that holds the document.")] = LINE
 
@@ -75,14 +76,14 @@ def _read_ums(document: Any) -> tuple[str, list[Record]]:
 
 
 def _matches(namespace: str, pattern: str) -> bool:
-    parts, wanted = namespace.split("."), pattern.split(".")
-    return len(parts) == len(wanted) and all(w in ("*", part) for part, w in zip(parts, wanted, strict=True))
+    parts, expected = namespace.split("."), pattern.split(".")
+    return len(parts) == len(expected) and all(w in ("*", part) for part, w in zip(parts, expected, strict=True))
 
 
 class Deduplicate(Operator):
     """Of equal records that one line makes, only the first stays. Lines are never compared with other lines."""
 
-    fields: Annotated[list[FieldName], Meta(description="The fields to compare; none for all of them.")] = []
+    fields: Annotated[list[FieldName], Meta(description="The fields to compare; none for all of them.")] = []  # noqa: RUF012 - msgspec copies it
 
     def make_plan(self) -> Plan:
         """As in the base class."""

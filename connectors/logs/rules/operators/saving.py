@@ -15,7 +15,6 @@ from connectors.logs.rules.records import FieldName  # noqa: TC001 - msgspec rea
 from connectors.logs.rules.types import TYPES, make_converter
 from connectors.schema import Schema, Type, decimal, timestamp
 
-
 _SCHEMAS: Final = {
     "string": Type.STRING,
     "int": Type.INT32,
@@ -31,12 +30,16 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     name: Annotated[str, Meta(description="The column.")]
     type: Annotated[str, Meta(description="string, int, long, float, double, decimal, boolean or datetime.")] = "string"
-    field: Annotated[FieldName | None, Meta(description="The field that it is made of; not set: the field of its name.")] = None
-    optional: Annotated[bool, Meta(description="A field that is missing, null or (but for strings) empty gives null.")] = False
+    field: Annotated[
+        FieldName | None, Meta(description="The field that it is made of; not set: the field of its name.")
+    ] = None
+    optional: Annotated[
+        bool, Meta(description="A field that is missing, null or (but for strings) empty gives null.")
+    ] = False
     scale: Annotated[int, Meta(ge=0, le=100, description="Digits after the point, of decimal.")] = 0
-    formats: Annotated[
-        list[str], Meta(description="Of datetime: Java's date patterns, ISO8601, UNIX or UNIX_MS.")
-    ] = msgspec.field(default_factory=lambda: ["ISO8601"])
+    formats: Annotated[list[str], Meta(description="Of datetime: Java's date patterns, ISO8601, UNIX or UNIX_MS.")] = (
+        msgspec.field(default_factory=lambda: ["ISO8601"])
+    )
     zone: Annotated[str, Meta(description="Of datetime: the time zone of dates that do not say theirs.")] = "UTC"
 
     def make_schema(self) -> Schema:
@@ -69,6 +72,8 @@ def _plan_column(column: Column) -> RowColumn:
         )
     if column.type != "datetime":
         convert = make_converter(column.type, column.scale)
-        return RowColumn(column.name, source, convert, column.optional, with_origin=False, plain=column.type == "string")
+        return RowColumn(
+            column.name, source, convert, column.optional, with_origin=False, plain=column.type == "string"
+        )
     reader = date_reader(column.formats, column.zone)
     return RowColumn(column.name, source, reader.read, column.optional, with_origin=reader.with_origin, plain=False)

@@ -55,14 +55,19 @@ class Mask(Operator):
 
     field: Annotated[FieldName, Meta(description="The field.")]
     type: Annotated[
-        str, Meta(description="default, replace, chars, truncate, regex, hash, md5, murmur, murmur32, or a mask of a package.")
+        str,
+        Meta(
+            description="default, replace, chars, truncate, regex, hash, md5, murmur, murmur32, or a mask of a package."
+        ),
     ]
     replacement: Annotated[str | None, Meta(description="Of replace and regex: the new text.")] = None
     regex: Annotated[str | None, Meta(description="Of regex: what is replaced.")] = None
     length: Annotated[int | None, Meta(description="Of chars and truncate: how many characters.")] = None
     algorithm: Annotated[str | None, Meta(description="Of hash: SHA-256, MD5 ...")] = None
-    salt: Annotated[str | None, Meta(description="Of the hashes: a text that goes before the value.")] = None
-    salt_field: Annotated[str | None, Meta(description="Of the hashes: a field whose value goes before the value.")] = None
+    salt: Annotated[str | None, Meta(description="Of the hashes: a string that goes before the value.")] = None
+    salt_field: Annotated[str | None, Meta(description="Of the hashes: a field whose value goes before the value.")] = (
+        None
+    )
     nulls: Annotated[str, Meta(description="keep, or mask to hide that there is no value.")] = "keep"
 
     def make_plan(self) -> Plan:

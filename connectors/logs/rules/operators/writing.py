@@ -26,7 +26,9 @@ class Trim(Operator):
     """Remove white space or given characters from both ends, one end, or everywhere."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
-    side: Annotated[Literal["both", "left", "right", "all"], Meta(description="Where: both, left, right or all.")] = "both"
+    side: Annotated[Literal["both", "left", "right", "all"], Meta(description="Where: both, left, right or all.")] = (
+        "both"
+    )
     characters: Annotated[str | None, Meta(description="The characters to remove; not set means white space.")] = None
 
     def make_plan(self) -> Plan:
@@ -45,9 +47,12 @@ class SubString(Operator):
     """Part of a field, between two positions or between two strings."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
-    start: Annotated[int | str, Meta(description="Position of the first character from 0, or the string before the part.")] = 0
+    start: Annotated[
+        int | str, Meta(description="Position of the first character from 0, or the string before the part.")
+    ] = 0
     end: Annotated[
-        int | str | None, Meta(description="Position after the last character, or the string after the part; not set: all.")
+        int | str | None,
+        Meta(description="Position after the last character, or the string after the part; not set: all."),
     ] = None
     target: Annotated[str, Meta(description="The field to write; not set means the same.")] = ""
 
@@ -125,7 +130,7 @@ def _replacer(source: str, by: str) -> Callable[[str], str]:
 
 
 class PrefixOrAppend(Operator):
-    """Put a text before or after the value of a field."""
+    """Put text before or after the value of a field."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
     before: Annotated[str, Meta(description="The text to put before it.")] = ""
@@ -189,7 +194,9 @@ def _parse_template(template: str) -> tuple[Callable[[Record, Origin], str], lis
     position = 0
     for match in _PARTS.finditer(template):
         if match[2]:
-            raise OptionInvalid("fields", f"{template!r} has a single {match[2]!r}; write it twice for the character itself")
+            raise OptionInvalid(
+                "fields", f"{template!r} has a single {match[2]!r}; write it twice for the character itself"
+            )
         parts.append((False, template[position : match.start()]))
         parts.append((True, match[1]) if match[1] is not None else (False, match[0][0]))
         position = match.end()

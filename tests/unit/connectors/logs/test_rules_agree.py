@@ -18,7 +18,7 @@ ORIGIN = Origin("web-1", "/var/log/app.log", "120", 1_795_712_405_000)
 #: Names that steps use, so that they often meet.
 NAMES = st.sampled_from(["line", "a", "b", "c", "0", "@host"])
 FIELDS = st.one_of(NAMES, st.integers(-3, 3))
-TEXTS = st.text(alphabet=' ab,=01-:{}[]"%\n\v\u0661', max_size=6)
+STRINGS = st.text(alphabet=' ab,=01-:{}[]"%\n\v\u0661', max_size=6)
 NON_EMPTY = st.text(alphabet=" ab,=01", min_size=1, max_size=2)
 PATTERNS = st.sampled_from(
     [
@@ -31,9 +31,9 @@ PATTERNS = st.sampled_from(
     ]
 )
 CONDITIONS = st.one_of(
-    st.fixed_dictionaries({"field": FIELDS, "contains": TEXTS}, optional={"not": st.booleans()}),
+    st.fixed_dictionaries({"field": FIELDS, "contains": STRINGS}, optional={"not": st.booleans()}),
     st.fixed_dictionaries({"field": FIELDS, "matches": PATTERNS}, optional={"not": st.booleans()}),
-    st.fixed_dictionaries({"field": FIELDS, "equals": TEXTS}),
+    st.fixed_dictionaries({"field": FIELDS, "equals": STRINGS}),
 )
 
 
@@ -43,7 +43,7 @@ def _operator(name: str, **options: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 STEPS = st.one_of(
     CONDITIONS.map(lambda condition: {"filter": condition}),
-    _operator("keyFilter", field=FIELDS, key=st.sampled_from(["$.a", "b[0]", "$.*"]), equals=TEXTS),
+    _operator("keyFilter", field=FIELDS, key=st.sampled_from(["$.a", "b[0]", "$.*"]), equals=STRINGS),
     _operator("flattenJsonArray", field=FIELDS, path=st.sampled_from(["$", "$.a"])),
     _operator("flattenUms", field=FIELDS),
     _operator("jsonPath", field=FIELDS, paths=st.just({"a": "$.a", "b": "$.b[0]"}), keep=st.booleans()),
@@ -53,13 +53,15 @@ STEPS = st.one_of(
     _operator("subString", field=FIELDS, start=st.one_of(st.integers(-3, 5), NON_EMPTY), end=st.none() | NON_EMPTY),
     _operator("trim", field=FIELDS, side=st.sampled_from(["both", "left", "right", "all"])),
     _operator("replace", field=FIELDS, pattern=PATTERNS, by=st.sampled_from(["x", "<$1>"])),
-    _operator("replace", field=FIELDS, string=NON_EMPTY, by=TEXTS, target=st.sampled_from(["", "c"])),
-    _operator("concat", fields=st.lists(FIELDS, min_size=1, max_size=3), target=st.just("c"), separator=TEXTS),
+    _operator("replace", field=FIELDS, string=NON_EMPTY, by=STRINGS, target=st.sampled_from(["", "c"])),
+    _operator("concat", fields=st.lists(FIELDS, min_size=1, max_size=3), target=st.just("c"), separator=STRINGS),
     _operator("select", fields=st.lists(FIELDS, min_size=1, max_size=3)),
     _operator("excludeField", fields=st.lists(FIELDS, min_size=1, max_size=2)),
     _operator("prefixOrAppend", field=FIELDS, before=NON_EMPTY),
     _operator("toIndex", fields=st.lists(FIELDS, max_size=2)),
-    _operator("grok", field=FIELDS, pattern=st.sampled_from(["%{WORD:a} %{NUMBER:b:int}", "%{IP:c}", "%{DATA:a},%{DATA:b}"])),
+    _operator(
+        "grok", field=FIELDS, pattern=st.sampled_from(["%{WORD:a} %{NUMBER:b:int}", "%{IP:c}", "%{DATA:a},%{DATA:b}"])
+    ),
     _operator("dissect", field=FIELDS, pattern=st.sampled_from(["%{a} %{b}", "%{a->}=%{}", "a%{c}"])),
     _operator("date", field=FIELDS, formats=st.sampled_from([["HH:mm"], ["UNIX", "ISO8601"]])),
     _operator("json", field=FIELDS, flatten=st.booleans(), keep=st.booleans()),
@@ -87,13 +89,13 @@ COLUMN = st.fixed_dictionaries(
 )
 COLUMNS = st.lists(COLUMN, min_size=1, max_size=2, unique_by=lambda column: column["name"])
 JSON_LINES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-5, 5), TEXTS),
+    st.one_of(st.none(), st.booleans(), st.integers(-5, 5), STRINGS),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["a", "b", "c", "@host"]), inner, max_size=3)
     ),
     max_leaves=6,
 ).map(lambda value: msgspec.json.encode(value).decode())
-LINES = st.one_of(TEXTS, JSON_LINES, st.sampled_from(["a=1 b=2", "ab 12", "a,b,c", "12:30", "aaaaaaaab", "a b\v"]))
+LINES = st.one_of(STRINGS, JSON_LINES, st.sampled_from(["a=1 b=2", "ab 12", "a,b,c", "12:30", "aaaaaaaab", "a b\v"]))
 
 
 def _usable(steps: list[list[dict[str, Any]]], columns: list[dict[str, Any]], when_optional: bool) -> BuiltRules | None:
@@ -116,8 +118,12 @@ def _usable(steps: list[list[dict[str, Any]]], columns: list[dict[str, Any]], wh
 def _normal(rows: list[tuple[str, list[Record | Dropped]]]) -> list[tuple[str, list[Record], int]]:
     """Rows in order, and how many records were dropped: compiled code may drop one earlier."""
     return [
-        (table, [row for row in made if not isinstance(row, Dropped)], sum(isinstance(row, Dropped) for row in made))
-        for table, made in rows
+        (
+            table,
+            [row for row in rows_of_table if not isinstance(row, Dropped)],
+            sum(isinstance(row, Dropped) for row in rows_of_table),
+        )
+        for table, rows_of_table in rows
     ]
 
 
@@ -144,5 +150,5 @@ def test_interpreted_and_compiled_rules_agree(
     for line, shown in zip(lines, preview.lines, strict=True):
         interpreted = _normal(explain_line(rules, line, ORIGIN)[0])
         assert _normal(compiled.apply(line, ORIGIN)) == interpreted
-        assert shown.rows == {table: made for table, made, _ in interpreted}
+        assert shown.rows == {table: rows_of_table for table, rows_of_table, _ in interpreted}
         assert shown.unknown is not bool(interpreted)
