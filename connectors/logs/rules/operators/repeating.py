@@ -39,11 +39,11 @@ class FlattenJsonArray(Operator):
 
 
 class FlattenUms(Operator):
-    """A UMS document becomes a record for each row, with the namespace in ums_namespace_."""
+    """A UMS document becomes a record for each row, with the namespace in `ums_namespace_`."""
 
     namespace: Annotated[
         str | None,
-        Meta(description="Only rows of this namespace, where * stands for any part: mysql.shop.shop.orders.*.*.*"),
+        Meta(description="Only rows of this namespace, with `*` for any part: `mysql.shop.shop.orders.*.*.*`."),
     ] = None
     field: Annotated[FieldName, Meta(description="The field that holds the document.")] = LINE
 
