@@ -167,19 +167,21 @@ def _choices_of(operation: Any, argument: Any, *, repeated: bool, follow: frozen
         return choices_in(argument[-1], repeated=repeated, follow=follow)
     if operation is ops.BRANCH:
         counts = [choices_in(branch, repeated=repeated, follow=follow) for branch in argument[1]]
-        if _NEVER in counts or (repeated and _overlap([_first(branch)[0] for branch in argument[1]])):
+        if _NEVER in counts or (repeated and _overlap([_first(branch) for branch in argument[1]], follow)):
             return _NEVER
         return max(counts)
     return 0
 
 
-def _overlap(sets: list[frozenset[int]]) -> bool:
+def _overlap(branches: list[tuple[frozenset[int], bool]], follow: frozenset[int]) -> bool:
+    """Whether the next character leaves open which branch to take."""
     seen: set[int] = set()
-    for characters in sets:
-        if seen & characters:
+    for characters, empty in branches:
+        expected = characters | follow if empty else characters
+        if seen & expected:
             return True
-        seen |= characters
-    return False
+        seen |= expected
+    return sum(empty for _, empty in branches) > 1
 
 
 def _first(items: Iterable[Any]) -> tuple[frozenset[int], bool]:
