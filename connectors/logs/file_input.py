@@ -61,8 +61,9 @@ class _FileRows:
         for line, after in zip(lines, offsets, strict=True):
             position = before[POSITION]
             origin = Origin(host, path, position, now)
-            identity = (f"{path}:{after[FINGERPRINT]}:{position}", position)
-            rows.add_line(records, partition, before, after, line, origin, identity, delivered)
+            name = f"{path}:{after[FINGERPRINT]}:{position}"
+            # A line has fewer rows than bytes, or some of its rows have the numbers of the next line's.
+            rows.add_line(records, partition, before, after, line, origin, name, position, delivered)
             delivered = 0
             before = after
         rows.counts.report()

@@ -42,20 +42,6 @@ _UMS_TYPES: Final = {
 }
 
 
-class RowIdentity(NamedTuple):
-    """Identifies a row and says which of two is later.
-
-    Attributes:
-        text: position of the line, and the row's number; the value of the column that identifies rows.
-        number: the order number of the row, ``ums_id_``: later lines of a file or partition have larger ones.
-        key: as ``text``, in the record's key.
-    """
-
-    text: str
-    number: int
-    key: dict[str, str]
-
-
 class RowForm(NamedTuple):
     """How the rows of one table become records.
 
@@ -63,13 +49,14 @@ class RowForm(NamedTuple):
         topic: where they go.
         key_schema: of keys.
         value_schema: of values.
-        make: row, identity and origin -> key and value.
+        make: row, identity, order number and origin -> key and value. The identity is that of the row, as text; the order
+            number is larger for later lines of a file or partition.
     """
 
     topic: str
     key_schema: Schema
     value_schema: Schema
-    make: Callable[[Record, RowIdentity, Origin], tuple[Any, Any]]
+    make: Callable[[Record, str, int, Origin], tuple[Any, Any]]
 
 
 def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str) -> RowForm:
@@ -89,14 +76,14 @@ def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str
     key_schema = struct(f"{topic}.Key", {id_column: STRING})
     value = struct(f"{topic}.Value", columns, version=rows.version, optional=output == "debezium")
     if output == "plain":
-        return RowForm(topic, key_schema, value, lambda row, identity, _origin: (identity.key, row))
+        return RowForm(topic, key_schema, value, lambda row, identity, _number, _origin: ({id_column: identity}, row))
     envelope = struct(
         f"{topic}.Envelope",
         {"before": value, "after": value, "source": _SOURCE, "op": STRING, "ts_ms": OPTIONAL_INT64},
         version=rows.version,
     )
 
-    def make_event(row: Record, identity: RowIdentity, origin: Origin) -> tuple[Any, Any]:
+    def make_event(row: Record, identity: str, number: int, origin: Origin) -> tuple[Any, Any]:
         source = {
             "version": _VERSION,
             "connector": CONNECTOR,
@@ -108,9 +95,15 @@ def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str
             "host": origin.host,
             "file": origin.file,
             "position": origin.position,
-            "ums_id": identity.number,
+            "ums_id": number,
         }
-        return identity.key, {"before": None, "after": row, "source": source, "op": "c", "ts_ms": origin.timestamp}
+        return {id_column: identity}, {
+            "before": None,
+            "after": row,
+            "source": source,
+            "op": "c",
+            "ts_ms": origin.timestamp,
+        }
 
     return RowForm(topic, key_schema, envelope, make_event)
 
@@ -124,9 +117,9 @@ def _make_ums(topic: str, namespace: ums.Namespace, columns: dict[str, Schema]) 
     writers = [(column, _ums_writer(schema)) for column, schema in columns.items()]
     key = ums.kafka_key(ums.INCREMENT, name)
 
-    def make_message(row: Record, identity: RowIdentity, origin: Origin) -> tuple[Any, Any]:
+    def make_message(row: Record, identity: str, number: int, origin: Origin) -> tuple[Any, Any]:
         values = [None if row[column] is None else write(row[column]) for column, write in writers]
-        system = [str(identity.number), ums.datetime_text(origin.timestamp * 1000), ums.INSERT, identity.text]
+        system = [str(number), ums.datetime_text(origin.timestamp * 1000), ums.INSERT, identity]
         return key, ums.message(ums.INCREMENT, name, fields, [[*system, *values]])
 
     return RowForm(topic, STRING, ums.MESSAGE, make_message)

@@ -201,8 +201,8 @@ class _Reader:
                 bad.append(BadRecord(self.partition, after, reason, record.value or b"", self._rows.unknown_topic))
                 continue
             delivered = self._partly[1] if record.offset == self._partly[0] else 0
-            identity = (f"{self._name}:{record.offset}", record.offset * _LINE_UNIT)
-            self._rows.add_line(records, self.partition, before, after, line, origin, identity, delivered)
+            name, number = f"{self._name}:{record.offset}", record.offset * _LINE_UNIT
+            self._rows.add_line(records, self.partition, before, after, line, origin, name, number, delivered)
         self._rows.counts.report()
         moved = not records or records[-1].source_offset is not after
         return Batch(records, tuple(bad), ((self.partition, after),) if moved and after else ())

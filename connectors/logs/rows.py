@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import Position, SourceRecord
 from connectors.logs.config import ID_COLUMN, OUTPUT, PREFIX, TIME_COLUMN
-from connectors.logs.forms import RowForm, RowIdentity, make_form
+from connectors.logs.forms import RowForm, make_form
 from connectors.logs.metrics import LineCounts
 from connectors.logs.rules.model import UNKNOWN_TABLE
 from connectors.logs.rules.records import Dropped, Origin, Record
@@ -66,7 +67,8 @@ class RowMaker:
         after: Position,
         line: str,
         origin: Origin,
-        identity: tuple[str, int],
+        name: str,
+        number: int,
         delivered: int = 0,
     ) -> None:
         """Append the records of one line.
@@ -78,42 +80,46 @@ class RowMaker:
             after: the offset after it, which its last record has.
             line: the line.
             origin: where it comes from.
-            identity: the line's identity, and the order number of its first row.
+            name: what identifies the line.
+            number: the order number of its first row.
             delivered: how many of its records are delivered already and left out.
         """
-        counts = self.counts
-        counts.lines += 1
+        self.counts.lines += 1
         accepted = self._apply(line, origin)
         rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin)
-        if not rows:
+        if len(rows) == 1 and not delivered:
+            table, row = rows[0]
+            records.append(self._make_record(partition, after, table, row, f"{name}:0", number, origin))
             return
-        name, number = identity
         last = len(rows) - 1
-        indexes: dict[str, int] = {}
+        indexes: Counter[str] = Counter()
         for number_in_line, (table, row) in enumerate(rows):
-            index = indexes.get(table, 0)
-            indexes[table] = index + 1
-            if number_in_line < delivered:
-                continue
-            text = f"{name}:{index}"
-            row[self._id_column] = text
-            form = self._forms[table]
-            key, value = form.make(row, RowIdentity(text, number + number_in_line, {self._id_column: text}), origin)
-            timestamp = row[self._time_column] if table in self._timed else None
-            records.append(
-                SourceRecord(
-                    partition,
-                    after if number_in_line == last else {**before, DELIVERED: number_in_line + 1},
-                    form.topic,
-                    value,
-                    form.value_schema,
-                    key,
-                    form.key_schema,
-                    None,
-                    (),
-                    origin.timestamp if timestamp is None else timestamp,
-                )
-            )
+            identity = f"{name}:{indexes[table]}"
+            indexes[table] += 1
+            if number_in_line >= delivered:
+                offset = after if number_in_line == last else {**before, DELIVERED: number_in_line + 1}
+                order = number + number_in_line
+                records.append(self._make_record(partition, offset, table, row, identity, order, origin))
+
+    def _make_record(
+        self, partition: Position, offset: Position, table: str, row: Record, identity: str, number: int, origin: Origin
+    ) -> SourceRecord:
+        row[self._id_column] = identity
+        topic, key_schema, value_schema, make = self._forms[table]
+        timestamp = row[self._time_column] if table in self._timed else None
+        key, value = make(row, identity, number, origin)
+        return SourceRecord(
+            partition,
+            offset,
+            topic,
+            value,
+            value_schema,
+            key,
+            key_schema,
+            None,
+            (),
+            origin.timestamp if timestamp is None else timestamp,
+        )
 
     def _flatten(self, accepted: TableRows) -> list[tuple[str, Record]]:
         """The rows of all tables in order, without records that were dropped; counts them."""

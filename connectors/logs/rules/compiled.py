@@ -77,26 +77,25 @@ class CompiledRules(NamedTuple):
 def compile_rules(rules: BuiltRules) -> CompiledRules:
     """The functions of a rule set; takes about 10 ms for each group."""
     groups = [(group.table, compile_group(group)) for group in rules.groups]
-    find, always = _make_finder(rules.groups)
+    find, needed, always = _make_finder(rules.groups)
     everything = range(len(groups))
     most = rules.most_characters
 
     def apply(line: str, origin: Origin) -> TableRows:
-        numbers: Iterable[int]
         if len(line) > most:
             return []
+        numbers: Iterable[int] = everything
         # RE2 and ``re`` differ in what they take for white space and for the end of a string with these characters.
-        if "\v" in line or "\n" in line:
-            numbers = everything
-        else:
-            candidates = find(line)
-            if len(candidates) == 1 and not always:
-                table, function = groups[candidates[0]]
+        if find is not None and "\v" not in line and "\n" not in line:
+            indexes = find(line.encode("utf-8", "surrogatepass"))
+            if len(indexes) == 1 and not always:
+                table, function = groups[indexes[0]]
                 rows = function(line, origin)
                 if rows is not None:
                     return [(table, rows)]
             # RE2 says that nothing matches also when it runs out of memory: then every group is tried.
-            numbers = sorted([*candidates, *always]) if candidates else everything
+            if indexes:
+                numbers = sorted([*(needed[index] for index in indexes), *always])
         result: TableRows = []
         done = ""
         for number in numbers:
@@ -111,31 +110,25 @@ def compile_rules(rules: BuiltRules) -> CompiledRules:
     return CompiledRules(apply, rules.schemas, rules)
 
 
-def _make_finder(groups: tuple[BuiltGroup, ...]) -> tuple[Callable[[str], list[int]], list[int]]:
-    """A function that gives the numbers of groups whose needle a line matches, in any order; and those without a needle."""
+def _make_finder(groups: tuple[BuiltGroup, ...]) -> tuple[Callable[[bytes], list[int]] | None, list[int], list[int]]:
+    """A function that says which needles a line matches.
+
+    Returns:
+        The function, which gives indexes of the second value in any order; the numbers of groups that have a needle; and the
+        numbers of those that have none. The function is None if there are too few needles.
+    """
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _SET_MEMORY
     expressions = re2.Set.SearchSet(options)
-    numbers: list[int] = []
-    always: list[int] = []
-    for number, group in enumerate(groups):
-        if group.needle:
-            expressions.Add(group.needle)
-            numbers.append(number)
-        else:
-            always.append(number)
-    if len(numbers) < _FEWEST:
-        return (lambda _line: []), []
+    needed = [number for number, group in enumerate(groups) if group.needle]
+    always = [number for number, group in enumerate(groups) if not group.needle]
+    if len(needed) < _FEWEST:
+        return None, needed, always
+    for number in needed:
+        expressions.Add(groups[number].needle)
     expressions.Compile()
-    match = expressions._set.Match  # noqa: SLF001 - its wrapper costs as much again
-    if not always:
-        return (lambda line: match(line.encode("utf-8", "surrogatepass"))), always
-
-    def find(line: str) -> list[int]:
-        return [numbers[index] for index in match(line.encode("utf-8", "surrogatepass"))]
-
-    return find, always
+    return expressions._set.Match, needed, always  # noqa: SLF001 - its wrapper costs as much again
 
 
 def compile_group(group: BuiltGroup) -> Callable[[str, Origin], Rows | None]:

@@ -68,12 +68,12 @@ def test_no_dates(text: str) -> None:
         date_reader(["yyyy-MM-dd HH:mm:ss,SSS"], "UTC").read(text)
 
 
-@given(st.lists(st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1)), min_size=1, max_size=5))
-def test_remembered_dates_are_those_of_their_text(moments: list[datetime]) -> None:
+@given(st.lists(st.integers(31_536_000_000, 4_102_444_800_000), min_size=1, max_size=5))
+def test_remembered_dates_are_those_of_their_text(times: list[int]) -> None:
     read = date_reader(["yyyy-MM-dd HH:mm:ss.SSS"], "UTC").read
-    for moment in moments * 2:
-        text = moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}"
-        expected = (moment - datetime(1970, 1, 1)) // timedelta(milliseconds=1)
+    for expected in times * 2:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=expected)
+        text = moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{expected % 1000:03d}"
         assert read(text) == expected
         assert read(f" {text} ") == expected
 
