@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from connectors.api import SourceConnector
-from connectors.errors import ConfigInvalid, MillraceError
-from connectors.file.config import CONFIG, DIRECTORY, FILE, PATTERN, SCAN_INTERVAL, TASK_FILES, one_file, problems
-from connectors.file.directory import assign, matching
-from connectors.file.task import FILENAME, POSITION, FileStreamSourceTask
+from connectors.errors import ConfigInvalid
+from connectors.file.config import CONFIG
+from connectors.file.task import FileStreamSourceTask
+from connectors.text_files.options import DIRECTORY, FILE, reading_problems, single_file
+from connectors.text_files.reader import FILENAME, POSITION
+from connectors.text_files.watch import DirectoryWatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,20 +30,15 @@ class FileStreamSourceConnector(SourceConnector):
 
     def __init__(self, context: ConnectorContext) -> None:
         super().__init__(context)
-        self._seen: list[str] | None = None
-        self._assigned: list[list[str]] = []
-        self._watch: asyncio.Task[None] | None = None
+        self._watch = DirectoryWatch(context)
 
     async def start(self) -> None:
         """Begin to watch the directory, if one is read."""
-        if self.context.config[DIRECTORY]:
-            self._watch = asyncio.create_task(self._watch_directory())
+        self._watch.start()
 
     async def stop(self) -> None:
         """End the watch."""
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+        await self._watch.stop()
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """One task for a file; for a directory its files divided among at most ``max_tasks``.
@@ -53,37 +47,17 @@ class FileStreamSourceConnector(SourceConnector):
             Fatal: the directory can't be listed.
             Retriable: it can't be listed now.
         """
-        if not self.context.config[DIRECTORY]:
-            return [{}]
-        self._seen = await self._list()
-        self._assigned = assign(self._seen, max_tasks, self._assigned)
-        return [{TASK_FILES: msgspec.json.encode(files).decode()} for files in self._assigned]
-
-    async def _list(self) -> list[str]:
-        config = self.context.config
-        return await asyncio.to_thread(matching, config[DIRECTORY], config[PATTERN])
-
-    async def _watch_directory(self) -> None:
-        while True:
-            await asyncio.sleep(self.context.config[SCAN_INTERVAL] / 1000)
-            try:
-                found = await self._list()
-            except MillraceError as error:
-                self.context.log.warning("%s", error)
-                continue
-            if self._seen is not None and found != self._seen:
-                self._seen = found
-                self.context.request_task_reconfiguration()
+        return await self._watch.task_configs(max_tasks)
 
     @classmethod
     async def validate(cls, config: Config) -> list[ConfigProblem]:
         """Options that exclude each other. That a file is there is not asked: it may come later, and on another worker."""
-        return problems(config)
+        return reading_problems(config)
 
     @classmethod
     def exactly_once_support(cls, config: Config) -> bool:
         """True but for the standard input, whose positions can't be saved."""
-        return bool(one_file(config) or config[DIRECTORY])
+        return bool(single_file(config) or config[DIRECTORY])
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
@@ -92,7 +66,7 @@ class FileStreamSourceConnector(SourceConnector):
         Raises:
             ConfigInvalid: an offset this connector can't resume from.
         """
-        if not one_file(config) and not config[DIRECTORY]:
+        if not single_file(config) and not config[DIRECTORY]:
             raise ConfigInvalid(
                 f"Offsets cannot be modified if the '{FILE}' configuration is unspecified. This is because "
                 "stdin is used for input and offsets are not tracked."

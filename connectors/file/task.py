@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from connectors.api import BadRecord, Batch, SourceRecord, SourceTask
-from connectors.errors import Fatal, Skippable
-from connectors.file.config import settings
-from connectors.file.follower import Follower, Kind, Step
-from connectors.file.lines import BadLine, Lines, LineSplitter, byte_order, mark_length
-from connectors.file.rotation import HEAD
+from connectors.errors import Skippable
+from connectors.file.config import TOPIC
 from connectors.file.stdin import StandardInput
 from connectors.schema import STRING
+from connectors.text_files.lines import LineSplitter
+from connectors.text_files.options import DIRECTORY, read_settings
+from connectors.text_files.reader import FILENAME, POSITION, read_files
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
-    from connectors.api import Position, TaskContext
-    from connectors.file.config import Settings
-
-FILENAME: Final = "filename"
-POSITION: Final = "position"
-#: Beside Kafka Connect's fields, with ``rotation.tracking``: which file the position is in.
-FINGERPRINT: Final = "fingerprint"
-
-_SHORTEST_PAUSE: Final = 0.01
-#: Files one task holds open; others are closed while they do not change.
-_OPEN_FILES: Final = 128
-#: Files looked at in one call in a thread.
-_STEPS: Final = 64
-
-T = TypeVar("T")
+    from connectors.api import Position
+    from connectors.text_files.options import ReadSettings
 
 
 class FileStreamSourceTask(SourceTask):
@@ -48,273 +34,29 @@ class FileStreamSourceTask(SourceTask):
             Fatal: a file can't be read, or a saved offset is not one of this connector's.
             Retriable: a file can't be read at the moment.
         """
-        options = settings(self.context.config)
-        sources = [_OneFile(self.context, options, path) for path in options.files]
-        if not sources and not self.context.config["directory"]:
-            async for batch in _standard_input(options):
+        config = self.context.config
+        options, topic = read_settings(config), config[TOPIC]
+
+        def make_records(
+            partition: Position, _before: Position, texts: list[str], offsets: Sequence[Position]
+        ) -> list[SourceRecord]:
+            now = int(time.time() * 1000)
+            return [
+                SourceRecord(partition, offset, topic, text, STRING, None, None, None, (), now)
+                for text, offset in zip(texts, offsets, strict=True)
+            ]
+
+        source = (
+            read_files(self.context, options, make_records, topic)
+            if options.files or config[DIRECTORY]
+            else _standard_input(options, topic)
+        )
+        async with aclosing(source) as batches:
+            async for batch in batches:
                 yield batch
-            return
-        pause = _SHORTEST_PAUSE
-        thread = _Thread()
-        try:
-            while True:
-                busy = False
-                at = 0
-                while at < len(sources):
-                    steps = await thread.call(partial(_advance, sources, at))
-                    for source, step in zip(sources[at:], steps, strict=False):
-                        for batch in source.take(step):
-                            busy = True
-                            yield batch
-                        busy = busy or source.more
-                    at += len(steps)
-                if busy:
-                    pause = _SHORTEST_PAUSE
-                    continue
-                _park(sources)
-                await asyncio.sleep(pause)
-                # Looking costs a system call a file: many files are looked at less often.
-                pause = min(pause * 2, max(options.poll_interval, len(sources) / 1000))
-        finally:
-            thread.afterwards(partial(_close, sources))
 
 
-class _OneFile:
-    """One file's way from bytes to batches."""
-
-    def __init__(self, context: TaskContext, options: Settings, path: str) -> None:
-        self._log = context.log
-        self._options = options
-        self._several = bool(context.config["directory"])
-        self._partition: Position = {FILENAME: path}
-        position, mark = _saved(path, context.offsets.get(self._partition))
-        self.follower = Follower(
-            path,
-            compression=options.compression,
-            position=position,
-            mark=mark,
-            rotated_pattern=options.rotated_pattern,
-            wait=options.rotation_wait,
-            clock=time.monotonic,
-        )
-        self._splitter: LineSplitter | None = None
-        self._start = position
-        self._begun = False
-        self._known_missing = False
-        #: Whether another step may find something at once.
-        self.more = True
-
-    @property
-    def idle_and_open(self) -> bool:
-        """Whether the file could be closed until it changes."""
-        return self.follower.is_open and not self.more
-
-    def park(self) -> None:
-        """Close the file until it changes, if no part of a line is held."""
-        if self._splitter is None or self._splitter.fed == self._splitter.position:
-            self.follower.park(self._start if self._splitter is None else self._splitter.position)
-
-    def take(self, found: Step) -> Iterable[Batch]:
-        """The batches that follow from what the follower found; they are made as they are asked for."""
-        kind = found.kind
-        self.more = kind in {Kind.DATA, Kind.BUSY, Kind.BEGIN}
-        if kind is Kind.DATA:
-            return self._batches(self._split(found.data))
-        if kind is Kind.IDLE or kind is Kind.BUSY:
-            return []
-        if kind is Kind.MISSING:
-            if not self._known_missing:
-                self._known_missing = True
-                self._log.warning("Couldn't find file %s, waiting for it to be created", self._partition[FILENAME])
-            return []
-        if kind is Kind.BEGIN:
-            return self._begin(found.position, found.note)
-        if kind is Kind.CORRUPT:
-            return self._corrupt(found.note)
-        rest = self._finish() if kind is Kind.COMPLETE or self._several else []
-        if kind is Kind.GONE and self._several and self._begun:
-            self._log.info("%s is read to its end and gone", self._partition[FILENAME])
-            self.follower.forget()
-            self._begun = False
-            self._splitter = None
-            self._start = 0
-            rest.append(Batch([], offsets=((self._partition, None),)))
-        return rest
-
-    def _begin(self, position: int, note: str) -> list[Batch]:
-        if note:
-            self._log.warning("%s", note)
-        batches = self._finish()
-        self._splitter = None
-        self._start = position
-        self._known_missing = False
-        if self._begun:
-            # What follows is of another file: its first position is saved at once, so that a restart does not look for the
-            # old one's position in it.
-            batches.append(Batch([], offsets=((self._partition, self._offset(position)),)))
-        self._begun = True
-        return batches
-
-    def _split(self, data: bytes) -> Lines:
-        splitter = self._splitter
-        if splitter is None:
-            options = self._options
-            head = self.follower.head
-            skipped = 0 if self._start else mark_length(options.encoding, head)
-            splitter = LineSplitter(
-                byte_order(options.encoding, head),
-                position=self._start + skipped,
-                limit=options.line_limit,
-                replace=options.replace_malformed,
-                cut=options.split_long,
-            )
-            self._splitter = splitter
-            data = data[skipped:]
-        return splitter.feed(data)
-
-    def _finish(self) -> list[Batch]:
-        """The unfinished last line of a file that ended."""
-        return [] if self._splitter is None else list(self._batches(self._splitter.finish()))
-
-    def _corrupt(self, why: str) -> list[Batch]:
-        batches = self._finish()
-        position = self._start if self._splitter is None else self._splitter.position
-        path = self._partition[FILENAME]
-        error = Skippable(
-            f"{path} can't be decompressed after position {position}: {why}; the rest of it is left out until "
-            "it is replaced by a whole file"
-        )
-        bad = BadRecord(self._partition, self._offset(position), error, topic=self._options.topic)
-        return [*batches, Batch([], (bad,))]
-
-    def _offset(self, end: int) -> Position:
-        if self._options.tracking:
-            return {POSITION: end, FINGERPRINT: self.follower.mark(end)}
-        return {POSITION: end}
-
-    def _offsets(self, ends: Sequence[int]) -> list[Position]:
-        if not self._options.tracking:
-            return [{POSITION: end} for end in ends]
-        if ends and ends[0] >= HEAD:
-            mark = self.follower.mark(HEAD)  # the same for all positions from here on
-            return [{POSITION: end, FINGERPRINT: mark} for end in ends]
-        return [self._offset(end) for end in ends]
-
-    def _batches(self, lines: Lines) -> Iterator[Batch]:
-        texts, ends, bad = lines
-        size = self._options.batch_size
-        if bad:
-            yield from self._with_bad(lines)
-        elif len(texts) <= size:
-            if texts:
-                yield Batch(self._records(texts, ends))
-        else:
-            for at in range(0, len(texts), size):
-                yield Batch(self._records(texts[at : at + size], ends[at : at + size]))
-
-    def _records(self, texts: list[str], ends: Sequence[int]) -> list[SourceRecord]:
-        partition, topic = self._partition, self._options.topic
-        now = int(time.time() * 1000)
-        return [
-            SourceRecord(partition, offset, topic, text, STRING, None, None, None, (), now)
-            for text, offset in zip(texts, self._offsets(ends), strict=True)
-        ]
-
-    def _with_bad(self, lines: Lines) -> Iterator[Batch]:
-        """Slices of the lines, each with the bad lines among them."""
-        texts, ends, bad = lines
-        size = self._options.batch_size
-        done = 0
-        for at in range(0, max(len(texts), 1), size):
-            part = ends[at : at + size]
-            last = at + size >= len(texts)
-            upto = len(bad) if last else done + sum(1 for line in bad[done:] if line.end < part[-1])
-            taken = tuple(map(self._bad_record, bad[done:upto]))
-            # A bad line at the end has no record after it that would move the position over it.
-            moved = taken and (not part or bad[upto - 1].end > part[-1])
-            done = upto
-            yield Batch(
-                self._records(texts[at : at + size], part),
-                taken,
-                ((self._partition, taken[-1].source_offset),) if moved else (),
-            )
-
-    def _bad_record(self, line: BadLine) -> BadRecord:
-        path = self._partition[FILENAME]
-        error = Skippable(f"{path}, before position {line.end}: {line.error}")
-        return BadRecord(self._partition, self._offset(line.end), error, line.raw, self._options.topic)
-
-
-class _Thread:
-    """Runs one blocking call after the other in threads; a call that is under way outlives a cancelled await."""
-
-    def __init__(self) -> None:
-        self._running: asyncio.Future[Any] | None = None
-
-    async def call(self, function: Callable[[], T]) -> T:
-        """Await ``function`` run in a thread."""
-        future = asyncio.get_running_loop().run_in_executor(None, function)
-        self._running = future
-        return await asyncio.shield(future)
-
-    def afterwards(self, function: Callable[[], None]) -> None:
-        """Call ``function`` now, or as soon as the call that is under way has returned."""
-        if self._running is None or self._running.done():
-            function()
-            return
-
-        def finish(future: asyncio.Future[Any]) -> None:
-            if not future.cancelled():
-                future.exception()  # nobody awaits it any more
-            function()
-
-        self._running.add_done_callback(finish)
-
-
-def _advance(sources: list[_OneFile], at: int) -> list[Step]:
-    """A step of each source from ``at`` on, until one has data: at most one block is in memory. Blocks."""
-    steps: list[Step] = []
-    for source in sources[at : at + _STEPS]:
-        step = source.follower.advance()
-        steps.append(step)
-        if step.data:
-            break
-    return steps
-
-
-def _close(sources: list[_OneFile]) -> None:
-    for source in sources:
-        source.follower.close()
-
-
-def _saved(path: str, offset: Position | None) -> tuple[int, str | None]:
-    """Position and fingerprint of a saved offset.
-
-    Raises:
-        Fatal: the offset is not this connector's.
-    """
-    if offset is None:
-        return 0, None
-    position = offset.get(POSITION)
-    if position is None:
-        return 0, None
-    if not isinstance(position, int) or isinstance(position, bool) or position < 0:
-        raise Fatal(
-            f"Offset position is the incorrect type: {position!r} is saved for {path} where a number of bytes must "
-            "be; reset or alter this connector's offsets"
-        )
-    mark = offset.get(FINGERPRINT)
-    return position, mark if isinstance(mark, str) else None
-
-
-def _park(sources: list[_OneFile]) -> None:
-    """Close files that do not change, if more are open than a task may hold."""
-    opened = [source for source in sources if source.idle_and_open]
-    for source in opened[_OPEN_FILES:]:
-        source.park()
-
-
-async def _standard_input(options: Settings) -> AsyncGenerator[Batch, None]:
+async def _standard_input(options: ReadSettings, topic: str) -> AsyncGenerator[Batch, None]:
     """Lines of the standard input; their offsets say nothing, as in Kafka Connect."""
     partition: Position = {FILENAME: None}
     offset: Position = {POSITION: None}
@@ -327,11 +69,9 @@ async def _standard_input(options: Settings) -> AsyncGenerator[Batch, None]:
             data = await source.read()
             lines = splitter.feed(data) if data else splitter.finish()
             now = int(time.time() * 1000)
-            records = [
-                SourceRecord(partition, offset, options.topic, text, STRING, timestamp=now) for text in lines.texts
-            ]
+            records = [SourceRecord(partition, offset, topic, text, STRING, timestamp=now) for text in lines.texts]
             bad = tuple(
-                BadRecord(partition, offset, Skippable(f"standard input: {line.error}"), line.raw, options.topic)
+                BadRecord(partition, offset, Skippable(f"standard input: {line.error}"), line.raw, topic)
                 for line in lines.bad
             )
             for at in range(0, len(records), options.batch_size):

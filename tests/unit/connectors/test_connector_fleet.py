@@ -68,6 +68,7 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
         "new_tables",
         "number_keys",
         "codegen",
+        "text_files",
         folder.name,
     }
     imports = re.compile(r"^\s*(?:from|import) (worker|connectors|offsets|compose)(?:\.(\w+))?", re.MULTILINE)

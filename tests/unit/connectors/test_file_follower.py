@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from connectors.errors import Fatal
-from connectors.file.follower import Follower, Kind
-from connectors.file.rotation import HEAD, fingerprint, locate
+from connectors.text_files.follower import Follower, Kind
+from connectors.text_files.rotation import HEAD, fingerprint, locate
 from tests.support.clock import ManualClock
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connectors.file.lines import BadLine, LineSplitter, byte_order, encoding_problem, mark_length
+from connectors.text_files.lines import BadLine, LineSplitter, byte_order, encoding_problem, mark_length
 
 TERMINATED = re.compile(r"([^\r\n]*)(\r\n|\r(?!\Z)|\n)")
 

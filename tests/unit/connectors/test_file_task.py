@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
-from connectors.file import task as task_module
 from connectors.file.connector import FileStreamSourceConnector
-from connectors.file.directory import assign, matching
-from connectors.file.task import _Thread
 from connectors.schema import STRING
 from connectors.testing import Run, SavedOffsets
+from connectors.text_files import reader as reader_module
+from connectors.text_files.directory import assign, matching
+from connectors.text_files.reader import _Thread
 from tests.support.eventually import pass_turns
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ async def test_a_file_replaced_while_nothing_runs_is_read_from_its_beginning(tmp
 
 
 async def test_few_files_are_held_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_module, "_OPEN_FILES", 3)
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", 3)
     names = [tmp_path / f"{number:02}.log" for number in range(20)]
     for name in names:
         name.write_text("first\n")

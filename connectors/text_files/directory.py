@@ -6,7 +6,7 @@ import fnmatch
 import os
 from typing import TYPE_CHECKING
 
-from connectors.file.stream import read_error
+from connectors.text_files.stream import read_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

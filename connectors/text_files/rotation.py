@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from connectors.file.stream import is_gzip, open_file, read_head
+from connectors.text_files.stream import is_gzip, open_file, read_head
 
 #: How much of a file's beginning tells it from others.
 HEAD: Final = 1024

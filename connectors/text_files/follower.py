@@ -10,8 +10,8 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from connectors.file.rotation import HEAD, fingerprint, locate
-from connectors.file.stream import (
+from connectors.text_files.rotation import HEAD, fingerprint, locate
+from connectors.text_files.stream import (
     BLOCK,
     CorruptInput,
     PlainStream,

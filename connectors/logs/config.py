@@ -1,0 +1,323 @@
+"""Options of the logs connector; those of reading files are shared with the connector file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.errors import ConfigInvalid
+from connectors.logs.rules.built import BuiltRules, build_rules
+from connectors.logs.rules.model import parse_rules
+from connectors.logs.rules.preview import check_golden
+from connectors.options import (
+    ConfigDef,
+    ConfigKey,
+    ConfigProblem,
+    ConfigType,
+    Importance,
+    at_least,
+    between,
+    invalid,
+    non_empty,
+    one_of,
+)
+from connectors.text_files.options import BATCH_SIZE, DIRECTORY, FILE, READING_KEYS, reading_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INPUT: Final = "input"
+RULES: Final = "rules"
+RULES_FILE: Final = "rules.file"
+PREFIX: Final = "topic.prefix"
+OUTPUT: Final = "output"
+ID_COLUMN: Final = "row.id.column"
+TIME_COLUMN: Final = "row.timestamp.column"
+HOST: Final = "host"
+TOPICS: Final = "kafka.topics"
+BROKERS: Final = "kafka.bootstrap.servers"
+KAFKA_FORMAT: Final = "kafka.format"
+KAFKA_START: Final = "kafka.start"
+KAFKA_CHECK_INTERVAL: Final = "kafka.partitions.check.interval.ms"
+PROTOCOL: Final = "kafka.security.protocol"
+MECHANISM: Final = "kafka.sasl.mechanism"
+USER: Final = "kafka.sasl.username"
+PASSWORD: Final = "kafka.sasl.password"  # noqa: S105 - the name of an option
+AUTHORITIES: Final = "kafka.ssl.ca.file"
+#: The partitions of one task; made by the connector, not by users.
+TASK_PARTITIONS: Final = "task.partitions"
+FROM_FILES: Final = "file"
+FROM_KAFKA: Final = "kafka"
+
+_RULES_GROUP: Final = "Rules"
+_ROWS_GROUP: Final = "Rows"
+_KAFKA_GROUP: Final = "Lines from Kafka"
+
+CONFIG: Final = ConfigDef(
+    [
+        ConfigKey(
+            name=INPUT,
+            type=ConfigType.STRING,
+            default=FROM_FILES,
+            importance=Importance.HIGH,
+            validator=one_of(FROM_FILES, FROM_KAFKA),
+            doc="Where lines come from: file reads file or directory, kafka reads kafka.topics.",
+            example=FROM_KAFKA,
+        ),
+        ConfigKey(
+            name=PREFIX,
+            type=ConfigType.STRING,
+            importance=Importance.HIGH,
+            validator=non_empty,
+            doc="The rows of table NAME go to the topic PREFIX.NAME, and lines that no group accepts to "
+            "PREFIX.unknown_table.",
+            example="logs",
+        ),
+        ConfigKey(
+            name=FILE,
+            type=ConfigType.STRING,
+            default=None,
+            importance=Importance.HIGH,
+            doc="With input=file: path of the file to read.",
+            example="/var/log/app.log",
+        ),
+        ConfigKey(
+            name=BATCH_SIZE,
+            type=ConfigType.INT,
+            default=2000,
+            importance=Importance.LOW,
+            unit="lines",
+            validator=between(1, 10_000),
+            doc="How many lines a batch is made of at the most.",
+        ),
+        ConfigKey(
+            name=RULES,
+            type=ConfigType.STRING,
+            default=None,
+            importance=Importance.HIGH,
+            group=_RULES_GROUP,
+            doc="The rule set, in YAML or JSON; see docs/rules.md. Give either this or rules.file.",
+            example='{"tables": [{"name": "lines", "groups": [{"name": "all", "steps": [{"saveAs": {"columns": '
+            '[{"name": "line"}]}}]}]}]}',
+        ),
+        ConfigKey(
+            name=RULES_FILE,
+            type=ConfigType.STRING,
+            default=None,
+            importance=Importance.HIGH,
+            group=_RULES_GROUP,
+            doc="A file with the rule set. It must be on every worker, and is read when a task starts.",
+            example="/etc/millrace/rules/shop.yml",
+        ),
+        ConfigKey(
+            name=OUTPUT,
+            type=ConfigType.STRING,
+            default="plain",
+            group=_ROWS_GROUP,
+            validator=one_of("plain", "debezium", "ums"),
+            doc="The form of records: plain rows, Debezium's change events with op=c, or UMS messages.",
+        ),
+        ConfigKey(
+            name=ID_COLUMN,
+            type=ConfigType.STRING,
+            default="log_id",
+            group=_ROWS_GROUP,
+            validator=non_empty,
+            doc="The column, behind those of saveAs, that identifies a row: the position of its line, and its number among "
+            "the rows of its table from that line. It is also the record's key.",
+        ),
+        ConfigKey(
+            name=TIME_COLUMN,
+            type=ConfigType.STRING,
+            default=None,
+            group=_ROWS_GROUP,
+            doc="A datetime column whose value becomes the record's timestamp, in tables that have it. Other records have "
+            "the time at which the line was read, or with input=kafka the time of its record.",
+            example="time",
+        ),
+        ConfigKey(
+            name=HOST,
+            type=ConfigType.STRING,
+            default=None,
+            group=_ROWS_GROUP,
+            doc="What @host is in rules, and the host in unknown_table, where the record does not name its host. Not set "
+            "means the name of the worker's machine.",
+            example="web-1",
+        ),
+        ConfigKey(
+            name=TOPICS,
+            type=ConfigType.LIST,
+            default=[],
+            group=_KAFKA_GROUP,
+            importance=Importance.HIGH,
+            doc="With input=kafka: the topics to read. Their partitions are divided among the tasks.",
+            example="filebeat",
+        ),
+        ConfigKey(
+            name=BROKERS,
+            type=ConfigType.LIST,
+            default=[],
+            group=_KAFKA_GROUP,
+            importance=Importance.HIGH,
+            doc="With input=kafka: addresses of the cluster that has these topics.",
+            example="kafka-1:9092,kafka-2:9092",
+        ),
+        ConfigKey(
+            name=KAFKA_FORMAT,
+            type=ConfigType.STRING,
+            default="auto",
+            group=_KAFKA_GROUP,
+            validator=one_of("auto", "plain"),
+            doc="What a record's value is: auto recognises the JSON of Filebeat, Logstash, Fluent Bit and Flume and takes "
+            "line, host, file and time out of it, and takes any other value as a line; plain takes every value as a line.",
+        ),
+        ConfigKey(
+            name=KAFKA_START,
+            type=ConfigType.STRING,
+            default="earliest",
+            group=_KAFKA_GROUP,
+            validator=one_of("earliest", "latest"),
+            doc="Where to start in a partition without a saved offset.",
+        ),
+        ConfigKey(
+            name=KAFKA_CHECK_INTERVAL,
+            type=ConfigType.INT,
+            default=60_000,
+            unit="ms",
+            group=_KAFKA_GROUP,
+            importance=Importance.LOW,
+            validator=at_least(100),
+            doc="How often to look for new partitions.",
+        ),
+        ConfigKey(
+            name=PROTOCOL,
+            type=ConfigType.STRING,
+            default="PLAINTEXT",
+            group=_KAFKA_GROUP,
+            importance=Importance.LOW,
+            validator=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+            doc="How to connect to the cluster of the topics.",
+        ),
+        ConfigKey(
+            name=MECHANISM,
+            type=ConfigType.STRING,
+            default="PLAIN",
+            group=_KAFKA_GROUP,
+            importance=Importance.LOW,
+            validator=one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+            doc="How to log in, with a SASL protocol.",
+        ),
+        ConfigKey(
+            name=USER,
+            type=ConfigType.STRING,
+            default=None,
+            group=_KAFKA_GROUP,
+            importance=Importance.LOW,
+            doc="The user, with a SASL protocol.",
+            example="logs",
+        ),
+        ConfigKey(
+            name=PASSWORD,
+            type=ConfigType.PASSWORD,
+            default=None,
+            group=_KAFKA_GROUP,
+            importance=Importance.LOW,
+            doc="The user's password.",
+            example="${file:/etc/millrace/secrets.properties:logs}",
+        ),
+        ConfigKey(
+            name=AUTHORITIES,
+            type=ConfigType.STRING,
+            default=None,
+            group=_KAFKA_GROUP,
+            importance=Importance.LOW,
+            doc="A PEM file with the authorities to trust, with an SSL protocol. Not set means the system's.",
+            example="/etc/millrace/ca.pem",
+        ),
+        *READING_KEYS,
+        ConfigKey(
+            name=TASK_PARTITIONS,
+            type=ConfigType.STRING,
+            default=None,
+            internal=True,
+            doc="The partitions of one task, a JSON list of topic and number; set by the connector.",
+        ),
+    ]
+)
+
+
+def load_rules(config: Mapping[str, Any]) -> BuiltRules:
+    """The rule set of a configuration, checked. Reads ``rules.file``: blocks for a moment.
+
+    Raises:
+        ConfigInvalid: it is missing, or something in it is wrong; every complaint is in the message.
+    """
+    text, name = config[RULES], RULES
+    if not text:
+        name = config[RULES_FILE] or ""
+        if not name:
+            raise ConfigInvalid(invalid(RULES, text, "Give rules, or a file with them in rules.file"))
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigInvalid(invalid(RULES_FILE, name, f"The file can't be read: {error}")) from None
+    rules = build_rules(parse_rules(text, name))
+    for table, schema in rules.schemas.items():
+        if schema.field(config[ID_COLUMN]) is not None:
+            raise ConfigInvalid(
+                invalid(ID_COLUMN, config[ID_COLUMN], f"Table {table} has a column of this name; choose another one")
+            )
+    failures = check_golden(rules)
+    if failures:
+        first = failures[0]
+        raise ConfigInvalid(
+            f"rule set {rules.name}: {len(failures)} of {len(rules.golden)} golden lines make other rows than they must. "
+            f"The first is {first.line!r}: it must make {first.expected} and makes {first.actual}. Change the rules, or the "
+            "golden line if its rows are right now"
+        )
+    return rules
+
+
+def check_config(config: Mapping[str, Any]) -> list[ConfigProblem]:
+    """Complaints about what single options can't tell. Reads ``rules.file``: blocks for a moment."""
+    problems: list[ConfigProblem] = []
+    if config[INPUT] == FROM_FILES:
+        problems += reading_problems(config)
+        if not config[FILE] and not config[DIRECTORY]:
+            problems.append(ConfigProblem(FILE, invalid(FILE, config[FILE], "Give file or directory with input=file")))
+    else:
+        problems += [
+            ConfigProblem(name, invalid(name, config[name], "It is needed with input=kafka"))
+            for name in (TOPICS, BROKERS)
+            if not any(config[name])
+        ]
+        if config[PROTOCOL].startswith("SASL") and not (config[USER] and config[PASSWORD]):
+            problems.append(
+                ConfigProblem(USER, invalid(USER, config[USER], f"Give {USER} and {PASSWORD} with a SASL protocol"))
+            )
+    if config[RULES] and config[RULES_FILE]:
+        problems.append(
+            ConfigProblem(
+                RULES_FILE, invalid(RULES_FILE, config[RULES_FILE], "Give either rules or rules.file; both are set")
+            )
+        )
+    try:
+        load_rules(config)
+    except ConfigInvalid as error:
+        problems.append(ConfigProblem(RULES if config[RULES] else RULES_FILE, str(error)))
+    return problems
+
+
+def task_partitions(config: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """The Kafka partitions of one task.
+
+    Raises:
+        ConfigInvalid: ``task.partitions`` is not a JSON list of topics and numbers.
+    """
+    try:
+        return msgspec.json.decode(config[TASK_PARTITIONS] or "[]", type=list[tuple[str, int]])
+    except msgspec.DecodeError as error:
+        reason = f"Not a JSON list of topics and numbers ({error})"
+        raise ConfigInvalid(invalid(TASK_PARTITIONS, config[TASK_PARTITIONS], reason)) from error

@@ -1,0 +1,118 @@
+"""The logs connector: any log becomes rows of tables, by rules."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from connectors.api import SourceConnector
+from connectors.errors import ConfigInvalid, MillraceError
+from connectors.logs.config import (
+    CONFIG,
+    FROM_KAFKA,
+    INPUT,
+    KAFKA_CHECK_INTERVAL,
+    TASK_PARTITIONS,
+    check_config,
+)
+from connectors.logs.kafka_input import OFFSET, PARTITION, TOPIC, list_partitions
+from connectors.logs.metrics import METRICS
+from connectors.logs.rows import DELIVERED
+from connectors.logs.task import LogsTask
+from connectors.text_files.reader import FILENAME, POSITION
+from connectors.text_files.watch import DirectoryWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from connectors.api import ConnectorContext, Position
+    from connectors.options import Config, ConfigProblem
+
+
+class LogsConnector(SourceConnector):
+    """Makes rows of the lines of files, or of topics that log shippers fill."""
+
+    version = version("millrace")
+    config_def = CONFIG
+    task_class = LogsTask
+    metrics = METRICS
+
+    def __init__(self, context: ConnectorContext) -> None:
+        super().__init__(context)
+        self._directory = DirectoryWatch(context)
+        self._partitions: list[tuple[str, int]] | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to watch for new files or partitions."""
+        if self.context.config[INPUT] == FROM_KAFKA:
+            self._watch = asyncio.create_task(self._watch_partitions())
+        else:
+            self._directory.start()
+
+    async def stop(self) -> None:
+        """End the watch."""
+        await self._directory.stop()
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """The files or partitions divided among at most ``max_tasks`` tasks.
+
+        Raises:
+            Fatal: a directory can't be listed.
+            Retriable: it, or the partitions, can't be listed now.
+        """
+        if self.context.config[INPUT] != FROM_KAFKA:
+            return await self._directory.task_configs(max_tasks)
+        self._partitions = await list_partitions(self.context.config)
+        count = min(max_tasks, len(self._partitions))
+        return [
+            {TASK_PARTITIONS: msgspec.json.encode(self._partitions[number::count]).decode()} for number in range(count)
+        ]
+
+    async def _watch_partitions(self) -> None:
+        while True:
+            await asyncio.sleep(self.context.config[KAFKA_CHECK_INTERVAL] / 1000)
+            try:
+                partitions = await list_partitions(self.context.config)
+            except MillraceError as error:
+                self.context.log.warning("%s", error)
+                continue
+            if self._partitions is not None and partitions != self._partitions:
+                self._partitions = partitions
+                self.context.request_task_reconfiguration()
+
+    @classmethod
+    async def validate(cls, config: Config) -> list[ConfigProblem]:
+        """The rules, and options that exclude each other. That a file is there is not asked: it may come later."""
+        return await asyncio.to_thread(check_config, config)
+
+    @classmethod
+    def exactly_once_support(cls, config: Config) -> bool:
+        """True: a line's position and the number of its rows are the offset."""
+        del config
+        return True
+
+    @classmethod
+    async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
+        """Check partitions and positions.
+
+        Raises:
+            ConfigInvalid: an offset this connector can't resume from.
+        """
+        names, member = ((TOPIC, PARTITION), OFFSET) if config[INPUT] == FROM_KAFKA else ((FILENAME,), POSITION)
+        for partition, offset in offsets:
+            if offset is None:
+                continue  # whatever is saved may be cleaned up
+            if set(partition) != set(names):
+                raise ConfigInvalid(f"Partition objects must have the keys {', '.join(names)}; {partition!r} has not")
+            for name in (member, DELIVERED):
+                number = offset.get(name, 0 if name == DELIVERED else None)
+                if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                    raise ConfigInvalid(f"Offset objects must have a number {name!r} from 0; {offset!r} has not")
+        return True

@@ -1,0 +1,77 @@
+"""Files as an input: the reader of the connector file, with rows instead of lines."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from connectors.logs.rows import DELIVERED, RowMaker
+from connectors.logs.rules.records import Origin
+from connectors.text_files.options import read_settings
+from connectors.text_files.reader import FILENAME, FINGERPRINT, POSITION, read_files
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from connectors.api import Batch, Position, SourceRecord, TaskContext
+
+
+def read_log_files(context: TaskContext, rows: RowMaker, host: str) -> AsyncGenerator[Batch, None]:
+    """Batches of rows until cancelled; raises as ``read_files``.
+
+    Args:
+        context: of the task.
+        rows: makes records of lines.
+        host: the host of all lines.
+    """
+    # A fingerprint is in every offset: it tells the lines of a file from those of another one of its name.
+    options = msgspec.structs.replace(read_settings(context.config), tracking=True)
+    maker = _FileRows(rows, host)
+    for path in options.files:
+        partition: Position = {FILENAME: path}
+        saved = context.offsets.get(partition)
+        if saved is not None and saved.get(DELIVERED):
+            maker.resume(path, saved)
+    return read_files(context, options, maker.make_records, rows.unknown_topic)
+
+
+class _FileRows:
+    """Makes the records of lines of files."""
+
+    def __init__(self, rows: RowMaker, host: str) -> None:
+        self._rows = rows
+        self._host = host
+        #: Path -> the saved offset of a line that was delivered in part.
+        self._partly: dict[str, Position] = {}
+
+    def resume(self, path: str, saved: Position) -> None:
+        """Leave out what of the next line is delivered already."""
+        self._partly[path] = saved
+
+    def make_records(
+        self, partition: Position, before: Position, lines: list[str], offsets: Sequence[Position]
+    ) -> list[SourceRecord]:
+        """The records of lines; ``before`` is the offset before the first of them."""
+        rows, host, path = self._rows, self._host, partition[FILENAME]
+        now = int(time.time() * 1000)
+        delivered = self._delivered(path, before)
+        records: list[SourceRecord] = []
+        for line, after in zip(lines, offsets, strict=True):
+            position = before[POSITION]
+            origin = Origin(host, path, position, now)
+            name = f"{path}:{after[FINGERPRINT]}:{position}"
+            # A line has fewer rows than bytes, or some of its rows have the numbers of the next line's.
+            rows.add_line(records, partition, before, after, line, origin, name, position, delivered)
+            delivered = 0
+            before = after
+        rows.counts.report()
+        return records
+
+    def _delivered(self, path: str, before: Position) -> int:
+        """How many records of the line at this offset were delivered before the task started."""
+        saved = self._partly.pop(path, None)
+        if saved is None or any(saved.get(name) != before[name] for name in (POSITION, FINGERPRINT)):
+            return 0
+        return int(saved[DELIVERED])

@@ -1,0 +1,208 @@
+"""Topics as an input: a task reads its partitions with a consumer of its own, from the saved offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError
+
+from connectors.api import BadRecord, Batch, Position, SourceRecord
+from connectors.errors import Fatal, Retriable, Skippable
+from connectors.logs.config import (
+    AUTHORITIES,
+    BATCH_SIZE,
+    BROKERS,
+    KAFKA_FORMAT,
+    KAFKA_START,
+    MECHANISM,
+    PASSWORD,
+    PROTOCOL,
+    TOPICS,
+    USER,
+    task_partitions,
+)
+from connectors.logs.kafka_records import read_record
+from connectors.logs.rows import DELIVERED, RowMaker
+from connectors.logs.rules.records import Origin
+from connectors.tls import client_context
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from connectors.api import TaskContext
+
+TOPIC: Final = "topic"
+PARTITION: Final = "partition"
+OFFSET: Final = "offset"
+#: How long to wait for records before an empty batch, milliseconds.
+_WAIT_MS: Final = 1000
+#: Rows of one line that have order numbers of their own.
+_LINE_UNIT: Final = 1 << 20
+
+
+def make_consumer(config: Mapping[str, Any]) -> AIOKafkaConsumer:
+    """A consumer of the cluster of ``kafka.topics``, without a group. Not started.
+
+    Raises:
+        Fatal: the authorities can't be read.
+    """
+    protocol = config[PROTOCOL]
+    options: dict[str, Any] = {}
+    if protocol.endswith("SSL"):
+        try:
+            options["ssl_context"] = client_context(cafile=config[AUTHORITIES])
+        except OSError as error:
+            raise Fatal(f"{AUTHORITIES}={config[AUTHORITIES]} can't be read: {error}") from error
+    if protocol.startswith("SASL"):
+        options["sasl_mechanism"] = config[MECHANISM]
+        options["sasl_plain_username"] = config[USER]
+        options["sasl_plain_password"] = config[PASSWORD].value
+    return AIOKafkaConsumer(
+        bootstrap_servers=config[BROKERS],
+        security_protocol=protocol,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        isolation_level="read_committed",
+        **options,
+    )
+
+
+async def start_consumer(config: Mapping[str, Any]) -> AIOKafkaConsumer:
+    """A consumer that is connected.
+
+    Raises:
+        Fatal: the authorities can't be read.
+        Retriable: the cluster does not answer.
+    """
+    consumer = make_consumer(config)
+    try:
+        await consumer.start()
+    except (KafkaError, OSError) as error:
+        await consumer.stop()
+        raise _unavailable(config, error) from error
+    return consumer
+
+
+async def list_partitions(config: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """The partitions of ``kafka.topics`` in order.
+
+    Raises:
+        Retriable: the cluster does not answer, or a topic does not exist.
+    """
+    consumer = await start_consumer(config)
+    try:
+        existing = await consumer.topics()
+        missing = [topic for topic in config[TOPICS] if topic not in existing]
+        if missing:
+            raise Retriable(
+                f"the topics {', '.join(missing)} do not exist at {', '.join(config[BROKERS])}; create them"
+            )
+        return sorted(
+            (topic, number) for topic in set(config[TOPICS]) for number in consumer.partitions_for_topic(topic) or ()
+        )
+    except (KafkaError, OSError) as error:
+        raise _unavailable(config, error) from error
+    finally:
+        await consumer.stop()
+
+
+async def read_topics(context: TaskContext, rows: RowMaker, host: str) -> AsyncGenerator[Batch, None]:
+    """Yield batches of rows until cancelled.
+
+    Args:
+        context: of the task.
+        rows: makes records of lines.
+        host: the host of lines whose record does not name it.
+
+    Raises:
+        Fatal: records were deleted from a topic before they were read.
+        Retriable: the cluster does not answer.
+    """
+    config = context.config
+    partitions = {
+        TopicPartition(topic, number): _Reader(topic, number, rows, host, recognise=config[KAFKA_FORMAT] == "auto")
+        for topic, number in task_partitions(config)
+    }
+    if not partitions:
+        return
+    consumer = await start_consumer(config)
+    try:
+        consumer.assign(list(partitions))
+        for partition, reader in partitions.items():
+            position = await _seek(consumer, partition, reader, context, config[KAFKA_START])
+            if position is not None:
+                yield Batch([], offsets=((reader.partition, {OFFSET: position}),))
+        while True:
+            fetched = await consumer.getmany(timeout_ms=_WAIT_MS, max_records=config[BATCH_SIZE])
+            if not fetched:
+                yield Batch([])
+            for partition, records in fetched.items():
+                yield partitions[partition].make_batch(records)
+    except OffsetOutOfRangeError as error:
+        raise Fatal(
+            f"records of {', '.join(map(str, error.args[0] if error.args else ()))} were deleted before they were read. "
+            "Raise the topic's retention; to continue with what is there, reset or alter the connector's offsets"
+        ) from error
+    except (KafkaError, OSError, IllegalStateError) as error:
+        raise _unavailable(config, error) from error
+    finally:
+        await consumer.stop()
+
+
+async def _seek(
+    consumer: AIOKafkaConsumer, partition: TopicPartition, reader: _Reader, context: TaskContext, start: str
+) -> int | None:
+    """Go to the saved offset; without one to the start. The position, if it must be saved before the first record comes."""
+    saved = context.offsets.get(reader.partition)
+    if saved is not None and isinstance(saved.get(OFFSET), int):
+        reader.resume(saved)
+        consumer.seek(partition, saved[OFFSET])
+        return None
+    ends = await (consumer.end_offsets if start == "latest" else consumer.beginning_offsets)([partition])
+    position: int = ends[partition]
+    consumer.seek(partition, position)
+    return position if start == "latest" else None
+
+
+def _unavailable(config: Mapping[str, Any], error: BaseException) -> Retriable:
+    return Retriable(f"Kafka at {', '.join(config[BROKERS])} can't be read now: {error!r}")
+
+
+class _Reader:
+    """One partition's way from records to batches."""
+
+    def __init__(self, topic: str, number: int, rows: RowMaker, host: str, *, recognise: bool) -> None:
+        self.partition: Position = {TOPIC: topic, PARTITION: number}
+        self._name = f"{topic}/{number}"
+        self._rows = rows
+        self._host = host
+        self._recognise = recognise
+        #: The offset of the record that was delivered in part, and how many of its rows were.
+        self._partly = (-1, 0)
+
+    def resume(self, saved: Position) -> None:
+        """Leave out what of the next record is delivered already."""
+        self._partly = (saved[OFFSET], int(saved.get(DELIVERED) or 0))
+
+    def make_batch(self, fetched: Sequence[ConsumerRecord[Any, Any]]) -> Batch:
+        """The records of one partition as rows."""
+        records: list[SourceRecord] = []
+        bad: list[BadRecord] = []
+        after: Position = {}
+        for record in fetched:
+            before: Position = {OFFSET: record.offset}
+            after = {OFFSET: record.offset + 1}
+            default = Origin(self._host, self._name, record.offset, max(record.timestamp, 0))
+            try:
+                line, origin = read_record(record.value or b"", default, recognise=self._recognise)
+            except UnicodeDecodeError as error:
+                reason = Skippable(f"{self._name}, offset {record.offset}: the value is not UTF-8: {error}")
+                bad.append(BadRecord(self.partition, after, reason, record.value or b"", self._rows.unknown_topic))
+                continue
+            delivered = self._partly[1] if record.offset == self._partly[0] else 0
+            name, number = f"{self._name}:{record.offset}", record.offset * _LINE_UNIT
+            self._rows.add_line(records, self.partition, before, after, line, origin, name, number, delivered)
+        self._rows.counts.report()
+        moved = not records or records[-1].source_offset is not after
+        return Batch(records, tuple(bad), ((self.partition, after),) if moved and after else ())

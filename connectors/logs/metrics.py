@@ -1,0 +1,54 @@
+"""The numbers that tasks of the logs connector report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from connectors.api import TaskMetrics
+
+LINES: Final = "logs_lines_total"
+ROWS: Final = "logs_rows_total"
+DROPPED: Final = "logs_dropped_records_total"
+UNKNOWN: Final = "logs_unknown_lines_total"
+FAILURES: Final = "logs_step_failures_total"
+
+#: Name -> (kind, help), for ``SourceConnector.metrics``.
+METRICS: Final[dict[str, tuple[str, str]]] = {
+    LINES: ("counter", "Lines that were read and given to the rules."),
+    ROWS: ("counter", "Rows made of lines. Label: table."),
+    DROPPED: ("counter", "Records that a drop step ended on purpose. Labels: table, reason."),
+    UNKNOWN: ("counter", "Lines that no group accepts, which went to unknown_table."),
+    FAILURES: ("counter", "Lines of unknown_table by the step at which a group failed. Labels: table, group, step."),
+}
+
+
+class LineCounts:
+    """Counts what becomes of the lines of a batch, and reports it at once."""
+
+    def __init__(self, metrics: TaskMetrics) -> None:
+        self._metrics = metrics
+        self.lines = 0
+        self.unknown = 0
+        self.rows: Counter[str] = Counter()
+        self.dropped: Counter[tuple[str, str]] = Counter()
+        self.failures: Counter[tuple[str, str, int]] = Counter()
+        for name in (LINES, UNKNOWN):
+            metrics.add(name, 0)
+
+    def report(self) -> None:
+        """Add the counts to the metrics, and start again from 0."""
+        add = self._metrics.add
+        add(LINES, self.lines)
+        if self.unknown:
+            add(UNKNOWN, self.unknown)
+        for table, count in self.rows.items():
+            add(ROWS, count, {"table": table})
+        for (table, reason), count in self.dropped.items():
+            add(DROPPED, count, {"table": table, "reason": reason})
+        for (table, group, step), count in self.failures.items():
+            add(FAILURES, count, {"table": table, "group": group, "step": str(step)})
+        self.lines = self.unknown = 0
+        for counter in (self.rows, self.dropped, self.failures):
+            counter.clear()

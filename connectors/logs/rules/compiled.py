@@ -1,0 +1,335 @@
+"""Rules as code: one generated function for each group, and a set of expressions that says which groups can accept a line.
+
+A generated function keeps the fields of the record in local variables as long as the rules say which fields there are; from the
+first step that leaves this open, in a dict. It returns the rows of a line, or None if the group does not accept it; why it
+does not is found out by running the steps one by one (``interpreted.py``), which lines that no group accepts are worth.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import re2
+
+from connectors.codegen import CodeBuilder, unpack_names
+from connectors.logs.rules.interpreted import Failure, explain_line
+from connectors.logs.rules.plans import (
+    AddFields,
+    ArrangeFields,
+    ChangeRecord,
+    ChangeValue,
+    DropRecord,
+    ExtractFields,
+    KeepRecord,
+    RowColumn,
+    SaveRow,
+    UniqueRecords,
+)
+from connectors.logs.rules.records import (
+    LINE,
+    ORIGIN_FIELDS,
+    Dropped,
+    FieldName,
+    Origin,
+    Record,
+    StepFailed,
+    name_of,
+    read_field,
+)
+from connectors.logs.rules.types import read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from connectors.logs.rules.built import BuiltGroup, BuiltRules, BuiltStep
+    from connectors.schema import Schema
+
+#: What a group makes of a line.
+Rows = list[Record | Dropped]
+#: Memory that the set of expressions may take, bytes.
+_SET_MEMORY: Final = 64 * 1024 * 1024
+#: With fewer expressions the set costs more than it saves.
+_FEWEST: Final = 3
+
+
+#: The rows of each table that accepts a line; none if no table does.
+TableRows = list[tuple[str, Rows]]
+
+
+class CompiledRules(NamedTuple):
+    """A rule set as functions. No call blocks, and none takes unbounded time for a line.
+
+    Attributes:
+        apply: line and origin -> the rows of each table that accepts the line; [] if none does.
+        schemas: of the rows of each table.
+        rules: what they were made of.
+    """
+
+    apply: Callable[[str, Origin], TableRows]
+    schemas: dict[str, Schema]
+    rules: BuiltRules
+
+    def explain(self, line: str, origin: Origin) -> list[Failure]:
+        """For a line that no group accepts: where it failed in each group, and why."""
+        return explain_line(self.rules, line, origin)[1]
+
+
+def compile_rules(rules: BuiltRules) -> CompiledRules:
+    """The functions of a rule set; takes about 10 ms for each group."""
+    groups = [(group.table, compile_group(group)) for group in rules.groups]
+    find, needed, always = _make_finder(rules.groups)
+    everything = range(len(groups))
+    most = rules.most_characters
+
+    def apply(line: str, origin: Origin) -> TableRows:
+        if len(line) > most:
+            return []
+        numbers: Iterable[int] = everything
+        # RE2 and ``re`` differ in what they take for white space and for the end of a string with these characters.
+        if find is not None and "\v" not in line and "\n" not in line:
+            indexes = find(line.encode("utf-8", "surrogatepass"))
+            if len(indexes) == 1 and not always:
+                table, function = groups[indexes[0]]
+                rows = function(line, origin)
+                if rows is not None:
+                    return [(table, rows)]
+            # RE2 says that nothing matches also when it runs out of memory: then every group is tried.
+            if indexes:
+                numbers = sorted([*(needed[index] for index in indexes), *always])
+        result: TableRows = []
+        done = ""
+        for number in numbers:
+            table, function = groups[number]
+            if table != done:
+                rows = function(line, origin)
+                if rows is not None:
+                    result.append((table, rows))
+                    done = table
+        return result
+
+    return CompiledRules(apply, rules.schemas, rules)
+
+
+def _make_finder(groups: tuple[BuiltGroup, ...]) -> tuple[Callable[[bytes], list[int]] | None, list[int], list[int]]:
+    """A function that says which needles a line matches.
+
+    Returns:
+        The function, which gives indexes of the second value in any order; the numbers of groups that have a needle; and the
+        numbers of those that have none. The function is None if there are too few needles.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _SET_MEMORY
+    expressions = re2.Set.SearchSet(options)
+    needed = [number for number, group in enumerate(groups) if group.needle]
+    always = [number for number, group in enumerate(groups) if not group.needle]
+    if len(needed) < _FEWEST:
+        return None, needed, always
+    for number in needed:
+        expressions.Add(groups[number].needle)
+    expressions.Compile()
+    return expressions._set.Match, needed, always  # noqa: SLF001 - its wrapper costs as much again
+
+
+def compile_group(group: BuiltGroup) -> Callable[[str, Origin], Rows | None]:
+    """The function of one group: line and origin -> rows, or None if the group does not accept the line."""
+    writer = _GroupWriter(CodeBuilder(StepFailed=StepFailed, Dropped=Dropped, read_text=read_text, refuse=_refuse))
+    writer.begin()
+    for step in group.steps:
+        writer.write_step(step)
+    writer.end()
+    return writer.code.function("make_rows", f"log-rules-{group.table}-{group.name}")
+
+
+class _GroupWriter:
+    """Writes the code of one group, step by step.
+
+    Attributes:
+        code: the source.
+    """
+
+    def __init__(self, code: CodeBuilder) -> None:
+        self.code = code
+        #: The variable of each field, in order; None while the record is in the dict ``record``.
+        self._variables: dict[str, str] | None = {LINE: "line"}
+        #: Variables that hold strings.
+        self._strings = {"line"}
+        #: Variables that hold strings or None.
+        self._nullable_strings: set[str] = set()
+        self._depth = 2
+        self._loops = False
+
+    def begin(self) -> None:
+        """The head of the function."""
+        self.code.add(0, "def make_rows(line, origin):")
+        self.code.add(1, "try:")
+        self.code.add(2, "rows = []")
+
+    def end(self) -> None:
+        """The end of the function, behind the last step, which has added the row."""
+        self.code.add(2, "return rows or None")
+        self.code.add(1, "except StepFailed:")
+        self.code.add(2, "return None")
+
+    def write_step(self, step: BuiltStep) -> None:
+        """One step."""
+        plan = step.plan
+        if isinstance(plan, UniqueRecords):
+            self._write_unique(plan)
+        elif not step.is_plain:
+            self._write_any(step)
+        elif isinstance(plan, SaveRow):
+            self._write_save(plan)
+        elif isinstance(plan, KeepRecord):
+            self._write_keep(plan)
+        elif isinstance(plan, DropRecord):
+            self._add(f"rows.append({self.code.bind('dropped', Dropped(plan.reason))})")
+            self._add(self._next_record())
+        elif isinstance(plan, ExtractFields) and self._variables is not None:
+            self._write_extract(plan, self._variables)
+        elif isinstance(plan, ChangeValue):
+            self._write_change(plan)
+        elif isinstance(plan, ArrangeFields) and self._variables is not None:
+            self._variables = {new: self._variables[old] for new, old in plan.arrange(tuple(self._variables))}
+        elif isinstance(plan, ExtractFields | AddFields | ArrangeFields | ChangeRecord):
+            self._write_single(step)
+        else:
+            self._write_any(step)
+
+    def _add(self, line: str) -> None:
+        self.code.add(self._depth, line)
+
+    def _next_record(self) -> str:
+        """The statement that leaves the present record."""
+        return "continue" if self._loops else "return rows or None"
+
+    def _use_dict(self) -> None:
+        """Put the record into a dict."""
+        if self._variables is not None:
+            members = ", ".join(f"{name!r}: {variable}" for name, variable in self._variables.items())
+            self._add(f"record = {{{members}}}")
+            self._variables = None
+
+    def _read(self, field: FieldName) -> str:
+        """An expression for the value of a field of the variables."""
+        if isinstance(field, str) and field in ORIGIN_FIELDS and field not in (self._variables or {}):
+            return f"origin.{ORIGIN_FIELDS[field]}"
+        variables = self._variables or {}
+        return variables[name_of(variables, field)]
+
+    def _write_extract(self, plan: ExtractFields, variables: dict[str, str]) -> None:
+        text = self._read(plan.source)
+        if text not in self._strings:
+            self._add(f"text = {text} if type({text}) is str else read_text({text})")
+            text = "text"
+        new = {name: self.code.new_name("value") for name in plan.names}
+        targets = "(" + "".join(f"{variable}, " for variable in new.values()) + ")"
+        if plan.match is not None:
+            self._add(f"match = {self.code.bind('match', plan.match)}({text})")
+            self._add("if match is None:")
+            self.code.add(self._depth + 1, "return None")
+            self._add(f"{targets} = match.groups()")
+            self._nullable_strings.update(new.values())
+        else:
+            self._add(f"{targets} = {self.code.bind('extract', plan.extract)}({text})")
+        names = plan.shape_after(tuple(variables)) or ()
+        self._variables = {name: new.get(name) or variables[name] for name in names}
+
+    def _write_change(self, plan: ChangeValue) -> None:
+        if self._variables is None:
+            change = self.code.bind("change", plan.apply)
+            self._add(f"record = {change}(record, origin)[0]")
+            return
+        arguments = f"{self._read(plan.source)}, origin" if plan.with_origin else self._read(plan.source)
+        variable = self.code.new_name("value")
+        self._add(f"{variable} = {self.code.bind('change', plan.change)}({arguments})")
+        target = plan.target or name_of(self._variables, plan.source)
+        self._variables[target] = variable
+
+    def _write_keep(self, plan: KeepRecord) -> None:
+        if self._variables is None:
+            self._add(f"if not {self.code.bind('passes', plan.passes)}(record, origin):")
+        else:
+            self._add(f"if not {self.code.bind('test', plan.test)}({self._read(plan.source)}):")
+        self.code.add(self._depth + 1, self._next_record())
+
+    def _write_single(self, step: BuiltStep) -> None:
+        """A step that makes one record of one."""
+        after = step.plan.shape_after(tuple(self._variables)) if self._variables is not None else None
+        self._use_dict()
+        self._add(f"record = {self.code.bind(step.operator, step.plan.apply)}(record, origin)[0]")  # type: ignore[union-attr]
+        if after is not None:
+            stem = self.code.new_name("field") + "_"
+            self._add(f"{unpack_names(stem, len(after))} = record.values()")
+            self._variables = {name: f"{stem}{index}" for index, name in enumerate(after)}
+
+    def _write_any(self, step: BuiltStep) -> None:
+        """A step that makes any number of records of one; what follows is done for each."""
+        self._use_dict()
+        self._add(f"for record in {self.code.bind(step.operator, step.run)}(record, origin):")
+        self._depth += 1
+        self._loops = True
+        self._add("if type(record) is Dropped:")
+        self.code.add(self._depth + 1, "rows.append(record)")
+        self.code.add(self._depth + 1, "continue")
+
+    def _write_unique(self, plan: UniqueRecords) -> None:
+        """Ends the loops, and begins one over the records that are left."""
+        if not self._loops:
+            return
+        records = self.code.new_name("records")
+        # The list must exist before the first loop; a name of its own is bound there by its first use.
+        self._add(f"{records}.append(record)")
+        self.code.lines.insert(3, f"        {records} = []")
+        self._depth = 2
+        self._add(f"for record in {self.code.bind('unique', plan.apply_all)}({records}, origin):")
+        self._depth += 1
+
+    def _write_save(self, plan: SaveRow) -> None:
+        members = ", ".join(f"{column.name!r}: {self._write_column(column)}" for column in plan.columns)
+        self._add(f"rows.append({{{members}}})" if self._loops else f"return [{{{members}}}]")
+
+    def _write_column(self, column: RowColumn) -> str:
+        """An expression for a column's value; as ``read_column``, without the reason where it fails."""
+        value = self._write_source(column)
+        if value is None:
+            return "None"
+        convert = self.code.bind("convert", column.convert)
+        converted = f"{convert}({value}, origin)" if column.with_origin else f"{convert}({value})"
+        missing = "None" if column.optional else "refuse()"
+        if column.plain and value in self._nullable_strings:
+            return value if column.optional else f"{value} if {value} is not None else refuse()"
+        if column.plain:
+            return f"{value} if type({value}) is str else {missing} if {value} is None else {converted}"
+        return f"{converted} if {value} is not None and {value} != '' else {missing}"
+
+    def _write_source(self, column: RowColumn) -> str | None:
+        """A variable with the value of a column's field; None if the record never has it."""
+        if self._variables is not None:
+            try:
+                return self._read(column.source)
+            except StepFailed:
+                return None  # the column is optional, or the rule set would have been refused
+        variable = self.code.new_name("value")
+        if isinstance(column.source, str) and column.source not in ORIGIN_FIELDS:
+            self._add(f"{variable} = record.get({column.source!r})")
+        else:
+            reader = self.code.bind("read", _reader_of(column.source))
+            self._add(f"{variable} = {reader}(record, origin)")
+        return variable
+
+
+def _refuse() -> Any:
+    raise StepFailed("a column has no value")
+
+
+def _reader_of(field: FieldName) -> Callable[[Record, Origin], Any]:
+    """A function that reads a field, and gives None where it is missing."""
+
+    def read(record: Record, origin: Origin) -> Any:
+        try:
+            return read_field(record, field, origin)
+        except StepFailed:
+            return None
+
+    return read

@@ -1,0 +1,18 @@
+"""Expressions in options: compiled, or refused with the option's name."""
+
+from __future__ import annotations
+
+from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.patterns import Pattern, PatternInvalid, compile_pattern
+
+
+def make_pattern(option: str, source: str) -> Pattern:
+    """The compiled expression of an option.
+
+    Raises:
+        OptionInvalid: it can't be used.
+    """
+    try:
+        return compile_pattern(source)
+    except PatternInvalid as error:
+        raise OptionInvalid(option, str(error)) from None

@@ -1,0 +1,240 @@
+"""Regular expressions of rules: extracted with ``re``, which is fast, and bounded by what RE2 allows.
+
+An expression is accepted only if RE2 compiles it too, so look-around and back references are refused. That alone does not
+bound what ``re`` costs: ``(a+)+$`` takes exponential time. ``choices_in`` counts in an expression where ``re`` may have to try
+several ways through a string; strings that are too long for that number are left to RE2, which is slower for short ones and
+linear for all.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from functools import lru_cache
+from math import factorial
+from re import _constants as ops  # type: ignore[attr-defined]  # no public module parses expressions
+from re import _parser  # type: ignore[attr-defined]
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import re2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+#: The longest text that ``re`` or RE2 is given; a rule set may lower it.
+MOST_CHARACTERS: Final = 1_048_576
+_MOST_SOURCE: Final = 16_384
+_MOST_STEPS: Final = 10_000_000
+#: Repetitions up to this often are taken as single characters.
+_SMALL_COUNT: Final = 8
+_NEVER: Final = -1
+#: All characters as far as choices are concerned: ASCII, and 128 for any other.
+_ALL: Final = frozenset(range(129))
+_CLASSES: Final = {
+    ops.CATEGORY_DIGIT: frozenset(range(48, 58)),
+    ops.CATEGORY_SPACE: frozenset((32, *range(9, 14))),
+    ops.CATEGORY_WORD: frozenset((*range(48, 58), *range(65, 91), 95, *range(97, 123))),
+}
+_NEGATED: Final = {
+    ops.CATEGORY_NOT_DIGIT: ops.CATEGORY_DIGIT,
+    ops.CATEGORY_NOT_SPACE: ops.CATEGORY_SPACE,
+    ops.CATEGORY_NOT_WORD: ops.CATEGORY_WORD,
+}
+
+
+class PatternInvalid(Exception):
+    """An expression can't be used; the message says why and what to write instead."""
+
+
+class Pattern(NamedTuple):
+    """An expression that can be used on lines.
+
+    Attributes:
+        source: as it was written.
+        groups: a name for each group: its own, or its number from 1.
+        search: text -> the first match, with ``group`` and ``groups`` as ``re`` has them, or None.
+        limit: the longest text that ``re`` is used for.
+    """
+
+    source: str
+    groups: tuple[str, ...]
+    search: Callable[[str], Any]
+    limit: int
+
+
+@lru_cache(maxsize=4096)
+def compile_pattern(source: str) -> Pattern:
+    r"""The expression, where classes such as ``\d`` are ASCII.
+
+    Raises:
+        PatternInvalid: ``re`` or RE2 does not accept it.
+    """
+    if len(source) > _MOST_SOURCE:
+        raise PatternInvalid(f"the expression is longer than {_MOST_SOURCE} characters; divide the work among steps")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            warnings.simplefilter("error", DeprecationWarning)
+            fast = re.compile(source, re.ASCII)
+            parsed = _parser.parse(source, re.ASCII)
+    except re.error as error:
+        raise PatternInvalid(f"this is no regular expression: {error}") from None
+    except (FutureWarning, DeprecationWarning) as error:
+        raise PatternInvalid(
+            f"the expression has different meanings in different engines: {error}; escape the character"
+        ) from None
+    except (RecursionError, OverflowError):
+        raise PatternInvalid("the expression is nested too deep or repeats too often; simplify it") from None
+    slow = compile_re2(source)
+    limit = _limit_for(choices_in(parsed, repeated=False, follow=frozenset()))
+    # ``match`` does not look for the expression anywhere else in the text.
+    anchored = bool(parsed.data) and parsed.data[0] == (ops.AT, ops.AT_BEGINNING) and not fast.flags & re.MULTILINE
+    first = fast.match if anchored else fast.search
+    names = {number: name for name, number in fast.groupindex.items()}
+    groups = tuple(names.get(number, str(number)) for number in range(1, fast.groups + 1))
+    if limit >= MOST_CHARACTERS:
+        return Pattern(source, groups, first, limit)
+
+    def search(text: str) -> Any:
+        return first(text) if len(text) <= limit else slow.search(text)
+
+    return Pattern(source, groups, search if limit > 0 else slow.search, limit)
+
+
+def compile_re2(source: str) -> Any:
+    """The expression as RE2 compiles it.
+
+    Raises:
+        PatternInvalid: it doesn't.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(source, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else ""
+        shown = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise PatternInvalid(
+            f"RE2 does not accept the expression ({shown}), so a line could cost unbounded time; write it without "
+            "look-ahead, look-behind, back references and possessive repetitions"
+        ) from None
+
+
+def _limit_for(choices: int) -> int:
+    """The longest text for ``re``: with n characters and k choices it needs up to n^(k+1)/(k+1)! steps."""
+    if choices == _NEVER:
+        return 0
+    if choices == 0:
+        return MOST_CHARACTERS
+    return int((_MOST_STEPS * factorial(choices + 1)) ** (1 / (choices + 1)))
+
+
+def choices_in(items: Iterable[Any], *, repeated: bool, follow: frozenset[int]) -> int:
+    """How many repetitions of a parsed expression may end at several characters.
+
+    Args:
+        items: a sequence of the parser's (operation, argument) pairs.
+        repeated: whether it is the body of a repetition.
+        follow: the characters that may come next after the sequence.
+
+    Returns:
+        The number, or -1 if one of them is inside a repetition, so that the steps grow exponentially.
+    """
+    total = 0
+    for operation, argument in reversed(list(items)):
+        count = _choices_of(operation, argument, repeated=repeated, follow=follow)
+        if count == _NEVER:
+            return _NEVER
+        total += count
+        characters, empty = _first_of(operation, argument)
+        follow = characters | follow if empty else characters
+    return total
+
+
+def _choices_of(operation: Any, argument: Any, *, repeated: bool, follow: frozenset[int]) -> int:
+    if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
+        low, high, body = argument
+        characters, empty = _first(body)
+        several = high > 1
+        inside = choices_in(body, repeated=repeated or several, follow=characters | follow if several else follow)
+        if inside == _NEVER or (empty and several):
+            return _NEVER
+        ambiguous = low != high and bool(characters & follow)
+        if ambiguous and repeated:
+            return _NEVER
+        return inside + (1 if ambiguous and high > _SMALL_COUNT else 0)
+    if operation is ops.SUBPATTERN:
+        return choices_in(argument[-1], repeated=repeated, follow=follow)
+    if operation is ops.BRANCH:
+        counts = [choices_in(branch, repeated=repeated, follow=follow) for branch in argument[1]]
+        if _NEVER in counts or (repeated and _overlap([_first(branch) for branch in argument[1]], follow)):
+            return _NEVER
+        return max(counts)
+    return 0
+
+
+def _overlap(branches: list[tuple[frozenset[int], bool]], follow: frozenset[int]) -> bool:
+    """Whether the next character leaves open which branch to take."""
+    seen: set[int] = set()
+    for characters, empty in branches:
+        expected = characters | follow if empty else characters
+        if seen & expected:
+            return True
+        seen |= expected
+    return sum(empty for _, empty in branches) > 1
+
+
+def _first(items: Iterable[Any]) -> tuple[frozenset[int], bool]:
+    """The characters that a sequence may start with, and whether it may match nothing."""
+    characters: frozenset[int] = frozenset()
+    for operation, argument in items:
+        more, empty = _first_of(operation, argument)
+        characters |= more
+        if not empty:
+            return characters, False
+    return characters, True
+
+
+def _first_of(operation: Any, argument: Any) -> tuple[frozenset[int], bool]:
+    if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
+        characters, empty = _first(argument[2])
+        return characters, empty or argument[0] == 0
+    if operation is ops.SUBPATTERN:
+        return _first(argument[-1])
+    if operation is ops.BRANCH:
+        parts = [_first(branch) for branch in argument[1]]
+        return frozenset().union(*(part[0] for part in parts)), any(part[1] for part in parts)
+    if operation is ops.AT:
+        return frozenset(), True
+    return _characters(operation, argument), False
+
+
+def _characters(operation: Any, argument: Any) -> frozenset[int]:
+    """The characters that a single-character item matches, in any case; all of them if in doubt."""
+    if operation is ops.LITERAL:
+        return _both_cases(argument)
+    if operation is ops.NOT_LITERAL:
+        return _ALL - {argument} | {128}
+    if operation is ops.ANY:
+        return _ALL
+    if operation is ops.RANGE:
+        return frozenset().union(*(_both_cases(code) for code in range(argument[0], min(argument[1], 128) + 1))) | (
+            {128} if argument[1] >= 128 else set()
+        )
+    if operation is ops.CATEGORY:
+        if argument in _CLASSES:
+            return _CLASSES[argument]
+        return _ALL - _CLASSES[_NEGATED[argument]] if argument in _NEGATED else _ALL
+    if operation is ops.IN:
+        negated = bool(argument) and argument[0][0] is ops.NEGATE
+        members: frozenset[int] = frozenset().union(
+            *(_characters(kind, value) for kind, value in argument if kind is not ops.NEGATE)
+        )
+        return (_ALL - members) | {128} if negated else members
+    return _ALL
+
+
+def _both_cases(code: int) -> frozenset[int]:
+    if code >= 128:
+        return frozenset((128,))
+    return frozenset((code, ord(chr(code).lower()), ord(chr(code).upper())))

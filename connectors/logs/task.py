@@ -1,0 +1,48 @@
+"""The logs connector's task: reads lines of files or of Kafka partitions, and yields rows."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from connectors.api import SourceTask
+from connectors.errors import ConfigInvalid, Fatal
+from connectors.logs.config import FROM_KAFKA, HOST, INPUT, load_rules
+from connectors.logs.file_input import read_log_files
+from connectors.logs.kafka_input import read_topics
+from connectors.logs.rows import RowMaker
+from connectors.logs.rules.compiled import CompiledRules, compile_rules
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from connectors.api import Batch
+
+
+class LogsTask(SourceTask):
+    """Makes rows of the lines of its files or partitions."""
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """Yield batches of rows until cancelled.
+
+        Raises:
+            Fatal: the rules or a file can't be read, or records of a topic were deleted before they were read.
+            Retriable: a file or Kafka can't be read at the moment.
+        """
+        config = self.context.config
+
+        def prepare() -> CompiledRules:
+            return compile_rules(load_rules(config))
+
+        try:
+            rules = await asyncio.to_thread(prepare)
+        except ConfigInvalid as error:
+            raise Fatal(str(error)) from error
+        rows = RowMaker(rules, config, self.context.metrics)
+        host = config[HOST] or socket.gethostname()
+        read = read_topics if config[INPUT] == FROM_KAFKA else read_log_files
+        async with aclosing(read(self.context, rows, host)) as batches:
+            async for batch in batches:
+                yield batch

@@ -1,0 +1,326 @@
+"""Reads files in turn, a block at a time, and yields batches of what a connector makes of their lines."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from connectors.api import BadRecord, Batch, Position, SourceRecord
+from connectors.errors import Fatal, Skippable
+from connectors.text_files.follower import Follower, Kind, Step
+from connectors.text_files.lines import BadLine, Lines, LineSplitter, byte_order, mark_length
+from connectors.text_files.rotation import HEAD
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Iterator
+
+    from connectors.api import TaskContext
+    from connectors.text_files.options import ReadSettings
+
+FILENAME: Final = "filename"
+POSITION: Final = "position"
+#: Next to Kafka Connect's fields, with ``rotation.tracking``: which file the position is in.
+FINGERPRINT: Final = "fingerprint"
+
+_SHORTEST_PAUSE: Final = 0.01
+#: Files one task holds open; others are closed while they do not change.
+_OPEN_FILES: Final = 128
+#: Files looked at in one call in a thread.
+_STEPS: Final = 64
+
+T = TypeVar("T")
+#: Source partition, the offset before the first line, lines, and the offset after each line -> records. The last record of a
+#: line has that line's offset, the very object, or the position is saved without a record.
+MakeRecords = Callable[[Position, Position, list[str], Sequence[Position]], list[SourceRecord]]
+
+
+async def read_files(
+    context: TaskContext, options: ReadSettings, make_records: MakeRecords, topic: str
+) -> AsyncGenerator[Batch, None]:
+    """Yield batches of lines until cancelled; each file's bytes are read in a thread.
+
+    Args:
+        context: of the task.
+        options: how to read, and which files.
+        make_records: makes records of lines.
+        topic: where bad records would have gone.
+
+    Raises:
+        Fatal: a file can't be read, or a saved offset is not one of this reader's.
+        Retriable: a file can't be read at the moment.
+    """
+    sources = [FileReader(context, options, path, make_records, topic) for path in options.files]
+    pause = _SHORTEST_PAUSE
+    thread = _Thread()
+    try:
+        while True:
+            busy = False
+            at = 0
+            while at < len(sources):
+                steps = await thread.call(partial(_advance, sources, at))
+                for source, step in zip(sources[at:], steps, strict=False):
+                    for batch in source.take(step):
+                        busy = True
+                        yield batch
+                    busy = busy or source.more
+                at += len(steps)
+            if busy:
+                pause = _SHORTEST_PAUSE
+                continue
+            _park(sources)
+            await asyncio.sleep(pause)
+            # Looking costs a system call a file: many files are looked at less often.
+            pause = min(pause * 2, max(options.poll_interval, len(sources) / 1000))
+    finally:
+        thread.afterwards(partial(_close, sources))
+
+
+class FileReader:
+    """One file's way from bytes to batches."""
+
+    def __init__(
+        self, context: TaskContext, options: ReadSettings, path: str, make_records: MakeRecords, topic: str
+    ) -> None:
+        self._log = context.log
+        self._options = options
+        self._several = options.several
+        self._make_records = make_records
+        self._topic = topic
+        self._partition: Position = {FILENAME: path}
+        position, print_of_head = _saved(path, context.offsets.get(self._partition))
+        self.follower = Follower(
+            path,
+            compression=options.compression,
+            position=position,
+            mark=print_of_head,
+            rotated_pattern=options.rotated_pattern,
+            wait=options.rotation_wait,
+            clock=time.monotonic,
+        )
+        self._splitter: LineSplitter | None = None
+        self._start = position
+        self._started = False
+        self._known_missing = False
+        #: Whether another step may find something at once.
+        self.more = True
+
+    @property
+    def idle_and_open(self) -> bool:
+        """Whether the file could be closed until it changes."""
+        return self.follower.is_open and not self.more
+
+    def park(self) -> None:
+        """Close the file until it changes, if no part of a line is held."""
+        if self._splitter is None or self._splitter.fed == self._splitter.position:
+            self.follower.park(self._position())
+
+    def take(self, step: Step) -> Iterable[Batch]:
+        """The batches that follow from what the follower found; they are made as they are asked for."""
+        kind = step.kind
+        self.more = kind in {Kind.DATA, Kind.BUSY, Kind.BEGIN}
+        if kind is Kind.DATA:
+            start = self._position()
+            return self._batches(self._split(step.data), start)
+        if kind is Kind.IDLE or kind is Kind.BUSY:
+            return []
+        if kind is Kind.MISSING:
+            if not self._known_missing:
+                self._known_missing = True
+                self._log.warning("Couldn't find file %s, waiting for it to be created", self._partition[FILENAME])
+            return []
+        if kind is Kind.BEGIN:
+            return self._begin(step.position, step.note)
+        if kind is Kind.CORRUPT:
+            return self._corrupt(step.note)
+        rest = self._finish() if kind is Kind.COMPLETE or self._several else []
+        if kind is Kind.GONE and self._several and self._started:
+            self._log.info("%s is read to its end and gone", self._partition[FILENAME])
+            self.follower.forget()
+            self._started = False
+            self._splitter = None
+            self._start = 0
+            rest.append(Batch([], offsets=((self._partition, None),)))
+        return rest
+
+    def _begin(self, position: int, note: str) -> list[Batch]:
+        if note:
+            self._log.warning("%s", note)
+        batches = self._finish()
+        self._splitter = None
+        self._start = position
+        self._known_missing = False
+        if self._started:
+            # What follows is of another file: its first position is saved at once, so that a restart does not look for the
+            # old one's position in it.
+            batches.append(Batch([], offsets=((self._partition, self._offset(position)),)))
+        self._started = True
+        return batches
+
+    def _split(self, data: bytes) -> Lines:
+        splitter = self._splitter
+        if splitter is None:
+            options = self._options
+            head = self.follower.head
+            skipped = 0 if self._start else mark_length(options.encoding, head)
+            splitter = LineSplitter(
+                byte_order(options.encoding, head),
+                position=self._start + skipped,
+                limit=options.line_limit,
+                replace=options.replace_malformed,
+                cut=options.split_long,
+            )
+            self._splitter = splitter
+            data = data[skipped:]
+        return splitter.feed(data)
+
+    def _finish(self) -> list[Batch]:
+        """The unfinished last line of a file that ended."""
+        if self._splitter is None:
+            return []
+        start = self._splitter.position
+        return list(self._batches(self._splitter.finish(), start))
+
+    def _position(self) -> int:
+        """The position after the last whole line."""
+        return self._start if self._splitter is None else self._splitter.position
+
+    def _corrupt(self, reason: str) -> list[Batch]:
+        batches = self._finish()
+        position = self._position()
+        path = self._partition[FILENAME]
+        error = Skippable(
+            f"{path} can't be decompressed after position {position}: {reason}; the rest of it is left out until "
+            "it is replaced by a whole file"
+        )
+        bad = BadRecord(self._partition, self._offset(position), error, topic=self._topic)
+        return [*batches, Batch([], (bad,))]
+
+    def _offset(self, end: int) -> Position:
+        if self._options.tracking:
+            return {POSITION: end, FINGERPRINT: self.follower.mark(end)}
+        return {POSITION: end}
+
+    def _offsets(self, ends: Sequence[int]) -> list[Position]:
+        if not self._options.tracking:
+            return [{POSITION: end} for end in ends]
+        if ends and ends[0] >= HEAD:
+            print_of_head = self.follower.mark(HEAD)  # the same for all positions from here on
+            return [{POSITION: end, FINGERPRINT: print_of_head} for end in ends]
+        return [self._offset(end) for end in ends]
+
+    def _batches(self, lines: Lines, start: int) -> Iterator[Batch]:
+        strings, ends, bad = lines
+        size = self._options.batch_size
+        if bad:
+            yield from self._with_bad(lines, start)
+        elif len(strings) <= size:
+            if strings:
+                yield self._batch(strings, ends, start)
+        else:
+            for at in range(0, len(strings), size):
+                yield self._batch(strings[at : at + size], ends[at : at + size], ends[at - 1] if at else start)
+
+    def _batch(self, lines: list[str], ends: Sequence[int], start: int, bad: tuple[BadRecord, ...] = ()) -> Batch:
+        """The lines as records, and the position after them where no record has it."""
+        if not lines:
+            return Batch([], bad)
+        offsets = self._offsets(ends)
+        records = self._make_records(self._partition, self._offset(start), lines, offsets)
+        if records and records[-1].source_offset is offsets[-1]:
+            return Batch(records, bad)
+        return Batch(records, bad, ((self._partition, offsets[-1]),))
+
+    def _with_bad(self, lines: Lines, start: int) -> Iterator[Batch]:
+        """Slices of the lines, each with the bad lines among them."""
+        strings, ends, bad = lines
+        size = self._options.batch_size
+        done = 0
+        for at in range(0, max(len(strings), 1), size):
+            part = ends[at : at + size]
+            last = at + size >= len(strings)
+            upto = len(bad) if last else done + sum(1 for line in bad[done:] if line.end < part[-1])
+            reported = tuple(map(self._bad_record, bad[done:upto]))
+            # A bad line at the end has no record after it that would move the position over it.
+            moved = reported and (not part or bad[upto - 1].end > part[-1])
+            done = upto
+            batch = self._batch(strings[at : at + size], part, ends[at - 1] if at else start, reported)
+            if moved:
+                batch.offsets = ((self._partition, reported[-1].source_offset),)
+            yield batch
+
+    def _bad_record(self, line: BadLine) -> BadRecord:
+        path = self._partition[FILENAME]
+        error = Skippable(f"{path}, before position {line.end}: {line.error}")
+        return BadRecord(self._partition, self._offset(line.end), error, line.raw, self._topic)
+
+
+class _Thread:
+    """Runs one blocking call after the other in threads; a call that is under way outlives a cancelled await."""
+
+    def __init__(self) -> None:
+        self._running: asyncio.Future[Any] | None = None
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Await ``function`` run in a thread."""
+        future = asyncio.get_running_loop().run_in_executor(None, function)
+        self._running = future
+        return await asyncio.shield(future)
+
+    def afterwards(self, function: Callable[[], None]) -> None:
+        """Call ``function`` now, or as soon as the call that is under way has returned."""
+        if self._running is None or self._running.done():
+            function()
+            return
+
+        def finish(future: asyncio.Future[Any]) -> None:
+            if not future.cancelled():
+                future.exception()  # no caller awaits it any more
+            function()
+
+        self._running.add_done_callback(finish)
+
+
+def _advance(sources: list[FileReader], at: int) -> list[Step]:
+    """A step of each source from ``at`` on, until one has data: at most one block is in memory. Blocks."""
+    steps: list[Step] = []
+    for source in sources[at : at + _STEPS]:
+        step = source.follower.advance()
+        steps.append(step)
+        if step.data:
+            break
+    return steps
+
+
+def _close(sources: list[FileReader]) -> None:
+    for source in sources:
+        source.follower.close()
+
+
+def _saved(path: str, offset: Position | None) -> tuple[int, str | None]:
+    """Position and fingerprint of a saved offset.
+
+    Raises:
+        Fatal: the offset is not this connector's.
+    """
+    if offset is None:
+        return 0, None
+    position = offset.get(POSITION)
+    if position is None:
+        return 0, None
+    if not isinstance(position, int) or isinstance(position, bool) or position < 0:
+        raise Fatal(
+            f"Offset position is the incorrect type: {position!r} is saved for {path} where a number of bytes must "
+            "be; reset or alter this connector's offsets"
+        )
+    print_of_head = offset.get(FINGERPRINT)
+    return position, print_of_head if isinstance(print_of_head, str) else None
+
+
+def _park(sources: list[FileReader]) -> None:
+    """Close files that do not change, if more are open than a task may hold."""
+    opened = [source for source in sources if source.idle_and_open]
+    for source in opened[_OPEN_FILES:]:
+        source.park()

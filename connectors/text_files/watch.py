@@ -1,0 +1,65 @@
+"""The part of a connector that divides the files of a directory among tasks, and looks for new ones."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from connectors.errors import MillraceError
+from connectors.text_files.directory import assign, matching
+from connectors.text_files.options import DIRECTORY, PATTERN, SCAN_INTERVAL, TASK_FILES
+
+if TYPE_CHECKING:
+    from connectors.api import ConnectorContext
+
+
+class DirectoryWatch:
+    """Knows the files of the option ``directory``, and asks for other task configurations when they change."""
+
+    def __init__(self, context: ConnectorContext) -> None:
+        self._context = context
+        self._seen: list[str] | None = None
+        self._assigned: list[list[str]] = []
+        self._watch: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to watch the directory, if one is read."""
+        if self._context.config[DIRECTORY]:
+            self._watch = asyncio.create_task(self._watch_directory())
+
+    async def stop(self) -> None:
+        """End the watch."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """One task for a file; for a directory its files divided among at most ``max_tasks``.
+
+        Raises:
+            Fatal: the directory can't be listed.
+            Retriable: it can't be listed now.
+        """
+        if not self._context.config[DIRECTORY]:
+            return [{}]
+        self._seen = await self._list()
+        self._assigned = assign(self._seen, max_tasks, self._assigned)
+        return [{TASK_FILES: msgspec.json.encode(files).decode()} for files in self._assigned]
+
+    async def _list(self) -> list[str]:
+        config = self._context.config
+        return await asyncio.to_thread(matching, config[DIRECTORY], config[PATTERN])
+
+    async def _watch_directory(self) -> None:
+        while True:
+            await asyncio.sleep(self._context.config[SCAN_INTERVAL] / 1000)
+            try:
+                files = await self._list()
+            except MillraceError as error:
+                self._context.log.warning("%s", error)
+                continue
+            if self._seen is not None and files != self._seen:
+                self._seen = files
+                self._context.request_task_reconfiguration()

@@ -1,0 +1,160 @@
+"""CPU time from a raw line to a row: rule sets of 1 and 51 groups on log4j-like lines of 119 bytes, compiled; and a preview.
+
+With ``--records`` also from lines to records of the connector (rows with identity, origin and schema), as a task makes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.logs.config import CONFIG
+from connectors.logs.connector import LogsConnector
+from connectors.logs.rows import RowMaker
+from connectors.logs.rules.built import BuiltRules, build_rules
+from connectors.logs.rules.compiled import CompiledRules, compile_rules
+from connectors.logs.rules.model import read_rules
+from connectors.logs.rules.preview import preview_rules
+from connectors.logs.rules.records import Origin
+from connectors.testing.contexts import RecordedMetrics
+from tests.bench._common import environment, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from connectors.api import SourceRecord
+
+_GROUPS: Final = 51
+_LINE_BYTES: Final = 119
+_TARGET_US: Final = 3.0
+_TARGET_PREVIEW_MS: Final = 300
+_ROUNDS: Final = 5
+_HEAD: Final = (
+    r"^(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \[(?P<thread>[^\]]+)\] (?P<level>[A-Z]+) +(?P<logger>\S+) - "
+)
+_ORIGIN: Final = Origin("web-1", "/var/log/app.log", 0, 1_795_714_140_000)
+
+
+def make_rules(groups: int, *, steps_before: int = 0) -> BuiltRules:
+    """A table with many groups that differ in their messages; each extracts eight fields and makes a row of eight columns."""
+    columns = [
+        {"name": "time", "type": "datetime", "formats": ["yyyy-MM-dd HH:mm:ss,SSS"]},
+        *({"name": name} for name in ("thread", "level", "logger")),
+        {"name": "took", "type": "int"},
+        *({"name": name} for name in ("user", "ip", "path")),
+    ]
+    tail = r" took (?P<took>\d+) ms for (?P<user>\w+) from (?P<ip>[0-9.]+): (?P<path>\S+)$"
+    return build_rules(
+        read_rules(
+            {
+                "tables": [
+                    {
+                        "name": "requests",
+                        "groups": [
+                            {
+                                "name": f"group{number}",
+                                "steps": [
+                                    {"regexExtract": {"pattern": rf"{_HEAD}event{number:02d}{tail}"}},
+                                    *[{"trim": {"field": "user"}}] * steps_before,
+                                    {"saveAs": {"columns": columns}},
+                                ],
+                            }
+                            for number in range(groups)
+                        ],
+                    }
+                ]
+            }
+        )
+    )
+
+
+def make_lines(count: int, groups: int) -> list[str]:
+    """Lines of 119 bytes that match the groups in turn, a thousand to a second."""
+    lines: list[str] = []
+    for number in range(count):
+        second, thousandth = divmod(number, 1000)
+        line = (
+            f"2026-11-26 17:{second // 60 % 60:02d}:{second % 60:02d},{thousandth:03d} [worker-{number % 16:02d}] INFO  "
+            f"shop.api.Handler - event{number % groups:02d} took {number % 97} ms for u{number % 1000:03d} from "
+            f"10.0.{number % 200}.{number % 250}: /"
+        )
+        lines.append(line + "x" * (_LINE_BYTES - len(line)))
+    return lines
+
+
+def time_lines(function: Callable[[str], Any], lines: Sequence[str]) -> list[float]:
+    """CPU microseconds for each line, of several rounds after a first one that is not counted."""
+    figures: list[float] = []
+    for _ in range(_ROUNDS + 1):
+        started = time.process_time()
+        for line in lines:
+            function(line)
+        figures.append((time.process_time() - started) * 1_000_000 / len(lines))
+    return figures[1:]
+
+
+def time_compiled(rules: CompiledRules, lines: Sequence[str]) -> list[float]:
+    """From a line to its rows."""
+    apply = rules.apply
+    return time_lines(lambda line: apply(line, _ORIGIN), lines)
+
+
+def time_records(rules: CompiledRules, lines: Sequence[str]) -> list[float]:
+    """From a line to the connector's record."""
+    rows = RowMaker(rules, CONFIG.parse({"topic.prefix": "logs", "rules": "-"}), RecordedMetrics(LogsConnector.metrics))
+    partition: dict[str, Any] = {"filename": "/var/log/app.log"}
+    before = {"position": 0, "fingerprint": "00000000"}
+    records: list[SourceRecord] = []
+
+    def add(line: str) -> None:
+        rows.add_line(records, partition, before, before, line, _ORIGIN, "/var/log/app.log:00000000:0", 0)
+        if len(records) >= 2000:
+            records.clear()
+
+    return time_lines(add, lines)
+
+
+def time_preview() -> list[float]:
+    """Milliseconds for 1,000 lines through 20 steps."""
+    rules = make_rules(1, steps_before=18)
+    lines = make_lines(1000, 1)
+    figures: list[float] = []
+    for _ in range(_ROUNDS):
+        started = time.process_time()
+        preview = preview_rules(rules, lines)
+        figures.append((time.process_time() - started) * 1000)
+        if preview.groups[0].accepted != len(lines):
+            raise RuntimeError("the rules do not accept the lines")
+    return figures
+
+
+def main(arguments: list[str]) -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(prog="millrace bench logs", description=__doc__)
+    parser.add_argument("--lines", type=int, default=50_000, help="lines of each round")
+    options = parser.parse_args(arguments)
+    print(environment())
+    lines = make_lines(options.lines, _GROUPS)
+    rules = make_rules(_GROUPS)
+    compiled = compile_rules(rules)
+    if any(not compiled.apply(line, _ORIGIN) for line in lines[:1000]) or {len(line) for line in lines} != {
+        _LINE_BYTES
+    }:
+        raise RuntimeError("the rules do not accept the lines")
+    single = compile_rules(make_rules(1))
+    alone = make_lines(options.lines, 1)
+    match = re.compile(_HEAD).match
+    print(f"{options.lines} lines of {_LINE_BYTES} bytes, CPU us a line, median (min-max) of {_ROUNDS} rounds:")
+    print(f"  one call of a function that does nothing: {spread(time_lines(len, lines))}")
+    print(f"  re, the first four groups only:           {spread(time_lines(match, lines))}")
+    print(f"  line to row, 1 group:                     {spread(time_compiled(single, alone))}")
+    rows = time_compiled(compiled, lines)
+    megabytes = _LINE_BYTES / sorted(rows)[len(rows) // 2]
+    print(
+        f"  line to row, {_GROUPS} groups:                   {spread(rows)}  target {_TARGET_US}; {megabytes:.0f} MB/s"
+    )
+    print(f"  line to record of the connector, {_GROUPS} groups: {spread(time_records(compiled, lines))}")
+    print(f"preview of 1,000 lines through 20 steps, ms: {spread(time_preview(), 0)}  target {_TARGET_PREVIEW_MS}")
+    return 0
