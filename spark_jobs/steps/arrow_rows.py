@@ -17,7 +17,7 @@ def newest(rows: pa.Table, key: Sequence[str], by: Sequence[str]) -> pa.Table:
     """Of the rows with the same key the one that is the largest by some columns, compared in turn."""
     if rows.num_rows < 2:
         return rows
-    places = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by], null_placement="at_start")
+    places = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by])
     keys = rows.select(list(key)).take(places).append_column(_AT, places)
     last = keys.group_by(list(key), use_threads=False).aggregate([(_AT, "last")])
     return rows.take(last.column(f"{_AT}_last"))

@@ -9,7 +9,7 @@ On disk: ``<checkpoint>/steps/<step>/<table>/`` is a Delta table with the column
 them; ``<checkpoint>/steps/<step>/values/<batch>.json`` holds the values as of the end of that batch, the newest two of them.
 
 An append costs what the batch brings. The newest row of a key counts. The rows of the smallest batch number in the table are
-its base: of a key there is one. Every ``UPKEEP_EVERY`` batches what has come since is folded into one file, or, once it is a
+its base: of a key there is one. Every ``UPKEEP_EVERY`` files what has come since is folded into one file, or, once it is a
 quarter of the base, the whole table is written again as a base with the number -1. Files are sorted by key.
 
 Spark reads and writes tables as a whole. Where the checkpoint is on this machine, a step may also look up rows by the values
@@ -42,7 +42,7 @@ _BASE: Final = -1
 #: Folder in the checkpoint; a folder for each step, and in it one for each table.
 FOLDER: Final = "steps"
 _VALUES: Final = "values"
-#: Batches between two looks at whether a table is worth to be folded.
+#: After how many files of recent rows these are folded; where their number is not known, in every so many batches.
 UPKEEP_EVERY: Final = 50
 #: The part of a table that must be new for the whole to be written again.
 _WORTH: Final = 0.25
@@ -324,11 +324,15 @@ class StepState:
 
     def _keep_up(self, name: str, fields: StructType, key: Sequence[str], keep: str) -> None:
         """Fold the rows of the last batches, if it is time. All of them are final: the batch that begins comes after them."""
-        due = self._batch % UPKEEP_EVERY == 0 or name in self._large
-        if not due or self._kept_up.get(name) == self._batch:
+        if self._kept_up.get(name) == self._batch:
             return
-        files, first = self._files(name), self._first(name)
+        self._kept_up[name] = self._batch
+        files = self._files(name)
         layers = None if files is None else files.layers()
+        age = self._batch % UPKEEP_EVERY if layers is None else UPKEEP_EVERY - layers.files
+        if age > 0 and name not in self._large:
+            return
+        first = self._first(name)
         if layers is None:
             numbers = self._conformed(name, fields).groupBy(BATCH).count().collect()
             base = sum(row["count"] for row in numbers if row[BATCH] == first)
@@ -345,7 +349,6 @@ class StepState:
             writer = folded.coalesce(1).write.format("delta").mode("overwrite")
             writer.option("replaceWhere", f"{BATCH} > {first}").save(self._path(name))
         self._vacuum(name)
-        self._kept_up[name] = self._batch
         self._large.discard(name)
 
     def _rewrite(self, name: str, fields: StructType, key: Sequence[str], keep: str, first: int) -> None:

@@ -35,12 +35,14 @@ class Layers:
         last: the largest one.
         base: how many rows have the smallest one.
         recent: how many have others.
+        files: in how many files those are.
     """
 
     first: int
     last: int
     base: int
     recent: int
+    files: int
 
 
 class StateFiles:
@@ -89,7 +91,8 @@ class StateFiles:
                 conditions = [f'"{self._batch}" >= {batches[0]}', f'"{self._batch}" < {batches[1]}']
                 conditions += [_condition(name, values) for name, values in columns.items()]
                 text = f"SELECT * FROM state WHERE {' AND '.join(conditions)} LIMIT {most + 1}"  # noqa: S608 - escaped
-                return pa.table(QueryBuilder().register("state", self._table).execute(text).read_all())
+                result = pa.table(QueryBuilder().register("state", self._table).execute(text).read_all())
+                return arrow_rows.conformed(result, self.schema())  # it has view types, of which Arrow can do less
             where: Any = (pc.field(self._batch) >= batches[0]) & (pc.field(self._batch) < batches[1])
             for name, values in columns.items():
                 match = pc.field(name).isin(values.drop_null())
@@ -143,13 +146,13 @@ def create(path: str, rows: pa.Table, properties: Mapping[str, str]) -> None:
 def _layers_of(files: pa.Table, batch: str) -> Layers | None:
     needed = ("num_records", f"min.{batch}", f"max.{batch}")
     if not files.num_rows:
-        return Layers(-1, -1, 0, 0)
+        return Layers(-1, -1, 0, 0, 0)
     if any(name not in files.column_names or files.column(name).null_count for name in needed):
         return None
     counts, low, high = (files.column(name).to_pylist() for name in needed)
     first = min(low)
-    base = sum(count for count, largest in zip(counts, high, strict=True) if largest == first)
-    return Layers(first, max(high), base, sum(counts) - base)
+    base = [count for count, largest in zip(counts, high, strict=True) if largest == first]
+    return Layers(first, max(high), sum(base), sum(counts) - sum(base), len(counts) - len(base))
 
 
 def _is_listed(values: pa.Array) -> bool:

@@ -20,7 +20,7 @@ from spark_jobs.steps.state import ORDER
 from spark_jobs.steps.view.query import direct_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spark_jobs.contract import TableSchema
     from spark_jobs.steps.view.query import ViewQuery
@@ -43,11 +43,11 @@ class Links:
     """By which columns rows of a query's tables are looked up.
 
     Attributes:
-        joins: for each table but the base table: the earlier table, its column, and the column of the table itself.
+        joins: for each table but the base table: the earlier table, and equal columns: its, and the table's own.
         group: a table, and those of its columns by which rows are grouped, among others; None without GROUP BY.
     """
 
-    joins: tuple[tuple[int, int, int], ...]
+    joins: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
     group: tuple[int, tuple[int, ...]] | None
 
 
@@ -86,7 +86,7 @@ def find_links(query: ViewQuery) -> Links | None:
             return None
         pairs = [(direct_column(left), direct_column(right)) for left, right in source.pairs]
         matches = [
-            (left[0], left[1], right[1])
+            (left[1], right[1])
             for left, right in pairs
             if left is not None
             and right is not None
@@ -94,7 +94,7 @@ def find_links(query: ViewQuery) -> Links | None:
         ]
         if number and not matches:
             return None
-        joins += matches[:1] if number else []
+        joins += [(source.parent, tuple(matches))] if number else []
     if not query.grouped:
         return Links(tuple(joins), None)
     groups = [
@@ -145,7 +145,7 @@ class SmallBatch:
         self._tables = tables
         self._lookup = lookup
         self._loaded = [table.old for table in tables]
-        self._asked: dict[tuple[int, str], set[Any]] = {}
+        self._asked: dict[tuple[int, tuple[str, ...]], list[Mapping[str, set[Any]]]] = {}
 
     def rows(self) -> list[tuple[pa.Table, pa.Table]]:
         """The rows of each table before and after the batch, with the columns of its state.
@@ -159,7 +159,7 @@ class SmallBatch:
             number, positions = self._links.group
             self._load_children(number)
             names = [self._tables[number].names[position] for position in positions]
-            self._add(number, {name: self._array(number, name, self._values(number, name)) for name in names})
+            self._load(number, {name: self._values(number, name) for name in names})
             while number:
                 self._load_parents(number)
                 number = self._links.joins[number - 1][0]
@@ -173,37 +173,33 @@ class SmallBatch:
 
     def _load_parents(self, number: int) -> None:
         """Load the rows of the earlier table that join rows of this one."""
-        parent, left, right = self._links.joins[number - 1]
-        values = self._values(number, self._tables[number].names[right])
-        self._load(parent, self._tables[parent].names[left], _present(values))
+        parent, pairs = self._links.joins[number - 1]
+        own, names = self._tables[number].names, self._tables[parent].names
+        self._load(parent, {names[left]: self._values(number, own[right]) - {None} for left, right in pairs})
 
     def _load_children(self, last: int) -> None:
         """Load what rows of earlier tables join, up to a table."""
         for number in range(1, last + 1):
-            parent, left, right = self._links.joins[number - 1]
-            values = self._values(parent, self._tables[parent].names[left])
-            self._load(number, self._tables[number].names[right], _present(values))
+            parent, pairs = self._links.joins[number - 1]
+            own, names = self._tables[number].names, self._tables[parent].names
+            self._load(number, {own[right]: self._values(parent, names[left]) - {None} for left, right in pairs})
 
-    def _values(self, number: int, name: str) -> list[Any]:
+    def _values(self, number: int, name: str) -> set[Any]:
         """The values of a column in the rows of a table that are loaded or new."""
         columns = [self._loaded[number].column(name), self._tables[number].new.column(name)]
-        return [value for column in columns for value in pc.unique(column).to_pylist()]
+        return {value for column in columns for value in pc.unique(column).to_pylist()}
 
-    def _load(self, number: int, name: str, values: Iterable[Any]) -> None:
-        """Load the rows of a table that have one of these values, each once."""
-        asked = self._asked.setdefault((number, name), set())
-        missing = set(values) - asked
-        asked |= missing
-        self._add(number, {name: self._array(number, name, missing)})
-
-    def _array(self, number: int, name: str, values: Iterable[Any]) -> pa.Array:
-        kind = self._loaded[number].schema.field(name).type
-        return pa.array([value for value in set(values) if _fits(value, kind)], kind)
-
-    def _add(self, number: int, columns: Mapping[str, pa.Array]) -> None:
-        if not all(len(values) for values in columns.values()):
+    def _load(self, number: int, columns: Mapping[str, set[Any]]) -> None:
+        """Load the rows of a table with these values."""
+        asked = self._asked.setdefault((number, tuple(columns)), [])
+        if any(all(columns[name] <= earlier[name] for name in columns) for earlier in asked):
             return
-        rows = there(self._lookup(self._tables[number], columns))
+        asked.append(columns)
+        schema = self._loaded[number].schema
+        arrays = {name: _array(values, schema.field(name).type) for name, values in columns.items()}
+        if not all(len(array) for array in arrays.values()):
+            return
+        rows = there(self._lookup(self._tables[number], arrays))
         self._loaded[number] = arrow_rows.concatenated(self._loaded[number], rows)
         if sum(loaded.num_rows for loaded in self._loaded) > MOST_LOADED:
             raise TooLarge
@@ -213,14 +209,12 @@ def _keys(rows: pa.Table, key: Sequence[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(rows.column(name).to_pylist() for name in key), strict=True))
 
 
-def _present(values: Iterable[Any]) -> list[Any]:
-    """The values without null, which equals nothing in a join."""
-    return [value for value in values if value is not None]
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    """Whether a column of this type may have the value: that of a wider type need not."""
-    return not pa.types.is_integer(kind) or value is None or -(1 << kind.bit_width - 1) <= value < 1 << kind.bit_width - 1
+def _array(values: set[Any], kind: pa.DataType) -> pa.Array:
+    """The values that a column of this type may have: the others, of a wider type, equal none of it."""
+    if pa.types.is_integer(kind):
+        end = 1 << (kind.bit_width - 1)
+        values = {value for value in values if value is None or -end <= value < end}
+    return pa.array(list(values), kind)
 
 
 def _is_compared(kind: t.DataType) -> bool:
