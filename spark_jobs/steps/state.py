@@ -5,8 +5,15 @@ batch that wrote it, and a batch reads only rows of smaller numbers. So a crash 
 sink has written, the state is untouched. After the rows of a batch were appended, but before Spark's commit of the
 batch, the same batch comes again: it does not see these rows, and removes them before it appends its own.
 
-An append costs what the batch brings. The newest row of a key counts; every ``UPKEEP_EVERY`` batches what has come
-since is folded into one file, or, once it is a quarter of the table, the whole table is written again.
+On disk: ``<checkpoint>/steps/<step>/<table>/`` is a Delta table with the columns that the step gave and ``batch_`` before
+them; ``<checkpoint>/steps/<step>/values/<batch>.json`` holds the values as of the end of that batch, the newest two of them.
+
+An append costs what the batch brings. The newest row of a key counts. The rows of the smallest batch number in the table are
+its base: of a key there is one. Every ``UPKEEP_EVERY`` files what has come since is folded into one file, or, once it is a
+quarter of the base, the whole table is written again as a base with the number -1. Files are sorted by key.
+
+Spark reads and writes tables as a whole. Where the checkpoint is on this machine, a step may also look up rows by the values
+of columns and append some, without a Spark job (``state_files.py``): a small batch then takes milliseconds.
 """
 
 from __future__ import annotations
@@ -15,16 +22,18 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.checkpoint import open_folder, spark_path
+from spark_jobs.checkpoint import local_path, open_folder, spark_path
 from spark_jobs.steps.delta_log import read_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from spark_jobs.checkpoint import Folder
+    from spark_jobs.steps.state_files import StateFiles
 
 #: Column: the batch that wrote the row; ``_BASE`` for rows that were folded into the whole.
 BATCH: Final = "batch_"
@@ -34,10 +43,14 @@ _BASE: Final = -1
 #: Folder in the checkpoint; a folder for each step, and in it one for each table.
 FOLDER: Final = "steps"
 _VALUES: Final = "values"
-#: Batches between two looks at whether a table is worth to be folded.
+#: After how many files of recent rows these are folded; where their number is not known, in every so many batches.
 UPKEEP_EVERY: Final = 50
 #: The part of a table that must be new for the whole to be written again.
 _WORTH: Final = 0.25
+#: The most rows that are folded without Spark.
+_MOST_FOLDED: Final = 500_000
+#: Rows of a file that Spark writes, so that files without the rows of a lookup are not opened.
+_ROWS_PER_FILE: Final = 250_000
 #: Readers of the state are in this driver and end with their batch: old files may go soon.
 _PROPERTIES: Final = {
     "delta.logRetentionDuration": "interval 1 days",
@@ -47,8 +60,9 @@ _PROPERTIES: Final = {
 
 @dataclass(slots=True)
 class _Staged:
-    rows: DataFrame
+    rows: DataFrame | pa.Table
     files: int
+    key: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -70,6 +84,7 @@ class StepState:
     _staged: dict[str, _Staged] = field(default_factory=dict)
     _new_values: dict[str, Any] | None = None
     _tables: set[str] = field(default_factory=set)
+    _opened: dict[str, StateFiles] = field(default_factory=dict)
     #: The batch in which each table was last looked at by the upkeep.
     _kept_up: dict[str, int] = field(default_factory=dict)
     #: Tables whose last append was large, so that every batch would sort it out again.
@@ -89,8 +104,12 @@ class StepState:
         folder = self._folder(spark)
         names = folder.list(self._name())
         self._tables = {name for name in names if name != _VALUES and folder.list(self._name(f"{name}/_delta_log"))}
+        self._opened = {}
         for name in sorted(self._tables):
-            if self._read(name).where(f"{BATCH} >= {batch}").limit(1).collect():
+            files = self._files(name)
+            if files is not None and files.layers() is not None:
+                files.discard(batch)
+            elif self._read(name).where(f"{BATCH} >= {batch}").limit(1).collect():
                 spark.sql(f"DELETE FROM {self._quoted(name)} WHERE {BATCH} >= {batch}").collect()  # noqa: S608 - names of ours
         earlier = [number for number in self._numbers(folder) if number < batch]
         text = folder.read(self._name(f"{_VALUES}/{earlier[-1]}.json")) if earlier else None
@@ -116,23 +135,70 @@ class StepState:
         if name not in self._tables:
             return spark.createDataFrame([], fields)
         self._follow(name, fields)
-        due = self._batch % UPKEEP_EVERY == 0 or name in self._large
-        if due and self._kept_up.get(name) != self._batch:
-            self._upkeep(name, fields, key, keep)
-            self._kept_up[name] = self._batch
-            self._large.discard(name)
-        rows = self._newest(self._conformed(name, fields), key)
-        return (rows.where(keep) if keep else rows).drop(BATCH)
+        self._keep_up(name, fields, key, keep)
+        rows = self._conformed(name, fields)
+        newest = self._newest(rows, key, self._first(name)) if key else rows
+        return (newest.where(keep) if keep else newest).drop(BATCH)
 
-    def append(self, name: str, rows: DataFrame, files: int = 1) -> None:
+    def has_lookups(self) -> bool:
+        """Whether ``lookup`` may be called: there is a state, and this process reaches its files."""
+        return bool(self.checkpoint) and local_path(self.checkpoint) is not None
+
+    def lookup(
+        self, name: str, fields: StructType, key: Sequence[str], columns: Mapping[str, pa.Array], most: int, keep: str = ""
+    ) -> pa.Table | None:
+        """Rows of a table as of the end of the batch before, by the values of columns, without a Spark job but for upkeep.
+
+        Blocks. ``keep`` is for upkeep alone: rows that it refuses may be given.
+
+        Args:
+            name: of the table.
+            fields: its columns, ``order_`` among them.
+            key: its key columns; of a key the newest row is given.
+            columns: the values of each column; null among them means rows without a value. A row whose newest version has
+                other values may be given, too.
+            most: the most rows.
+            keep: see ``read``.
+
+        Returns:
+            None if there are more rows, or if only Spark can tell: the table must be read by ``read`` in this batch.
+        """
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from spark_jobs.steps import arrow_rows
+
+        schema = to_arrow_schema(fields, timezone="UTC")
+        if name not in self._tables:
+            return schema.empty_table()
+        files = self._files(name)
+        if files is None or not _are_plain(fields) or _has_other_types(files.schema(), schema):
+            return None
+        self._keep_up(name, fields, key, keep)
+        layers = files.layers()
+        if layers is None:
+            return None
+        rows = files.rows(columns, (layers.first, self._batch), most)
+        if rows.num_rows > most:
+            return None
+        if layers.recent and set(columns) != set(key):  # a newer version of a row may have other values
+            keys = {column: rows.column(column).combine_chunks() for column in key}
+            newer = files.rows(keys, (layers.first + 1, self._batch), most)
+            if newer.num_rows > most:
+                return None
+            rows = arrow_rows.concatenated(rows, newer)
+        with_batch = schema.append(_batch_field())
+        return arrow_rows.newest(arrow_rows.conformed(rows, with_batch), key, (ORDER, BATCH)).drop_columns([BATCH])
+
+    def append(self, name: str, rows: DataFrame | pa.Table, files: int = 1, key: Sequence[str] = ()) -> None:
         """Add rows at the end of the batch (``commit``); replaces what was given for this table before in the batch.
 
         Args:
             name: of the table.
-            rows: with the columns that ``read`` is given; of a key one row.
-            files: into how many files, at most.
+            rows: with the columns that ``read`` is given; of a key one row. In Arrow after a ``lookup``.
+            files: into how many files, at most; each may be divided.
+            key: columns by which they are sorted.
         """
-        self._staged[name] = _Staged(rows, files)
+        self._staged[name] = _Staged(rows, files, key)
 
     def keep_values(self, values: dict[str, Any]) -> None:
         """Keep values (JSON) at the end of the batch, instead of those before."""
@@ -142,19 +208,9 @@ class StepState:
         """Write what the batch has given, after the sink has written the batch. Blocks: runs Spark jobs."""
         if not self.checkpoint:
             return
-        from pyspark.sql import functions as f
-
         for name, staged in list(self._staged.items()):
-            writer = (
-                staged.rows.withColumn(BATCH, f.lit(self._batch).cast("bigint")).coalesce(max(1, staged.files)).write
-            )
-            writer = writer.format("delta").mode("append").option("mergeSchema", "true")
-            if name not in self._tables:
-                writer = writer.options(**_PROPERTIES)
-            writer.save(self._path(name))
+            self._write(name, staged)
             self._tables.add(name)
-            if staged.files > 1:
-                self._large.add(name)
             del self._staged[name]  # a commit that is repeated after an error does not write it again
         if self._new_values is not None and self._new_values != self._values:
             folder = self._folder(self._session())
@@ -171,22 +227,76 @@ class StepState:
 
     # Tables.
 
-    def _newest(self, rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    def _write(self, name: str, staged: _Staged) -> None:
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as f
+
+        rows = staged.rows
+        if not isinstance(rows, DataFrame):
+            import pyarrow as pa
+
+            from spark_jobs.steps.state_files import create
+
+            numbers = pa.array([self._batch] * rows.num_rows, pa.int64())
+            rows = rows.add_column(0, _batch_field(), numbers)
+            files = self._files(name) if name in self._tables else None
+            if files is None:
+                create(str(local_path(self._path(name))), rows, _PROPERTIES)
+            else:
+                files.append(rows)
+            return
+        rows = rows.select(f.lit(self._batch).cast("bigint").alias(BATCH), "*").coalesce(max(1, staged.files))
+        if staged.key:
+            rows = rows.sortWithinPartitions(*staged.key)
+        writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
+        writer = writer.option("maxRecordsPerFile", _ROWS_PER_FILE)
+        if name not in self._tables:
+            writer = writer.options(**_PROPERTIES)
+        elif staged.files > 1:
+            self._large.add(name)
+        writer.save(self._path(name))
+
+    def _files(self, name: str) -> StateFiles | None:
+        """The files of a table that there is; None if this process does not reach them."""
+        if not self.has_lookups():
+            return None
+        from deltalake.exceptions import DeltaProtocolError
+
+        from spark_jobs.steps.state_files import StateFiles
+
+        files = self._opened.get(name)
+        if files is not None:
+            files.refresh()
+            return files
+        try:
+            return self._opened.setdefault(name, StateFiles(str(local_path(self._path(name))), BATCH))
+        except DeltaProtocolError:
+            return None  # features of Delta that only Spark reads
+
+    def _first(self, name: str) -> int:
+        """The smallest batch number in a table: of its rows."""
+        from pyspark.sql import functions as f
+
+        files = self._files(name)
+        layers = None if files is None else files.layers()
+        if layers is not None:
+            return layers.first
+        return int(self._read(name).agg(f.coalesce(f.min(BATCH), f.lit(_BASE))).collect()[0][0])
+
+    def _newest(self, rows: DataFrame, key: Sequence[str], first: int) -> DataFrame:
         """Of each key the newest row."""
         from pyspark.sql import functions as f
 
-        if not key:
-            return rows
         others = [name for name in rows.columns if name not in key]
         recent = (
-            rows.where(f"{BATCH} <> {_BASE}")
+            rows.where(f"{BATCH} > {first}")
             .groupBy(*key)
             .agg(f.max_by(f.struct(*others), f.struct(ORDER, BATCH)).alias("newest_"))
             .select(*key, "newest_.*")
             .select(*rows.columns)
             .localCheckpoint(eager=True)  # used twice; a plan that contains it twice doubles with every further use
         )
-        base = rows.where(f"{BATCH} = {_BASE}")
+        base = rows.where(f"{BATCH} = {first}")
         return base.join(recent.select(*key), list(key), "left_anti").select(*rows.columns).unionAll(recent)
 
     def _conformed(self, name: str, fields: StructType) -> DataFrame:
@@ -213,20 +323,53 @@ class StepState:
         cast = table.select(*columns)
         cast.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(self._path(name))
 
-    def _upkeep(self, name: str, fields: StructType, key: Sequence[str], keep: str) -> None:
-        """Fold the rows of the last batches. All of them are final: the batch that begins comes after them."""
+    def _keep_up(self, name: str, fields: StructType, key: Sequence[str], keep: str) -> None:
+        """Fold the rows of the last batches, if it is time. All of them are final: the batch that begins comes after them."""
+        if self._kept_up.get(name) == self._batch:
+            return
+        self._kept_up[name] = self._batch
+        files = self._files(name)
+        layers = None if files is None else files.layers()
+        age = self._batch % UPKEEP_EVERY if layers is None else UPKEEP_EVERY - layers.files
+        if age > 0 and name not in self._large:
+            return
+        first = self._first(name)
+        if layers is None:
+            numbers = self._conformed(name, fields).groupBy(BATCH).count().collect()
+            base = sum(row["count"] for row in numbers if row[BATCH] == first)
+            recent = sum(row["count"] for row in numbers) - base
+        else:
+            base, recent = layers.base, layers.recent
+        if recent and recent >= _WORTH * base:
+            self._rewrite(name, fields, key, keep, first)
+        elif recent and files is not None and recent <= _MOST_FOLDED and _are_plain(fields):
+            files.fold(key, (ORDER, BATCH), self._batch)
+        elif recent:
+            rows = self._conformed(name, fields).where(f"{BATCH} > {first}")
+            folded = self._newest(rows, key, first) if key else rows
+            writer = folded.coalesce(1).write.format("delta").mode("overwrite")
+            writer.option("replaceWhere", f"{BATCH} > {first}").save(self._path(name))
+        self._vacuum(name)
+        self._large.discard(name)
+
+    def _rewrite(self, name: str, fields: StructType, key: Sequence[str], keep: str, first: int) -> None:
+        """Write the whole table again, as a base."""
         from pyspark.sql import functions as f
 
         rows = self._conformed(name, fields)
-        recent, base = rows.where(f"{BATCH} <> {_BASE}"), rows.where(f"{BATCH} = {_BASE}")
-        count = recent.count()
-        if count and count >= _WORTH * base.count():
-            whole = self._newest(rows, key)
-            whole = (whole.where(keep) if keep else whole).withColumn(BATCH, f.lit(_BASE).cast("bigint"))
-            whole.write.format("delta").mode("overwrite").save(self._path(name))
-        elif count:
-            folded = self._newest(recent, key).coalesce(1).write.format("delta").mode("overwrite")
-            folded.option("replaceWhere", f"{BATCH} <> {_BASE}").save(self._path(name))
+        whole = self._newest(rows, key, first) if key else rows
+        whole = whole.where(keep) if keep else whole
+        whole = whole.select(f.lit(_BASE).cast("bigint").alias(BATCH), *(column.name for column in fields))
+        if key:
+            whole = whole.repartitionByRange(*key).sortWithinPartitions(*key)
+        writer = whole.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.option("maxRecordsPerFile", _ROWS_PER_FILE).save(self._path(name))
+
+    def _vacuum(self, name: str) -> None:
+        files = self._files(name)
+        if files is not None:
+            files.clean()
+            return
         quiet = self._session().newSession()
         # VACUUM lists folders in as many tasks: 10,000 by default.
         quiet.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
@@ -263,3 +406,22 @@ class StepState:
     def count_rows(self) -> int:
         """The rows of the tables as they are stored, older versions of rows included. Blocks: runs Spark jobs."""
         return sum(self._read(name).count() for name in self._tables) if self.checkpoint else 0
+
+def _batch_field() -> pa.Field:
+    import pyarrow as pa
+
+    return pa.field(BATCH, pa.int64())
+
+
+def _are_plain(fields: StructType) -> bool:
+    """Whether the columns have types that Spark and Arrow store alike."""
+    from pyspark.sql import types as t
+
+    plain = (t.BooleanType, t.IntegralType, t.FractionalType, t.BinaryType, t.DateType, t.TimestampType)
+    return all(isinstance(column.dataType, plain) or column.dataType == t.StringType() for column in fields)
+
+
+def _has_other_types(table: pa.Schema, schema: pa.Schema) -> bool:
+    """Whether a column of the table has another type in ``schema``."""
+    types = {column.name: column.type for column in table}
+    return any(types.get(column.name, column.type) != column.type for column in schema)

@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             count = output.frame.count()
             flow.commit()
             flow.end_batch()
-            print(f"{name}: {count} changes of the view in {time.perf_counter() - began:.1f} s", flush=True)
+            print(f"{name}: {count} changes of the view in {time.perf_counter() - began:.2f} s", flush=True)
 
         regions = spark.range(options.dimensions).selectExpr("id", "concat('r', id % 100) AS region")
         every = facts(spark, 0, options.facts, options.dimensions, 1)

@@ -18,7 +18,9 @@ from spark_jobs.steps.view.query import column_name, direct_column
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from spark_jobs.steps.view.query import ViewQuery
 
@@ -60,7 +62,7 @@ class Recomputing:
 
     def everything(self) -> DataFrame:
         """All rows of the view after the batch: columns ``v<number>``."""
-        return self._rows([change.after for change in self._changes])
+        return self.rows([change.after for change in self._changes])
 
     def affected(self) -> tuple[DataFrame, DataFrame]:
         """The rows of the view before and after the batch, of the keys that it may have changed. Runs Spark jobs."""
@@ -68,14 +70,14 @@ class Recomputing:
         sides = [[change.before for change in self._changes], [change.after for change in self._changes]]
         restricted = [self._restricted(tables, base, small=small) for tables in sides]
         if not self._query.grouped:
-            return self._rows(restricted[0]), self._rows(restricted[1])
+            return self.rows(restricted[0]), self.rows(restricted[1])
         groups = reduce(
             lambda left_rows, right_rows: left_rows.union(right_rows), [self._groups(tables) for tables in restricted]
         )
         groups = computed(groups.distinct())
         small = groups.count() <= MOST_BROADCAST
         before, after = (
-            self._rows(self._of_groups(tables, groups, small=small), groups, small=small) for tables in sides
+            self.rows(self._of_groups(tables, groups, small=small), groups, small=small) for tables in sides
         )
         return before, after
 
@@ -174,7 +176,7 @@ class Recomputing:
             result.append(_semi(table, semi_keys, condition, small=small))
         return result
 
-    def _rows(self, tables: Sequence[DataFrame], groups: DataFrame | None = None, *, small: bool = False) -> DataFrame:
+    def rows(self, tables: Sequence[DataFrame], groups: DataFrame | None = None, *, small: bool = False) -> DataFrame:
         """The rows of the view as ``v<number>``, of these groups only."""
         query = self._query
         rows = self._joined(tables)
@@ -209,6 +211,20 @@ class Recomputing:
             "coalesce(), or leave such rows out by WHERE"
         )
         return f.when(f.col(name).isNull(), f.raise_error(f.lit(text))).otherwise(f.col(name)).alias(name)
+
+
+def local_rows(spark: SparkSession, rows: pa.Table, fields: StructType) -> DataFrame:
+    """Rows that this process has. Plans of such frames alone run in one task: nothing is sent, and nothing is broadcast.
+
+    Args:
+        spark: the session.
+        rows: with the columns of ``fields``, in that order.
+        fields: of the frame.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(fields, timezone="UTC")
+    return spark.createDataFrame(rows.rename_columns(schema.names).cast(schema), fields).coalesce(1).hint("merge")
 
 
 def computed(frame: DataFrame) -> DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.errors import Fatal
@@ -15,19 +16,23 @@ from spark_jobs.steps.dialect import text_of
 from spark_jobs.steps.model import StepRefused
 from spark_jobs.steps.names import find_table, qualified_name
 from spark_jobs.steps.state import ORDER
-from spark_jobs.steps.view.query import ViewResolver, names_read, parse_view
+from spark_jobs.steps.view.query import ViewResolver, column_name, names_read, parse_view
+from spark_jobs.steps.view.small import GONE, find_links
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as t
+    from sqlglot import exp
 
-    from spark_jobs.steps.contract import StepRun
+    from spark_jobs.steps.contract import StepContext, StepRun
     from spark_jobs.steps.model import Output
     from spark_jobs.steps.state import StepState
     from spark_jobs.steps.view.query import ViewQuery
+    from spark_jobs.steps.view.small import Links, SmallTable
 
-_GONE: Final = "gone_"
 _TIME: Final = "at_"
 _OP: Final = "op_"
 _PLAIN: Final = re.compile(r"[a-z0-9_]+\Z")
@@ -66,6 +71,25 @@ class _Moment:
     order: int
     time_us: int
     position: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """What follows from the schemas of the tables.
+
+    Attributes:
+        tables: all tables that the step was given.
+        query: the SELECT.
+        links: how rows are looked up; None if they can't be.
+        schema: of the view.
+        empty: a frame of it without rows.
+    """
+
+    tables: tuple[TableSchema, ...]
+    query: ViewQuery
+    links: Links | None
+    schema: TableSchema
+    empty: DataFrame
 
 
 class ViewStep(Step):
@@ -112,6 +136,10 @@ class ViewStep(Step):
     extra_jars: ClassVar[tuple[str, ...]] = ("delta",)
     stateful: ClassVar[bool] = True
 
+    def __init__(self, context: StepContext) -> None:
+        super().__init__(context)
+        self._known: _Resolved | None = None
+
     @property
     def combines(self) -> bool:
         """See ``Step.combines``."""
@@ -127,7 +155,7 @@ class ViewStep(Step):
 
     def state(self) -> str:
         """See ``Step.state``."""
-        names = ", ".join(dict.fromkeys(names_read(parse_view(self.name, self.context.options["sql"]))))
+        names = ", ".join(dict.fromkeys(names_read(self._select)))
         return f"the current rows of {names} (the columns that the view reads), in Delta tables in the checkpoint"
 
     def makes(self) -> list[str]:
@@ -136,12 +164,12 @@ class ViewStep(Step):
 
     def definition(self) -> dict[str, Any]:
         """See ``Step.definition``."""
-        sql = text_of(parse_view(self.name, self.context.options["sql"]))
+        sql = text_of(self._select)
         return super().definition() | {"sql": sql, "key": self.context.options["key"]}
 
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """See ``Step.unmatched``."""
-        names = dict.fromkeys(names_read(parse_view(self.name, self.context.options["sql"])))
+        names = dict.fromkeys(names_read(self._select))
         return [name for name in names if find_table(self.name, name, tables) is None]
 
     def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
@@ -156,40 +184,103 @@ class ViewStep(Step):
         passed = [table for table in tables if table.changes.schema.namespace in others]
         state = run.state(self.name)
         self._demand_same(state)
-        query = self._query(schemas)
-        moments: list[_Moment] = []
-        inputs: dict[str, _Input] = {}
-        for table in tables:
-            namespace = table.changes.schema.namespace
-            if namespace in {entry.namespace for entry in self._read(schemas)}:
-                inputs[namespace] = self._input(table, query, state, moments)
-        values = {**state.values, _DEFINITION: self._definition()}
+        known = self._resolved(schemas, run)
+        query = None if known is None else known.query
+        read = {table.namespace for table in self._read(schemas)}
+        inputs = [table for table in tables if table.changes.schema.namespace in read]
+        values = {**state.values, _DEFINITION: self._definition}
+        result = None
+        if known is not None and known.links is not None and values.get(_READY) and state.has_lookups():
+            result = self._small_batch(inputs, known.query, known.links, state, run.spark)
+        if result is None:
+            result = self._whole_batch(inputs, query, state, first=not values.get(_READY))
+        output, moments = result
         if moments:
             newest = max(moments, key=lambda moment: moment.order)
             values[_LAST_ORDER] = max(values.get(_LAST_ORDER, -1) + 1, newest.order)
             values[_LAST_TIME] = max(values.get(_LAST_TIME, 0), *(moment.time_us for moment in moments))
-        if query is None:
-            state.keep_values(values)
-            return passed
-        output = None
-        if moments or not values.get(_READY):
-            output = self._output(query, inputs, first=not values.get(_READY))
-        values[_READY] = True
+        values[_READY] = values.get(_READY, False) or known is not None
         state.keep_values(values)
-        schema, empty = self._shape(query, run)
+        if known is None:
+            return passed
+        schema = known.schema
         if output is None:
-            return [*passed, StepTable(TableChanges(schema, empty), present=False)]
+            return [*passed, StepTable(TableChanges(schema, known.empty), present=False)]
         from spark_jobs.steps.view.frames import computed
 
         position = max(moments, key=lambda moment: moment.order).position if moments else ("", 0, 0)
         frame = _with_system(schema, output, values.get(_LAST_ORDER, 0), values.get(_LAST_TIME, 0), position)
         return [*passed, StepTable(TableChanges(schema, computed(frame)))]
 
+    def _whole_batch(
+        self, tables: Sequence[StepTable], query: ViewQuery | None, state: StepState, *, first: bool
+    ) -> tuple[DataFrame | None, list[_Moment]]:
+        """The changes of the view's rows (see ``_output``; None: there are none) and the newest changes of the tables."""
+        moments: list[_Moment] = []
+        inputs = {table.changes.schema.namespace: self._input(table, query, state, moments) for table in tables}
+        if query is None or not (moments or first):
+            return None, moments
+        return self._output(query, inputs, first=first), moments
+
+    def _small_batch(
+        self, tables: Sequence[StepTable], query: ViewQuery, links: Links, state: StepState, spark: SparkSession
+    ) -> tuple[DataFrame | None, list[_Moment]] | None:
+        """As ``_whole_batch``, without Spark jobs that read the state; None: the batch needs them."""
+        from pyspark.sql import types as t
+
+        from spark_jobs.steps.view.frames import Recomputing, difference, local_rows
+        from spark_jobs.steps.view.small import MOST_LOADED, SmallBatch, TooLarge
+
+        def look_up(table: SmallTable, columns: Mapping[str, pa.Array]) -> pa.Table:
+            rows = state.lookup(table.name, table.fields, table.key, columns, MOST_LOADED, self._kept(state))
+            if rows is None:
+                raise TooLarge
+            return rows
+
+        try:
+            inputs = {
+                table.changes.schema.namespace: self._small_input(table, query, state, look_up) for table in tables
+            }
+            changed = {name: table for name, table in inputs.items() if table.changed.num_rows}
+            if not changed:
+                return None, []
+            rows = SmallBatch(query, links, [inputs[s.schema.namespace] for s in query.sources], look_up).rows()
+        except TooLarge:
+            return None
+        for table in changed.values():
+            state.append(table.name, table.changed.select(table.fields.names), key=table.key)
+        sides: tuple[list[DataFrame], list[DataFrame]] = ([], [])
+        for number, (source, pair) in enumerate(zip(query.sources, rows, strict=True)):
+            positions = sorted(query.read[number])
+            columns = [inputs[source.schema.namespace].names[position] for position in positions]
+            fields = t.StructType(
+                [t.StructField(column_name(number, at), source.schema.columns[at].type) for at in positions]
+            )
+            for side, side_rows in zip(sides, pair, strict=True):
+                side.append(local_rows(spark, side_rows.select(columns), fields))
+        recomputing = Recomputing(self.name, query, [])
+        before, after = (recomputing.rows(side) for side in sides)
+        changes = difference(query, before, after.hint("merge"), images=self.context.before_rows)
+        return changes, [_moment(table.changed) for table in changed.values()]
+
     # Tables.
+
+    @cached_property
+    def _select(self) -> exp.Select:
+        return parse_view(self.name, self.context.options["sql"])
+
+    def _resolved(self, tables: Sequence[TableSchema], run: StepRun) -> _Resolved | None:
+        """What follows from the schemas of the tables; None as long as not all of the view's have been seen."""
+        if self._known is None or self._known.tables != tuple(tables):
+            query = self._query(tables)
+            if query is None:
+                return None
+            self._known = _Resolved(tuple(tables), query, find_links(query), *self._shape(query, run))
+        return self._known
 
     def _read(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
         """The tables of FROM that have been seen, each once."""
-        names = names_read(parse_view(self.name, self.context.options["sql"]))
+        names = names_read(self._select)
         matches = (find_table(self.name, name, tables) for name in names)
         return list({table.namespace: table for table in matches if table is not None}.values())
 
@@ -199,20 +290,21 @@ class ViewStep(Step):
 
     def _query(self, tables: Sequence[TableSchema]) -> ViewQuery | None:
         """The resolved SELECT; None as long as not all of its tables have been seen."""
-        select = parse_view(self.name, self.context.options["sql"])
+        select = self._select
         matches = [find_table(self.name, name, tables) for name in names_read(select)]
         seen = [table for table in matches if table is not None]
         if len(seen) < len(matches):
             return None
         return ViewResolver(self.name, select, seen).resolve(self.context.options["key"])
 
+    @cached_property
     def _definition(self) -> str:
-        select = parse_view(self.name, self.context.options["sql"])
+        select = self._select
         text = f"{text_of(select)}\n{','.join(self.context.options['key'])}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _demand_same(self, state: StepState) -> None:
-        if state.values and state.values.get(_DEFINITION) != self._definition():
+        if state.values and state.values.get(_DEFINITION) != self._definition:
             raise Fatal(
                 f"step {self.name}: its SELECT or its key is another one than that of the state in the checkpoint "
                 f"{state.checkpoint}, so rows that the old one has written would stay. Give the flow another name or "
@@ -227,24 +319,15 @@ class ViewStep(Step):
         from pyspark.sql import types as t
 
         schema = table.changes.schema
-        positions = self._positions(schema, query)
-        key = [stored_name(schema.columns[position].name) for position in positions if schema.columns[position].key]
-        fields = t.StructType(
-            [
-                *(t.StructField(stored_name(schema.columns[at].name), schema.columns[at].type) for at in positions),
-                t.StructField(ORDER, t.LongType()),
-                t.StructField(_GONE, t.BooleanType()),
-                t.StructField(_TIME, t.TimestampType()),
-            ]
-        )
+        positions, key, fields = self._stored_columns(schema, query)
         name = table_folder(schema.namespace)
         stored = state.read(name, fields, key, self._kept(state))
-        before = stored.where(f"NOT {_GONE}")
+        before = stored.where(f"NOT {GONE}")
         from spark_jobs.steps.view.frames import computed
 
         if not table.present:
             return _Input(schema, positions, before, before, None, 0)
-        newest = self._newest(table, positions, key)
+        newest = self._newest(_changes(table, positions), key)
         there = stored.select(*key, f.col(ORDER).alias("known_"))
         changed = computed(newest.join(there, key, "left").where(f"known_ IS NULL OR {ORDER} > known_").drop("known_"))
         count, *rest = changed.agg(
@@ -257,12 +340,66 @@ class ViewStep(Step):
             return _Input(schema, positions, before, before, None, 0)
         moments.append(_Moment(rest[0], rest[1] or 0, tuple(rest[2:])))
         rows = changed.select(*fields.names)
-        state.append(name, rows, files=1 + count // 500_000)
+        state.append(name, rows, files=1 + count // 500_000, key=key)
         unchanged = before.join(
             f.broadcast(rows.select(*key)) if count <= 50_000 else rows.select(*key), key, "left_anti"
         )
-        after = unchanged.select(*fields.names).unionByName(rows.where(f"NOT {_GONE}"))
+        after = unchanged.select(*fields.names).unionByName(rows.where(f"NOT {GONE}"))
         return _Input(schema, positions, before, after, changed, count)
+
+    def _small_input(
+        self, table: StepTable, query: ViewQuery, state: StepState, look_up: Callable[..., pa.Table]
+    ) -> SmallTable:
+        """The changes of a table and the rows that they replace. Runs a Spark job.
+
+        Raises:
+            TooLarge: there are too many.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        from pyspark.sql import types as t
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from spark_jobs.steps import arrow_rows
+        from spark_jobs.steps.view import small
+
+        schema = table.changes.schema
+        positions, key, fields = self._stored_columns(schema, query)
+        names = {position: stored_name(schema.columns[position].name) for position in positions}
+        kafka = zip(KAFKA_COLUMNS, (t.StringType(), t.IntegerType(), t.LongType()), strict=True)
+        kinds: dict[str, t.DataType] = {"ums_uid_": t.StringType(), **dict(kafka)}
+        whole = t.StructType([*fields.fields, *(t.StructField(name, kind) for name, kind in kinds.items())])
+        columns = to_arrow_schema(whole, timezone="UTC")
+        empty = to_arrow_schema(fields, timezone="UTC").empty_table()
+        result = small.SmallTable(table_folder(schema.namespace), names, tuple(key), fields, empty, columns.empty_table())
+        if not table.present:
+            return result
+        collected = _changes(table, positions).limit(small.MOST_CHANGED + 1).toArrow()
+        if collected.num_rows > small.MOST_CHANGED:
+            raise small.TooLarge
+        if not collected.num_rows:
+            return result
+        rows = arrow_rows.newest(collected.select(columns.names).cast(columns), key, (ORDER, "kafka_offset_", "ums_uid_"))
+        stored = look_up(result, {name: pc.unique(rows.column(name)) for name in key})
+        remembered = pa.scalar(self._remembered(state), pa.timestamp("us", "UTC"))
+        stored = stored.filter(
+            pc.or_kleene(pc.invert(stored.column(GONE)), pc.greater_equal(stored.column(_TIME), remembered))
+        )
+        changed = small.newer(rows, stored, key)
+        old = arrow_rows.only(small.there(stored), changed, key)
+        return replace(result, old=old, changed=changed)
+
+    def _stored_columns(
+        self, schema: TableSchema, query: ViewQuery | None
+    ) -> tuple[tuple[int, ...], list[str], t.StructType]:
+        """The positions of the columns that are kept, the names of the key in the state, and the columns of the state."""
+        from pyspark.sql import types as t
+
+        positions = self._positions(schema, query)
+        key = [stored_name(schema.columns[position].name) for position in positions if schema.columns[position].key]
+        fields = [t.StructField(stored_name(schema.columns[at].name), schema.columns[at].type) for at in positions]
+        system = [(ORDER, t.LongType()), (GONE, t.BooleanType()), (_TIME, t.TimestampType())]
+        return positions, key, t.StructType([*fields, *(t.StructField(name, kind) for name, kind in system)])
 
     def _positions(self, schema: TableSchema, query: ViewQuery | None) -> tuple[int, ...]:
         """The columns of a table that are kept: all of them until the SELECT can be resolved."""
@@ -277,27 +414,17 @@ class ViewStep(Step):
 
     def _kept(self, state: StepState) -> str:
         """The condition for rows that the state keeps."""
-        latest = state.values.get(_LAST_TIME, 0) - 1000 * self.context.options["deleted.retention.ms"]
-        return f"NOT {_GONE} OR {_TIME} >= timestamp_micros({latest})"
+        return f"NOT {GONE} OR {_TIME} >= timestamp_micros({self._remembered(state)})"
 
-    def _newest(self, table: StepTable, positions: Sequence[int], key: Sequence[str]) -> DataFrame:
-        """The newest change of each key in the batch, under stored names; of a delete only the key."""
+    def _remembered(self, state: StepState) -> int:
+        """The time from which on deleted rows are remembered (us since 1970)."""
+        retention: int = self.context.options["deleted.retention.ms"]
+        return int(state.values.get(_LAST_TIME, 0)) - 1000 * retention
+
+    def _newest(self, rows: DataFrame, key: Sequence[str]) -> DataFrame:
+        """The newest change of each key in the batch."""
         from pyspark.sql import functions as f
 
-        from spark_jobs.frames import numbered
-
-        schema = table.changes.schema
-        rows = numbered(table.changes.frame, len(schema.columns)).where("ums_op_ <> 'b'")
-        stored = {position: stored_name(schema.columns[position].name) for position in positions}
-        columns = [f.col(f"c{position}").alias(name) for position, name in stored.items()]
-        rows = rows.select(
-            *columns,
-            f.col("ums_id_").alias(ORDER),
-            f.expr("ums_op_ = 'd'").alias(_GONE),
-            f.col("ums_ts_").alias(_TIME),
-            "ums_uid_",
-            *KAFKA_COLUMNS,
-        )
         others = [name for name in rows.columns if name not in key]
         newest = rows.groupBy(*key).agg(
             f.max_by(f.struct(*others), f.struct(ORDER, "kafka_offset_", "ums_uid_")).alias("newest_")
@@ -346,7 +473,6 @@ class ViewStep(Step):
 
         from spark_jobs.steps.derive import first_line
         from spark_jobs.steps.view.frames import Change, Recomputing
-        from spark_jobs.steps.view.query import column_name
 
         changes = []
         for number, source in enumerate(query.sources):
@@ -383,6 +509,35 @@ class ViewStep(Step):
         origin = source.schema.columns[position[1]]
         nullable = not in_key and (origin.nullable or source.left)
         return replace(origin, name=name, nullable=nullable, key=in_key)
+
+
+def _changes(table: StepTable, positions: Sequence[int]) -> DataFrame:
+    """The changes of a table in the batch, under stored names."""
+    from pyspark.sql import functions as f
+
+    from spark_jobs.frames import numbered
+
+    schema = table.changes.schema
+    rows = numbered(table.changes.frame, len(schema.columns)).where("ums_op_ <> 'b'")
+    return rows.select(
+        *(f.col(f"c{position}").alias(stored_name(schema.columns[position].name)) for position in positions),
+        f.col("ums_id_").alias(ORDER),
+        f.expr("ums_op_ = 'd'").alias(GONE),
+        f.col("ums_ts_").alias(_TIME),
+        "ums_uid_",
+        *KAFKA_COLUMNS,
+    )
+
+
+def _moment(changed: pa.Table) -> _Moment:
+    """The newest of some changes, and the latest of their times."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    order = changed.column(ORDER).to_pylist()
+    row = order.index(max(order))
+    position = tuple(changed.column(name)[row].as_py() for name in KAFKA_COLUMNS)
+    return _Moment(order[row], pc.max(changed.column(_TIME).cast(pa.int64())).as_py() or 0, position)
 
 
 def _with_system(

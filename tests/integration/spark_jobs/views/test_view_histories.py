@@ -9,8 +9,10 @@ import pytest
 
 from spark_jobs import config
 from spark_jobs.contract import TableChanges
+from spark_jobs.steps import state as step_state
 from spark_jobs.steps.flow import Flow, empty_changes
 from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.view import small as small_batches
 from spark_jobs.testing.batches import frame
 from spark_jobs.testing.model import comparable
 from tests.integration.spark_jobs.views.histories import TABLES, History, random_query
@@ -83,7 +85,14 @@ class Target:
             before = None
 
 
-def compare(spark: SparkSession, checkpoint: Path, seed: int) -> None:
+def choose_ways(source: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next batch read the state by lookups, by Spark, or by Spark once the lookups give too many rows; and fold it."""
+    monkeypatch.setattr(small_batches, "MOST_CHANGED", source.choice([20_000, 20_000, 0]))
+    monkeypatch.setattr(small_batches, "MOST_LOADED", source.choice([200_000, 200_000, 40]))
+    monkeypatch.setattr(step_state, "UPKEEP_EVERY", source.choice([50, 1]))
+
+
+def compare(spark: SparkSession, checkpoint: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Random(seed)
     query, history = random_query(source), History(source, CASES)
     images = source.random() < 0.5
@@ -97,6 +106,7 @@ def compare(spark: SparkSession, checkpoint: Path, seed: int) -> None:
         seen.update(batch)
 
         def apply(run: Flow, batch: dict[str, list[Row]] = batch, number: int = number) -> list[Row]:
+            choose_ways(source, monkeypatch)
             changes = [TableChanges(TABLES[name], frame(spark, TABLES[name], rows)) for name, rows in batch.items()]
             schemas = [TABLES[name] for name in sorted(seen)]
             tables_after = run.apply(changes, spark, lambda: empty_changes(spark, schemas), number)
@@ -138,5 +148,7 @@ def small(spark: SparkSession) -> SparkSession:
 
 @pytest.mark.scaled
 @pytest.mark.parametrize("seed", range(scaled(1, 2000 // CASES)))
-def test_the_output_equals_the_answer_over_the_tables(small: SparkSession, tmp_path: Path, seed: int) -> None:
-    compare(small, tmp_path, seed)
+def test_the_output_equals_the_answer_over_the_tables(
+    small: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare(small, tmp_path, seed, monkeypatch)
