@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compose.local.errors import Unavailable
+from compose.local.jvm import Heap
+from compose.local.opensearch import OpenSearch
 from compose.local.redis import Redis
 from connectors.errors import ConfigInvalid
 from spark_jobs import config as job_config
@@ -78,7 +80,16 @@ def _redis(folder: Path) -> Iterator[Running]:
         yield Running({"sink.redis.url": f"redis://{server.address}"}, server.pid)
 
 
-ENTRIES: Final = (Entry("redis", "redis", 150_000, _redis),)
+@contextmanager
+def _opensearch(folder: Path) -> Iterator[Running]:
+    with OpenSearch(folder, port=None, heap=Heap(1024, 1024)) as server:
+        yield Running({"sink.opensearch.url": server.url}, server.pid)
+
+
+ENTRIES: Final = (
+    Entry("redis", "redis", 150_000, _redis),
+    Entry("opensearch", "opensearch", 30_000, _opensearch),
+)
 
 
 @dataclass(frozen=True, slots=True)
