@@ -81,8 +81,9 @@ def system_columns(chosen: Settings) -> dict[str, str]:
 
 
 def columns_of(schema: TableSchema, keys: Sequence[str], chosen: Settings) -> dict[str, str]:
-    """The columns of a table -> types. Those of the key have no null, others may."""
-    columns = {column.name: type_of(column.type, nullable=column.name not in keys) for column in schema.columns}
+    """The columns of a table -> types. Those of a key that is upserted have no null, others may."""
+    filled = () if chosen.append else keys
+    columns = {column.name: type_of(column.type, nullable=column.name not in filled) for column in schema.columns}
     return {**columns, **system_columns(chosen)}
 
 
@@ -126,10 +127,10 @@ def engine_problem(chosen: Settings, keys: Sequence[str], engine: str, present: 
     if chosen.append or not name.endswith("MergeTree"):
         return ""  # a table of another kind (Distributed, Null) hands rows on: only the user knows to what
     arguments = [part.strip(" `") for part in engine.partition("(")[2].partition(")")[0].split(",")]
-    arguments_needed = ["ums_id_"] if chosen.soft else ["ums_id_", _DELETED]
-    if not name.endswith("ReplacingMergeTree") or arguments[-len(arguments_needed) :] != arguments_needed:
-        return f"its engine is {engine.partition(' ORDER')[0]}, and upserts need "
-        f"ReplacingMergeTree({', '.join(arguments_needed)})"
+    version = ["ums_id_"] if chosen.soft else ["ums_id_", _DELETED]
+    if not name.endswith("ReplacingMergeTree") or arguments[-len(version) :] != version:
+        engine_name = engine.partition(" ORDER")[0]
+        return f"its engine is {engine_name}, and upserts need ReplacingMergeTree({', '.join(version)})"
     order = [column for column, there in present.items() if there.in_key]
     if set(order) != set(keys):
         return (
@@ -152,7 +153,7 @@ def widened(needed: str, present: str) -> bool:
 def suits(needed: str, present: str) -> bool:
     """Whether a column of the type ``present`` takes values of the type ``needed``."""
     new, old = _bare(needed), _bare(present)
-    return any(new.startswith(begin) and old.startswith(types) for begin, types in _SUITABLE.items())
+    return new == old or any(new.startswith(begin) and old.startswith(types) for begin, types in _SUITABLE.items())
 
 
 def _bare(kind: str) -> str:

@@ -34,9 +34,7 @@ class Server:
     def run(self, statement: str) -> bytes:
         """The answer to a statement."""
         headers = {"Authorization": basic_header(self.user, self.password)} if self.user else {}
-        request = urllib.request.Request(
-            f"http://{self.host}:{self.port}/", statement.encode(), headers
-        )
+        request = urllib.request.Request(f"http://{self.host}:{self.port}/", statement.encode(), headers)
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - http
             content: bytes = answer.read()
         return content
