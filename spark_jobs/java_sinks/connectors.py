@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from spark_jobs.connector import SparkJob
-from spark_jobs.java_sinks import confluent_jdbc, debezium_jdbc, file_stream, redis
+from spark_jobs.java_sinks import clickhouse, confluent_jdbc, debezium_jdbc, elasticsearch, file_stream, mongodb, redis
 
 if TYPE_CHECKING:
     from connectors.options import ConfigDef
@@ -50,3 +50,35 @@ class RedisSink(SparkJob):
     java_sink: ClassVar[JavaSink | None] = redis.SINK
     config_def: ClassVar[ConfigDef] = redis.SINK.config_def
     aliases: ClassVar[tuple[str, ...]] = redis.SINK.class_names
+
+
+class ConfluentElasticsearchSink(SparkJob):
+    """Confluent's Elasticsearch sink as a job with the sink ``opensearch``."""
+
+    java_sink: ClassVar[JavaSink | None] = elasticsearch.CONFLUENT
+    config_def: ClassVar[ConfigDef] = elasticsearch.CONFLUENT.config_def
+    aliases: ClassVar[tuple[str, ...]] = elasticsearch.CONFLUENT.class_names
+
+
+class AivenOpenSearchSink(SparkJob):
+    """Aiven's OpenSearch and Elasticsearch sinks as a job with the sink ``opensearch``."""
+
+    java_sink: ClassVar[JavaSink | None] = elasticsearch.AIVEN
+    config_def: ClassVar[ConfigDef] = elasticsearch.AIVEN.config_def
+    aliases: ClassVar[tuple[str, ...]] = elasticsearch.AIVEN.class_names
+
+
+class ClickHouseSink(SparkJob):
+    """ClickHouse's own sink as a job with the sink ``clickhouse``."""
+
+    java_sink: ClassVar[JavaSink | None] = clickhouse.SINK
+    config_def: ClassVar[ConfigDef] = clickhouse.SINK.config_def
+    aliases: ClassVar[tuple[str, ...]] = clickhouse.SINK.class_names
+
+
+class MongoSink(SparkJob):
+    """MongoDB's own sink as a job with the sink ``mongodb``."""
+
+    java_sink: ClassVar[JavaSink | None] = mongodb.SINK
+    config_def: ClassVar[ConfigDef] = mongodb.SINK.config_def
+    aliases: ClassVar[tuple[str, ...]] = mongodb.SINK.class_names

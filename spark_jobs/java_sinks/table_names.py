@@ -34,6 +34,7 @@ class Naming:
         schema: the option for what is before the last dot of a name; empty where the whole name is the table's.
         shared: the option that lets several topics be one table; empty where they may be.
         suffix: what follows the name in the template.
+        pattern: the format of a sink without an option for it.
     """
 
     option: str
@@ -46,13 +47,14 @@ class Naming:
     schema: str = SCHEMA
     shared: str = "sink.jdbc.table.shared"
     suffix: str = ""
+    pattern: str = ""
 
 
 def translate_names(request: Request, naming: Naming, answer: Answer) -> None:
     """Set the templates for tables, and the steps that rename tables where a template can't."""
     if naming.table in request.config:
         return  # the user has decided
-    pattern = request.text(naming.option)
+    pattern = naming.pattern or request.text(naming.option)
     envelopes = request.form == ENVELOPE
     placeholders = {TOPIC, *(naming.source if envelopes else ())}
     unknown = [part for part in _PLACEHOLDER.findall(pattern) if part not in placeholders]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,18 +95,6 @@ def _of_record(item: Any, answers: Answers, where: str) -> Verdict:
         f"{where}: an outcome has no status (a number, true or false) in {answers.status} (sink.http.outcome.status): "
         f"{shown(orjson.dumps(item))}"
     )
-
-
-def retry_after(header: str | None) -> float:
-    """Seconds to wait, from the header ``Retry-After``; 0 where it is missing or has another form."""
-    if not header:
-        return 0.0
-    if header.strip().isdecimal():
-        return float(header)
-    try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
-        return 0.0
 
 
 def shown(content: bytes) -> str:

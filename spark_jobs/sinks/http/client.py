@@ -15,9 +15,10 @@ from zlib import crc32
 import aiohttp
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.sinks.http.answers import Fate, Verdict, of_records, of_status, retry_after, shown
+from spark_jobs.sinks.http.answers import Fate, Verdict, of_records, of_status, shown
 from spark_jobs.sinks.http.body import body_of, id_of
 from spark_jobs.sinks.http.config import ARRAY, NDJSON, RECORD
+from spark_jobs.sinks.shared.http_requests import retry_after
 from spark_jobs.sinks.shared.model import Unfinished, Written
 from spark_jobs.sinks.shared.templates import Unfilled
 from spark_jobs.sinks.shared.values import NoText, text_of

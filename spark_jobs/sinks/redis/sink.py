@@ -10,7 +10,7 @@ from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs.contract import Sink
 from spark_jobs.sinks.redis.client import RedisClient, connect, faults
 from spark_jobs.sinks.redis.config import CONFIG_DEF, PREFIX, STREAM, complaints, settings
-from spark_jobs.sinks.shared.writing import key_of, key_refusal, row_metrics, write_rows
+from spark_jobs.sinks.shared.writing import key_of, key_refusal, row_metrics, template_refusal, write_rows
 
 if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef
@@ -69,21 +69,7 @@ class RedisSink(Sink):
                 return f"table {schema.namespace} has no column {', '.join(lacking)}, which {PREFIX}{option} names"
         if chosen.form == STREAM:
             return ""
-        key = key_of(schema, chosen.rows)
-        others = [name for name in chosen.key.columns if name not in key]
-        if others:
-            return (
-                f"table {schema.namespace}: {PREFIX}key names the column {', '.join(others)}, which is not in the row's key "
-                f"({', '.join(key)}): a row in which it changes would stay under its old key. Name it in {PREFIX}key.columns, "
-                "or use columns of the key"
-            )
-        lacking = [name for name in key if name not in chosen.key.columns]
-        if chosen.key.columns and "key" not in chosen.key.row_parts and lacking:
-            return (
-                f"table {schema.namespace}: {PREFIX}key lacks {', '.join(lacking)}, which is part of the row's key "
-                f"({', '.join(key)}): rows would share a key. Add it, or name the columns that suffice in {PREFIX}key.columns"
-            )
-        return ""
+        return template_refusal(schema, f"{PREFIX}key", chosen.key, key_of(schema, chosen.rows), chosen.rows)
 
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""

@@ -11,6 +11,8 @@ from connectors.errors import Retriable
 if TYPE_CHECKING:
     from datetime import datetime
 
+    import pyarrow as pa
+
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
@@ -109,5 +111,15 @@ class RowClient(Protocol):
         """Let the connection go; the next ``write`` makes another one."""
 
 
+class ArrowClient(Protocol):
+    """As ``RowClient``, for a target that takes Arrow and finds the newest row of each key itself."""
+
+    def write(self, rows: pa.Table, refuse: Refuse) -> Written:
+        """Write rows: the table's columns, then ``task.SYSTEM``, then ``task.NUMBER``; otherwise as ``RowClient.write``."""
+
+    def close(self) -> None:
+        """Let the connection go; the next ``write`` makes another one."""
+
+
 #: Makes the client of a table, in a task; connects with the first ``write``.
-OpenClient = Callable[[RowTable], RowClient]
+OpenClient = Callable[[RowTable], "RowClient | ArrowClient"]

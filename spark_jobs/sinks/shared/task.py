@@ -12,7 +12,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc.config import UPSERT
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from spark_jobs.dead_letters import DeadLetters
-    from spark_jobs.sinks.shared.model import OpenClient, RowClient, RowTable, Written
+    from spark_jobs.sinks.shared.model import ArrowClient, OpenClient, RowClient, RowTable, Written
     from spark_jobs.sinks.shared.options import RowSettings
 
 #: The columns that follow a table's own in the frames that tasks get.
@@ -40,7 +42,8 @@ OUTCOME: Final = pa.schema(
         ("passing", pa.bool_()),
     ]
 )
-_NUMBER: Final = "number_of_record_"
+#: The column with the number of a row within its record, in rows of ``ArrowClient``.
+NUMBER: Final = "number_of_record_"
 _LONGEST_PAUSE_S: Final = 10.0
 #: A system that asks for a longer pause gives the batch back to the job, which shows that it waits.
 _LONGEST_WAIT_S: Final = 60.0
@@ -74,12 +77,14 @@ class RowTask:
         settings: how they are written.
         open_client: makes the client.
         letters: where bad rows go; None stops the job at the first.
+        arrow: whether the client takes Arrow (``ArrowClient``), and all rows, for its target finds the newest of each key.
     """
 
     table: RowTable
     settings: RowSettings
     open_client: OpenClient
     letters: DeadLetters | None = None
+    arrow: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task."""
@@ -95,14 +100,15 @@ class RowTask:
 class _Run:
     task: RowTask
     outcome: Outcome = field(default_factory=Outcome)
-    _client: RowClient | None = None
+    _client: RowClient | ArrowClient | None = None
     _last: tuple[Any, int] = (None, 0)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Write all rows. A fault of the system ends it and is in the outcome; those of the source are raised."""
         for chunk in self._chunks(batches):
             try:
-                self._write(rows_of(self._reduced(chunk), self.task.table.columns))
+                rows = self._reduced(chunk)
+                self._write(rows if self.task.arrow else rows_of(rows, self.task.table.columns))
             except Retriable as error:
                 self.outcome.error, self.outcome.passing = str(error), True
                 return
@@ -148,19 +154,19 @@ class _Run:
             numbers, self._last = numbers_of_records(chunk, self._last)
         else:
             numbers = [0] * chunk.num_rows
-        chunk = chunk.append_column(_NUMBER, pa.array(numbers, pa.int32()))
-        if self.task.settings.mode != UPSERT or not self.task.table.keys:
+        chunk = chunk.append_column(NUMBER, pa.array(numbers, pa.int32()))
+        if self.task.arrow or self.task.settings.mode != UPSERT or not self.task.table.keys:
             return chunk
         reduced = newest(chunk, self.task.table.keys)
         if not self.task.settings.ordered:
             return reduced
-        return reduced.sort_by([*((name, "ascending") for name in POSITION), (_NUMBER, "ascending")])
+        return reduced.sort_by([*((name, "ascending") for name in POSITION), (NUMBER, "ascending")])
 
-    def _write(self, rows: Sequence[Row]) -> None:
+    def _write(self, rows: Any) -> None:
         chosen = self.task.settings
         pause = chosen.backoff_s
         attempt = 0
-        while rows:
+        while len(rows):
             if self._client is None:
                 self._client = self.task.open_client(self.task.table)
             try:
@@ -222,13 +228,20 @@ def numbers_of_records(rows: pa.Table, last: tuple[Any, int]) -> tuple[list[int]
         rows: those of a record stand together.
         last: the position and the number of the row before; what the second result was for the rows before.
     """
-    numbers = []
-    position, number = last
-    for current in zip(*(rows.column(name).to_pylist() for name in POSITION), strict=True):
-        number = number + 1 if current == position else 0
-        position = current
-        numbers.append(number)
-    return numbers, (position, number)
+    if not rows.num_rows:
+        return [], last
+    columns = [rows.column(name) for name in POSITION]
+    position = tuple(column[0].as_py() for column in columns)
+    begins = np.zeros(rows.num_rows, dtype=bool)
+    for column in columns:
+        begins[1:] |= pc.not_equal(column.slice(1), column.slice(0, rows.num_rows - 1)).to_numpy()
+    position_numbers = np.arange(rows.num_rows)
+    numbers = position_numbers - np.maximum.accumulate(np.where(begins, position_numbers, 0))
+    if position == last[0]:
+        first = np.argmax(begins) if begins.any() else rows.num_rows
+        numbers[:first] += last[1] + 1
+    end = tuple(column[-1].as_py() for column in columns)
+    return numbers.tolist(), (end, int(numbers[-1]))
 
 
 def rows_of(table: pa.Table, columns: Sequence[str]) -> list[Row]:

@@ -17,6 +17,8 @@ from spark_jobs.sinks.shared.task import OUTCOME_DDL, SYSTEM, RowTask
 from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.sinks.shared.model import OpenClient
     from spark_jobs.sinks.shared.options import RowSettings
+    from spark_jobs.sinks.shared.templates import Template
 
 #: Types that come to tasks as they are; others as text.
 _PLAIN: Final = frozenset(
@@ -99,7 +102,49 @@ def key_refusal(schema: TableSchema, settings: RowSettings) -> str:
     return ""
 
 
-def write_rows(context: JobContext, kind: str, batch: Batch, settings: RowSettings, open_client: OpenClient) -> int:
+def template_refusal(
+    schema: TableSchema, option: str, template: Template, key: Sequence[str], settings: RowSettings
+) -> str:
+    """Why a template does not tell the rows of a table apart by their key; empty where it does. Pure.
+
+    Args:
+        schema: the table.
+        option: the template's.
+        template: of a name that a row has in the target.
+        key: the columns of the row's key.
+        settings: of the sink.
+    """
+    present = {column.name for column in schema.columns}
+    absent = [name for name in template.columns if name not in present]
+    if absent:
+        return f"table {schema.namespace} has no column {', '.join(absent)}, which {option} names"
+    others = [name for name in template.columns if name not in key]
+    if others:
+        return (
+            f"table {schema.namespace}: {option} names the column {', '.join(others)}, which is not in the row's key "
+            f"({', '.join(key)}): a row in which it changes would stay under its old name. Name it in "
+            f"{settings.prefix}key.columns, or use columns of the key"
+        )
+    lacking = [name for name in key if name not in template.columns]
+    if template.columns and "key" not in template.row_parts and lacking:
+        return (
+            f"table {schema.namespace}: {option} lacks {', '.join(lacking)}, which is part of the row's key "
+            f"({', '.join(key)}): rows would share a name. Add it, or name the columns that suffice in "
+            f"{settings.prefix}key.columns"
+        )
+    return ""
+
+
+def write_rows(
+    context: JobContext,
+    kind: str,
+    batch: Batch,
+    settings: RowSettings,
+    open_client: OpenClient,
+    prepare: Callable[[TableSchema], None] | None = None,
+    *,
+    arrow: bool = False,
+) -> int:
     """Write all tables of a batch, one after the other. Blocks.
 
     Args:
@@ -108,6 +153,8 @@ def write_rows(context: JobContext, kind: str, batch: Batch, settings: RowSettin
         batch: the batch.
         settings: how rows are written.
         open_client: makes the client of a table; picklable.
+        prepare: called on the driver before a table's rows are written: creates or alters the target.
+        arrow: see ``RowTask``.
 
     Returns:
         The rows written.
@@ -118,20 +165,24 @@ def write_rows(context: JobContext, kind: str, batch: Batch, settings: RowSettin
     totals = Totals()
     try:
         for changes in batch.changes():
-            totals.add(write_table(context, changes, settings, open_client))
+            if prepare is not None:
+                prepare(changes.schema)
+            totals.add(write_table(context, changes, settings, open_client, arrow=arrow))
     finally:
         count(context, kind, totals)
     return totals.written
 
 
-def write_table(context: JobContext, changes: TableChanges, settings: RowSettings, open_client: OpenClient) -> Totals:
+def write_table(
+    context: JobContext, changes: TableChanges, settings: RowSettings, open_client: OpenClient, *, arrow: bool = False
+) -> Totals:
     """Write the changes of one table by tasks; raises as ``write_rows``. Blocks."""
     problem = key_refusal(changes.schema, settings)
     if problem:
         raise Fatal(problem)
     columns = tuple(column.name for column in changes.schema.columns)
     table = RowTable(changes.schema.namespace, columns, key_of(changes.schema, settings))
-    task = RowTask(table, settings, open_client, letters_of(context))
+    task = RowTask(table, settings, open_client, letters_of(context), arrow)
     frame = spread(projected(changes, settings), table, settings)
     reports = frame.mapInArrow(frozen_after(settings.prefix, task), OUTCOME_DDL).collect()
     failed = [row for row in reports if row["error"]]

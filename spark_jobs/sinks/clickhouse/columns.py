@@ -1,0 +1,172 @@
+"""Columns of ClickHouse's tables for columns of the source, and whether those of a table that exists fit. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql.types import DataType
+
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.sinks.clickhouse.config import Settings
+
+_PLAIN: Final[Mapping[str, str]] = {
+    "byte": "Int8",
+    "short": "Int16",
+    "integer": "Int32",
+    "long": "Int64",
+    "float": "Float32",
+    "double": "Float64",
+    "boolean": "Bool",
+    "date": "Date32",
+    "timestamp": "DateTime64(6, 'UTC')",
+    "timestamp_ntz": "DateTime64(6, 'UTC')",
+}
+_VERSION: Final = {"ums_id_": "Int64", "ums_ts_": "DateTime64(6, 'UTC')", "ums_op_": "LowCardinality(String)"}
+_DELETED: Final = "ums_deleted_"
+_ACTIVE: Final = "ums_active_"
+#: Of a history, the position in Kafka, by which the engine knows a repeated row; the number is within the record.
+POSITION: Final = {
+    "kafka_topic_": "LowCardinality(String)",
+    "kafka_partition_": "Int32",
+    "kafka_offset_": "Int64",
+    "kafka_number_": "Int32",
+}
+_WRAPPED: Final = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)\Z")
+#: Each type holds all values of those before it.
+_LADDERS: Final = (("Int8", "Int16", "Int32", "Int64"), ("Float32", "Float64"))
+_NUMBERS: Final = ("Int", "UInt", "Float", "Decimal", "String", "Bool", "Enum")
+_TIMES: Final = ("Date", "DateTime", "String")
+#: Beginnings of the types that a table may have where the sink would choose one with the beginning on the left.
+_SUITABLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "Int": (*_NUMBERS, "Date", "DateTime"),
+    "Float": _NUMBERS,
+    "Decimal": _NUMBERS,
+    "Bool": ("Bool", "UInt", "Int", "String"),
+    "Date": _TIMES,
+    "String": ("String", "FixedString", "Enum", "UUID", "IPv", "JSON", "Object", "Date", "Variant", "Dynamic"),
+    "Array": ("Array",),
+    "Map": ("Map", "JSON"),
+    "Tuple": ("Tuple", "JSON", "Nested"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A column that a table has: its type, and whether it belongs to the sorting key."""
+
+    type: str
+    in_key: bool
+
+
+def quoted(name: str) -> str:
+    """A name as ClickHouse's SQL takes it."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def literal(text: str) -> str:
+    """A string as ClickHouse's SQL takes it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def system_columns(chosen: Settings) -> dict[str, str]:
+    """The columns that follow a table's own -> types."""
+    if chosen.append:
+        return {**_VERSION, "ums_uid_": "String", **POSITION}
+    return {**_VERSION, (_ACTIVE if chosen.soft else _DELETED): "UInt8"}
+
+
+def columns_of(schema: TableSchema, keys: Sequence[str], chosen: Settings) -> dict[str, str]:
+    """The columns of a table -> types. Those of a key that is upserted have no null, others may."""
+    filled = () if chosen.append else keys
+    columns = {column.name: type_of(column.type, nullable=column.name not in filled) for column in schema.columns}
+    return {**columns, **system_columns(chosen)}
+
+
+def type_of(kind: DataType, *, nullable: bool = True) -> str:
+    """ClickHouse's type for one of Spark's. Arrays, maps and structs can't be null there."""
+    match kind.typeName():
+        case "array":
+            return f"Array({type_of(kind.elementType)})"  # type: ignore[attr-defined]
+        case "map":
+            key = type_of(kind.keyType, nullable=False)  # type: ignore[attr-defined]
+            return f"Map({key}, {type_of(kind.valueType)})"  # type: ignore[attr-defined]
+        case "struct":
+            parts = kind.fields  # type: ignore[attr-defined]
+            return f"Tuple({', '.join(f'{quoted(part.name)} {type_of(part.dataType)}' for part in parts)})"
+        case "decimal":
+            name = f"Decimal({kind.precision}, {kind.scale})"  # type: ignore[attr-defined]
+        case other:
+            name = _PLAIN.get(other, "String")
+    return f"Nullable({name})" if nullable else name
+
+
+def engine_of(chosen: Settings, keys: Sequence[str]) -> str:
+    """The engine and the sorting key of a table that the sink creates."""
+    if chosen.append:
+        version, order = "", tuple(POSITION)
+    else:
+        version, order = "ums_id_" if chosen.soft else f"ums_id_, {_DELETED}", tuple(keys)
+    return f"ReplacingMergeTree({version}) ORDER BY ({', '.join(map(quoted, order))})"
+
+
+def engine_problem(chosen: Settings, keys: Sequence[str], engine: str, present: Mapping[str, Present]) -> str:
+    """Why rows can't be upserted into a table with that engine; empty where they can.
+
+    Args:
+        chosen: the sink's settings.
+        keys: the columns of the rows' key.
+        engine: ``engine_full`` of the table.
+        present: its columns.
+    """
+    name = engine.partition("(")[0].split()[0]
+    if chosen.append or not name.endswith("MergeTree"):
+        return ""  # a table of another kind (Distributed, Null) hands rows on: only the user knows to what
+    arguments = [part.strip(" `") for part in engine.partition("(")[2].partition(")")[0].split(",")]
+    version = ["ums_id_"] if chosen.soft else ["ums_id_", _DELETED]
+    if not name.endswith("ReplacingMergeTree") or arguments[-len(version) :] != version:
+        engine_name = engine.partition(" ORDER")[0]
+        return f"its engine is {engine_name}, and upserts need ReplacingMergeTree({', '.join(version)})"
+    order = [column for column, there in present.items() if there.in_key]
+    if set(order) != set(keys):
+        return (
+            f"its sorting key is ({', '.join(order)}), and the key of the rows is ({', '.join(keys)}), so that the engine "
+            "would not know which rows are one"
+        )
+    return ""
+
+
+def widened(needed: str, present: str) -> bool:
+    """Whether a column has to become larger for the values of a type."""
+    new, old = _bare(needed), _bare(present)
+    if any(new in ladder and old in ladder and ladder.index(new) > ladder.index(old) for ladder in _LADDERS):
+        return True
+    return (
+        new.startswith("Decimal(") and old.startswith("Decimal(") and _digits(new) != _digits(old) and _fits(old, new)
+    )
+
+
+def suits(needed: str, present: str) -> bool:
+    """Whether a column of the type ``present`` takes values of the type ``needed``."""
+    new, old = _bare(needed), _bare(present)
+    return new == old or any(new.startswith(begin) and old.startswith(types) for begin, types in _SUITABLE.items())
+
+
+def _bare(kind: str) -> str:
+    while match := _WRAPPED.match(kind):
+        kind = match[1]
+    return kind
+
+
+def _digits(decimal: str) -> tuple[int, int]:
+    """Digits before and after the point."""
+    precision, scale = (int(number) for number in decimal[len("Decimal(") : -1].split(","))
+    return precision - scale, scale
+
+
+def _fits(old: str, new: str) -> bool:
+    return all(before <= after for before, after in zip(_digits(old), _digits(new), strict=True))

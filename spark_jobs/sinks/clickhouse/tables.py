@@ -1,0 +1,136 @@
+"""Creates ClickHouse's tables and alters their columns, on the driver."""
+
+# ruff: noqa: S608 - names and strings in the statements are quoted
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import orjson
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.contract import SchemaRefused
+from spark_jobs.sinks.clickhouse.answers import code_of, error_of
+from spark_jobs.sinks.clickhouse.columns import (
+    Present,
+    columns_of,
+    engine_of,
+    engine_problem,
+    literal,
+    quoted,
+    suits,
+    widened,
+)
+from spark_jobs.sinks.clickhouse.config import PREFIX
+from spark_jobs.sinks.shared.writing import key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.sinks.clickhouse.config import Settings
+    from spark_jobs.sinks.shared.http_requests import HttpRequests
+
+#: Blocks of rows that a table remembers, so that a repeated one is left out. A replicated table has a window of its own.
+_WINDOW = 1000
+
+
+def fit(settings: Settings, schema: TableSchema) -> None:
+    """Create the table of a source table, or add and enlarge its columns. Blocks.
+
+    Raises:
+        Retriable: the server is unavailable.
+        Fatal: it refuses the login.
+        SchemaRefused: the table has another engine, key or type, or can't be altered.
+    """
+    keys = key_of(schema, settings.rows)
+    columns = columns_of(schema, keys, settings)
+    name = settings.table.of_table(schema.namespace)
+    target = f"{quoted(settings.database)}.{quoted(name)}"
+    where = f"database = {literal(settings.database)} AND"
+    requests = settings.requests()
+    try:
+        engines = _ask(requests, f"SELECT engine_full FROM system.tables WHERE {where} name = {literal(name)}")
+        if not engines:
+            definitions = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
+            window = f"SETTINGS non_replicated_deduplication_window = {_WINDOW}"
+            statement = (
+                f"CREATE TABLE IF NOT EXISTS {target} ({definitions}) ENGINE = {engine_of(settings, keys)} {window}"
+            )
+            _alter(requests, statement, schema, name)
+            engines = _ask(requests, f"SELECT engine_full FROM system.tables WHERE {where} name = {literal(name)}")
+        columns_there = _ask(
+            requests, f"SELECT name, type, is_in_sorting_key FROM system.columns WHERE {where} table = {literal(name)}"
+        )
+        present = {row["name"]: Present(row["type"], bool(row["is_in_sorting_key"])) for row in columns_there}
+        problem = engine_problem(settings, keys, engines[0]["engine_full"], present) if engines else ""
+        if problem:
+            raise SchemaRefused(
+                f"table {schema.namespace}: the table {name} exists, and {problem}. Name another one in {PREFIX}table, create "
+                f"it again, or set {PREFIX}mode=insert",
+                schema.namespace,
+            )
+        statements = _changes(columns, present, schema, name)
+        if statements:
+            _alter(requests, f"ALTER TABLE {target} {', '.join(statements)}", schema, name)
+    finally:
+        requests.close()
+
+
+def _changes(
+    columns: Mapping[str, str], present: Mapping[str, Present], schema: TableSchema, name: str
+) -> Sequence[str]:
+    """The parts of ALTER TABLE that the columns need.
+
+    Raises:
+        SchemaRefused: a column has a type that does not fit.
+    """
+    statements = []
+    wrong = []
+    for column, kind in columns.items():
+        there = present.get(column)
+        if there is None:
+            statements.append(f"ADD COLUMN IF NOT EXISTS {quoted(column)} {kind}")
+        elif widened(kind, there.type):
+            if there.in_key:
+                wrong.append(f"{column} is {there.type} there and in the sorting key, and its values need {kind}")
+            else:
+                statements.append(f"MODIFY COLUMN {quoted(column)} {kind}")
+        elif not suits(kind, there.type):
+            wrong.append(f"{column} is {there.type} there, and its values need {kind}")
+    if wrong:
+        raise SchemaRefused(
+            f"table {schema.namespace}: the table {name} has columns that do not fit: {'; '.join(wrong)}. Alter the table, or "
+            f"name another one in {PREFIX}table",
+            schema.namespace,
+        )
+    return statements
+
+
+def _ask(requests: HttpRequests, statement: str) -> list[dict[str, Any]]:
+    answer = requests.exchange("POST", f"/?{urlencode({'default_format': 'JSONEachRow'})}", statement.encode())
+    if code_of(answer):
+        raise error_of(answer, requests.where)
+    return [orjson.loads(line) for line in answer.content.splitlines()]
+
+
+def _alter(requests: HttpRequests, statement: str, schema: TableSchema, name: str) -> None:
+    answer = requests.exchange("POST", "/", statement.encode())
+    if not code_of(answer):
+        return
+    error = error_of(answer, requests.where)
+    if isinstance(error, Retriable):
+        raise error
+    raise SchemaRefused(f"table {schema.namespace}: the table {name} can't be made to fit: {error}", schema.namespace)
+
+
+def ping(requests: HttpRequests, settings: Settings) -> None:
+    """Ask whether the database is there. Blocks.
+
+    Raises:
+        Retriable: the server is unavailable.
+        Fatal: it refuses the login, or has no such database.
+    """
+    if not _ask(requests, f"SELECT name FROM system.databases WHERE name = {literal(settings.database)}"):
+        raise Fatal(f"{requests.where} has no database {settings.database}: create it, or correct {PREFIX}database")

@@ -1,0 +1,221 @@
+"""``millrace bench sinks [NAME ...]``: rows/s and CPU per row of sinks into servers on this machine, each from one core.
+
+The whole sink is measured, as a job drives it: a frame of changes, each of another key, through projection, Arrow, reduction to
+the newest per key, requests and answers. The sink's side (JVM and Python worker) is bound to the first core; the server has the
+rest of the machine. A first batch warms both up, the second one is measured, and the third is the second again: a replay, of
+which the target takes nothing. The guarantee is the strongest that the sink has.
+
+To add a sink, add a line to ``ENTRIES``: its name (``sink.type``), the rows/s that are wanted, and a function that starts its
+server in a folder and gives the sink's options and the server's process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from compose.local.errors import Unavailable
+from compose.local.jvm import Heap
+from compose.local.opensearch import OpenSearch
+from compose.local.redis import Redis
+from connectors.errors import ConfigInvalid
+from spark_jobs import config as job_config
+from spark_jobs import registry
+from spark_jobs.contract import Batch, JobContext, TableChanges, TableSchema
+from spark_jobs.session import build_session
+from tests.bench._common import cpu_seconds, environment
+from tests.bench.jdbc import changes, schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_jobs.contract import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that runs.
+
+    Attributes:
+        options: the sink's, as a user would write them.
+        pid: the server's process; None where it is not a child of this one.
+        note: about the server, for people (that it is a stand-in, for instance).
+    """
+
+    options: Mapping[str, str]
+    pid: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the table.
+
+    Attributes:
+        name: on the command line and in the output.
+        sink: ``sink.type``.
+        target: rows/s that are wanted; 0 for none.
+        start: starts the server in a folder; ends it on exit.
+    """
+
+    name: str
+    sink: str
+    target: int
+    start: Callable[[Path], AbstractContextManager[Running]]
+
+
+@contextmanager
+def _redis(folder: Path) -> Iterator[Running]:
+    with Redis(folder, port=None) as server:
+        yield Running({"sink.redis.url": f"redis://{server.address}"}, server.pid)
+
+
+@contextmanager
+def _opensearch(folder: Path) -> Iterator[Running]:
+    with OpenSearch(folder, port=None, heap=Heap(1024, 1024)) as server:
+        yield Running({"sink.opensearch.url": server.url}, server.pid)
+
+
+ENTRIES: Final = (
+    Entry("redis", "redis", 150_000, _redis),
+    Entry("opensearch", "opensearch", 30_000, _opensearch),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One measurement; CPU in seconds."""
+
+    label: str
+    rows: int
+    written: int
+    seconds: float
+    cpu: float
+    server_cpu: float
+
+    @property
+    def speed(self) -> float:
+        """Rows/s."""
+        return self.rows / self.seconds
+
+    def line(self) -> str:
+        """As text."""
+        micro = 1e6 / self.rows
+        return (
+            f"  {self.label:<28} {self.rows:>9,} rows {self.seconds:7.2f} s {self.speed:>10,.0f} rows/s   "
+            f"CPU {self.cpu * micro:6.1f} us/row + server {self.server_cpu * micro:6.1f}   {self.written:,} written"
+        )
+
+
+def measure(label: str, rows: int, server: int | None, write: Callable[[], int]) -> Measured:
+    """Write once, with the clock and the CPU of both sides."""
+
+    def spent() -> tuple[float, float]:
+        theirs = cpu_seconds(server) if server is not None else 0.0
+        return cpu_seconds(os.getpid()) - theirs, theirs
+
+    (ours, theirs), begin = spent(), time.perf_counter()
+    written = write()
+    seconds = time.perf_counter() - begin
+    ours_after, theirs_after = spent()
+    return Measured(label, rows, written, seconds, ours_after - ours, theirs_after - theirs)
+
+
+def open_sink(spark: SparkSession, entry: Entry, options: Mapping[str, str]) -> Sink:
+    """The sink as a job has it, with one connection where it has several."""
+    kind = registry.sink_class(entry.sink)
+    alone = f"sink.{entry.sink}.connections"
+    properties = {
+        "name": "bench-sinks",
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "source.topics": "orders",
+        "source.format": "plain",
+        "sink.type": entry.sink,
+        **({alone: "1"} if alone in kind.config_def.keys else {}),
+        **options,
+    }
+    config, problems = job_config.check(properties)
+    if config is None:
+        raise ConfigInvalid("; ".join(problem.message for problem in problems))
+    log = logging.LoggerAdapter(logging.getLogger("bench"), {})
+    sink = kind(JobContext("bench-sinks", config, spark, log))
+    sink.open()
+    return sink
+
+
+def run_entry(spark: SparkSession, entry: Entry, server: Running, frames: Sequence[DataFrame], rows: int) -> None:
+    """Measure one sink and print it."""
+    sink = open_sink(spark, entry, server.options)
+    table = schema()
+    warm = TableSchema("shop.warm", table.columns)
+
+    def write(number: int, target: TableSchema, frame: DataFrame) -> Callable[[], int]:
+        ranges = {("orders", 0): (number * rows, (number + 1) * rows)}
+        return lambda: sink.write(Batch(number, frame, ranges, lambda: (TableChanges(target, frame),)))
+
+    try:
+        write(0, warm, frames[0])()
+        first = measure("new keys", rows, server.pid, write(1, table, frames[1]))
+        print(first.line(), flush=True)
+        print(measure("the same batch again", rows, server.pid, write(1, table, frames[1])).line(), flush=True)
+    finally:
+        sink.close()
+    if entry.target:
+        verdict = "reached" if first.speed >= entry.target else "MISSED"
+        print(f"  target {entry.target:,} rows/s: {verdict} ({first.speed / entry.target:.2f} of it)", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark; see the module."""
+    names = [entry.name for entry in ENTRIES]
+    parser = argparse.ArgumentParser(prog="millrace bench sinks", description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(names)}; all where none is named")
+    parser.add_argument("--rows", type=int, default=200_000)
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.names) - set(names))
+    if unknown:
+        parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(names)}")
+    chosen = [entry for entry in ENTRIES if entry.name in (options.names or names)]
+    print(f"sinks from one core, {options.rows:,} changes of 8 columns in a batch, 5 % deletes; {environment()}")
+    cores = os.sched_getaffinity(0)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-sinks-")))
+        os.sched_setaffinity(0, {min(cores)})  # inherited by the JVM and its Python workers
+        spark = build_session(
+            "bench-sinks",
+            master="local[1]",
+            conf={"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"},
+            extra_jars=tuple(sorted({jar for entry in chosen for jar in registry.sink_class(entry.sink).extra_jars})),
+        )
+        stack.callback(spark.stop)
+        spark.sparkContext.setLogLevel("ERROR")
+        frames = []
+        for number in range(2):
+            file = str(folder / f"changes-{number}")
+            changes(spark, options.rows, options.rows, number * options.rows, 1).write.parquet(file)
+            frames.append(spark.read.parquet(file))
+        for entry in chosen:
+            os.sched_setaffinity(0, cores)  # for the server, which this thread starts
+            home = folder / entry.name
+            try:
+                with entry.start(home) as server:
+                    os.sched_setaffinity(0, {min(cores)})
+                    print(f"{entry.name}{': ' + server.note if server.note else ''}", flush=True)
+                    run_entry(spark, entry, server, frames, options.rows)
+            except Unavailable as reason:
+                print(f"{entry.name}: not measured: {reason}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,170 @@
+"""The ClickHouse sink: tables that exist, widening, values that a constraint refuses, soft deletes, deduplication."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
+
+from compose.local.clickhouse import ClickHouse
+from connectors.errors import Fatal, Retriable
+from spark_jobs.contract import Column, SchemaRefused, TableSchema
+from spark_jobs.testing.batches import Feed, change
+from spark_jobs.testing.kit import checked, key_column, make_sink
+from tests.integration.spark_jobs.clickhouse.conftest import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.contract import Sink
+    from spark_jobs.testing.batches import BatchData, Change
+
+COLUMNS = (key_column("id", IntegerType()), Column("name", StringType()), Column("count", IntegerType()))
+
+
+class Rig:
+    """A sink over a server, and a table of the test's own."""
+
+    def __init__(self, server: Server, spark: SparkSession, options: dict[str, str]) -> None:
+        self.server = server
+        self.spark = spark
+        self.name = f"t{secrets.token_hex(4)}"
+        self.table = TableSchema(f"shop.{self.name}", COLUMNS)
+        self.feed = Feed(f"topic-{secrets.token_hex(4)}")
+        login = {"sink.clickhouse.user": server.user, "sink.clickhouse.password": server.password}
+        self.properties = {
+            "name": "analytics",
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "source.topics": self.feed.topic,
+            "source.format": "plain",
+            "sink.type": "clickhouse",
+            "sink.clickhouse.url": f"http://{server.host}:{server.port}",
+            "sink.clickhouse.retries": "0",
+            **(login if server.user else {}),
+            **{f"sink.clickhouse.{name}": value for name, value in options.items()},
+        }
+        self.sink: Sink = make_sink(checked(self.properties), spark)
+
+    def batch(self, *changes: Change) -> BatchData:
+        return self.feed.next([(self.table, changes)])
+
+    def write(self, *changes: Change) -> int:
+        return self.sink.write(self.batch(*changes).frames(self.spark))
+
+    def rows(self, columns: str = "*", last: str = "FINAL ORDER BY id") -> list[dict[str, Any]]:
+        return self.server.rows(f"SELECT {columns} FROM {self.name} {last}")  # noqa: S608 - own names
+
+
+@pytest.fixture
+def rig(clickhouse: Server, spark: SparkSession) -> Callable[..., Rig]:
+    def make(server: Server = clickhouse, **options: str) -> Rig:
+        return Rig(server, spark, {name.replace("_", "."): value for name, value in options.items()})
+
+    return make
+
+
+def test_soft_deletes(rig: Callable[..., Rig]) -> None:
+    soft = rig(delete_mode="soft")
+    soft.write(change("i", 1, id=1, name="a"), change("i", 2, id=2, name="b"))
+    soft.write(change("d", 3, id=1, name="a"))
+    assert soft.rows("id, ums_active_, ums_op_") == [
+        {"id": 1, "ums_active_": 0, "ums_op_": "d"},
+        {"id": 2, "ums_active_": 1, "ums_op_": "i"},
+    ]
+
+
+def test_repeated_requests_are_stored_once(rig: Callable[..., Rig]) -> None:
+    history = rig(mode="insert")
+    data = history.batch(*(change("i", n, id=n, name="a") for n in range(100)))
+    for _ in range(3):
+        history.sink.write(data.frames(history.spark))
+    assert history.rows("count() AS rows", "") == [{"rows": 100}]
+
+
+def test_a_value_that_a_constraint_refuses(rig: Callable[..., Rig]) -> None:
+    analytics = rig()
+    analytics.write(change("i", 1, id=1, name="a"))
+    analytics.server.run(f"ALTER TABLE {analytics.name} ADD CONSTRAINT c CHECK name <> 'bad'")
+    changes = [change("i", 10 + n, id=n, name="bad" if n == 7 else "good") for n in range(20)]
+    with pytest.raises(Fatal, match=r"with id=7 is refused: ClickHouse .*VIOLATED_CONSTRAINT"):
+        analytics.write(*changes)
+    ids = {row["id"] for row in analytics.rows("id")}
+    assert 7 not in ids
+    assert len(ids) >= 9  # all rows of the other task, and of its own what had been written
+
+
+def test_tables_that_exist(rig: Callable[..., Rig]) -> None:
+    other = rig()
+    other.server.run(f"CREATE TABLE {other.name} (id Int32, name String) ENGINE = MergeTree ORDER BY id")
+    with pytest.raises(SchemaRefused, match=r"its engine is MergeTree, and upserts need ReplacingMergeTree\(ums_id_"):
+        other.write(change("i", 1, id=1, name="a"))
+    wrong = rig()
+    columns = "id Int32, name Array(String), ums_id_ Int64, ums_deleted_ UInt8"
+    engine = "ReplacingMergeTree(ums_id_, ums_deleted_) ORDER BY id"
+    wrong.server.run(f"CREATE TABLE {wrong.name} ({columns}) ENGINE = {engine}")
+    with pytest.raises(SchemaRefused, match=r"name is Array\(String\) there, and its values need Nullable\(String\)"):
+        wrong.write(change("i", 1, id=1, name="a"))
+    fitting = rig()
+    fitting.server.run(
+        f"CREATE TABLE {fitting.name} (id Int32, name LowCardinality(String), ums_id_ Int64, ums_deleted_ UInt8) ENGINE = {engine}"
+    )
+    with pytest.raises(Fatal, match=r"with id=2 is refused: ClickHouse .*CANNOT_INSERT_NULL"):
+        fitting.write(change("i", 1, id=1, name="a"), change("i", 2, id=2))
+    fitting.write(change("i", 3, id=3, name="c", count=5))
+    assert {row["id"]: row["count"] for row in fitting.rows("id, count")}[3] == 5
+
+
+def test_values_without_nulls(rig: Callable[..., Rig]) -> None:
+    analytics = rig()
+    table = TableSchema(
+        analytics.table.namespace,
+        (
+            key_column("id", LongType()),
+            Column("tags", ArrayType(IntegerType())),
+            Column("more", MapType(StringType(), StringType())),
+            Column("place", StructType([StructField("city", StringType()), StructField("zip code", StringType())])),
+        ),
+    )
+    changes = [
+        change("i", 1, id=1, tags=[1, None], more={"a": "b", "c": None}, place={"city": "x", "zip code": None}),
+        change("i", 2, id=2),
+    ]
+    analytics.sink.write(analytics.feed.next([(table, changes)]).frames(analytics.spark))
+    assert analytics.rows("id, tags, more, place") == [
+        {"id": 1, "tags": [1, None], "more": {"a": "b", "c": None}, "place": {"city": "x", "zip code": None}},
+        {"id": 2, "tags": [], "more": {}, "place": {"city": None, "zip code": None}},
+    ]
+
+
+def test_what_validation_says(rig: Callable[..., Rig]) -> None:
+    absent = rig(database="nowhere")
+    (complaint,) = absent.sink.check(absent.sink.context.config)
+    assert complaint.startswith("sink.clickhouse.database: ")
+    assert "has no database nowhere" in complaint
+    keyless = TableSchema("shop.k", (Column("name", StringType()),))
+    assert "has no primary key" in absent.sink.refusal(keyless)
+
+
+@pytest.mark.slow
+@pytest.mark.proves("into clickhouse", "exactly-once", killed=["server"])
+def test_a_server_that_is_killed(rig: Callable[..., Rig], tmp_path: Path) -> None:
+    with ClickHouse(tmp_path) as process:
+        analytics = rig(Server("127.0.0.1", process.port or 0, "", ""))
+        first = analytics.batch(*(change("i", n, id=n, name="a") for n in range(100)))
+        analytics.sink.write(first.frames(analytics.spark))
+        second = analytics.batch(
+            *(change("u", 200 + n, id=n, name="b") for n in range(50)),
+            *(change("d", 300 + n, id=50 + n) for n in range(50)),
+        )
+        process.service.kill()
+        with pytest.raises(Retriable):
+            analytics.sink.write(second.frames(analytics.spark))
+        process.service.start()
+        for data in (second, first, second):
+            analytics.sink.write(data.frames(analytics.spark))
+        assert analytics.rows("id, name") == [{"id": n, "name": "b"} for n in range(50)]
