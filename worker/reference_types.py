@@ -94,6 +94,10 @@ makes. A column of `PostgreSQL` or `MariaDB` is that of a nullable column; a key
 `varbinary` in MariaDB. What the values look like: [types of jobs](../jobs/formats.md#types), and the pages of the
 connectors. `D.` stands for `io.debezium.data.`, `T.` for `io.debezium.time.`, `C.` for `org.apache.kafka.connect.data.`.
 """
+_NOT_READ: Final = """\
+Jobs don't read these events, whose operations are `i`, `u`, `d` and `r`: give them partition updates and the
+materializer. The columns of Spark and the databases say what the schemas become.
+"""
 _PACKAGES: Final = {
     "io.debezium.data.": "D.",
     "io.debezium.time.": "T.",
@@ -151,7 +155,7 @@ def type_tables() -> list[tuple[list[str], list[tuple[str, Schema]]]]:
         ),
         (["## Cassandra and Scylla: partition updates and the materializer's events\n"], all_of(_CQL, updates)),
         (
-            ["## Cassandra: Debezium's form\n", default],
+            ["## Cassandra: Debezium's form\n", _NOT_READ, default],
             all_of(_CQL, cassandra(EventSettings(topic_prefix="p"))),
         ),
         (

@@ -11,6 +11,7 @@ from spark_jobs import registry
 from spark_jobs.config_keys import FUNCTIONS, MATERIALIZE, STEPS
 from spark_jobs.config_keys import STEP_PREFIX as PREFIX
 from spark_jobs.steps.contract import StepContext
+from spark_jobs.steps.names import matches, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -159,14 +160,17 @@ def step_jars(config: Config) -> list[str]:
 def order_complaints(steps: Sequence[Step]) -> list[ConfigProblem]:
     """Complaints about steps that read the table of a later step: steps run in order. Pure.
 
-    A step that reads a table of its own name, and steps before it, mean the table of the source.
+    If a step reads a table of the name that it makes, the source has such a table, and earlier steps mean that one.
 
     Args:
         steps: in order, each with valid options.
     """
     reads = {step.name: set(step.reads()) for step in steps}
     makers = {
-        output: step.name for step in reversed(steps) for output in step.makes() if output not in reads[step.name]
+        output: step.name
+        for step in reversed(steps)
+        for output in step.makes()
+        if not any(matches([name], output) or output in names_of(name) for name in reads[step.name])
     }
     position = {step.name: number for number, step in enumerate(steps)}
     problems = []

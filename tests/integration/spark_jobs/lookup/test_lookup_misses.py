@@ -59,7 +59,7 @@ class Dimension:
     """
 
     options: dict[str, str]
-    insert: Callable[[int, str], None]
+    insert: Callable[[int, str], object]
     client: Mapping[str, Any] = field(default_factory=dict)
 
     def task(self, *, guarded: bool = False, **more: str) -> LookupTask:
@@ -78,7 +78,7 @@ def of_database(url: str, user: str, password: str) -> Dimension:
     server.query(f"CREATE TABLE {table} (id int PRIMARY KEY, name varchar(40))")
     return Dimension(
         {"url": url, "user": user, "password": password, "table": table},
-        lambda key, name: server.query(f"INSERT INTO {table} VALUES ({key}, '{name}')") and None,
+        lambda key, name: server.query(f"INSERT INTO {table} VALUES ({key}, '{name}')"),
     )
 
 
@@ -103,7 +103,7 @@ def cassandra(request: pytest.FixtureRequest) -> Dimension:
     execute(server.address, f"CREATE TABLE {table} (id int PRIMARY KEY, name text)")
     return Dimension(
         {"url": f"cassandra://{server.address}", "table": table},
-        lambda key, name: execute(server.address, f"INSERT INTO {table} (id, name) VALUES ({key}, '{name}')") and None,
+        lambda key, name: execute(server.address, f"INSERT INTO {table} (id, name) VALUES ({key}, '{name}')"),
     )
 
 
@@ -113,7 +113,7 @@ def scylla(request: pytest.FixtureRequest) -> Dimension:
     execute(server.address, f"CREATE TABLE {table} (id int PRIMARY KEY, name text)")
     return Dimension(
         {"url": f"scylla://{server.address}", "table": table},
-        lambda key, name: execute(server.address, f"INSERT INTO {table} (id, name) VALUES ({key}, '{name}')") and None,
+        lambda key, name: execute(server.address, f"INSERT INTO {table} (id, name) VALUES ({key}, '{name}')"),
     )
 
 
@@ -123,15 +123,13 @@ def redis(request: pytest.FixtureRequest) -> Dimension:
     prefix = secrets.token_hex(4)
     return Dimension(
         {"url": f"redis://{server.address}/4", "password": server.password, "redis_key": f"{prefix}:${{id}}"},
-        lambda key, name: client.hset(f"{prefix}:{key}", mapping={"name": name}) and None,
+        lambda key, name: client.hset(f"{prefix}:{key}", mapping={"name": name}),
     )
 
 
 def http(request: pytest.FixtureRequest) -> Dimension:
     server: RowServer = request.getfixturevalue("row_server")
-    return Dimension(
-        {"url": f"{server.url}/rows"}, lambda key, name: server.rows.update({str(key): {"name": name}}) and None
-    )
+    return Dimension({"url": f"{server.url}/rows"}, lambda key, name: server.rows.update({str(key): {"name": name}}))
 
 
 def topic(request: pytest.FixtureRequest) -> Dimension:
@@ -216,15 +214,18 @@ def test_rows_that_are_not_there(dimension: Dimension) -> None:
 
 @pytest.mark.parametrize("followed_by", ["null", "drop", "dead-letter"])
 def test_a_row_that_comes_late_is_waited_for(dimension: Dimension, followed_by: str) -> None:
-    retry = {"miss": "retry", "miss_retry_then": followed_by, "cache_misses_age_ms": "0"}
+    def waiting(timeout_ms: str, *, guarded: bool = False) -> LookupTask:
+        more = {"miss": "retry", "miss_retry_then": followed_by, "cache_misses_age_ms": "0"}
+        return dimension.task(guarded=guarded, miss_retry_timeout_ms=timeout_ms, **more)
+
     with ExitStack() as stack:
         inserting = threading.Timer(0.2, dimension.insert, (LATE, "two"))
         stack.callback(inserting.join)
         inserting.start()
-        rows = answers(dimension.task(**retry, miss_retry_timeout_ms="60000"), [("u", LATE), ("i", PRESENT)])
+        rows = answers(waiting("60000"), [("u", LATE), ("i", PRESENT)])
     assert rows == [("u", 0, 100, "two"), ("i", 1, 101, "one")]
     # One that does not come is what the option says.
-    given_up = dimension.task(**retry, miss_retry_timeout_ms="200", guarded=True)
+    given_up = waiting("200", guarded=True)
     (row,) = answers(given_up, [("u", ABSENT)])
     assert row[:4] == ("d" if followed_by == "drop" else "u", 0, 100, None)
     assert bool(row[4]) == (followed_by == "dead-letter")

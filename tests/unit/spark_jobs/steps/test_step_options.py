@@ -113,8 +113,7 @@ def sql(name: str, *tables: str) -> dict[str, str]:
     [
         (
             sql("a", "b") | sql("b", "t"),
-            "step a reads the table b, which the later step b makes; steps run in order. Put b before a, or give b another "
-            "name if the source has a table b",
+            "which the later step b makes; steps run in order. Put b before a, or give b another name if the source has a",
         ),
         (
             sql("a", "b") | sql("b", "c") | sql("c", "a"),
@@ -133,6 +132,8 @@ def sql(name: str, *tables: str) -> dict[str, str]:
         (sql("a", "a", "t"), ""),
         (sql("a", "t") | sql("b", "a", "t"), ""),
         (sql("a", "b") | sql("b", "b"), ""),
+        (sql("a", "b") | sql("b", "shop.b"), ""),
+        (sql("a", "b") | sql("b", "`mysql.crm.shop.b.v1.0.0`"), ""),
     ],
 )
 def test_steps_read_what_earlier_steps_make(steps: dict[str, str], message: str) -> None:
