@@ -29,7 +29,10 @@ class StepSql(Spark):
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
 
 
-_VIEW: Final = "use a step of type view, which aggregates again what a change affects; for rows that are only inserted, a step of type window"
+_VIEW: Final = (
+    "use a step of type view, which aggregates again what a change affects; for rows that are only inserted, a step of "
+    "type window"
+)
 _LATER: Final = "let the sink's database compute it from the table that the job writes"
 #: Functions that make one row of several.
 AGGREGATES: Final = frozenset(
