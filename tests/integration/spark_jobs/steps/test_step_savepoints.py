@@ -192,12 +192,11 @@ def test_a_state_is_saved_as_of_its_batch_and_comes_back_whole(spark: SparkSessi
     assert moved.read("rows", frames[0].schema).count() == 6
     assert step_refusals(saved, steps) == []
 
-    (file,) = location.glob("state-*/s/rows/*.parquet")
-    spark.read.parquet(str(file)).limit(3).coalesce(1).write.parquet(str(tmp_path / "part"))
-    (part,) = (tmp_path / "part").glob("*.parquet")
-    part.replace(file)
+    paths = list(location.glob("state-*/s/rows/*.parquet"))
+    other_file, file = [path for path in paths if spark.read.parquet(str(path)).count()]
+    file.write_bytes(other_file.read_bytes())
     file.with_name(f".{file.name}.crc").unlink()
-    with pytest.raises(Fatal, match=r"is damaged: state-\w+/s/rows has 3 rows"):
+    with pytest.raises(Fatal, match=r"is damaged: state-\w+/s/rows has 4 rows"):
         restore_steps(manifest, spark, str(location), str(tmp_path / "third"))
     file.unlink()
     with pytest.raises(Fatal, match="lacks files: state-"):
