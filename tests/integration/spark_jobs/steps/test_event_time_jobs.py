@@ -35,7 +35,7 @@ class Streams:
     def __init__(self, bootstrap: str) -> None:
         self.topics = {table: f"{table}-{secrets.token_hex(4)}" for table in TABLES}
         self.events: dict[str, list[Event]] = {table: [] for table in TABLES}
-        self._servers = {"bootstrap.servers": bootstrap}
+        self._servers: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
         admin = AdminClient(self._servers)
         for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in self.topics.values()]).values():
             future.result(30)
@@ -57,7 +57,7 @@ class Streams:
         folder = LocalFolder(checkpoint)
         batches, start = [], dict.fromkeys(TABLES, 0)
         for number in range((ranges.last_batch(folder, "commits") or 0) + 1):
-            position = ranges.position(folder, number)
+            position = ranges.position(folder, number) or {}
             end = {table: position.get((topic, 0), 0) for table, topic in self.topics.items()}
             batches.append([event for table in TABLES for event in self.events[table][start[table] : end[table]]])
             start = end
