@@ -78,7 +78,7 @@ def random_changes(random: Random, count: int) -> list[Change]:
         if table in rows:
             key = random.randrange(12 if table == "orders" else 4)
             op = "c" if key not in rows[table] else random.choice("uud")
-            values = {"region": random.choice(["n", "s"])}
+            values: dict[str, Any] = {"region": random.choice(["n", "s"])}
             if table == "orders":
                 values = {"customer": random.randrange(4), "amount": random.randrange(9)}
             row = {"id": key} if op == "d" else {"id": key, **values}

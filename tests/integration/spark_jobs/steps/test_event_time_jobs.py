@@ -35,7 +35,7 @@ class Streams:
     def __init__(self, bootstrap: str) -> None:
         self.topics = {table: f"{table}-{secrets.token_hex(4)}" for table in TABLES}
         self.events: dict[str, list[Event]] = {table: [] for table in TABLES}
-        self._servers = {"bootstrap.servers": bootstrap}
+        self._servers: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
         admin = AdminClient(self._servers)
         for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in self.topics.values()]).values():
             future.result(30)
@@ -57,7 +57,7 @@ class Streams:
         folder = LocalFolder(checkpoint)
         batches, start = [], dict.fromkeys(TABLES, 0)
         for number in range((ranges.last_batch(folder, "commits") or 0) + 1):
-            position = ranges.position(folder, number)
+            position = ranges.position(folder, number) or {}
             end = {table: position.get((topic, 0), 0) for table, topic in self.topics.items()}
             batches.append([event for table in TABLES for event in self.events[table][start[table] : end[table]]])
             start = end
@@ -114,7 +114,7 @@ def test_into_a_database(bootstrap: str, tmp_path: Path, monkeypatch: pytest.Mon
     job = Job(config(bootstrap, streams, tmp_path, "inner", sink), tmp_path / "run")
     job.start()
     try:
-        for events in rounds(3):
+        for events in rounds(20):
             streams.send(events)
             job.wait_rows(sum(map(len, streams.events.values())), 120)
         assert job.stop() == 0
@@ -130,7 +130,7 @@ def test_into_a_database(bootstrap: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("seed", [5, 27])
 def test_a_killed_job_into_files(
     spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

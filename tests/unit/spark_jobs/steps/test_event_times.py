@@ -8,12 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.errors import Fatal
 from spark_jobs import config
-from spark_jobs.steps.event_time.rows import stored_name
+from spark_jobs.checkpoint import LocalFolder
+from spark_jobs.steps.event_time.rows import check_origin, stored_name
 from spark_jobs.steps.event_time.times import Grid, later, minus, next_watermark
+from spark_jobs.steps.flow import Flow
+from spark_jobs.steps.options import build_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 JOB = {
     "name": "j",
@@ -126,3 +131,29 @@ def test_an_aggregate_over_a_view_is_refused_also_through_other_steps(steps: Map
     problems = [problem.message for problem in config.check(properties)[1]]
     assert bool(problems) == bool(words), problems
     assert all(words in problem for problem in problems)
+
+
+def test_the_state_of_a_step_that_was_removed_goes_with_the_first_batch_without_it(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    for name in ("s", "gone"):
+        folder.write(f"steps/{name}/values/3.json", "{}")
+    parsed, problems = config.check(
+        {**JOB, "transform.steps": "s", **{f"transform.step.s.{name}": value for name, value in WINDOW.items()}}
+    )
+    assert parsed is not None, problems
+    flow = Flow(build_steps(parsed), checkpoint=str(tmp_path))
+    flow.drop_left_states(folder)
+    assert folder.list("steps") == ["s"]
+    folder.write("steps/other/values/3.json", "{}")
+    flow.drop_left_states(folder)
+    assert sorted(folder.list("steps")) == ["other", "s"], "it looks once"
+
+
+def test_a_state_of_other_options_is_refused() -> None:
+    kept = {"type": "window", "table": "a", "time": "ums_ts_"}
+    check_origin("s", {}, kept)
+    check_origin("s", {"of": kept, "late": 1}, kept)
+    with pytest.raises(Fatal, match=r"made with table=a \(now b\)\. Set the options back"):
+        check_origin("s", {"of": kept}, {**kept, "table": "b"})
+    with pytest.raises(Fatal, match="type=None"):
+        check_origin("s", {"definition": "of a view"}, kept)
