@@ -28,7 +28,7 @@ _MOST_LISTED: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What a table consists of: the rows of its first batch number, of which a key has one, and those that came later.
+    """The two parts of a table: the rows of its first batch number, of which a key has one, and those that came later.
 
     Attributes:
         first: the smallest batch number.
@@ -163,8 +163,8 @@ def _is_listed(values: pa.Array) -> bool:
 
 def _condition(name: str, values: pa.Array) -> str:
     listed = values.drop_null().to_pylist()
-    texts = [str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'" for value in listed]
-    parts = [f'"{name}" IN ({", ".join(texts)})'] if texts else []
+    literals = [str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'" for value in listed]
+    parts = [f'"{name}" IN ({", ".join(literals)})'] if literals else []
     parts += [f'"{name}" IS NULL'] if values.null_count else []
     return f"({' OR '.join(parts)})" if parts else "false"
 
