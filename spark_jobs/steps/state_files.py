@@ -133,7 +133,7 @@ class StateFiles:
     def clean(self) -> None:
         """Remove files that the table no longer has, if they are old."""
         with _failures(self._path):
-            self._table.vacuum(retention_hours=1, enforce_retention_duration=False, dry_run=False)
+            self._table.vacuum(retention_hours=1, enforce_retention_duration=False, dry_run=False, full=True)
 
 
 def create(path: str, rows: pa.Table, properties: Mapping[str, str]) -> None:
