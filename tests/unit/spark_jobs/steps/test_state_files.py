@@ -41,9 +41,9 @@ def files(tmp_path: Path) -> StateFiles:
 @pytest.mark.parametrize("values", [[value] for value in STRINGS] + [STRINGS[:4], ["a", None, "none"], ["none"], []])
 @pytest.mark.parametrize("padding", [0, 2000])
 def test_a_value_finds_its_rows(files: StateFiles, values: list[str | None], padding: int) -> None:
-    wanted = pa.array([*values, *(f"p{number}" for number in range(padding))], pa.string())
+    asked = pa.array([*values, *(f"p{number}" for number in range(padding))], pa.string())
     expected = [(1, number, value, 1) for number, value in enumerate(STRINGS) if value in values]
-    assert listed(files.rows({"v": wanted}, (0, 9), 100)) == sorted(expected, key=repr)
+    assert listed(files.rows({"v": asked}, (0, 9), 100)) == sorted(expected, key=repr)
 
 
 def test_values_of_several_columns_must_all_match(files: StateFiles) -> None:
