@@ -67,7 +67,8 @@ def test_rows_of_other_batches_are_not_seen(files: StateFiles) -> None:
 
 
 def test_folding_keeps_the_newest_row_of_each_key_and_the_base(files: StateFiles) -> None:
-    source, newest = Random(1), {}
+    source = Random(1)
+    newest: dict[int, tuple[int, int, str, int]] = {}
     for batch in range(2, 12):
         row = (batch, source.randint(0, 4), f"in {batch}", source.randint(1, 9))
         files.append(table(row))
