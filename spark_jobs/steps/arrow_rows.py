@@ -17,8 +17,8 @@ def newest(rows: pa.Table, key: Sequence[str], by: Sequence[str]) -> pa.Table:
     """Of the rows with the same key the one that is the largest by some columns, compared in turn."""
     if rows.num_rows < 2:
         return rows
-    places = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by])
-    keys = rows.select(list(key)).take(places).append_column(_AT, places)
+    order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by])
+    keys = rows.select(list(key)).take(order).append_column(_AT, order)
     last = keys.group_by(list(key), use_threads=False).aggregate([(_AT, "last")])
     return rows.take(last.column(f"{_AT}_last"))
 

@@ -43,7 +43,7 @@ _BASE: Final = -1
 #: Folder in the checkpoint; a folder for each step, and in it one for each table.
 FOLDER: Final = "steps"
 _VALUES: Final = "values"
-#: After how many files of recent rows these are folded; where their number is not known, in every so many batches.
+#: After that many files of recent rows these are folded; without statistics of files, at every batch with a multiple of it.
 UPKEEP_EVERY: Final = 50
 #: The part of a table that must be new for the whole to be written again.
 _WORTH: Final = 0.25
@@ -145,7 +145,13 @@ class StepState:
         return bool(self.checkpoint) and local_path(self.checkpoint) is not None
 
     def lookup(
-        self, name: str, fields: StructType, key: Sequence[str], columns: Mapping[str, pa.Array], most: int, keep: str = ""
+        self,
+        name: str,
+        fields: StructType,
+        key: Sequence[str],
+        columns: Mapping[str, pa.Array],
+        most: int,
+        keep: str = "",
     ) -> pa.Table | None:
         """Rows of a table as of the end of the batch before, by the values of columns, without a Spark job but for upkeep.
 

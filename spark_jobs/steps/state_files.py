@@ -28,7 +28,7 @@ _MOST_LISTED: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What a table consists of: the rows of its first batch number, of which a key has one, and those that came later.
+    """The two parts of a table: the rows of its first batch number, of which a key has one, and those that came later.
 
     Attributes:
         first: the smallest batch number.
@@ -133,7 +133,7 @@ class StateFiles:
     def clean(self) -> None:
         """Remove files that the table no longer has, if they are old."""
         with _failures(self._path):
-            self._table.vacuum(retention_hours=1, enforce_retention_duration=False, dry_run=False)
+            self._table.vacuum(retention_hours=1, enforce_retention_duration=False, dry_run=False, full=True)
 
 
 def create(path: str, rows: pa.Table, properties: Mapping[str, str]) -> None:
@@ -163,8 +163,8 @@ def _is_listed(values: pa.Array) -> bool:
 
 def _condition(name: str, values: pa.Array) -> str:
     listed = values.drop_null().to_pylist()
-    texts = [str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'" for value in listed]
-    parts = [f'"{name}" IN ({", ".join(texts)})'] if texts else []
+    literals = [str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'" for value in listed]
+    parts = [f'"{name}" IN ({", ".join(literals)})'] if literals else []
     parts += [f'"{name}" IS NULL'] if values.null_count else []
     return f"({' OR '.join(parts)})" if parts else "false"
 

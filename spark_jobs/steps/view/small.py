@@ -22,7 +22,6 @@ from spark_jobs.steps.view.query import direct_column
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_jobs.contract import TableSchema
     from spark_jobs.steps.view.query import ViewQuery
 
 #: Column: whether the row was deleted.
@@ -78,7 +77,7 @@ class SmallTable:
 
 
 def find_links(query: ViewQuery) -> Links | None:
-    """The columns for lookups; None if an expression stands where one is needed. Pure."""
+    """The columns for lookups; None if there is an expression where one is needed. Pure."""
     kinds = [[column.type for column in source.schema.columns] for source in query.sources]
     joins = []
     for number, source in enumerate(query.sources):
@@ -174,15 +173,15 @@ class SmallBatch:
     def _load_parents(self, number: int) -> None:
         """Load the rows of the earlier table that join rows of this one."""
         parent, pairs = self._links.joins[number - 1]
-        own, names = self._tables[number].names, self._tables[parent].names
-        self._load(parent, {names[left]: self._values(number, own[right]) - {None} for left, right in pairs})
+        columns, names = self._tables[number].names, self._tables[parent].names
+        self._load(parent, {names[left]: self._values(number, columns[right]) - {None} for left, right in pairs})
 
     def _load_children(self, last: int) -> None:
         """Load what rows of earlier tables join, up to a table."""
         for number in range(1, last + 1):
             parent, pairs = self._links.joins[number - 1]
-            own, names = self._tables[number].names, self._tables[parent].names
-            self._load(number, {own[right]: self._values(parent, names[left]) - {None} for left, right in pairs})
+            columns, names = self._tables[number].names, self._tables[parent].names
+            self._load(number, {columns[right]: self._values(parent, names[left]) - {None} for left, right in pairs})
 
     def _values(self, number: int, name: str) -> set[Any]:
         """The values of a column in the rows of a table that are loaded or new."""

@@ -75,7 +75,7 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True)
 class _Resolved:
-    """What follows from the schemas of the tables.
+    """All that follows from the schemas of the tables.
 
     Attributes:
         tables: all tables that the step was given.
@@ -138,7 +138,7 @@ class ViewStep(Step):
 
     def __init__(self, context: StepContext) -> None:
         super().__init__(context)
-        self._known: _Resolved | None = None
+        self._resolution: _Resolved | None = None
 
     @property
     def combines(self) -> bool:
@@ -184,14 +184,14 @@ class ViewStep(Step):
         passed = [table for table in tables if table.changes.schema.namespace in others]
         state = run.state(self.name)
         self._demand_same(state)
-        known = self._resolved(schemas, run)
-        query = None if known is None else known.query
+        resolved = self._resolved(schemas, run)
+        query = None if resolved is None else resolved.query
         read = {table.namespace for table in self._read(schemas)}
         inputs = [table for table in tables if table.changes.schema.namespace in read]
         values = {**state.values, _DEFINITION: self._definition}
         result = None
-        if known is not None and known.links is not None and values.get(_READY) and state.has_lookups():
-            result = self._small_batch(inputs, known.query, known.links, state, run.spark)
+        if resolved is not None and resolved.links is not None and values.get(_READY) and state.has_lookups():
+            result = self._small_batch(inputs, resolved.query, resolved.links, state, run.spark)
         if result is None:
             result = self._whole_batch(inputs, query, state, first=not values.get(_READY))
         output, moments = result
@@ -199,13 +199,13 @@ class ViewStep(Step):
             newest = max(moments, key=lambda moment: moment.order)
             values[_LAST_ORDER] = max(values.get(_LAST_ORDER, -1) + 1, newest.order)
             values[_LAST_TIME] = max(values.get(_LAST_TIME, 0), *(moment.time_us for moment in moments))
-        values[_READY] = values.get(_READY, False) or known is not None
+        values[_READY] = values.get(_READY, False) or resolved is not None
         state.keep_values(values)
-        if known is None:
+        if resolved is None:
             return passed
-        schema = known.schema
+        schema = resolved.schema
         if output is None:
-            return [*passed, StepTable(TableChanges(schema, known.empty), present=False)]
+            return [*passed, StepTable(TableChanges(schema, resolved.empty), present=False)]
         from spark_jobs.steps.view.frames import computed
 
         position = max(moments, key=lambda moment: moment.order).position if moments else ("", 0, 0)
@@ -270,13 +270,13 @@ class ViewStep(Step):
         return parse_view(self.name, self.context.options["sql"])
 
     def _resolved(self, tables: Sequence[TableSchema], run: StepRun) -> _Resolved | None:
-        """What follows from the schemas of the tables; None as long as not all of the view's have been seen."""
-        if self._known is None or self._known.tables != tuple(tables):
+        """All that follows from the schemas of the tables; None as long as not all of the view's have been seen."""
+        if self._resolution is None or self._resolution.tables != tuple(tables):
             query = self._query(tables)
             if query is None:
                 return None
-            self._known = _Resolved(tuple(tables), query, find_links(query), *self._shape(query, run))
-        return self._known
+            self._resolution = _Resolved(tuple(tables), query, find_links(query), *self._shape(query, run))
+        return self._resolution
 
     def _read(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
         """The tables of FROM that have been seen, each once."""
@@ -316,7 +316,6 @@ class ViewStep(Step):
     def _input(self, table: StepTable, query: ViewQuery | None, state: StepState, moments: list[_Moment]) -> _Input:
         """The rows of a table before and after the batch; what changed goes into the state at the end of the batch."""
         from pyspark.sql import functions as f
-        from pyspark.sql import types as t
 
         schema = table.changes.schema
         positions, key, fields = self._stored_columns(schema, query)
@@ -371,7 +370,9 @@ class ViewStep(Step):
         whole = t.StructType([*fields.fields, *(t.StructField(name, kind) for name, kind in kinds.items())])
         columns = to_arrow_schema(whole, timezone="UTC")
         empty = to_arrow_schema(fields, timezone="UTC").empty_table()
-        result = small.SmallTable(table_folder(schema.namespace), names, tuple(key), fields, empty, columns.empty_table())
+        result = small.SmallTable(
+            table_folder(schema.namespace), names, tuple(key), fields, empty, columns.empty_table()
+        )
         if not table.present:
             return result
         collected = _changes(table, positions).limit(small.MOST_CHANGED + 1).toArrow()
@@ -379,7 +380,9 @@ class ViewStep(Step):
             raise small.TooLarge
         if not collected.num_rows:
             return result
-        rows = arrow_rows.newest(collected.select(columns.names).cast(columns), key, (ORDER, "kafka_offset_", "ums_uid_"))
+        rows = arrow_rows.newest(
+            collected.select(columns.names).cast(columns), key, (ORDER, "kafka_offset_", "ums_uid_")
+        )
         stored = look_up(result, {name: pc.unique(rows.column(name)) for name in key})
         remembered = pa.scalar(self._remembered(state), pa.timestamp("us", "UTC"))
         stored = stored.filter(

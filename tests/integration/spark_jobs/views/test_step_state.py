@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import types as t
 
-from spark_jobs.steps.state import UPKEEP_EVERY, StepState
+from spark_jobs.steps import state as step_state
+from spark_jobs.steps.state import StepState
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
     from pyspark.sql import SparkSession
 
 FIELDS = t.StructType(
@@ -74,19 +77,24 @@ def test_a_preview_keeps_nothing(spark: SparkSession) -> None:
     assert rows(state) == []
 
 
-def test_upkeep_changes_no_row(spark: SparkSession, tmp_path: Path) -> None:
+def test_upkeep_changes_no_row(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_state, "UPKEEP_EVERY", 2)
     state = start(tmp_path, spark, 0)
     append(state, spark, *((number, "first", 1) for number in range(40)))
     state.commit()
     expected = {number: (number, "first", 1) for number in range(40)}
-    for batch in (1, UPKEEP_EVERY, UPKEEP_EVERY + 1, 2 * UPKEEP_EVERY, 2 * UPKEEP_EVERY + 1):
+    for batch in (1, 2, 3, 4, 7):
         state.begin(spark, batch)
+        looked_up = state.lookup("rows", FIELDS, ["k"], {"v": pa.array([f"in {number}" for number in range(8)])}, 99)
+        assert looked_up is not None
+        expected_rows = [row for row in expected.values() if row[1] != "first"]
+        assert sorted(tuple(row.values()) for row in looked_up.to_pylist()) == sorted(expected_rows)
         assert rows(state) == sorted(expected.values())
         row = (batch % 7, f"in {batch}", batch)
         expected[row[0]] = row
         append(state, spark, row)
         state.commit()
-    last = 3 * UPKEEP_EVERY
+    last = 9
     state.begin(spark, last)
     kept = "k < 5"
     assert rows(state, kept) == sorted(row for row in expected.values() if row[0] < 5)

@@ -87,9 +87,9 @@ class Target:
 
 def choose_ways(source: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next batch read the state by lookups, by Spark, or by Spark once the lookups give too many rows; and fold it."""
-    monkeypatch.setattr(small_batches, "MOST_CHANGED", source.choice([20_000, 20_000, 0]))
-    monkeypatch.setattr(small_batches, "MOST_LOADED", source.choice([200_000, 200_000, 40]))
-    monkeypatch.setattr(step_state, "UPKEEP_EVERY", source.choice([50, 1]))
+    monkeypatch.setattr(small_batches, "MOST_CHANGED", source.choice([20_000, 20_000, 20_000, 20_000, 0]))
+    monkeypatch.setattr(small_batches, "MOST_LOADED", source.choice([200_000, 200_000, 200_000, 40]))
+    monkeypatch.setattr(step_state, "UPKEEP_EVERY", source.choice([50, 50, 50, 1]))
 
 
 def compare(spark: SparkSession, checkpoint: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
