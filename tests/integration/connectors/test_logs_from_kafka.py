@@ -137,13 +137,13 @@ async def test_records_of_shippers_are_recognised(harness: Topic) -> None:
     await produce(harness.bootstrap, harness.topic, [*values, b"of nothing"])
     async with Run(LogsConnector, {**harness.config(), "host": "worker-1"}) as run:
         records = await run.read(15)
-    place = f"{harness.topic}/0"
+    position = f"{harness.topic}/0"
     assert [(row["line"], row["host"], row["file"], row["position"]) for row in rows_of(records, "lines")] == [
         ("of filebeat", "web-1", "/var/log/app.log", 120),
         ("of logstash", "web-2", "/l", 1),
         ("of fluentbit", "web-3", "/f", 2),
-        ("of flume", "web-4", place, 3),
-        ("of nothing", "worker-1", place, 4),
+        ("of flume", "web-4", position, 3),
+        ("of nothing", "worker-1", position, 4),
     ]
     assert [record.timestamp for record in records if record.topic == "logs.lines"][:4] == [
         1795714140123,
@@ -153,7 +153,7 @@ async def test_records_of_shippers_are_recognised(harness: Topic) -> None:
     ]
 
 
-async def test_every_value_is_a_line_if_told_so(harness: Topic) -> None:
+async def test_every_value_is_a_line_with_the_plain_format(harness: Topic) -> None:
     await produce(harness.bootstrap, harness.topic, [b'{"@timestamp": "x", "message": "y"}'])
     async with Run(LogsConnector, {**harness.config(), "kafka.format": "plain"}) as run:
         (row,) = rows_of(await run.read(3), "lines")
