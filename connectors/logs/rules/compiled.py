@@ -125,9 +125,12 @@ def _make_finder(groups: tuple[BuiltGroup, ...]) -> tuple[Callable[[bytes], list
     always = [number for number, group in enumerate(groups) if not group.needle]
     if len(needed) < _FEWEST:
         return None, needed, always
-    for number in needed:
-        expressions.Add(groups[number].needle)
-    expressions.Compile()
+    try:
+        for number in needed:
+            expressions.Add(groups[number].needle)
+        expressions.Compile()
+    except re2.error:  # together they take too much memory: every group is tried
+        return None, needed, always
     return expressions._set.Match, needed, always  # noqa: SLF001 - its wrapper costs as much again
 
 

@@ -16,7 +16,7 @@ from connectors.logs.rules.records import LINE, FieldName, Origin, Record, StepF
 from connectors.logs.rules.types import make_converter, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from connectors.logs.rules.patterns import Pattern
 
@@ -150,10 +150,10 @@ class Split(Operator):
         if self.names is not None:
             _check_names("names", tuple(self.names))
         by = self.by
-        search = make_pattern("pattern", self.pattern).search if self.pattern is not None else None
+        find_all = make_pattern("pattern", self.pattern).find_all if self.pattern is not None else None
 
         def divide(text: str) -> list[str]:
-            return text.split(by, most) if search is None else _split_at_matches(text, search, most)
+            return text.split(by, most) if find_all is None else _split_at(text, find_all(text), most)
 
         if self.names is None:
             return ChangeRecord(self.field, _split_changer(self.field, divide, keep=self.keep))
@@ -168,16 +168,17 @@ class Split(Operator):
         return ExtractFields(self.field, tuple(self.names), extract, self.keep)
 
 
-def _split_at_matches(text: str, search: Any, most: int) -> list[str]:
+def _split_at(text: str, matches: Iterable[Any], most: int) -> list[str]:
+    """The parts of a string between matches that are not empty, at most ``most`` of them and the rest; -1 for all."""
     parts: list[str] = []
-    rest = text
-    while most < 0 or len(parts) < most:
-        match = search(rest)
-        if match is None or match.end() == 0:
+    position = 0
+    for match in matches:
+        if len(parts) == most:
             break
-        parts.append(rest[: match.start()])
-        rest = rest[match.end() :]
-    return [*parts, rest]
+        if match.end() > match.start():
+            parts.append(text[position : match.start()])
+            position = match.end()
+    return [*parts, text[position:]]
 
 
 def _split_changer(field: FieldName, divide: Any, *, keep: bool) -> Any:

@@ -110,7 +110,7 @@ class Replace(Operator):
 
 
 def _replacer(source: str, by: str) -> Callable[[str], str]:
-    search = make_pattern("pattern", source).search
+    find_all = make_pattern("pattern", source).find_all
     try:
         expand = java_replacement(by, re.compile(source, re.ASCII))
     except ConfigInvalid as error:
@@ -118,13 +118,11 @@ def _replacer(source: str, by: str) -> Callable[[str], str]:
 
     def replace(text: str) -> str:
         parts: list[str] = []
-        rest = text
-        while rest and (match := search(rest)) is not None:
-            if match.end() == match.start():
-                break
-            parts += [rest[: match.start()], expand(match)]
-            rest = rest[match.end() :]
-        return "".join([*parts, rest])
+        position = 0
+        for match in find_all(text):
+            parts += [text[position : match.start()], expand(match)]
+            position = match.end()
+        return "".join([*parts, text[position:]])
 
     return replace
 

@@ -6,7 +6,7 @@ from typing import Any
 from connectors.logs.rules.built import BuiltRules, Status, build_rules
 from connectors.logs.rules.compiled import compile_rules
 from connectors.logs.rules.model import read_rules
-from connectors.logs.rules.preview import check_golden, diff_rules, preview_rules
+from connectors.logs.rules.preview import check_golden, check_versions, diff_rules, preview_rules
 from connectors.logs.rules.records import Dropped, Origin
 
 
@@ -94,6 +94,21 @@ def test_a_difference_in_columns_types_and_rows() -> None:
     assert diff_rules(text, text, ["7"]) == []
 
 
+def test_changed_columns_need_a_higher_version() -> None:
+    def version_of(number: int, kind: str) -> BuiltRules:
+        table = {"name": "t", "version": number, "groups": [{"name": "g", "steps": [save(line=kind)]}]}
+        return build_rules(read_rules({"tables": [table]}))
+
+    first = version_of(2, "string")
+    assert check_versions(first, version_of(2, "string")) == []
+    assert check_versions(first, version_of(3, "int")) == []
+    (changed,) = check_versions(first, version_of(2, "int"))
+    assert (changed.table, changed.option) == ("t", "version")
+    assert changed.message.endswith("give the table version 3")
+    (lower,) = check_versions(first, version_of(1, "string"))
+    assert lower.message == "version 1 follows version 2; versions only rise"
+
+
 def test_golden_lines() -> None:
     golden = [
         {"line": "1.50", "rows": {"t": [{"line": "1.50"}]}},
@@ -127,3 +142,14 @@ def test_values_that_do_not_fit_make_the_group_fail() -> None:
 def test_a_dropped_line_is_accepted_and_makes_no_row() -> None:
     rules = rules_of([{"drop": {"reason": "noise"}}, save(line="string")])
     assert compile_rules(rules).apply("x", Origin()) == [("t", [Dropped("noise")])]
+
+
+def test_expressions_see_the_whole_string() -> None:
+    steps = [
+        {"replace": {"field": "line", "pattern": "^a", "by": "x"}},
+        {"split": {"pattern": "^x| +", "names": ["empty", "first", "rest"]}},
+    ]
+    ((_, rows),) = compile_rules(rules_of([*steps, save(empty="string", first="string", rest="string")])).apply(
+        "aa  x b", Origin()
+    )
+    assert rows == [{"empty": "", "first": "a", "rest": "x b"}]
