@@ -33,10 +33,10 @@ async def read_all(path: Path, count: int) -> tuple[list[SourceRecord], list[Bad
     config = {"file": str(path), "topic.prefix": "p", "rules": RULES}
     async with Run(LogsConnector, config) as run:
         while len(records) + len(bad) < count:
-            taken = await run.take(30)
-            assert taken is not None, f"{len(records)} records and {len(bad)} bad ones of {count}"
-            records += taken[1].records
-            bad += taken[1].bad
+            step = await run.take(30)
+            assert step is not None, f"{len(records)} records and {len(bad)} bad ones of {count}"
+            records += step[1].records
+            bad += step[1].bad
     return records, bad
 
 
