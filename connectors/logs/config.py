@@ -358,7 +358,7 @@ def check_config(config: Mapping[str, Any]) -> list[ConfigProblem]:
 
 
 def join_settings(config: Mapping[str, Any]) -> JoinSettings | None:
-    """Which lines of files belong together; None if each is an event."""
+    """The setting of which lines of files belong together; None if each is an event."""
     if not config[EVENT_START]:
         return None
     search = compile_pattern(config[EVENT_START]).search

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class JoinSettings(NamedTuple):
-    """Which lines belong together.
+    """Says which lines belong together.
 
     Attributes:
         is_start: line -> truthy if it is the first one of an event.
