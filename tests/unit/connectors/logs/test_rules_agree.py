@@ -139,6 +139,12 @@ def _normal(rows: list[tuple[str, list[Record | Dropped]]]) -> list[tuple[str, l
     False,
     ['[{"a": "1"}, {"a": "1"}, {"a": "2"}]'],
 )
+@example(
+    [[{"filter": {"field": "a", "contains": ""}, "ignoreFailure": True}, {"deduplicate": {"fields": ["a"]}}]],
+    [{"name": "x", "field": "line"}],
+    False,
+    [""],
+)
 def test_interpreted_and_compiled_rules_agree(
     steps: list[list[dict[str, Any]]], columns: list[dict[str, Any]], optional: bool, lines: list[str]
 ) -> None:

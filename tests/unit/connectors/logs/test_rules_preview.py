@@ -139,6 +139,11 @@ def test_values_that_do_not_fit_make_the_group_fail() -> None:
         assert (failure.step, failure.operator) == (1, "saveAs")
 
 
+def test_any_number_of_conditional_steps() -> None:
+    steps: list[dict[str, Any]] = [{"trim": {"field": "line"}, "ignoreFailure": True, "when": {"contains": "a"}}] * 60
+    assert compile_rules(rules_of([*steps, save(line="string")])).apply(" a ", Origin()) == [("t", [{"line": "a"}])]
+
+
 def test_a_dropped_line_is_accepted_and_makes_no_row() -> None:
     rules = rules_of([{"drop": {"reason": "noise"}}, save(line="string")])
     assert compile_rules(rules).apply("x", Origin()) == [("t", [Dropped("noise")])]
