@@ -12,7 +12,6 @@ from connectors.api import BadRecord, Batch, Position, SourceRecord
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.logs.config import (
     AUTHORITIES,
-    BATCH_SIZE,
     BROKERS,
     KAFKA_FORMAT,
     KAFKA_START,
@@ -26,6 +25,7 @@ from connectors.logs.config import (
 from connectors.logs.kafka_records import read_record
 from connectors.logs.rows import DELIVERED, RowMaker
 from connectors.logs.rules.records import Origin
+from connectors.text_files.options import BATCH_SIZE
 from connectors.tls import client_context
 
 if TYPE_CHECKING:

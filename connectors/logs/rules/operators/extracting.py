@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _KEY: Final = re.compile(r"%\{([^}]*)\}")
 
 
-class RegexExtract(Operator):
+class RegexExtract(Operator, frozen=True):
     """Groups of a regular expression become fields, in place of the field that they are taken from."""
 
     pattern: Annotated[str, Meta(description="The expression; it may match anywhere in the field.")]
@@ -48,7 +48,7 @@ class RegexExtract(Operator):
         )
 
 
-class Grok(Operator):
+class Grok(Operator, frozen=True):
     """A grok expression: %{NAME:field} is a known pattern that becomes a field, %{NAME:field:int} also converts it."""
 
     pattern: Annotated[
@@ -78,7 +78,7 @@ class Grok(Operator):
         return ExtractFields(self.field, names, extract, self.keep, needle=source)
 
 
-class Dissect(Operator):
+class Dissect(Operator, frozen=True):
     """Fields between fixed separators, without regular expressions: %{a} %{b}; %{} is left out, %{a->} skips padding."""
 
     pattern: Annotated[str, Meta(description="Keys as %{name} with the separators between them.")]
@@ -126,7 +126,7 @@ def _dissect(text: str, start: str, steps: Sequence[tuple[str, bool, str]]) -> l
     return values
 
 
-class Split(Operator):
+class Split(Operator, frozen=True):
     """A field is divided at a string or an expression; the parts become fields in its position."""
 
     by: Annotated[str | None, Meta(description="The string between parts.")] = None

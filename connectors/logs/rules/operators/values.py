@@ -21,7 +21,7 @@ from connectors.schema import OPTIONAL_STRING
 _CONVERTIBLE: Final = tuple(kind for kind in TYPES if kind != "datetime")
 
 
-class Convert(Operator):
+class Convert(Operator, frozen=True):
     """Give a value another type; a null stays one."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
@@ -37,7 +37,7 @@ class Convert(Operator):
         return ChangeValue(self.field, lambda value: None if value is None else convert(value), self.target)
 
 
-class Date(Operator):
+class Date(Operator, frozen=True):
     """A date in text, in the first format that fits, becomes milliseconds since 1970 in UTC."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
@@ -51,7 +51,7 @@ class Date(Operator):
         return ChangeValue(self.field, reader.read, self.target, with_origin=reader.with_origin)
 
 
-class Mask(Operator):
+class Mask(Operator, frozen=True):
     """Hide a value with one of the masks of mask.rules; what comes out is text."""
 
     field: Annotated[FieldName, Meta(description="The field.")]

@@ -150,7 +150,7 @@ def test_a_dropped_line_is_accepted_and_makes_no_row() -> None:
 
 
 def test_expressions_see_the_whole_string() -> None:
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"replace": {"field": "line", "pattern": "^a", "by": "x"}},
         {"split": {"pattern": "^x| +", "names": ["empty", "first", "rest"]}},
     ]
