@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -16,7 +17,7 @@ from connectors.logs.connector import LogsConnector
 from connectors.testing import WAIVERS, Harness, Run, SavedOffsets, connector_conformance
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from connectors.api import SourceRecord
@@ -83,8 +84,18 @@ class Topic(Harness):
         return {**self.config(), **self.secrets(), "rules": "tables: []"}
 
 
+@asynccontextmanager
+async def started_admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
 async def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    async with AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+    async with started_admin(bootstrap) as admin:
         await admin.create_topics([NewTopic(topic, partitions, 1)])
 
 
@@ -165,7 +176,7 @@ async def test_new_partitions_are_read(harness: Topic) -> None:
         LogsConnector, {**harness.config(), "kafka.partitions.check.interval.ms": "100"}, max_tasks=9
     ) as run:
         assert len(run.tasks) == 3
-        async with AIOKafkaAdminClient(bootstrap_servers=harness.bootstrap) as admin:
+        async with started_admin(harness.bootstrap) as admin:
             await admin.create_partitions({harness.topic: NewPartitions(4)})
         await produce(harness.bootstrap, harness.topic, [b"a b"] * 4, partitions=4)
         assert len(rows_of(await run.read(12), "lines")) == 4
@@ -187,7 +198,7 @@ async def test_deleted_records_are_no_silent_loss(harness: Topic) -> None:
     await produce(harness.bootstrap, harness.topic, [b"a b"] * 5)
     offsets = SavedOffsets()
     offsets.put({"topic": harness.topic, "partition": 0}, {"offset": 1})
-    async with AIOKafkaAdminClient(bootstrap_servers=harness.bootstrap) as admin:
+    async with started_admin(harness.bootstrap) as admin:
         await admin.delete_records({TopicPartition(harness.topic, 0): RecordsToDelete(before_offset=3)})
     async with Run(LogsConnector, harness.config(), offsets=offsets) as run:
         with pytest.raises(Fatal, match="deleted before they were read"):
