@@ -10,6 +10,7 @@ import msgspec
 from connectors.errors import ConfigInvalid
 from connectors.logs.rules.built import BuiltRules, build_rules
 from connectors.logs.rules.model import parse_rules
+from connectors.logs.rules.patterns import PatternInvalid, compile_pattern
 from connectors.logs.rules.preview import check_golden
 from connectors.options import (
     ConfigDef,
@@ -23,7 +24,8 @@ from connectors.options import (
     non_empty,
     one_of,
 )
-from connectors.text_files.options import BATCH_SIZE, DIRECTORY, FILE, READING_KEYS, reading_problems
+from connectors.text_files.joining import JoinSettings
+from connectors.text_files.options import BATCH_SIZE, DIRECTORY, FILE, LINE_LIMIT, READING_KEYS, reading_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +43,9 @@ BROKERS: Final = "kafka.bootstrap.servers"
 KAFKA_FORMAT: Final = "kafka.format"
 KAFKA_START: Final = "kafka.start"
 KAFKA_CHECK_INTERVAL: Final = "kafka.partitions.check.interval.ms"
+EVENT_START: Final = "multiline.start"
+EVENT_LINES: Final = "multiline.most.lines"
+EVENT_WAIT: Final = "multiline.wait.ms"
 PROTOCOL: Final = "kafka.security.protocol"
 MECHANISM: Final = "kafka.sasl.mechanism"
 USER: Final = "kafka.sasl.username"
@@ -54,6 +59,18 @@ FROM_KAFKA: Final = "kafka"
 _RULES_GROUP: Final = "Rules"
 _ROWS_GROUP: Final = "Rows"
 _KAFKA_GROUP: Final = "Lines from Kafka"
+_EVENTS_GROUP: Final = "Events of several lines"
+
+
+def _pattern(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        compile_pattern(value)
+    except PatternInvalid as error:
+        return invalid(name, value, str(error))
+    return None
+
 
 CONFIG: Final = ConfigDef(
     [
@@ -238,6 +255,36 @@ CONFIG: Final = ConfigDef(
         ),
         *READING_KEYS,
         ConfigKey(
+            name=EVENT_START,
+            type=ConfigType.STRING,
+            default=None,
+            group=_EVENTS_GROUP,
+            validator=_pattern,
+            doc="With input=file: an expression that matches the first line of an event. The lines up to the next match are "
+            "given to the rules as one, joined by line feeds. Not set means that each line is an event.",
+            example=r"^\d{4}-\d\d-\d\d ",
+        ),
+        ConfigKey(
+            name=EVENT_LINES,
+            type=ConfigType.INT,
+            default=500,
+            unit="lines",
+            group=_EVENTS_GROUP,
+            importance=Importance.LOW,
+            validator=between(1, 10_000),
+            doc="The most lines of an event; the next line starts another one.",
+        ),
+        ConfigKey(
+            name=EVENT_WAIT,
+            type=ConfigType.INT,
+            default=1000,
+            unit="ms",
+            group=_EVENTS_GROUP,
+            importance=Importance.LOW,
+            validator=between(10, 600_000),
+            doc="How long a file must be quiet until its last event is taken as complete.",
+        ),
+        ConfigKey(
             name=TASK_PARTITIONS,
             type=ConfigType.STRING,
             default=None,
@@ -308,6 +355,14 @@ def check_config(config: Mapping[str, Any]) -> list[ConfigProblem]:
     except ConfigInvalid as error:
         problems.append(ConfigProblem(RULES if config[RULES] else RULES_FILE, str(error)))
     return problems
+
+
+def join_settings(config: Mapping[str, Any]) -> JoinSettings | None:
+    """The setting of which lines of files belong together; None if each is an event."""
+    if not config[EVENT_START]:
+        return None
+    search = compile_pattern(config[EVENT_START]).search
+    return JoinSettings(search, config[EVENT_LINES], config[LINE_LIMIT], config[EVENT_WAIT] / 1000)
 
 
 def task_partitions(config: Mapping[str, Any]) -> list[tuple[str, int]]:

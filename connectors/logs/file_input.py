@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from connectors.logs.config import join_settings
 from connectors.logs.rows import DELIVERED, RowMaker
 from connectors.logs.rules.records import Origin
 from connectors.text_files.options import read_settings
@@ -34,7 +35,7 @@ def read_log_files(context: TaskContext, rows: RowMaker, host: str) -> AsyncGene
         saved = context.offsets.get(partition)
         if saved is not None and saved.get(DELIVERED):
             maker.resume(path, saved)
-    return read_files(context, options, maker.make_records, rows.unknown_topic)
+    return read_files(context, options, maker.make_records, rows.unknown_topic, join_settings(context.config))
 
 
 class _FileRows:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError
 
 from connectors.api import BadRecord, Batch, Position, SourceRecord
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.logs.config import (
     AUTHORITIES,
-    BATCH_SIZE,
     BROKERS,
     KAFKA_FORMAT,
     KAFKA_START,
@@ -25,6 +25,7 @@ from connectors.logs.config import (
 from connectors.logs.kafka_records import read_record
 from connectors.logs.rows import DELIVERED, RowMaker
 from connectors.logs.rules.records import Origin
+from connectors.text_files.options import BATCH_SIZE
 from connectors.tls import client_context
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ _WAIT_MS: Final = 1000
 _LINE_UNIT: Final = 1 << 20
 
 
-def make_consumer(config: Mapping[str, Any]) -> AIOKafkaConsumer:
-    """A consumer of the cluster of ``kafka.topics``, without a group. Not started.
+def client_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """How clients reach the cluster of ``kafka.topics``.
 
     Raises:
         Fatal: the authorities can't be read.
     """
     protocol = config[PROTOCOL]
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"bootstrap_servers": config[BROKERS], "security_protocol": protocol}
     if protocol.endswith("SSL"):
         try:
             options["ssl_context"] = client_context(cafile=config[AUTHORITIES])
@@ -58,24 +59,22 @@ def make_consumer(config: Mapping[str, Any]) -> AIOKafkaConsumer:
         options["sasl_mechanism"] = config[MECHANISM]
         options["sasl_plain_username"] = config[USER]
         options["sasl_plain_password"] = config[PASSWORD].value
-    return AIOKafkaConsumer(
-        bootstrap_servers=config[BROKERS],
-        security_protocol=protocol,
-        enable_auto_commit=False,
-        auto_offset_reset="none",
-        isolation_level="read_committed",
-        **options,
-    )
+    return options
 
 
 async def start_consumer(config: Mapping[str, Any]) -> AIOKafkaConsumer:
-    """A consumer that is connected.
+    """A consumer that is connected, without a group.
 
     Raises:
         Fatal: the authorities can't be read.
         Retriable: the cluster does not answer.
     """
-    consumer = make_consumer(config)
+    consumer = AIOKafkaConsumer(
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        isolation_level="read_committed",
+        **client_options(config),
+    )
     try:
         await consumer.start()
     except (KafkaError, OSError) as error:
@@ -88,23 +87,22 @@ async def list_partitions(config: Mapping[str, Any]) -> list[tuple[str, int]]:
     """The partitions of ``kafka.topics`` in order.
 
     Raises:
+        Fatal: the authorities can't be read.
         Retriable: the cluster does not answer, or a topic does not exist.
     """
-    consumer = await start_consumer(config)
+    admin = AIOKafkaAdminClient(**client_options(config))
     try:
-        existing = await consumer.topics()
-        missing = [topic for topic in config[TOPICS] if topic not in existing]
-        if missing:
-            raise Retriable(
-                f"the topics {', '.join(missing)} do not exist at {', '.join(config[BROKERS])}; create them"
-            )
-        return sorted(
-            (topic, number) for topic in set(config[TOPICS]) for number in consumer.partitions_for_topic(topic) or ()
-        )
+        await admin.start()
+        # Asking for one topic by its name would create it where the broker creates topics automatically.
+        described = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
     except (KafkaError, OSError) as error:
         raise _unavailable(config, error) from error
     finally:
-        await consumer.stop()
+        await admin.close()
+    missing = [topic for topic in config[TOPICS] if topic not in described]
+    if missing:
+        raise Retriable(f"the topics {', '.join(missing)} do not exist at {', '.join(config[BROKERS])}; create them")
+    return sorted((topic, partition["partition"]) for topic in set(config[TOPICS]) for partition in described[topic])
 
 
 async def read_topics(context: TaskContext, rows: RowMaker, host: str) -> AsyncGenerator[Batch, None]:
@@ -128,11 +126,19 @@ async def read_topics(context: TaskContext, rows: RowMaker, host: str) -> AsyncG
         return
     consumer = await start_consumer(config)
     try:
+        positions = {
+            partition: await _find_position(consumer, partition, reader, context, config[KAFKA_START])
+            for partition, reader in partitions.items()
+        }
+        # No await between these: the consumer must not look for positions itself.
         consumer.assign(list(partitions))
-        for partition, reader in partitions.items():
-            position = await _seek(consumer, partition, reader, context, config[KAFKA_START])
-            if position is not None:
-                yield Batch([], offsets=((reader.partition, {OFFSET: position}),))
+        for partition, position in positions.items():
+            consumer.seek(partition, position)
+        # Where the start is the end of the topic, it is saved before the first record comes.
+        yield Batch(
+            [],
+            offsets=tuple((reader.partition, reader.resume_offset(positions[tp])) for tp, reader in partitions.items()),
+        )
         while True:
             fetched = await consumer.getmany(timeout_ms=_WAIT_MS, max_records=config[BATCH_SIZE])
             if not fetched:
@@ -140,8 +146,9 @@ async def read_topics(context: TaskContext, rows: RowMaker, host: str) -> AsyncG
             for partition, records in fetched.items():
                 yield partitions[partition].make_batch(records)
     except OffsetOutOfRangeError as error:
+        behind = ", ".join(f"{name}/{number}" for name, number in (error.args[0] if error.args else ()))
         raise Fatal(
-            f"records of {', '.join(map(str, error.args[0] if error.args else ()))} were deleted before they were read. "
+            f"records of {behind or 'a partition'} were deleted before they were read. "
             "Raise the topic's retention; to continue with what is there, reset or alter the connector's offsets"
         ) from error
     except (KafkaError, OSError, IllegalStateError) as error:
@@ -150,19 +157,16 @@ async def read_topics(context: TaskContext, rows: RowMaker, host: str) -> AsyncG
         await consumer.stop()
 
 
-async def _seek(
+async def _find_position(
     consumer: AIOKafkaConsumer, partition: TopicPartition, reader: _Reader, context: TaskContext, start: str
-) -> int | None:
-    """Go to the saved offset; without one to the start. The position, if it must be saved before the first record comes."""
+) -> int:
+    """The saved offset; without one the first or the last of the partition."""
     saved = context.offsets.get(reader.partition)
     if saved is not None and isinstance(saved.get(OFFSET), int):
         reader.resume(saved)
-        consumer.seek(partition, saved[OFFSET])
-        return None
+        return int(saved[OFFSET])
     ends = await (consumer.end_offsets if start == "latest" else consumer.beginning_offsets)([partition])
-    position: int = ends[partition]
-    consumer.seek(partition, position)
-    return position if start == "latest" else None
+    return int(ends[partition])
 
 
 def _unavailable(config: Mapping[str, Any], error: BaseException) -> Retriable:
@@ -184,6 +188,11 @@ class _Reader:
     def resume(self, saved: Position) -> None:
         """Leave out what of the next record is delivered already."""
         self._partly = (saved[OFFSET], int(saved.get(DELIVERED) or 0))
+
+    def resume_offset(self, position: int) -> Position:
+        """The offset to save before the first record comes, for a start at ``position``."""
+        delivered = self._partly[1] if position == self._partly[0] else 0
+        return {OFFSET: position, DELIVERED: delivered} if delivered else {OFFSET: position}
 
     def make_batch(self, fetched: Sequence[ConsumerRecord[Any, Any]]) -> Batch:
         """The records of one partition as rows."""

@@ -46,7 +46,7 @@ class RowMaker:
         self._apply = rules.apply
         self._explain = rules.explain
         self._id_column: str = config[ID_COLUMN]
-        self._time_column: str | None = config[TIME_COLUMN]
+        self._time_column: str = config[TIME_COLUMN] or ""
         self._forms: dict[str, RowForm] = {
             table: make_form(config[OUTPUT], config[PREFIX], table, schema, self._id_column)
             for table, schema in {**rules.schemas, UNKNOWN_TABLE: UNKNOWN_ROWS}.items()
@@ -54,7 +54,7 @@ class RowMaker:
         self._timed = {
             table
             for table, schema in rules.schemas.items()
-            if (field := schema.field(self._time_column or "")) is not None and field.schema.name == TIMESTAMP
+            if (field := schema.field(self._time_column)) is not None and field.schema.name == TIMESTAMP
         }
         self.unknown_topic = self._forms[UNKNOWN_TABLE].topic
         self.counts = LineCounts(metrics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from connectors.api import BadRecord, Batch, Position, SourceRecord
 from connectors.errors import Fatal, Skippable
 from connectors.text_files.follower import Follower, Kind, Step
+from connectors.text_files.joining import LineJoiner
 from connectors.text_files.lines import BadLine, Lines, LineSplitter, byte_order, mark_length
-from connectors.text_files.rotation import HEAD
+from connectors.text_files.rotation import HEAD, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator
 
     from connectors.api import TaskContext
+    from connectors.text_files.joining import JoinSettings
     from connectors.text_files.options import ReadSettings
 
 FILENAME: Final = "filename"
@@ -38,7 +41,11 @@ MakeRecords = Callable[[Position, Position, list[str], Sequence[Position]], list
 
 
 async def read_files(
-    context: TaskContext, options: ReadSettings, make_records: MakeRecords, topic: str
+    context: TaskContext,
+    options: ReadSettings,
+    make_records: MakeRecords,
+    topic: str,
+    joining: JoinSettings | None = None,
 ) -> AsyncGenerator[Batch, None]:
     """Yield batches of lines until cancelled; each file's bytes are read in a thread.
 
@@ -47,12 +54,13 @@ async def read_files(
         options: how to read, and which files.
         make_records: makes records of lines.
         topic: where bad records would have gone.
+        joining: which lines belong together; None for none.
 
     Raises:
         Fatal: a file can't be read, or a saved offset is not one of this reader's.
         Retriable: a file can't be read at the moment.
     """
-    sources = [FileReader(context, options, path, make_records, topic) for path in options.files]
+    sources = [FileReader(context, options, path, make_records, topic, joining) for path in options.files]
     pause = _SHORTEST_PAUSE
     thread = _Thread()
     try:
@@ -67,6 +75,9 @@ async def read_files(
                         yield batch
                     busy = busy or source.more
                 at += len(steps)
+            for source in sources if joining is not None else ():
+                for batch in source.flush_when_quiet():
+                    yield batch
             if busy:
                 pause = _SHORTEST_PAUSE
                 continue
@@ -82,7 +93,13 @@ class FileReader:
     """One file's way from bytes to batches."""
 
     def __init__(
-        self, context: TaskContext, options: ReadSettings, path: str, make_records: MakeRecords, topic: str
+        self,
+        context: TaskContext,
+        options: ReadSettings,
+        path: str,
+        make_records: MakeRecords,
+        topic: str,
+        joining: JoinSettings | None = None,
     ) -> None:
         self._log = context.log
         self._options = options
@@ -101,6 +118,13 @@ class FileReader:
             clock=time.monotonic,
         )
         self._splitter: LineSplitter | None = None
+        #: The first bytes of the file that the lines are of. The follower may have the next file already.
+        self._head = b""
+        self._joiner = LineJoiner(joining) if joining is not None else None
+        self._join_wait = joining.wait if joining is not None else 0.0
+        #: When the last line came, and the position after the last event; only where lines are joined.
+        self._last_line = 0.0
+        self._event_end = position
         self._start = position
         self._started = False
         self._known_missing = False
@@ -122,6 +146,7 @@ class FileReader:
         kind = step.kind
         self.more = kind in {Kind.DATA, Kind.BUSY, Kind.BEGIN}
         if kind is Kind.DATA:
+            self._head = self.follower.head
             start = self._position()
             return self._batches(self._split(step.data), start)
         if kind is Kind.IDLE or kind is Kind.BUSY:
@@ -150,7 +175,9 @@ class FileReader:
             self._log.warning("%s", note)
         batches = self._finish()
         self._splitter = None
+        self._head = self.follower.head
         self._start = position
+        self._event_end = position
         self._known_missing = False
         if self._started:
             # What follows is of another file: its first position is saved at once, so that a restart does not look for the
@@ -173,15 +200,49 @@ class FileReader:
                 cut=options.split_long,
             )
             self._splitter = splitter
+            self._event_end = self._start + skipped
             data = data[skipped:]
         return splitter.feed(data)
 
     def _finish(self) -> list[Batch]:
-        """The unfinished last line of a file that ended."""
+        """The unfinished last line of a file that ended, and the event that it ends."""
         if self._splitter is None:
             return []
         start = self._splitter.position
-        return list(self._batches(self._splitter.finish(), start))
+        return [*self._batches(self._splitter.finish(), start), *self._flush()]
+
+    def flush_when_quiet(self) -> Iterable[Batch]:
+        """The last event, if no line came for as long as it waits for one."""
+        if self._joiner is None or not self._joiner.holds_lines:
+            return []
+        return self._flush() if time.monotonic() - self._last_line >= self._join_wait else []
+
+    def _flush(self) -> list[Batch]:
+        """The event that waits for its end."""
+        return [] if self._joiner is None else list(self._event_batches(*self._joiner.flush()))
+
+    def _joined(self, joiner: LineJoiner, lines: Lines) -> Iterator[Batch]:
+        """Batches of joined lines; a bad line ends the event before it."""
+        strings, ends, bad = lines
+        self._last_line = time.monotonic()
+        done = 0
+        for line in bad:
+            upto = bisect_left(ends, line.end)
+            yield from self._event_batches(*joiner.add(strings[done:upto], ends[done:upto]))
+            yield from self._flush()
+            done = upto
+            reported = self._bad_record(line)
+            self._event_end = line.end
+            yield Batch([], (reported,), ((self._partition, reported.source_offset),))
+        yield from self._event_batches(*joiner.add(strings[done:], ends[done:]))
+
+    def _event_batches(self, events: list[str], ends: list[int]) -> Iterator[Batch]:
+        size = self._options.batch_size
+        for at in range(0, len(events), size):
+            part = ends[at : at + size]
+            batch = self._batch(events[at : at + size], part, self._event_end)
+            self._event_end = part[-1]
+            yield batch
 
     def _position(self) -> int:
         """The position after the last whole line."""
@@ -200,18 +261,21 @@ class FileReader:
 
     def _offset(self, end: int) -> Position:
         if self._options.tracking:
-            return {POSITION: end, FINGERPRINT: self.follower.mark(end)}
+            return {POSITION: end, FINGERPRINT: fingerprint(self._head, end)}
         return {POSITION: end}
 
     def _offsets(self, ends: Sequence[int]) -> list[Position]:
         if not self._options.tracking:
             return [{POSITION: end} for end in ends]
         if ends and ends[0] >= HEAD:
-            print_of_head = self.follower.mark(HEAD)  # the same for all positions from here on
+            print_of_head = fingerprint(self._head, HEAD)  # the same for all positions from here on
             return [{POSITION: end, FINGERPRINT: print_of_head} for end in ends]
         return [self._offset(end) for end in ends]
 
     def _batches(self, lines: Lines, start: int) -> Iterator[Batch]:
+        if self._joiner is not None:
+            yield from self._joined(self._joiner, lines)
+            return
         strings, ends, bad = lines
         size = self._options.batch_size
         if bad:

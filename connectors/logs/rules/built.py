@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.logs.rules.errors import OptionInvalid, RuleProblem, RulesInvalid
+from connectors.logs.rules.operators.repeating import FlattenJsonArray, FlattenUms
 from connectors.logs.rules.operators.saving import SaveAs
 from connectors.logs.rules.plans import ExtractFields, KeepRecord, Plan, UniqueRecords
 from connectors.logs.rules.records import LINE, Dropped, Origin, Record, Shape, StepFailed
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.logs.rules.model import GoldenLine, Group, RuleSet, Step, Table
+
+
+#: Loops that Python lets be inside each other, and some to spare.
+_MOST_SPLITS: Final = 12
 
 
 class Status(StrEnum):
@@ -156,6 +161,12 @@ def _build_group(table: Table, group: Group, problems: list[RuleProblem]) -> Bui
         problems.append(
             RuleProblem(
                 table.name, group.name, 0, "", "", "the last step, and no other, must be saveAs; it makes the row"
+            )
+        )
+    if sum(isinstance(step.options, FlattenJsonArray | FlattenUms) for step in group.steps) > _MOST_SPLITS:
+        problems.append(
+            RuleProblem(
+                table.name, group.name, 0, "", "", f"more than {_MOST_SPLITS} steps flatten documents; divide the group"
             )
         )
     for number, step in enumerate(group.steps, 1):

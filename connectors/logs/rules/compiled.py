@@ -14,16 +14,17 @@ import re2
 from connectors.codegen import CodeBuilder, unpack_names
 from connectors.logs.rules.interpreted import Failure, explain_line
 from connectors.logs.rules.plans import (
-    AddFields,
     ArrangeFields,
-    ChangeRecord,
     ChangeValue,
     DropRecord,
     ExtractFields,
     KeepRecord,
+    RecordPlan,
     RowColumn,
     SaveRow,
+    SplitRecord,
     UniqueRecords,
+    read_or_null,
 )
 from connectors.logs.rules.records import (
     LINE,
@@ -34,7 +35,6 @@ from connectors.logs.rules.records import (
     Record,
     StepFailed,
     name_of,
-    read_field,
 )
 from connectors.logs.rules.types import read_text
 
@@ -125,9 +125,12 @@ def _make_finder(groups: tuple[BuiltGroup, ...]) -> tuple[Callable[[bytes], list
     always = [number for number, group in enumerate(groups) if not group.needle]
     if len(needed) < _FEWEST:
         return None, needed, always
-    for number in needed:
-        expressions.Add(groups[number].needle)
-    expressions.Compile()
+    try:
+        for number in needed:
+            expressions.Add(groups[number].needle)
+        expressions.Compile()
+    except re2.error:  # together they take too much memory: every group is tried
+        return None, needed, always
     return expressions._set.Match, needed, always  # noqa: SLF001 - its wrapper costs as much again
 
 
@@ -176,8 +179,10 @@ class _GroupWriter:
         plan = step.plan
         if isinstance(plan, UniqueRecords):
             self._write_unique(plan)
+        elif isinstance(plan, SplitRecord):
+            self._write_split(step)
         elif not step.is_plain:
-            self._write_any(step)
+            self._write_conditional(step)
         elif isinstance(plan, SaveRow):
             self._write_save(plan)
         elif isinstance(plan, KeepRecord):
@@ -191,10 +196,8 @@ class _GroupWriter:
             self._write_change(plan)
         elif isinstance(plan, ArrangeFields) and self._variables is not None:
             self._variables = {new: self._variables[old] for new, old in plan.arrange(tuple(self._variables))}
-        elif isinstance(plan, ExtractFields | AddFields | ArrangeFields | ChangeRecord):
-            self._write_single(step)
         else:
-            self._write_any(step)
+            self._write_single(step, plan)
 
     def _add(self, line: str) -> None:
         self.code.add(self._depth, line)
@@ -253,34 +256,41 @@ class _GroupWriter:
             self._add(f"if not {self.code.bind('test', plan.test)}({self._read(plan.source)}):")
         self.code.add(self._depth + 1, self._next_record())
 
-    def _write_single(self, step: BuiltStep) -> None:
+    def _write_single(self, step: BuiltStep, plan: RecordPlan) -> None:
         """A step that makes one record of one."""
-        after = step.plan.shape_after(tuple(self._variables)) if self._variables is not None else None
+        after = plan.shape_after(tuple(self._variables)) if self._variables is not None else None
         self._use_dict()
-        self._add(f"record = {self.code.bind(step.operator, step.plan.apply)}(record, origin)[0]")  # type: ignore[union-attr]
+        self._add(f"record = {self.code.bind(step.operator, plan.apply)}(record, origin)[0]")
         if after is not None:
             stem = self.code.new_name("field") + "_"
             self._add(f"{unpack_names(stem, len(after))} = record.values()")
             self._variables = {name: f"{stem}{index}" for index, name in enumerate(after)}
 
-    def _write_any(self, step: BuiltStep) -> None:
+    def _write_conditional(self, step: BuiltStep) -> None:
+        """A step that is not always done, or may fail: it makes one record of one, or none, or ends it on purpose."""
+        self._use_dict()
+        self._add(f"results = {self.code.bind(step.operator, step.run)}(record, origin)")
+        self._add("if not results:")
+        self.code.add(self._depth + 1, self._next_record())
+        self._add("record = results[0]")
+        self._add("if type(record) is Dropped:")
+        self.code.add(self._depth + 1, "rows.append(record)")
+        self.code.add(self._depth + 1, self._next_record())
+
+    def _write_split(self, step: BuiltStep) -> None:
         """A step that makes any number of records of one; what follows is done for each."""
         self._use_dict()
         self._add(f"for record in {self.code.bind(step.operator, step.run)}(record, origin):")
         self._depth += 1
         self._loops = True
-        self._add("if type(record) is Dropped:")
-        self.code.add(self._depth + 1, "rows.append(record)")
-        self.code.add(self._depth + 1, "continue")
 
     def _write_unique(self, plan: UniqueRecords) -> None:
         """Ends the loops, and begins one over the records that are left."""
         if not self._loops:
             return
         records = self.code.new_name("records")
-        # The list must exist before the first loop; a name of its own is bound there by its first use.
         self._add(f"{records}.append(record)")
-        self.code.lines.insert(3, f"        {records} = []")
+        self.code.lines.insert(3, f"        {records} = []")  # behind the function's head, before all loops
         self._depth = 2
         self._add(f"for record in {self.code.bind('unique', plan.apply_all)}({records}, origin):")
         self._depth += 1
@@ -314,22 +324,10 @@ class _GroupWriter:
         if isinstance(column.source, str) and column.source not in ORIGIN_FIELDS:
             self._add(f"{variable} = record.get({column.source!r})")
         else:
-            reader = self.code.bind("read", _reader_of(column.source))
-            self._add(f"{variable} = {reader}(record, origin)")
+            read, source = self.code.bind("read", read_or_null), self.code.bind("source", column.source)
+            self._add(f"{variable} = {read}(record, {source}, origin)")
         return variable
 
 
 def _refuse() -> Any:
     raise StepFailed("a column has no value")
-
-
-def _reader_of(field: FieldName) -> Callable[[Record, Origin], Any]:
-    """A function that reads a field, and gives None where it is missing."""
-
-    def read(record: Record, origin: Origin) -> Any:
-        try:
-            return read_field(record, field, origin)
-        except StepFailed:
-            return None
-
-    return read

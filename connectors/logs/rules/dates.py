@@ -28,7 +28,7 @@ _ISO: Final = (
     + "?)?"
 )
 _TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|(.)", re.DOTALL)
-_LETTERS: Final = {
+_LETTERS: Final[dict[str, Callable[[int], str]]] = {
     "y": lambda count: r"(?P<short_year>\d{2})" if count == 2 else r"(?P<year>\d{4})",
     "d": lambda count: rf"(?P<day>\d{{{count},2}})" if count > 1 else r"\s?(?P<day>\d{1,2})",
     "H": lambda count: rf"(?P<hour>\d{{{min(count, 2)},2}})",

@@ -53,12 +53,14 @@ class Pattern(NamedTuple):
         source: as it was written.
         groups: a name for each group: its own, or its number from 1.
         search: text -> the first match, with ``group`` and ``groups`` as ``re`` has them, or None.
+        find_all: text -> all matches that do not overlap, in order.
         limit: the longest text that ``re`` is used for.
     """
 
     source: str
     groups: tuple[str, ...]
     search: Callable[[str], Any]
+    find_all: Callable[[str], Iterable[Any]]
     limit: int
 
 
@@ -93,12 +95,15 @@ def compile_pattern(source: str) -> Pattern:
     names = {number: name for name, number in fast.groupindex.items()}
     groups = tuple(names.get(number, str(number)) for number in range(1, fast.groups + 1))
     if limit >= MOST_CHARACTERS:
-        return Pattern(source, groups, first, limit)
+        return Pattern(source, groups, first, fast.finditer, limit)
 
     def search(text: str) -> Any:
         return first(text) if len(text) <= limit else slow.search(text)
 
-    return Pattern(source, groups, search if limit > 0 else slow.search, limit)
+    def find_all(text: str) -> Iterable[Any]:
+        return fast.finditer(text) if len(text) <= limit else slow.finditer(text)
+
+    return Pattern(source, groups, search if limit > 0 else slow.search, find_all, limit)
 
 
 def compile_re2(source: str) -> Any:

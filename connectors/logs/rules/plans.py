@@ -254,7 +254,7 @@ class UniqueRecords(NamedTuple):
     """Of the records of one line, equal ones are left out but for the first.
 
     Attributes:
-        fields: the fields that are compared; () for all.
+        fields: the fields that are compared; () for all. A missing one counts as null.
     """
 
     fields: tuple[FieldName, ...]
@@ -265,7 +265,7 @@ class UniqueRecords(NamedTuple):
         result: list[Record | Dropped] = []
         for record in records:
             if not isinstance(record, Dropped):
-                values = [read_field(record, name, origin) for name in self.fields] if self.fields else record
+                values = [read_or_null(record, name, origin) for name in self.fields] if self.fields else record
                 if values in seen:
                     continue
                 seen.append(values)
@@ -356,6 +356,14 @@ def convert_column(column: RowColumn, value: Any, origin: Origin) -> Any:
         return column.convert(value, origin) if column.with_origin else column.convert(value)
     except StepFailed as error:
         raise StepFailed(f"column {column.name}: {error}") from None
+
+
+def read_or_null(record: Record, field: FieldName, origin: Origin) -> Any:
+    """The value of a field; None where it is missing."""
+    try:
+        return read_field(record, field, origin)
+    except StepFailed:
+        return None
 
 
 def check_field(shape: tuple[str, ...], field: FieldName, option: str = "field") -> str:

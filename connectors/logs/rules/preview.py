@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from connectors.logs.rules.built import Status
+from connectors.logs.rules.errors import RuleProblem
 from connectors.logs.rules.interpreted import explain_line, run_step
 from connectors.logs.rules.plans import UniqueRecords
 from connectors.logs.rules.records import LINE, Dropped, Origin, Record
@@ -263,6 +264,31 @@ def _compare_rows(first: dict[str, list[Record]], second: dict[str, list[Record]
             ):
                 kinds.add("values")
     return [kind for kind in ("table", "columns", "rows", "values") if kind in kinds]
+
+
+def check_versions(before: BuiltRules, after: BuiltRules) -> list[RuleProblem]:
+    """Complaints about tables of a new rule set whose columns changed although their version did not rise."""
+    problems: list[RuleProblem] = []
+    for table, schema in after.schemas.items():
+        old = before.schemas.get(table)
+        if old is None or (schema.version or 0) > (old.version or 0):
+            continue
+        if schema.version == old.version and schema.fields == old.fields:
+            continue
+        problems.append(
+            RuleProblem(
+                table,
+                "",
+                0,
+                "",
+                "version",
+                f"version {schema.version} follows version {old.version}, and the columns changed; give the table version "
+                f"{(old.version or 0) + 1}"
+                if schema.fields != old.fields
+                else f"version {schema.version} follows version {old.version}; versions only rise",
+            )
+        )
+    return problems
 
 
 def check_golden(rules: BuiltRules) -> list[GoldenFailure]:

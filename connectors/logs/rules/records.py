@@ -72,7 +72,7 @@ def read_field(record: Record, field: FieldName, origin: Origin) -> Any:
         StepFailed: the record has no such field.
     """
     if field in record:
-        return record[field]  # type: ignore[index]  # only strings are keys
+        return record[field]
     if isinstance(field, str) and field in ORIGIN_FIELDS:
         return getattr(origin, ORIGIN_FIELDS[field])
     return record[name_of(record, field)]

@@ -69,6 +69,7 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
         "number_keys",
         "codegen",
         "text_files",
+        "tls",
         folder.name,
     }
     imports = re.compile(r"^\s*(?:from|import) (worker|connectors|offsets|compose)(?:\.(\w+))?", re.MULTILINE)

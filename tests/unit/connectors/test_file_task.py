@@ -21,6 +21,7 @@ from connectors.testing import Run, SavedOffsets
 from connectors.text_files import reader as reader_module
 from connectors.text_files.directory import assign, matching
 from connectors.text_files.reader import _Thread
+from connectors.text_files.rotation import fingerprint
 from tests.support.eventually import pass_turns
 
 if TYPE_CHECKING:
@@ -419,3 +420,20 @@ async def test_offsets_of_the_standard_input_cannot_be_altered() -> None:
         await File.alter_offsets(File.config_def.parse({"topic": "t"}), [({"filename": "f"}, {"position": 1})])
     config = File.config_def.parse({"topic": "t", "file": "f"})
     assert await File.alter_offsets(config, [({"garbage": 1}, None), ({"filename": "old"}, {"position": 1})])
+
+
+async def test_the_unfinished_line_of_a_rotated_file_is_saved_with_its_own_fingerprint(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_text("first\nunfinished")
+    config = {"file": str(path), "topic": "t", "rotation.tracking": "true", "rotation.wait.ms": "0"}
+    async with Run(File, config) as run:
+        await run.read(1)
+        path.rename(tmp_path / "app.log.1")
+        path.write_text("a new file that is longer than the old one\n")
+        records = await run.read(2)
+    assert [record.value for record in records] == ["unfinished", "a new file that is longer than the old one"]
+    assert records[0].source_offset == {"position": 16, "fingerprint": fingerprint(b"first\nunfinished", 16)}
+    # A restart between the two finds the rotated file, and not the middle of the new one.
+    offsets = SavedOffsets()
+    offsets.put(records[0].source_partition, records[0].source_offset)
+    assert await lines_of(config, 1, offsets) == ["a new file that is longer than the old one"]

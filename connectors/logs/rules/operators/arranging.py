@@ -12,7 +12,7 @@ from connectors.logs.rules.plans import ArrangeFields, Plan
 from connectors.logs.rules.records import FieldName, StepFailed, name_of
 
 
-class Select(Operator):
+class Select(Operator, frozen=True):
     """Keep only the listed fields, in this order."""
 
     fields: Annotated[list[FieldName], Meta(description="The fields.")]
@@ -28,7 +28,7 @@ class Select(Operator):
         return ArrangeFields(arrange, "fields")
 
 
-class ExcludeField(Operator):
+class ExcludeField(Operator, frozen=True):
     """Leave out the listed fields."""
 
     fields: Annotated[list[FieldName], Meta(description="The fields.")]
@@ -45,7 +45,7 @@ class ExcludeField(Operator):
         return ArrangeFields(arrange, "fields")
 
 
-class Rename(Operator):
+class Rename(Operator, frozen=True):
     """Give fields other names; they keep their positions."""
 
     fields: Annotated[dict[str, str], Meta(description="Present and new name of each field.")]
@@ -71,7 +71,7 @@ class Rename(Operator):
         return ArrangeFields(arrange, "fields")
 
 
-class ToIndex(Operator):
+class ToIndex(Operator, frozen=True):
     """Turn named values into positions: the listed fields, in order, under the names 0, 1 and so on."""
 
     fields: Annotated[list[FieldName], Meta(description="The fields; none for all of them.")] = []  # noqa: RUF012 - msgspec copies it

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Condition(Operator):
+class Condition(Operator, frozen=True):
     """When a step is done: as a filter, but a missing field is a value that passes nothing."""
 
     field: Annotated[FieldName, Meta(description="The field to look at.")] = LINE
@@ -38,7 +38,7 @@ class Condition(Operator):
         return KeepRecord(self.field, test, needle, missing=self.negate)
 
 
-class Filter(Operator):
+class Filter(Operator, frozen=True):
     """Keep a record when the value of a field contains, matches or equals something, or does not."""
 
     field: Annotated[FieldName, Meta(description="The field to look at.")] = LINE
@@ -55,7 +55,7 @@ class Filter(Operator):
         return KeepRecord(self.field, test, needle)
 
 
-class KeyFilter(Operator):
+class KeyFilter(Operator, frozen=True):
     """Keep a JSON record when the value at a key contains, matches or equals something, or does not."""
 
     key: Annotated[str, Meta(description="Where the value is: a JSON path such as $.level.")]
@@ -78,7 +78,7 @@ class KeyFilter(Operator):
         return KeepRecord(self.field, test_document)
 
 
-class Drop(Operator):
+class Drop(Operator, frozen=True):
     """End a record on purpose: its line is accepted and makes no row; give the step a condition with when."""
 
     reason: Annotated[str, Meta(description="Why; metrics and the preview count records by it.")]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _URL_PARTS: Final = ("scheme", "user", "host", "port", "path", "query", "fragment")
 
 
-class Json(Operator):
+class Json(Operator, frozen=True):
     """The members of a JSON object become fields, in place of the field; objects in it stay values for jsonPath."""
 
     field: Annotated[FieldName, Meta(description="The field that holds the object.")] = LINE
@@ -68,7 +68,7 @@ def _kind(document: Any) -> str:
     return {list: "a list", str: "a string", bool: "true or false"}.get(type(document), "a number")
 
 
-class JsonPath(Operator):
+class JsonPath(Operator, frozen=True):
     """Values at JSON paths of a field become fields, in its place; a path that leads nowhere gives null."""
 
     paths: Annotated[
@@ -92,7 +92,7 @@ class JsonPath(Operator):
         return ChangeRecord(self.field, _open_field(self.field, members, keep=self.keep), names, self.keep)
 
 
-class KeyValue(Operator):
+class KeyValue(Operator, frozen=True):
     """Pairs such as a=1;b=2 become fields, in place of the field."""
 
     pair: Annotated[str, Meta(description="The string between pairs.")] = " "
@@ -120,7 +120,7 @@ class KeyValue(Operator):
         return ChangeRecord(self.field, _open_field(self.field, members, keep=self.keep))
 
 
-class Logfmt(Operator):
+class Logfmt(Operator, frozen=True):
     """Pairs as many Go programs log them, level=info msg="two words", become fields; a key without value is true."""
 
     prefix: Annotated[str, Meta(description="The text before each key.")] = ""
@@ -190,7 +190,7 @@ def _read_quoted(text: str, position: int, quote: str) -> tuple[str, int]:
     raise StepFailed(f"the quote at {text[max(start - 1, 0) :][:40]!r} is not closed")
 
 
-class Csv(Operator):
+class Csv(Operator, frozen=True):
     """Columns of a line of CSV become fields, in place of the field."""
 
     names: Annotated[list[str], Meta(description="A name for each column.")]
@@ -221,7 +221,7 @@ class Csv(Operator):
         return ExtractFields(self.field, tuple(self.names), extract, self.keep)
 
 
-class Url(Operator):
+class Url(Operator, frozen=True):
     """The parts of a URL become the fields FIELD.scheme, .user, .host, .port, .path, .query and .fragment."""
 
     field: Annotated[str, Meta(description="The field that holds the URL.")]

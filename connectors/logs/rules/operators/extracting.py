@@ -16,14 +16,14 @@ from connectors.logs.rules.records import LINE, FieldName, Origin, Record, StepF
 from connectors.logs.rules.types import make_converter, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from connectors.logs.rules.patterns import Pattern
 
 _KEY: Final = re.compile(r"%\{([^}]*)\}")
 
 
-class RegexExtract(Operator):
+class RegexExtract(Operator, frozen=True):
     """Groups of a regular expression become fields, in place of the field that they are taken from."""
 
     pattern: Annotated[str, Meta(description="The expression; it may match anywhere in the field.")]
@@ -48,7 +48,7 @@ class RegexExtract(Operator):
         )
 
 
-class Grok(Operator):
+class Grok(Operator, frozen=True):
     """A grok expression: %{NAME:field} is a known pattern that becomes a field, %{NAME:field:int} also converts it."""
 
     pattern: Annotated[
@@ -78,7 +78,7 @@ class Grok(Operator):
         return ExtractFields(self.field, names, extract, self.keep, needle=source)
 
 
-class Dissect(Operator):
+class Dissect(Operator, frozen=True):
     """Fields between fixed separators, without regular expressions: %{a} %{b}; %{} is left out, %{a->} skips padding."""
 
     pattern: Annotated[str, Meta(description="Keys as %{name} with the separators between them.")]
@@ -126,7 +126,7 @@ def _dissect(text: str, start: str, steps: Sequence[tuple[str, bool, str]]) -> l
     return values
 
 
-class Split(Operator):
+class Split(Operator, frozen=True):
     """A field is divided at a string or an expression; the parts become fields in its position."""
 
     by: Annotated[str | None, Meta(description="The string between parts.")] = None
@@ -150,10 +150,10 @@ class Split(Operator):
         if self.names is not None:
             _check_names("names", tuple(self.names))
         by = self.by
-        search = make_pattern("pattern", self.pattern).search if self.pattern is not None else None
+        find_all = make_pattern("pattern", self.pattern).find_all if self.pattern is not None else None
 
         def divide(text: str) -> list[str]:
-            return text.split(by, most) if search is None else _split_at_matches(text, search, most)
+            return text.split(by, most) if find_all is None else _split_at(text, find_all(text), most)
 
         if self.names is None:
             return ChangeRecord(self.field, _split_changer(self.field, divide, keep=self.keep))
@@ -168,16 +168,17 @@ class Split(Operator):
         return ExtractFields(self.field, tuple(self.names), extract, self.keep)
 
 
-def _split_at_matches(text: str, search: Any, most: int) -> list[str]:
+def _split_at(text: str, matches: Iterable[Any], most: int) -> list[str]:
+    """The parts of a string between matches that are not empty, at most ``most`` of them and the rest; -1 for all."""
     parts: list[str] = []
-    rest = text
-    while most < 0 or len(parts) < most:
-        match = search(rest)
-        if match is None or match.end() == 0:
+    position = 0
+    for match in matches:
+        if len(parts) == most:
             break
-        parts.append(rest[: match.start()])
-        rest = rest[match.end() :]
-    return [*parts, rest]
+        if match.end() > match.start():
+            parts.append(text[position : match.start()])
+            position = match.end()
+    return [*parts, text[position:]]
 
 
 def _split_changer(field: FieldName, divide: Any, *, keep: bool) -> Any:

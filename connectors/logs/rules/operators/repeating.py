@@ -14,7 +14,7 @@ from connectors.logs.rules.records import LINE, FieldName, Origin, Record, StepF
 _NAMESPACE: Final = "ums_namespace_"
 
 
-class FlattenJsonArray(Operator):
+class FlattenJsonArray(Operator, frozen=True):
     """Each element of a JSON array becomes a record: members of objects are fields, other values go to the field."""
 
     path: Annotated[str, Meta(description="Where the array is.")] = "$"
@@ -38,7 +38,7 @@ class FlattenJsonArray(Operator):
         return SplitRecord(self.field, split)
 
 
-class FlattenUms(Operator):
+class FlattenUms(Operator, frozen=True):
     """A UMS document becomes a record for each row, with the namespace in `ums_namespace_`."""
 
     namespace: Annotated[
@@ -80,7 +80,7 @@ def _matches(namespace: str, pattern: str) -> bool:
     return len(parts) == len(expected) and all(w in ("*", part) for part, w in zip(parts, expected, strict=True))
 
 
-class Deduplicate(Operator):
+class Deduplicate(Operator, frozen=True):
     """Of equal records that one line makes, only the first stays. Lines are never compared with other lines."""
 
     fields: Annotated[list[FieldName], Meta(description="The fields to compare; none for all of them.")] = []  # noqa: RUF012 - msgspec copies it

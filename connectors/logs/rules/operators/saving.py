@@ -51,7 +51,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return Schema(_SCHEMAS[self.type], optional=self.optional)
 
 
-class SaveAs(Operator):
+class SaveAs(Operator, frozen=True):
     """The record becomes a row with these columns. It is the last step of every group, and all groups of a table agree."""
 
     columns: Annotated[list[Column], Meta(description="The columns in order.")]

@@ -12,6 +12,7 @@ from connectors.logs.rules.dates import date_reader
 from connectors.logs.rules.errors import OptionInvalid
 from connectors.logs.rules.operators.patterns import make_pattern
 from connectors.logs.rules.options import Operator
+from connectors.logs.rules.patterns import MOST_CHARACTERS
 from connectors.logs.rules.plans import AddFields, ChangeValue, Plan
 from connectors.logs.rules.records import FieldName, Origin, Record, name_of, read_field
 from connectors.logs.rules.types import TYPES, make_converter, write_text
@@ -20,7 +21,7 @@ from connectors.schema import OPTIONAL_STRING
 _CONVERTIBLE: Final = tuple(kind for kind in TYPES if kind != "datetime")
 
 
-class Convert(Operator):
+class Convert(Operator, frozen=True):
     """Give a value another type; a null stays one."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
@@ -36,7 +37,7 @@ class Convert(Operator):
         return ChangeValue(self.field, lambda value: None if value is None else convert(value), self.target)
 
 
-class Date(Operator):
+class Date(Operator, frozen=True):
     """A date in text, in the first format that fits, becomes milliseconds since 1970 in UTC."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
@@ -50,7 +51,7 @@ class Date(Operator):
         return ChangeValue(self.field, reader.read, self.target, with_origin=reader.with_origin)
 
 
-class Mask(Operator):
+class Mask(Operator, frozen=True):
     """Hide a value with one of the masks of mask.rules; what comes out is text."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
@@ -88,7 +89,7 @@ class Mask(Operator):
         except ConfigInvalid as error:
             raise OptionInvalid("", str(error)) from None
         if self.regex is not None:
-            make_pattern("regex", self.regex)
+            _check_cost(self.regex)
         if mask is None:
             raise OptionInvalid("type", f"{self.type} masks nothing here")
         if mask.convert_row is not None:
@@ -116,3 +117,13 @@ class Mask(Operator):
             return [convert(None if value is None else write_text(value), {salt_field: salt})]
 
         return AddFields((field,), compute, (field, salt_field))
+
+
+def _check_cost(source: str) -> None:
+    """Masks use ``re`` for strings of any length, so that there must be one way through each."""
+    if make_pattern("regex", source).limit < MOST_CHARACTERS:
+        raise OptionInvalid(
+            "regex",
+            f"{source!r} can match a string in several ways, which may cost much time; write it so that each character "
+            "says what follows, such as [^,]*, instead of .*?,",
+        )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PARTS: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|([{}])")
 
 
-class Trim(Operator):
+class Trim(Operator, frozen=True):
     """Remove white space or given characters from both ends, one end, or everywhere."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
@@ -43,7 +43,7 @@ class Trim(Operator):
         return ChangeValue(self.field, _on_text(lambda text: strip(text, characters)))
 
 
-class SubString(Operator):
+class SubString(Operator, frozen=True):
     """Part of a field, between two positions or between two strings."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
@@ -85,7 +85,7 @@ def _after(text: str, string: str) -> int:
     return position + len(string)
 
 
-class Replace(Operator):
+class Replace(Operator, frozen=True):
     """Replace a string, what an expression matches, or the whole value."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
@@ -110,7 +110,7 @@ class Replace(Operator):
 
 
 def _replacer(source: str, by: str) -> Callable[[str], str]:
-    search = make_pattern("pattern", source).search
+    find_all = make_pattern("pattern", source).find_all
     try:
         expand = java_replacement(by, re.compile(source, re.ASCII))
     except ConfigInvalid as error:
@@ -118,18 +118,16 @@ def _replacer(source: str, by: str) -> Callable[[str], str]:
 
     def replace(text: str) -> str:
         parts: list[str] = []
-        rest = text
-        while rest and (match := search(rest)) is not None:
-            if match.end() == match.start():
-                break
-            parts += [rest[: match.start()], expand(match)]
-            rest = rest[match.end() :]
-        return "".join([*parts, rest])
+        position = 0
+        for match in find_all(text):
+            parts += [text[position : match.start()], expand(match)]
+            position = match.end()
+        return "".join([*parts, text[position:]])
 
     return replace
 
 
-class PrefixOrAppend(Operator):
+class PrefixOrAppend(Operator, frozen=True):
     """Put text before or after the value of a field."""
 
     field: Annotated[FieldName, Meta(description="The field.")]
@@ -143,7 +141,7 @@ class PrefixOrAppend(Operator):
         return ChangeValue(self.field, _on_text(lambda text: f"{self.before}{text}{self.after}"))
 
 
-class Concat(Operator):
+class Concat(Operator, frozen=True):
     """Join several fields with a separator into one."""
 
     fields: Annotated[list[FieldName], Meta(description="The fields, in order.")]
@@ -162,7 +160,7 @@ class Concat(Operator):
         return AddFields((self.target,), compute, tuple(self.fields))
 
 
-class Set(Operator):
+class Set(Operator, frozen=True):
     """Set fields from templates: {name} is the text of a field, {@host} of where the line comes from, {{ and }} are braces."""
 
     fields: Annotated[dict[str, str], Meta(description="The fields and their templates; all see the record as it was.")]

@@ -17,6 +17,15 @@ tables:
           - regexExtract: {pattern: '^line (?P<number>[0-9]+)$'}
           - saveAs: {columns: [{name: number, type: long}]}
 """
+EVENTS = r"""
+tables:
+  - name: events
+    groups:
+      - name: events
+        steps:
+          - regexExtract: {pattern: '^event (?P<number>[0-9]+)\n  in (?P<inside>[0-9]+)$'}
+          - saveAs: {columns: [{name: number, type: long}, {name: inside, type: long}]}
+"""
 #: Each line makes two rows of one table and one of another.
 SEVERAL_ROWS = """
 tables:
@@ -97,6 +106,19 @@ class SeveralRows(OneFile):
         return f"{record.topic} {record.key} {record.value['after']}"
 
 
+class Multiline(OneFile):
+    """Each event has two lines; the last one is complete when the file is quiet."""
+
+    rules = EVENTS
+    flood = 20_000
+
+    def config(self) -> Mapping[str, str]:
+        return {**super().config(), "multiline.start": "^event", "multiline.wait.ms": "50"}
+
+    def line(self, number: int) -> str:
+        return f"event {number}\n  in {number}\n"
+
+
 class Directory(OneFile):
     max_tasks = 2
 
@@ -120,4 +142,5 @@ class Directory(OneFile):
 
 TestOneFile = connector_conformance(LogsConnector, harness=OneFile, waivers=WAIVERS["logs"])
 TestSeveralRows = connector_conformance(LogsConnector, harness=SeveralRows, waivers=WAIVERS["logs"])
+TestMultiline = connector_conformance(LogsConnector, harness=Multiline, waivers=WAIVERS["logs"])
 TestDirectory = connector_conformance(LogsConnector, harness=Directory, waivers=WAIVERS["logs"])

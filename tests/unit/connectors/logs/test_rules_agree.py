@@ -14,7 +14,7 @@ from connectors.logs.rules.model import read_rules
 from connectors.logs.rules.preview import preview_rules
 from connectors.logs.rules.records import Dropped, Origin, Record
 
-ORIGIN = Origin("web-1", "/var/log/app.log", "120", 1_795_712_405_000)
+ORIGIN = Origin("web-1", "/var/log/app.log", 120, 1_795_712_405_000)
 #: Names that steps use, so that they often meet.
 NAMES = st.sampled_from(["line", "a", "b", "c", "0", "@host"])
 FIELDS = st.one_of(NAMES, st.integers(-3, 3))
@@ -138,6 +138,12 @@ def _normal(rows: list[tuple[str, list[Record | Dropped]]]) -> list[tuple[str, l
     [{"name": "x", "field": "a"}],
     False,
     ['[{"a": "1"}, {"a": "1"}, {"a": "2"}]'],
+)
+@example(
+    [[{"filter": {"field": "a", "contains": ""}, "ignoreFailure": True}, {"deduplicate": {"fields": ["a"]}}]],
+    [{"name": "x", "field": "line"}],
+    False,
+    [""],
 )
 def test_interpreted_and_compiled_rules_agree(
     steps: list[list[dict[str, Any]]], columns: list[dict[str, Any]], optional: bool, lines: list[str]

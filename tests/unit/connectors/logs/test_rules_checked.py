@@ -105,6 +105,7 @@ def test_the_message_says_where_everything_is_wrong_at_once() -> None:
         ({"tables": [table(group(SAVE), name="unknown_table")]}, "choose another name"),
         ({"tables": [table(group({"trim": {}, "filter": {}}, SAVE))]}, "a step has one operator"),
         ({"tables": [table(group({"shout": {}}, SAVE))]}, "Operators are filter, keyFilter"),
+        ({"tables": [table(group(*[{"flattenJsonArray": {}}] * 13, SAVE))]}, "more than 12 steps flatten"),
         ({"tables": [table(group("trim", SAVE))]}, "a step is an operator with its options"),
         ({"tables": [table(group(SAVE))], "most": 1}, "unknown field most"),
         ({"tables": [table(group(SAVE), version=0)]}, "Expected int >= 1"),
