@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from compose.local.clickhouse import ClickHouse
 from compose.local.errors import Unavailable
 from compose.local.jvm import Heap
 from compose.local.opensearch import OpenSearch
@@ -32,6 +33,7 @@ from spark_jobs.contract import Batch, JobContext, TableChanges, TableSchema
 from spark_jobs.session import build_session
 from tests.bench._common import cpu_seconds, environment
 from tests.bench.jdbc import changes, schema
+from tests.support.mongo_server import FerretDb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,9 +88,24 @@ def _opensearch(folder: Path) -> Iterator[Running]:
         yield Running({"sink.opensearch.url": server.url}, server.pid)
 
 
+@contextmanager
+def _clickhouse(folder: Path) -> Iterator[Running]:
+    with ClickHouse(folder) as server:
+        yield Running({"sink.clickhouse.url": server.url}, server.pid, "the real engine behind an emulated server")
+
+
+@contextmanager
+def _mongodb(folder: Path) -> Iterator[Running]:
+    with FerretDb(folder) as server:
+        options = {"sink.mongodb.url": f"mongodb://127.0.0.1:{server.port}/", "sink.mongodb.database": "bench"}
+        yield Running(options, server.pid, "a stand-in, FerretDB over SQLite")
+
+
 ENTRIES: Final = (
     Entry("redis", "redis", 150_000, _redis),
     Entry("opensearch", "opensearch", 30_000, _opensearch),
+    Entry("clickhouse", "clickhouse", 500_000, _clickhouse),
+    Entry("mongodb", "mongodb", 0, _mongodb),
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
-from decimal import Decimal, Inexact, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Retriable
@@ -32,6 +32,8 @@ _EXISTS: Final = 11000
 _PASSING: Final = frozenset({6, 7, 50, 89, 91, 112, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 16500})
 _RIGHT: Final = frozenset({13, 8000})
 _LARGEST: Final = 16 << 20
+#: Of a Decimal128.
+_DIGITS: Final = 34
 
 
 class MongoClient:
@@ -249,7 +251,7 @@ def _frozen(name: Any) -> Any:
 
 def bson_of(value: Any) -> Any:
     """A value as BSON has it: decimals of up to 34 digits as they are, longer ones as text; dates at midnight, UTC. Pure."""
-    from bson.decimal128 import Decimal128, create_decimal128_context
+    from bson.decimal128 import Decimal128
 
     match value:
         case dict():
@@ -257,10 +259,8 @@ def bson_of(value: Any) -> Any:
         case list():
             return [bson_of(item) for item in value]
         case Decimal():
-            try:
-                return Decimal128(create_decimal128_context().create_decimal(value))
-            except (Inexact, InvalidOperation):
-                return format(value, "f")
+            # The driver would round it without a word.
+            return Decimal128(value) if len(value.as_tuple().digits) <= _DIGITS else format(value, "f")
         case datetime():
             return value
         case date():
