@@ -197,8 +197,8 @@ class _Bulk:
         except DocumentTooLarge:
             self._cut(collection, requests, counted=counted)
             return
-        for error in errors:
-            self._judge(error, requests[error["index"]][1], counted=counted)
+        for problem in errors:
+            self._judge(problem, requests[problem["index"]][1], counted=counted)
         if counted:
             self.done.rows += len(requests) - len(errors)
 
