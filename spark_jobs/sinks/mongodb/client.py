@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Retriable
@@ -32,6 +33,8 @@ _EXISTS: Final = 11000
 _PASSING: Final = frozenset({6, 7, 50, 89, 91, 112, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 16500})
 _RIGHT: Final = frozenset({13, 8000})
 _LARGEST: Final = 16 << 20
+#: Most values.
+_AS_THEY_ARE: Final = frozenset({int, str, float, bool, bytes, type(None)})
 #: Of a Decimal128.
 _DIGITS: Final = 34
 
@@ -52,6 +55,7 @@ class MongoClient:
         # A point or a dollar in a name means something in an update, and nothing in a whole document.
         self._plain_names = not any("." in name or name.startswith("$") for name in table.columns)
         self._client: Any = None
+        self._kinds: Any = import_module("pymongo")
 
     def write(self, rows: Sequence[Row], refuse: Refuse) -> Written:
         """See ``RowClient.write``."""
@@ -128,20 +132,18 @@ class MongoClient:
 
     def _request(self, name: Any, row: Row) -> Any:
         """The request for one row."""
-        from pymongo import InsertOne, ReplaceOne, UpdateOne
-
         chosen = self._settings
         if chosen.append:
-            return InsertOne({**bson_of(document(row)), "_id": name})
+            return self._kinds.InsertOne({**bson_of(document(row)), "_id": name})
         older = {"_id": name, ORDER: {"$lte": row.order}}
         fields = bson_of(document(row, active=chosen.soft))
         fields.pop("_id", None)
         if row.deleted and self._plain_names:
             # Of a delete the key alone may be known: the other fields stay as they are.
-            return UpdateOne(
+            return self._kinds.UpdateOne(
                 older, {"$set": {key: value for key, value in fields.items() if value is not None}}, upsert=True
             )
-        return ReplaceOne(older, {"_id": name, **fields}, upsert=True)
+        return self._kinds.ReplaceOne(older, {"_id": name, **fields}, upsert=True)
 
     def _id_of(self, row: Row) -> Any:
         """The document's ``_id``; raises ``Unfilled`` and ``NoText``."""
@@ -251,14 +253,16 @@ def _frozen(name: Any) -> Any:
 
 def bson_of(value: Any) -> Any:
     """A value as BSON has it: decimals of up to 34 digits as they are, longer ones as text; dates at midnight, UTC. Pure."""
-    from bson.decimal128 import Decimal128
-
+    if type(value) in _AS_THEY_ARE:
+        return value
     match value:
         case dict():
             return {key: bson_of(item) for key, item in value.items()}
         case list():
             return [bson_of(item) for item in value]
         case Decimal():
+            from bson.decimal128 import Decimal128
+
             # The driver would round it without a word.
             return Decimal128(value) if len(value.as_tuple().digits) <= _DIGITS else format(value, "f")
         case datetime():
