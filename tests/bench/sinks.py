@@ -235,8 +235,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with entry.start(home) as server:
                     os.sched_setaffinity(0, {min(cores)})
                     print(f"{entry.name}{': ' + server.note if server.note else ''}", flush=True)
-                    rows = min(options.rows, entry.most)
-                    run_entry(spark, entry, server, [frame.limit(rows) for frame in frames], rows)
+                    fewer = entry.most < options.rows
+                    parts = [frame.limit(entry.most) for frame in frames] if fewer else frames
+                    run_entry(spark, entry, server, parts, min(options.rows, entry.most))
             except Unavailable as reason:
                 print(f"{entry.name}: not measured: {reason}", flush=True)
     return 0
