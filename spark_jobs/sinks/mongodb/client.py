@@ -182,7 +182,7 @@ class _Bulk:
             requests: each with its row.
             counted: whether a row is written by its request; else another one follows.
         """
-        from pymongo.errors import BulkWriteError, DocumentTooLarge
+        from pymongo.errors import BulkWriteError, DocumentTooLarge, OperationFailure
 
         if not requests:
             return
@@ -197,16 +197,26 @@ class _Bulk:
             if concern:
                 raise Retriable(f"{NAME} {self._settings.access.address}: {concern[0].get('errmsg')}") from error
         except DocumentTooLarge:
-            self._cut(collection, requests, counted=counted)
+            self._cut(collection, requests, f"its document is larger than {_LARGEST >> 20} MiB", counted=counted)
+            return
+        except OperationFailure as error:
+            # A server with MongoDB's protocol may say so of the whole request: then each row has to be asked for.
+            if error.code != _EXISTS:
+                raise
+            self._cut(collection, requests, "", counted=counted)
             return
         for problem in errors:
             self._judge(problem, requests[problem["index"]][1], counted=counted)
         if counted:
             self.done.rows += len(requests) - len(errors)
 
-    def _cut(self, collection: Any, requests: Sequence[tuple[Any, Row]], *, counted: bool) -> None:
+    def _cut(self, collection: Any, requests: Sequence[tuple[Any, Row]], reason: str, *, counted: bool) -> None:
+        """Send requests in halves; one that is alone is refused with the reason, or has a newer document without one."""
         if len(requests) == 1:
-            self.refused.append((requests[0][1], f"its document is larger than {_LARGEST >> 20} MiB"))
+            if reason:
+                self.refused.append((requests[0][1], reason))
+            else:
+                self.done.stale += counted  # a newer one is there
             return
         half = len(requests) // 2
         self.run(collection, requests[:half], counted=counted)

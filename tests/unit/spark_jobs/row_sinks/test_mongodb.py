@@ -67,7 +67,8 @@ def test_requests() -> None:
 class Collection:
     """In place of a collection: refuses requests with errors."""
 
-    def __init__(self, *errors: dict[str, Any], largest: int = 100) -> None:
+    def __init__(self, *errors: dict[str, Any], largest: int = 100, whole: bool = False) -> None:
+        self.whole = whole
         self.errors = list(errors)
         self.largest = largest
 
@@ -75,6 +76,8 @@ class Collection:
         assert not ordered
         if len(requests) > self.largest:
             raise DocumentTooLarge("too large")
+        if self.whole:
+            raise OperationFailure("E11000", 11000)
         if self.errors:
             raise BulkWriteError({"writeErrors": self.errors})
 
@@ -103,6 +106,13 @@ def test_requests_that_are_too_large_are_cut() -> None:
     assert (done.rows, done.requests, refused) == (3, 5, [])
     _Bulk(chosen(), done, refused).run(Collection(largest=0), [(None, row())])
     assert [reason for _, reason in refused] == ["its document is larger than 16 MiB"]
+
+
+def test_a_server_that_says_of_a_request_that_documents_exist() -> None:
+    done = Written()
+    bulk = _Bulk(chosen(), done, [])
+    bulk.run(Collection(whole=True), [(None, row(id=number)) for number in range(2)])
+    assert (done.rows, done.stale, bulk.refused) == (0, 2, [])
 
 
 @pytest.mark.parametrize(
