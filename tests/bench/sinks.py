@@ -33,7 +33,6 @@ from spark_jobs.contract import Batch, JobContext, TableChanges, TableSchema
 from spark_jobs.session import build_session
 from tests.bench._common import cpu_seconds, environment
 from tests.bench.jdbc import changes, schema
-from tests.support.mongo_server import FerretDb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,14 +67,12 @@ class Entry:
         sink: ``sink.type``.
         target: rows/s that are wanted; 0 for none.
         start: starts the server in a folder; ends it on exit.
-        most: the most rows that make sense, for a server that is slow.
     """
 
     name: str
     sink: str
     target: int
     start: Callable[[Path], AbstractContextManager[Running]]
-    most: int = 10_000_000
 
 
 @contextmanager
@@ -96,23 +93,10 @@ def _clickhouse(folder: Path) -> Iterator[Running]:
         yield Running({"sink.clickhouse.url": server.url}, server.pid, "the real engine behind an emulated server")
 
 
-@contextmanager
-def _mongodb(folder: Path) -> Iterator[Running]:
-    with FerretDb(folder) as server:
-        options = {
-            "sink.mongodb.url": f"mongodb://127.0.0.1:{server.port}/",
-            "sink.mongodb.database": "bench",
-            "sink.mongodb.batch.rows": "200",
-            "sink.mongodb.timeout.ms": "60000",
-        }
-        yield Running(options, server.pid, "a stand-in, FerretDB over SQLite")
-
-
 ENTRIES: Final = (
     Entry("redis", "redis", 150_000, _redis),
     Entry("opensearch", "opensearch", 30_000, _opensearch),
     Entry("clickhouse", "clickhouse", 500_000, _clickhouse),
-    Entry("mongodb", "mongodb", 0, _mongodb, most=5_000),
 )
 
 
@@ -235,9 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with entry.start(home) as server:
                     os.sched_setaffinity(0, {min(cores)})
                     print(f"{entry.name}{': ' + server.note if server.note else ''}", flush=True)
-                    fewer = entry.most < options.rows
-                    parts = [frame.limit(entry.most) for frame in frames] if fewer else frames
-                    run_entry(spark, entry, server, parts, min(options.rows, entry.most))
+                    run_entry(spark, entry, server, frames, options.rows)
             except Unavailable as reason:
                 print(f"{entry.name}: not measured: {reason}", flush=True)
     return 0
