@@ -7,6 +7,7 @@ statement runs at a time) are not ClickHouse's.
 
 import asyncio
 import base64
+import importlib
 import re
 import sys
 import tempfile
@@ -80,11 +81,10 @@ def _failure(code: int, text: str, status: int) -> web.Response:
 def main(port: int, folder: Path, packages: str, user: str, password: str) -> None:
     """Serve until the process ends."""
     sys.path.insert(0, packages)
-    from chdb.session import Session
-
+    session = importlib.import_module("chdb.session").Session(str(folder))
     login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode() if user else ""
     app = web.Application(client_max_size=1 << 30)
-    app.router.add_route("*", "/{path:.*}", Server(Session(str(folder)), login).answer)
+    app.router.add_route("*", "/{path:.*}", Server(session, login).answer)
     web.run_app(app, host="127.0.0.1", port=port, print=None)
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from compose.local.clickhouse import ClickHouse
 from compose.local.errors import Unavailable
 from compose.local.jvm import Heap
 from compose.local.opensearch import OpenSearch
@@ -86,9 +87,16 @@ def _opensearch(folder: Path) -> Iterator[Running]:
         yield Running({"sink.opensearch.url": server.url}, server.pid)
 
 
+@contextmanager
+def _clickhouse(folder: Path) -> Iterator[Running]:
+    with ClickHouse(folder) as server:
+        yield Running({"sink.clickhouse.url": server.url}, server.pid, "the real engine behind an emulated server")
+
+
 ENTRIES: Final = (
     Entry("redis", "redis", 150_000, _redis),
     Entry("opensearch", "opensearch", 30_000, _opensearch),
+    Entry("clickhouse", "clickhouse", 500_000, _clickhouse),
 )
 
 

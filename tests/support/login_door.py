@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import web
+from yarl import URL
 
 from worker.converters.registry_auth import basic_header
 
@@ -30,7 +31,7 @@ def login_door(target: int, user: str, password: str) -> Iterator[int]:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in ("host", "connection")}
         url = f"http://127.0.0.1:{target}{request.raw_path}"
         async with request.app["session"].request(
-            request.method, aiohttp.client.URL(url, encoded=True), data=await request.read(), headers=headers
+            request.method, URL(url, encoded=True), data=await request.read(), headers=headers
         ) as answer:
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in _DROPPED}
             return web.Response(status=answer.status, body=await answer.read(), headers=kept)

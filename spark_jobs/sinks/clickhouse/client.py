@@ -96,12 +96,27 @@ class ClickHouseClient:
             "ums_active_": lambda: pc.invert(deleted).cast(pa.uint8()),
             "kafka_number_": lambda: rows.column(NUMBER),
         }
-        values = list(rows.columns[: len(self._table.columns)])
+        values = [without_null_structs(column) for column in rows.columns[: len(self._table.columns)]]
         more = [computed[name]() if name in computed else rows.column(name) for name in self._names[len(values) :]]
         return pa.Table.from_arrays([*values, *more], names=list(self._names))
 
     def _rows(self, rows: pa.Table) -> list[Row]:
         return rows_of(rows, self._table.columns)
+
+
+def without_null_structs(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column with structs of nulls in place of structs that are null, since a tuple can't be null. Pure."""
+    if not (pa.types.is_struct(column.type) and column.null_count):
+        return column
+    return pa.chunked_array([_filled(chunk) for chunk in column.chunks], column.type)
+
+
+def _filled(structs: pa.Array) -> pa.Array:
+    if not pa.types.is_struct(structs.type):
+        return structs
+    # Parts of a null are null.
+    parts = [_filled(part) for part in structs.flatten()]
+    return pa.StructArray.from_arrays(parts, fields=list(structs.type))
 
 
 def stream(rows: pa.Table) -> pa.Buffer:

@@ -151,10 +151,11 @@ class _Run:
         """The rows to write, with their numbers within records."""
         self.outcome.rows += chunk.num_rows
         if self.task.settings.ordered:
-            numbers, self._last = numbers_of_records(chunk, self._last)
+            counted, self._last = numbers_of_records(chunk, self._last)
+            numbers = pa.array(counted, pa.int32())
         else:
-            numbers = [0] * chunk.num_rows
-        chunk = chunk.append_column(NUMBER, pa.array(numbers, pa.int32()))
+            numbers = pa.repeat(pa.scalar(0, pa.int32()), chunk.num_rows)
+        chunk = chunk.append_column(NUMBER, numbers)
         if self.task.arrow or self.task.settings.mode != UPSERT or not self.task.table.keys:
             return chunk
         reduced = newest(chunk, self.task.table.keys)

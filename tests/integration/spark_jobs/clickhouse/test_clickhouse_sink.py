@@ -110,9 +110,8 @@ def test_tables_that_exist(rig: Callable[..., Rig]) -> None:
     with pytest.raises(SchemaRefused, match=r"name is Array\(String\) there, and its values need Nullable\(String\)"):
         wrong.write(change("i", 1, id=1, name="a"))
     fitting = rig()
-    fitting.server.run(
-        f"CREATE TABLE {fitting.name} (id Int32, name LowCardinality(String), ums_id_ Int64, ums_deleted_ UInt8) ENGINE = {engine}"
-    )
+    columns = "id Int32, name LowCardinality(String), ums_id_ Int64, ums_deleted_ UInt8"
+    fitting.server.run(f"CREATE TABLE {fitting.name} ({columns}) ENGINE = {engine}")
     with pytest.raises(Fatal, match=r"with id=2 is refused: ClickHouse .*CANNOT_INSERT_NULL"):
         fitting.write(change("i", 1, id=1, name="a"), change("i", 2, id=2))
     fitting.write(change("i", 3, id=3, name="c", count=5))

@@ -1,1 +1,0 @@
-"""The MongoDB sink: a document per row, replaced only by a newer change."""

@@ -1,0 +1,161 @@
+"""The ClickHouse sink without a server: types, engines, and the meaning of errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.sinks.clickhouse.answers import code_of, error_of
+from spark_jobs.sinks.clickhouse.client import ClickHouseClient, stream
+from spark_jobs.sinks.clickhouse.columns import Present, engine_of, engine_problem, quoted, suits, type_of, widened
+from spark_jobs.sinks.clickhouse.config import CONFIG_DEF, Settings, settings
+from spark_jobs.sinks.shared.http_requests import Answer
+from spark_jobs.sinks.shared.model import Row, RowTable
+
+
+def chosen(**options: str) -> Settings:
+    named = {f"sink.clickhouse.{name.replace('_', '.')}": text for name, text in options.items()}
+    return settings(CONFIG_DEF.parse({"sink.clickhouse.url": "http://127.0.0.1:8123", **named}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (types.ShortType(), "Nullable(Int16)"),
+        (types.DecimalType(12, 3), "Nullable(Decimal(12, 3))"),
+        (types.TimestampNTZType(), "Nullable(DateTime64(6, 'UTC'))"),
+        (types.BinaryType(), "Nullable(String)"),
+        (types.ArrayType(types.ArrayType(types.DateType())), "Array(Array(Nullable(Date32)))"),
+        (types.MapType(types.StringType(), types.LongType()), "Map(String, Nullable(Int64))"),
+        (types.StructType([types.StructField("a`b", types.BooleanType())]), "Tuple(`a\\`b` Nullable(Bool))"),
+    ],
+)
+def test_types(kind: types.DataType, name: str) -> None:
+    assert type_of(kind) == name
+
+
+@pytest.mark.parametrize(
+    ("needed", "present", "grows", "fits"),
+    [
+        ("Nullable(Int64)", "Nullable(Int32)", True, True),
+        ("Nullable(Int32)", "Int64", False, True),
+        ("Nullable(Float64)", "Float32", True, True),
+        ("Nullable(Decimal(12, 2))", "Nullable(Decimal(10, 2))", True, True),
+        ("Nullable(Decimal(10, 2))", "Nullable(Decimal(12, 2))", False, True),
+        # It would lose digits after the point; the server refuses values that do not fit.
+        ("Nullable(Decimal(12, 1))", "Nullable(Decimal(12, 2))", False, True),
+        ("Nullable(String)", "LowCardinality(Nullable(String))", False, True),
+        ("Nullable(String)", "UUID", False, True),
+        ("Nullable(String)", "Int32", False, False),
+        ("Nullable(Bool)", "Array(Bool)", False, False),
+        ("Nullable(Date32)", "DateTime", False, True),
+        ("UInt8", "UInt8", False, True),
+    ],
+)
+def test_columns_that_exist(needed: str, present: str, grows: bool, fits: bool) -> None:
+    assert widened(needed, present) is grows
+    assert suits(needed, present) is fits
+
+
+def test_engines() -> None:
+    real, soft, append = chosen(), chosen(delete_mode="soft"), chosen(mode="insert")
+    assert engine_of(real, ["a", "b"]) == "ReplacingMergeTree(ums_id_, ums_deleted_) ORDER BY (`a`, `b`)"
+    assert engine_of(soft, ["a"]) == "ReplacingMergeTree(ums_id_) ORDER BY (`a`)"
+    assert "`kafka_topic_`, `kafka_partition_`, `kafka_offset_`, `kafka_number_`" in engine_of(append, ["a"])
+    columns = {"a": Present("Int32", in_key=True), "b": Present("Int32", in_key=False)}
+    replicated = "ReplicatedReplacingMergeTree('/t', '{replica}', ums_id_, ums_deleted_) ORDER BY a"
+    assert engine_problem(real, ["a"], replicated, columns) == ""
+    assert "need ReplacingMergeTree(ums_id_)" in engine_problem(soft, ["a"], replicated, columns)
+    assert "sorting key is (a)" in engine_problem(real, ["a", "b"], replicated, columns)
+    assert "engine is MergeTree" in engine_problem(real, ["a"], "MergeTree ORDER BY a", columns)
+    assert engine_problem(real, ["a"], "Distributed('c', 'd', 't')", columns) == ""
+    assert engine_problem(append, ["a"], "MergeTree ORDER BY a", columns) == ""
+
+
+def test_names_are_quoted() -> None:
+    assert quoted("a`b\\c") == "`a\\`b\\\\c`"
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "kind", "text"),
+    [
+        (500, b"Code: 252. DB::Exception: Too many parts", Retriable, "Too many parts"),
+        (403, b"Code: 516. DB::Exception: Authentication failed", Fatal, "sink.clickhouse.password"),
+        (500, b"Code: 497. DB::Exception: Not enough privileges", Fatal, "the right to do that"),
+        (503, b"no backend", Retriable, "503: no backend"),
+        (500, b"Code: 62. DB::Exception: Syntax error", Fatal, "Syntax error"),
+    ],
+)
+def test_errors(status: int, content: bytes, kind: type[Exception], text: str) -> None:
+    error = error_of(Answer(status, content, 0.0, {}), "ClickHouse node")
+    assert type(error) is kind
+    assert text in str(error)
+
+
+def test_the_code_of_an_error() -> None:
+    assert code_of(Answer(200, b"", 0.0, {})) == 0
+    assert code_of(Answer(200, b"rows", 0.0, {"x-clickhouse-exception-code": "241"})) == 241
+    assert code_of(Answer(502, b"proxy", 0.0, {})) == -1
+
+
+def rows(keys: list[int | None]) -> pa.Table:
+    count = len(keys)
+    return pa.table(
+        {
+            "id": pa.array(keys, pa.int32()),
+            "ums_id_": pa.array(range(count), pa.int64()),
+            "ums_ts_": pa.array([None] * count, pa.timestamp("us", "UTC")),
+            "ums_op_": ["d" if number % 2 else "u" for number in range(count)],
+            "ums_uid_": ["x"] * count,
+            "kafka_topic_": ["t"] * count,
+            "kafka_partition_": pa.array([0] * count, pa.int32()),
+            "kafka_offset_": pa.array(range(count), pa.int64()),
+            "number_of_record_": pa.array([0] * count, pa.int32()),
+        }
+    )
+
+
+class Server:
+    """In place of a connection: refuses requests that have one of some keys."""
+
+    where = "ClickHouse node"
+
+    def __init__(self, bad: set[int]) -> None:
+        self.bad = bad
+        self.requests: list[tuple[str, pa.Table]] = []
+
+    def exchange(self, _method: str, path: str, content: Any, _headers: Any) -> Answer:
+        table = pa.ipc.open_stream(content).read_all()
+        self.requests.append((path, table))
+        if self.bad & set(table.column("id").to_pylist()):
+            return Answer(500, b"Code: 469. DB::Exception: Constraint", 0.0, {})
+        return Answer(200, b"", 0.0, {})
+
+
+def test_bad_rows_are_found_by_halves() -> None:
+    client, server = ClickHouseClient(chosen(), RowTable("shop.orders", ("id",), ("id",))), Server({3, 8})
+    client._requests = server  # type: ignore[assignment]
+    refused: list[tuple[Row, str]] = []
+    done = client.write(rows([*range(10), None]), refused.extend)
+    assert (done.rows, sorted(str(row.values["id"]) for row, _ in refused)) == (8, ["3", "8", "None"])
+    stored = [number for _, table in server.requests for number in table.column("id").to_pylist()]
+    assert set(stored) == set(range(10))
+    _, whole = server.requests[0]
+    assert whole.column_names == ["id", "ums_id_", "ums_ts_", "ums_op_", "ums_deleted_"]
+    assert whole.column("ums_deleted_").to_pylist() == [number % 2 for number in range(10)]
+
+
+def test_requests_with_the_same_rows_have_the_same_token() -> None:
+    client, server = ClickHouseClient(chosen(mode="insert"), RowTable("shop.orders", ("id",), ())), Server(set())
+    client._requests = server  # type: ignore[assignment]
+    for keys in ([1, 2], [1, 2], [1, 3]):
+        client.write(rows(list(keys)), lambda _: None)
+    paths = [path for path, _ in server.requests]
+    assert paths[0] == paths[1] != paths[2]
+    assert "insert_deduplication_token=" in paths[0]
+    assert server.requests[0][1].column_names[-1] == "kafka_number_"
+    assert stream(rows([1])).size
