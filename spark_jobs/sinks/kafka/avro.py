@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.errors import Skippable
 from connectors.formats.cql_schema import CQL_TYPE
 from connectors.formats.ums import datetime_text
-from connectors.schema import BYTES, INT64, STRING, Schema, Type, array, date, decimal, map_of, struct
+from connectors.schema import INT64, STRING, Schema, Type, array, date, decimal, map_of, struct
 from spark_jobs import contract
 from worker.converters.avro import AVRO_OPTIONS
 from worker.converters.base import create_converter
