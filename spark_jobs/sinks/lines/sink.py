@@ -26,7 +26,7 @@ _BUFFER_BYTES: Final = 1 << 20
 class LinesSink(WriteAheadLogSink):
     """Writes on the machine of the driver; see docs/jobs/java-sinks.md. Memory: the values of a partition of a batch.
 
-    Exactly once: a section of the log has the size of the file before it. What the file has beyond this size is the beginning of
+    Exactly once: a section of the log has the size of the file before it. What the file has beyond this size are the first of
     the section's lines, written before a crash; only the rest is appended.
     """
 
@@ -41,8 +41,8 @@ class LinesSink(WriteAheadLogSink):
                 example="/var/lib/millrace/orders.txt",
                 doc="The file to which the value of each record is appended as a line, in the order of each Kafka partition. "
                 "It is on the machine that runs the job. Values are written as they are in Kafka: text, or JSON on one line. "
-                "A record without a value is the line `null`. With `guarantee=exactly-once` no other program may write to the file; "
-                "with a lower one a batch that is repeated after a crash is appended again.",
+                "A record without a value is the line `null`. With `guarantee=exactly-once` no other program may write to the "
+                "file; with a lower one a batch that is repeated after a crash is appended again.",
             ),
         )
     )
