@@ -117,7 +117,7 @@ def test_a_file_that_another_program_has_changed_is_refused(spark: SparkSession,
         if name == "sealed":
             path.write_text("theirs\n")
 
-    writer.points = append  # type: ignore[method-assign]
+    writer.points = append
     for _ in range(2):  # The section is sealed at the second attempt.
         with pytest.raises(Fatal, match="another program has changed"):
             writer.write(batch(spark))
