@@ -110,6 +110,10 @@ class Child:
         """Whether the process runs."""
         return self._process.poll() is None
 
+    def killed_by(self) -> int:
+        """The number of the signal that ended the process; 0 where none did, or it runs."""
+        return -min(self._process.returncode or 0, 0)
+
     def kill(self) -> None:
         """SIGKILL for the driver, everything that it started, and Spark's Python workers. Any thread may call it."""
         workers = [worker for daemon in children(self._jvm) for worker in children(daemon)] if self._jvm else []

@@ -19,10 +19,11 @@ from connectors.options import (
     non_empty,
     one_of,
 )
-from spark_jobs.sinks.kafka.templates import PLACEHOLDER, names_of_table, text_template
+from spark_jobs.sinks.kafka.templates import NOT_IN_TOPICS, PLACEHOLDER, is_column, names_of_table, text_template
 
 if TYPE_CHECKING:
     from connectors.options import Config
+    from spark_jobs.sinks.kafka.avro import AvroRows
 
 _S, _B, _I, _LIST = ConfigType.STRING, ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LIST
 _TO: Final = "Kafka: where to"
@@ -36,20 +37,24 @@ TOPIC_CONFIG: Final = "sink.kafka.topic.config."
 HEADER: Final = "sink.kafka.header."
 #: The most that one call to Kafka may take, seconds.
 _CALL_S: Final = 60.0
-#: Bytes in names of topics that Kafka does not take.
-_BAD: Final = re.compile(r"[^A-Za-z0-9._-]")
+_BAD: Final = re.compile(NOT_IN_TOPICS)
 _NAMES: Final = ("topic", "namespace", "database", "table")
+#: Values of ``sink.kafka.format``.
+JSON: Final = "json"
+AVRO: Final = "avro"
+UMS: Final = "ums"
 
 
 def _template(name: str, value: Any) -> str | None:
     if value is None:
         return None
-    unknown = [each for each in PLACEHOLDER.findall(value) if each not in _NAMES]
+    unknown = [name for name in PLACEHOLDER.findall(value) if name not in _NAMES and not is_column(name)]
     if unknown:
         return invalid(
             name,
             value,
-            f"${{{unknown[0]}}} is no placeholder; there are ${{topic}}, ${{namespace}}, ${{database}} and ${{table}}",
+            f"${{{unknown[0]}}} is no placeholder; there are ${{topic}}, ${{namespace}}, ${{database}}, ${{table}} and "
+            "${column:<name>}",
         )
     if not value or _BAD.search(PLACEHOLDER.sub("", value)):
         return invalid(name, value, "a topic's name has letters, digits, '.', '_' and '-'")
@@ -65,7 +70,8 @@ KEYS: Final = (
         validator=_template,
         example="${topic}.copy",
         doc="The topic to write to. `${topic}` stands for the record's topic and `${namespace}`, `${database}` and "
-        "`${table}` for names of its table (`sink.kafka.content=rows` only); characters that a topic can't have become `_`.",
+        "`${table}` for names of its table, `${column:<name>}` for the value of a column, which must not be null (these with "
+        "`sink.kafka.content=rows` only); characters that a topic can't have become `_`.",
     ),
     ConfigKey(
         name="sink.kafka.topic.create",
@@ -106,9 +112,28 @@ KEYS: Final = (
         default="records",
         group=_WHAT,
         validator=one_of("records", "rows"),
-        doc="`records` passes keys and values on as they are, byte by byte, also tombstones; `rows` writes a JSON "
-        "object per change, with the table's columns and the `ums_*` columns, after the source's format was "
-        "decoded.",
+        doc="`records` passes keys and values on as they are, byte by byte, also tombstones; `rows` writes a record "
+        "per change, with the table's columns and the `ums_*` columns, after the source's format was decoded.",
+    ),
+    ConfigKey(
+        name="sink.kafka.format",
+        type=_S,
+        default=JSON,
+        group=_WHAT,
+        validator=one_of(JSON, AVRO, UMS),
+        doc="The form of rows (`sink.kafka.content=rows` only): `json`, an object with the columns and `ums_*`; `avro`, the "
+        "same in Confluent's wire format, also the keys `as-is` and `columns`, with a schema registry; `ums`, a UMS 1.3 "
+        "message per row, with UMS's key and the primary key behind it for `sink.kafka.key=as-is`.",
+    ),
+    ConfigKey(
+        name="sink.kafka.schema.registry.url",
+        type=_S,
+        default=None,
+        group=_WHAT,
+        example="http://localhost:8081/apis/ccompat/v7",
+        doc="The schema registry, for `sink.kafka.format=avro`. Other properties that begin with "
+        "`sink.kafka.schema.registry.` are the Avro converter's (`sink.kafka.schema.registry.auto.register.schemas`, "
+        "`sink.kafka.schema.registry.basic.auth.user.info` ...).",
     ),
     ConfigKey(
         name="sink.kafka.key",
@@ -116,8 +141,8 @@ KEYS: Final = (
         default="as-is",
         group=_WHAT,
         validator=one_of("as-is", "columns", "template", "none"),
-        doc="The key: `as-is` (of `rows`: the primary key as a JSON object), `columns` (`rows` only: those in "
-        "`sink.kafka.key.columns`, as a JSON object), `template` (`rows` only: `sink.kafka.key.template`), or `none`.",
+        doc="The key: `as-is` (of `rows`: the primary key as an object), `columns` (`rows` only: those in "
+        "`sink.kafka.key.columns`, as an object), `template` (`rows` only: `sink.kafka.key.template`), or `none`.",
     ),
     ConfigKey(
         name="sink.kafka.key.template",
@@ -227,6 +252,10 @@ class Settings:
     acks: str
     transaction_timeout_ms: int
     explain: bool = False
+    #: Partitions by name of topics that a column names; the rows then have them in the column ``target``.
+    targets: dict[str, int] = field(default_factory=dict)
+    #: Encodes rows in tasks; None where they come as bytes.
+    encoding: AvroRows | None = None
 
     @property
     def timeout_s(self) -> float:
@@ -239,13 +268,16 @@ class Settings:
 
 
 def target_topic(template: str, topic: str, namespace: str) -> str:
-    """The topic that ``template`` names."""
+    """The topic that ``template`` names; placeholders of columns stay."""
 
     def fill(found: re.Match[str]) -> str:
+        if is_column(found.group(1)):
+            return found.group(0)
         return _BAD.sub("_", topic if found.group(1) == "topic" else names[found.group(1)])
 
     names = names_of_table(namespace)
-    return PLACEHOLDER.sub(fill, template)[: topic_names.LONGEST]
+    filled = PLACEHOLDER.sub(fill, template)
+    return filled if "${" in filled else filled[: topic_names.LONGEST]
 
 
 def table_group(group: str, namespace: str) -> str:

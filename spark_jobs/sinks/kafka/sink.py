@@ -1,23 +1,28 @@
-"""``sink.type=kafka``: copies records, or writes changed rows as JSON, into Kafka topics."""
+"""``sink.type=kafka``: copies records, or writes changed rows as JSON, Avro or UMS, into Kafka topics."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from connectors.errors import Fatal, Retriable
+from connectors.errors import Fatal, Retriable, Skippable
 from spark_jobs import clients
 from spark_jobs.causes import cause_of
-from spark_jobs.contract import Batch, Sink, TableChanges
+from spark_jobs.contract import UMS_COLUMNS, Batch, SchemaRefused, Sink, TableChanges
 from spark_jobs.frames import numbered
 from spark_jobs.groups import committed
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
+from spark_jobs.sinks.kafka import ums
+from spark_jobs.sinks.kafka.avro import REGISTRY, avro_rows, in_arrow, registry_options
 from spark_jobs.sinks.kafka.config import (
+    AVRO,
     CONFIG,
     HEADER,
+    JSON,
     PRODUCER,
     TOPIC_CONFIG,
+    UMS,
     Settings,
     group_of,
     table_group,
@@ -25,24 +30,30 @@ from spark_jobs.sinks.kafka.config import (
 )
 from spark_jobs.sinks.kafka.markers import failure
 from spark_jobs.sinks.kafka.partitioners import BUILT_IN, GROUP, offered
-from spark_jobs.sinks.kafka.templates import PLACEHOLDER, column_of, text_column, text_template
+from spark_jobs.sinks.kafka.templates import PLACEHOLDER, column_of, text_column, text_template, topic_column
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.topics import create_topic
 from spark_jobs.worker_memory import frozen_after
+from worker.converters.avro import AvroConverter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
     from connectors.options import Config, ConfigDef
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.sinks.kafka.avro import AvroRows
 
 _TIMEOUT_S: Final = 30.0
 #: Kafka's own ``max.message.bytes``.
 _DEFAULT_RECORD_SIZE: Final = 1_048_588
 #: A group without members forgets positions (a week by default): they are renewed so often.
 _RENEW_S: Final = 3600.0
+#: Topics that the rows of one batch may name by a column.
+_MOST_TOPICS: Final = 1000
 _RESULT: Final = "topic string, partition int, written long, skipped long"
 
 
@@ -51,7 +62,7 @@ class KafkaSink(Sink):
 
     config_def: ClassVar[ConfigDef] = CONFIG
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
-    pass_through: ClassVar[tuple[str, ...]] = (PRODUCER, TOPIC_CONFIG, HEADER)
+    pass_through: ClassVar[tuple[str, ...]] = (PRODUCER, TOPIC_CONFIG, HEADER, REGISTRY)
 
     metrics: ClassVar[tuple[JobMetric, ...]] = (
         JobMetric("kafka_sink_skipped_total", "counter", "records", "Records left out: written before a crash."),
@@ -149,9 +160,8 @@ class KafkaSink(Sink):
                 f"{', '.join(names)}"
             )
         namespace = table.schema.namespace
-        system = ["ums_id_", "ums_ts_", "ums_op_", "ums_uid_"]
         own = {name: f.col(f"c{number}").alias(name) for number, name in enumerate(names)}
-        key = f.to_json(f.struct(*[own[name] for name in keys]), WHOLE) if keys else f.lit(None).cast("string")
+        key, values, encoding = self._form(table.schema, keys, own)
         if config["sink.kafka.key"] == "template":
             key = text_column("sink.kafka.key.template", str(config["sink.kafka.key.template"]), namespace, own)
         headers = {
@@ -161,26 +171,61 @@ class KafkaSink(Sink):
         time_of = f.col("ums_ts_")
         if config["sink.kafka.timestamp.column"]:
             time_of = f.coalesce(_time_column(config["sink.kafka.timestamp.column"], table, own), time_of)
+        target = topic_column("sink.kafka.topic", str(config["sink.kafka.topic"]), namespace, own)
         rows = frame.select(
             f.col("kafka_topic_").alias("topic"),
             f.col("kafka_partition_").alias("partition"),
             f.col("kafka_offset_").alias("offset"),
             time_of.alias("timestamp"),
             key.cast("binary").alias("key"),
-            f.to_json(f.struct(*own.values(), *system), WHOLE).cast("binary").alias("value"),
+            *values,
             *_header_column(headers),
+            *([] if target is None else [target.alias("target")]),
         )
-        return self._write(
-            batch, rows, table.schema.namespace, {topic: table.schema.namespace for topic, _ in batch.ranges}
-        )
+        return self._write(batch, rows, namespace, {topic: namespace for topic, _ in batch.ranges}, encoding)
 
-    def _write(self, batch: Batch, rows: DataFrame, stream: str, namespaces: Mapping[str, str]) -> int:
+    def _form(
+        self, schema: TableSchema, keys: Sequence[str], by_name: Mapping[str, Column]
+    ) -> tuple[Column, list[Column], AvroRows | None]:
+        """The column of the key, the columns of the value, and how tasks encode these (None: the value is bytes)."""
+        from pyspark.sql import functions as f
+
         config = self.context.config
-        topics = {}
+        form, by_columns = config["sink.kafka.format"], config["sink.kafka.key"] == "columns"
+        key = f.to_json(f.struct(*[by_name[name] for name in keys]), WHOLE) if keys else f.lit(None).cast("string")
+        if form == AVRO:
+            avro_keys = keys if by_columns or config["sink.kafka.key"] == "as-is" else []
+            encoding = avro_rows(schema, avro_keys, registry_options(config))
+            columns = [_in_arrow(by_name[column.name], column.type) for column in schema.columns]
+            numbered_columns = [column.alias(f"c{number}") for number, column in enumerate(columns)]
+            return key, [*numbered_columns, *map(f.col, UMS_COLUMNS)], encoding
+        if form == UMS:
+            if not by_columns:
+                key = ums.key_column(schema, self.context.name, [by_name[name] for name in keys])
+            value = ums.message_column(schema, self.context.name, by_name)
+        else:
+            value = f.to_json(f.struct(*by_name.values(), *UMS_COLUMNS), WHOLE)
+        return key, [value.cast("binary").alias("value")], None
+
+    def _write(
+        self,
+        batch: Batch,
+        rows: DataFrame,
+        stream: str,
+        namespaces: Mapping[str, str],
+        encoding: AvroRows | None = None,
+    ) -> int:
+        config = self.context.config
+        topics, targets = {}, {}
+        by_column = self._named_by_rows(rows, stream) if "target" in rows.columns else {}
         for topic, namespace in namespaces.items():
             target = target_topic(str(config["sink.kafka.topic"]), topic, namespace)
             last = max(partition for name, partition in batch.ranges if name == topic)
-            topics[topic] = (target, self._target(target, topic, last))
+            for name in by_column.get(topic, ()):
+                targets[name] = self._target(name, topic, last)
+            topics[topic] = (target, 0 if by_column else self._target(target, topic, last))
+        if encoding is not None:
+            self._register(encoding, stream, targets or [target for target, _ in topics.values()])
         settings = Settings(
             self.context.name,
             self._client,
@@ -196,6 +241,8 @@ class KafkaSink(Sink):
             str(config["sink.kafka.acks"]),
             config["sink.kafka.transaction.timeout.ms"],
             self._explain,
+            targets,
+            encoding,
         )
         task = _writing(settings, dict(batch.ranges), self.points)
         try:
@@ -221,6 +268,42 @@ class KafkaSink(Sink):
             self.context.metrics.get("kafka_sink_skipped_total", 0.0) + skipped
         )
         return sum(int(row["written"]) for row in found)
+
+    def _named_by_rows(self, rows: DataFrame, namespace: str) -> dict[str, list[str]]:
+        """The topics that the rows of a batch name by a column, by source topic.
+
+        Raises:
+            Fatal: a row names none, or there are too many.
+        """
+        option = f"sink.kafka.topic: table {namespace}"
+        names = rows.select("topic", "target").distinct().limit(_MOST_TOPICS + 1).collect()
+        if len(names) > _MOST_TOPICS:
+            raise Fatal(
+                f"{option}: the rows of one batch name more than {_MOST_TOPICS} topics; use a column with fewer values"
+            )
+        topics: dict[str, list[str]] = {}
+        for row in names:
+            if not row["target"]:
+                at = rows.where("target IS NULL OR target = ''").select("topic", "partition", "offset").first()
+                where = f"{at['topic']}-{at['partition']} offset {at['offset']}" if at is not None else row["topic"]
+                raise Fatal(
+                    f"{option}: the row of {where} names no topic: a column of the template is null. Leave such rows out "
+                    "(transform.steps), or give the column a value (coalesce in a step of type sql)"
+                )
+            topics.setdefault(row["topic"], []).append(row["target"])
+        return topics
+
+    def _register(self, encoding: AvroRows, namespace: str, topics: Iterable[str]) -> None:
+        """Give the registry the schemas of a table, so that a refusal is known before a task writes.
+
+        Raises:
+            SchemaRefused: the registry takes no such schema, which an incompatible change is.
+        """
+        for topic in topics:
+            try:
+                encoding.register(topic)
+            except Skippable as error:
+                raise SchemaRefused(f"table {namespace}, topic {topic}: {error}", namespace) from error
 
     def idle(self) -> None:
         """Renew the positions in the group, so that they don't expire while a source is quiet."""
@@ -360,6 +443,20 @@ def _misplaced(config: Config) -> list[str]:
     if (config["sink.kafka.key"] == "template") != bool(config["sink.kafka.key.template"]):
         problems.append("sink.kafka.key.template: sink.kafka.key=template and this option need each other")
     row_options = [name for name in ("sink.kafka.key.template", "sink.kafka.timestamp.column") if config[name]]
+    if config["sink.kafka.format"] != JSON:
+        row_options.append("sink.kafka.format")
+    avro, url = config["sink.kafka.format"] == AVRO, config["sink.kafka.schema.registry.url"]
+    if avro and not url:
+        problems.append(
+            "sink.kafka.schema.registry.url: is missing; sink.kafka.format=avro registers its schemas there"
+        )
+    if url and not avro:
+        problems.append("sink.kafka.schema.registry.url: it has an effect with sink.kafka.format=avro only")
+    if avro:
+        problems += [
+            f"{REGISTRY}{problem.name.removeprefix('schema.registry.')}: {problem.message}"
+            for problem in AvroConverter.config_problems(registry_options(config))
+        ]
     if not rows:
         problems += [
             f"{name}: it needs sink.kafka.content=rows" for name in (*row_options, *(HEADER + name for name in headers))
@@ -377,6 +474,15 @@ def _misplaced(config: Config) -> list[str]:
             f"{', '.join([*BUILT_IN, *offered()])}"
         )
     return problems
+
+
+def _in_arrow(column: Column, kind: DataType) -> Column:
+    """A column as tasks get it for Avro."""
+    from pyspark.sql import functions as f
+
+    if in_arrow(kind):
+        return column
+    return f.to_json(column, WHOLE) if kind.typeName() == "variant" else column.cast("string")
 
 
 def _header_column(headers: Mapping[str, Column]) -> list[Column]:

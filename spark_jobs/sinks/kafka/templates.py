@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors import topic_names
 from connectors.errors import Fatal
 from connectors.options import invalid
 from spark_jobs.steps.names import qualified_name, table_part
@@ -15,8 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
+#: Characters in names of topics that Kafka does not take.
+NOT_IN_TOPICS: Final = r"[^A-Za-z0-9._-]"
 _COLUMN: Final = "column:"
 _NAMED: Final = ("topic", "namespace", "database", "table", "op")
+
+
+def is_column(placeholder: str) -> bool:
+    """Whether a placeholder is the value of a column. Pure."""
+    return placeholder.startswith(_COLUMN) and placeholder != _COLUMN
 
 
 def names_of_table(namespace: str) -> dict[str, str]:
@@ -31,7 +39,7 @@ def names_of_table(namespace: str) -> dict[str, str]:
 def text_template(name: str, value: Any) -> str | None:
     """The complaint about the template of a key or a header; None where it is right. Pure."""
     for placeholder in PLACEHOLDER.findall(value or ""):
-        if placeholder not in _NAMED and not (placeholder.startswith(_COLUMN) and placeholder != _COLUMN):
+        if placeholder not in _NAMED and not is_column(placeholder):
             return invalid(
                 name,
                 value,
@@ -69,6 +77,19 @@ def text_column(option: str, template: str, namespace: str, columns: Mapping[str
         else:
             parts.append(column_of(option, part.removeprefix(_COLUMN), namespace, columns).cast("string"))
     return f.concat(*parts).cast("binary")
+
+
+def topic_column(option: str, template: str, namespace: str, columns: Mapping[str, Column]) -> Column | None:
+    """The topic of each row where ``template`` names columns, with ``_`` for characters that a topic can't have; else None.
+
+    Args: as ``text_column``.
+    """
+    from pyspark.sql import functions as f
+
+    if not any(map(is_column, PLACEHOLDER.findall(template))):
+        return None
+    topic = text_column(option, template, namespace, columns).cast("string")
+    return f.substring(f.regexp_replace(topic, NOT_IN_TOPICS, "_"), 1, topic_names.LONGEST)
 
 
 def column_of(option: str, name: str, namespace: str, columns: Mapping[str, Column]) -> Column:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors.errors import Fatal, Retriable
+from connectors.errors import Fatal, Retriable, Skippable
 from spark_jobs.groups import committed
 from spark_jobs.producers import reason
 from spark_jobs.sinks.kafka.markers import failure, marker_key, quiet, read_markers
@@ -283,11 +283,13 @@ class PartitionWriter:
     def _produce(self, batch: pa.RecordBatch, offsets: Sequence[int]) -> None:
         from confluent_kafka import KafkaException
 
-        settings, target, produce = self._settings, self._target, self._producer.produce
+        settings, produce = self._settings, self._producer.produce
         count = len(offsets)
-        keys: Sequence[Any] = [None] * count if settings.keyless else batch.column("key").to_pylist()
-        values = batch.column("value").to_pylist()
-        partitions = self._partitions(keys, values, offsets)
+        targets = batch.column("target").to_pylist() if settings.targets else [self._target] * count
+        keys, values = self._encoded(batch, targets)
+        if settings.keyless:
+            keys = [None] * count
+        partitions = self._partitions(keys, values, offsets, targets)
         times = millis(batch.column("timestamp")) if settings.timestamps else [0] * count
         headers = header_lists(batch)
         # In a transaction the commit fails with what was not delivered. It does not say which record, and why. The sink then
@@ -300,7 +302,14 @@ class PartitionWriter:
                 arguments["on_delivery"] = partial(delivered, offsets[index])
             while True:
                 try:
-                    produce(target, values[index], keys[index], partitions[index], timestamp=times[index], **arguments)
+                    produce(
+                        targets[index],
+                        values[index],
+                        keys[index],
+                        partitions[index],
+                        timestamp=times[index],
+                        **arguments,
+                    )
                     break
                 except BufferError:
                     self._wait_for_room()
@@ -312,6 +321,18 @@ class PartitionWriter:
                 self._since_poll = 0
                 self._producer.poll(0)
         self.written += count
+
+    def _encoded(self, batch: pa.RecordBatch, targets: Sequence[str]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Keys and values as bytes."""
+        encoding = self._settings.encoding
+        if encoding is None:
+            return batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        try:
+            keys, values = encoding.encode(batch, targets)
+        except Skippable as error:
+            # The registry has the schemas of all rows; a value that does not fit is an error of the program.
+            raise Fatal(f"Kafka sink: rows of {self._at[0]}-{self._at[1]} can't be written as Avro: {error}") from error
+        return batch.column("key").to_pylist() if keys is None else keys, values
 
     def _wait_for_room(self) -> None:
         deadline = time.monotonic() + self._settings.timeout_s
@@ -327,22 +348,27 @@ class PartitionWriter:
                 )
 
     def _partitions(
-        self, keys: Sequence[bytes | None], values: Sequence[bytes | None], offsets: Sequence[int]
+        self,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        offsets: Sequence[int],
+        targets: Sequence[str],
     ) -> Sequence[int]:
-        settings, count = self._settings, self._count
+        settings = self._settings
         if settings.partitioner == "source":
             return [self._at[1]] * len(offsets)
+        counts = [settings.targets.get(target, self._count) for target in targets]
         if settings.partitioner == "round-robin":
-            return [offset % count for offset in offsets]
+            return [offset % count for offset, count in zip(offsets, counts, strict=True)]
         if self._partitioner is not None:
-            choose, name, target = self._partitioner, settings.partitioner, self._target
+            choose, name = self._partitioner, settings.partitioner
             return [
                 checked(name, choose(key, value, target, count), target, count)
-                for key, value in zip(keys, values, strict=True)
+                for key, value, target, count in zip(keys, values, targets, counts, strict=True)
             ]
         return [
             partition_of_key(key, count) if key is not None else offset % count
-            for key, offset in zip(keys, offsets, strict=True)
+            for key, offset, count in zip(keys, offsets, counts, strict=True)
         ]
 
     def finish(self) -> Written:

@@ -1,4 +1,4 @@
-"""Appends values of records, as they are in Kafka, to one file: what Kafka's FileStreamSink does."""
+"""Appends values of records, as they are in Kafka, to one file: what Kafka's FileStreamSink does, but each value once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.config_keys import STEPS
-from spark_jobs.contract import Batch, Sink
+from spark_jobs.write_ahead_log import RECORDS, Section, WriteAheadLogSink
 
 if TYPE_CHECKING:
+    from typing import IO, Any
+
     from connectors.options import Config
+    from spark_jobs.contract import Batch
 
 PATH: Final = "sink.lines.path"
 #: The line of a record without a value, as Java writes it.
@@ -20,8 +23,12 @@ _NULL: Final = b"null"
 _BUFFER_BYTES: Final = 1 << 20
 
 
-class LinesSink(Sink):
-    """Writes on the machine of the driver; see docs/jobs/java-sinks.md. Memory: the values of a partition of a batch."""
+class LinesSink(WriteAheadLogSink):
+    """Writes on the machine of the driver; see docs/jobs/java-sinks.md. Memory: the values of a partition of a batch.
+
+    Exactly once: a section of the log has the size of the file before it. What the file has beyond this size are the first of
+    the section's lines, written before a crash; only the rest is appended.
+    """
 
     config_def: ClassVar[ConfigDef] = ConfigDef(
         (
@@ -34,11 +41,13 @@ class LinesSink(Sink):
                 example="/var/lib/millrace/orders.txt",
                 doc="The file to which the value of each record is appended as a line, in the order of each Kafka partition. "
                 "It is on the machine that runs the job. Values are written as they are in Kafka: text, or JSON on one line. "
-                "A record without a value is the line `null`. A batch that is repeated after a crash is appended again.",
+                "A record without a value is the line `null`. With `guarantee=exactly-once` no other program may write to the "
+                "file; with a lower one a batch that is repeated after a crash is appended again.",
             ),
         )
     )
-    guarantees: ClassVar[tuple[str, ...]] = ("at-least-once", "none")
+    guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+    logged: ClassVar[str] = RECORDS
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:
@@ -60,21 +69,39 @@ class LinesSink(Sink):
         folder = Path(config[PATH]).absolute().parent
         return [] if os.access(folder, os.W_OK) else [f"{PATH}: {folder} does not exist, or can't be written to"]
 
-    def write(self, batch: Batch) -> int:
+    def prepare(self, batch: Batch) -> dict[str, Any]:
+        """The size of the file before the batch."""
+        del batch
+        path = Path(self.context.config[PATH])
+        return {"size": path.stat().st_size if path.exists() else 0}
+
+    def send(self, section: Section) -> int:
         """Append the values of a batch. They are on the disk when it returns.
 
         Raises:
-            Fatal: the file can't be opened.
-            Retriable: the disk is full or broken. Lines of the batch that are written already come again.
+            Fatal: the file can't be opened, or another program has changed it.
+            Retriable: the disk is full or broken.
         """
         path = Path(self.context.config[PATH])
-        values = batch.raw.sortWithinPartitions("topic", "partition", "offset").select("value")
+        order = ("topic", "partition", "offset")
+        raw = section.batch.raw
+        # In a log the order of all lines counts, not only that of each partition: it must be the same after a restart.
+        values = (raw.orderBy(*order) if self.uses_log() else raw.sortWithinPartitions(*order)).select("value")
         lines = 0
         try:
-            with path.open("ab", buffering=_BUFFER_BYTES) as file:
+            with path.open("a+b", buffering=_BUFFER_BYTES) as file:
+                written = self._written_bytes(file, section)
                 for row in values.toLocalIterator():
-                    file.write((_NULL if row.value is None else bytes(row.value)) + b"\n")
+                    line = (_NULL if row.value is None else bytes(row.value)) + b"\n"
                     lines += 1
+                    written_part = min(written, len(line))
+                    if written_part and file.read(written_part) != line[:written_part]:
+                        raise self._foreign(path)
+                    written -= written_part
+                    if written_part < len(line):
+                        file.write(line[written_part:])
+                if written:
+                    raise self._foreign(path)
                 file.flush()
                 os.fsync(file.fileno())
         except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
@@ -84,3 +111,22 @@ class LinesSink(Sink):
         except OSError as error:
             raise Retriable(f"{PATH}: {path} can't be written: {error.strerror}") from error
         return lines
+
+    def _written_bytes(self, file: IO[bytes], section: Section) -> int:
+        """How many bytes of the section the file has; its position is then at the first of them."""
+        size = section.prepared.get("size")
+        end = file.seek(0, os.SEEK_END)
+        if size is None:
+            return 0
+        if end < size or (end > size and not section.repeated):
+            raise self._foreign(Path(file.name))
+        file.seek(size)
+        return end - int(size)
+
+    def _foreign(self, path: Path) -> Fatal:
+        """The error for a file that has other bytes than this job has written."""
+        return Fatal(
+            f"{PATH}: another program has changed {path} while a batch was written, so this job does not know which lines are "
+            "its own. Leave the file to the job; to continue, put back the file, or set guarantee=at-least-once (lines of the "
+            "last batch may then be there twice)"
+        )

@@ -34,7 +34,8 @@ def test_names_of_topics() -> None:
     assert target_topic("x-${namespace}", "a", "mysql.a.db.tab:le.1") == "x-mysql.a.db.tab_le.1"
     assert target_topic("${database}-${table}", "a", "shop.orders") == "shop-orders"
     assert len(target_topic("${topic}", "a" * 300, "")) == 249
-    for wrong in ("${column:id}", "a b", ""):
+    assert target_topic("${topic}-${column:kind}", "a b", "") == "a_b-${column:kind}"
+    for wrong in ("${column:}", "${kind}", "a b", ""):
         with pytest.raises(ConfigInvalid):
             config(**{"sink.kafka.topic": wrong})
 
@@ -44,6 +45,25 @@ def test_names_of_topics() -> None:
     [
         ({"sink.kafka.topic": "${namespace}"}, "needs sink.kafka.content=rows"),
         ({"sink.kafka.topic": "${table}"}, "needs sink.kafka.content=rows"),
+        ({"sink.kafka.topic": "${column:kind}"}, "needs sink.kafka.content=rows"),
+        ({"sink.kafka.format": "ums"}, "sink.kafka.format: it needs sink.kafka.content=rows"),
+        (
+            {"sink.kafka.content": "rows", "sink.kafka.format": "avro"},
+            "sink.kafka.schema.registry.url: is missing",
+        ),
+        (
+            {"sink.kafka.content": "rows", "sink.kafka.schema.registry.url": "http://r"},
+            "with sink.kafka.format=avro only",
+        ),
+        (
+            {
+                "sink.kafka.content": "rows",
+                "sink.kafka.format": "avro",
+                "sink.kafka.schema.registry.url": "http://r",
+                "sink.kafka.schema.registry.max.retires": "3",
+            },
+            "sink.kafka.schema.registry.max.retires",
+        ),
         ({"sink.kafka.key": "template"}, "need each other"),
         ({"sink.kafka.timestamp.column": "at"}, "needs sink.kafka.content=rows"),
         ({"sink.kafka.header.of": "${table}"}, "needs sink.kafka.content=rows"),
