@@ -34,9 +34,15 @@ class Selection:
 
 
 class ArrowTask:
-    """``frame.mapInArrow(function, schema)`` for many frames; the function is pickled once."""
+    """``frame.mapInArrow(function, schema)`` for many frames; the function is pickled once.
 
-    def __init__(self, function: Task, schema: StructType | str) -> None:
+    Args:
+        function: of the task.
+        schema: of the rows that it gives.
+        columns: all columns of its frames (``columns_of``): others are not computed.
+    """
+
+    def __init__(self, function: Task, schema: StructType | str, columns: Sequence[Column]) -> None:
         from pyspark.sql.pandas.functions import pandas_udf
         from pyspark.util import PythonEvalType
 
@@ -45,12 +51,16 @@ class ArrowTask:
             returnType=schema,
             functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,  # type: ignore[call-overload]
         )
-        # Without arguments: tasks get all columns of their frame, whatever is named here.
-        self._call = udf()._jc  # noqa: SLF001
+        self._call = udf(*columns)._jc  # noqa: SLF001
 
     def over(self, frame: DataFrame) -> DataFrame:
         """The rows that the function makes of ``frame``. Lazy."""
         return _frame(frame, frame._jdf.mapInArrow(self._call, False, None))  # noqa: SLF001
+
+
+def columns_of(names: Sequence[str]) -> list[Column]:
+    """The columns of these names."""
+    return [column(name) for name in names]
 
 
 def _frame(like: DataFrame, java: Any) -> DataFrame:

@@ -18,7 +18,7 @@ from spark_jobs import shards
 from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.frames import ArrowTask
+from spark_jobs.frames import ArrowTask, columns_of
 from spark_jobs.schema_options import SchemaPolicies
 from spark_jobs.sources import avro_frame, inference, tasks
 from spark_jobs.sources.avro import Registry, connect_schema, parse_schema_id
@@ -257,7 +257,7 @@ class Decoding:
         schema = self._written_as(namespace)
         noted = self._unpackers.get(namespace)
         if noted is None or noted[:2] != (schema, packed.unpack):
-            noted = self._unpackers[namespace] = schema, packed.unpack, ArrowTask(packed.unpack, frame_type(schema))
+            noted = self._unpackers[namespace] = schema, packed.unpack, ArrowTask(packed.unpack, frame_type(schema), columns_of(("data",)))
         frame = noted[2].over(packed.frame)
         return TableChanges(schema, frame, self._lacking.get(namespace, frozenset()), packed)
 

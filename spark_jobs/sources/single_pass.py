@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from spark_jobs.contract import Packed
-from spark_jobs.frames import ArrowTask, Selection
+from spark_jobs.frames import ArrowTask, Selection, columns_of
 from spark_jobs.sources import avro_rows
 from spark_jobs.sources.inference import accepted_types, is_enveloped, key_names
 from spark_jobs.sources.reader import SCHEMA, Plan
@@ -185,12 +185,13 @@ class _Steps:
         several = len({kind.topic for kind in kinds}) > 1
         number, body, key = (avro_rows.columns if avro else _columns)(kinds, several=several)
         self._has_value = f.col("value").isNotNull()
+        kept = ("topic", "partition", "offset", "timestamp")
         self._records = Selection(
             raw,
-            *("topic", "partition", "offset", "timestamp"),
+            *kept,
             *(key.alias("key"), number.alias("number"), body.alias("body")),
         )
-        self._decode = ArrowTask(_decoding(kinds, tables, avro=avro), _PACKED)
+        self._decode = ArrowTask(_decoding(kinds, tables, avro=avro), _PACKED, columns_of((*kept, "key", "number", "body")))
         self._reports = Selection(raw, "number", "nulls", "reason")
         self._small: dict[int, Selection] = {}
         self._data = Selection(raw, "data")
