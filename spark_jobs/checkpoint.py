@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: Which class of Spark's writes a checkpoint.
 _WRITER: Final = "spark.sql.streaming.checkpointFileManagerClass"
-#: Writes by Java alone. Spark's usual one starts five processes of the shell for each file (chmod, readlink).
+#: Writes by Java alone. Spark's usual one starts processes of the shell for each file (chmod, readlink).
 _LOCAL_WRITER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 

@@ -1,6 +1,6 @@
 """Columns of Spark's frames by their place: Spark takes some names for paths, and names that differ in case only for one.
 
-And what a job asks of each batch, made once: pyspark takes some forty calls into the JVM for a selection and a task in Python,
+And what a job asks of each batch, made once: pyspark takes dozens of calls into the JVM for a selection and a task in Python,
 which in small batches costs more than their rows.
 """
 

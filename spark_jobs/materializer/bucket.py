@@ -37,8 +37,6 @@ _log = logging.getLogger(__name__)
 ATTEMPTS: Final = 8
 _BACKOFF_S: Final = 0.1
 _MOST_BACKOFF_S: Final = 5.0
-#: How many emitted records go to the producer together.
-_HANDED_OVER: Final = 16
 
 
 def crash(spec: str, point: str) -> None:
@@ -271,28 +269,25 @@ class Bucket:
             chunk.append(record)
             result.records += 1
             size += len(record.value or b"")
-            before = len(emit)
             try:
                 done = engine.apply(record, overlay, emit)
             except Skippable as error:
-                del emit[before:]
+                emit.clear()
                 self._dead_letter(record, error)
                 done = True
-            if len(emit) == before:
-                result.suppressed += 1
             while not done:
                 # A fan-out that is larger than a transaction: the position stays before this record.
                 overlay = self._partial(self._at(offset, partition))
                 chunk[:] = [record]
                 done = engine.apply(record, overlay, emit)
-            if len(emit) >= _HANDED_OVER:
+            if emit:
                 self._hand_over()
+            else:
+                result.suppressed += 1
             if overlay.full or size >= most or self._output_bytes >= most:
-                self._hand_over()
                 self._commit(self._at(offset + 1, partition))
                 overlay, size = self._continued(), 0
                 chunk.clear()
-        self._hand_over()
 
     def _at(self, offset: int, partition: int) -> Marker:
         """The marker with everything done up to ``offset`` (excluded) of an input partition, and in those before it."""

@@ -257,7 +257,8 @@ class Decoding:
         schema = self._written_as(namespace)
         noted = self._unpackers.get(namespace)
         if noted is None or noted[:2] != (schema, packed.unpack):
-            noted = self._unpackers[namespace] = schema, packed.unpack, ArrowTask(packed.unpack, frame_type(schema), columns_of(("data",)))
+            task = ArrowTask(packed.unpack, frame_type(schema), columns_of(("data",)))
+            noted = self._unpackers[namespace] = schema, packed.unpack, task
         frame = noted[2].over(packed.frame)
         return TableChanges(schema, frame, self._lacking.get(namespace, frozenset()), packed)
 
