@@ -191,7 +191,9 @@ class _Steps:
             *kept,
             *(key.alias("key"), number.alias("number"), body.alias("body")),
         )
-        self._decode = ArrowTask(_decoding(kinds, tables, avro=avro), _PACKED, columns_of((*kept, "key", "number", "body")))
+        self._decode = ArrowTask(
+            _decoding(kinds, tables, avro=avro), _PACKED, columns_of((*kept, "key", "number", "body"))
+        )
         self._reports = Selection(raw, "number", "nulls", "reason")
         self._small: dict[int, Selection] = {}
         self._data = Selection(raw, "data")
