@@ -74,7 +74,6 @@ def steps_of(address: str, folder: Path) -> dict[str, dict[str, Any]]:
         "sql": {"type": "sql", "sql": "SELECT id, concat(item, note) AS text, CAST(price AS double) AS p FROM orders"},
         "mask": {"type": "mask", "rules": "note", "note.columns": "shop.orders.note", "note.type": "hash"},
         "route": {"type": "route", "to": "${database}.${table}_all"},
-        "route by a column": {"type": "route", "to": "${table}_${column:paid}"},
         "union": {"type": "union", "output": "shop.all", "table.column": "origin"},
         "deduplicate": {"type": "deduplicate", "keep": "last"},
         "lookup, cached": {
