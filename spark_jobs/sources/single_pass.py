@@ -155,7 +155,7 @@ class SinglePass:
         for namespace in dict.fromkeys(kinds[number].namespace for number in sorted(present)):
             numbers = [number for number, kind in enumerate(kinds) if kind.namespace == namespace]
             of_table = packed.where(f.col("number").isin(*numbers)) if present - set(numbers) else packed
-            here = [row["data"] for row in reports if row["number"] in numbers] if is_small else [None]
+            here: list[Any] = [row["data"] for row in reports if row["number"] in numbers] if is_small else [None]
             rows[namespace] = Packed(
                 steps.data(of_table), steps.unpack[namespace], None if None in here else tuple(map(bytes, here))
             )
