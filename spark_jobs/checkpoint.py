@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 #: Which class of Spark's writes a checkpoint.
 _WRITER: Final = "spark.sql.streaming.checkpointFileManagerClass"
-#: Writes with Java's own calls and renames. Spark's usual one starts five processes of the shell for each file (chmod, readlink).
-_LOCAL_WRITER: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+#: Writes by Java alone. Spark's usual one starts processes of the shell for each file (chmod, readlink).
+_LOCAL_WRITER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 def local_path(location: str) -> Path | None:
@@ -156,8 +154,8 @@ def open_folder(location: str, spark: SparkSession) -> Folder:
 def write_directly(spark: SparkSession) -> None:
     """Have Spark write the checkpoints of this session, which are on this machine, without processes of the shell.
 
-    Both ways write a file beside and rename it. This one looks for a file of that name before instead of in the rename, which
-    the checkpoint's lock (``control.checkpoint_lock``) makes the same.
+    Both ways write a file of another name and rename it. This one looks for a file of the name before, instead of in the
+    rename, which the checkpoint's lock (``control.checkpoint_lock``) makes the same.
     """
     if spark.conf.get(_WRITER, None) is None:
         spark.conf.set(_WRITER, _LOCAL_WRITER)

@@ -101,10 +101,12 @@ class Packed:
     Attributes:
         frame: one binary column; rows of a Kafka partition are in one partition of the frame, in order.
         unpack: a function for ``mapInArrow`` over the frame: gives the rows as ``TableChanges.frame`` has them.
+        rows: the values of the frame, in order, of a small batch whose taker wants them (``Batch.takes_rows``); else None.
     """
 
     frame: DataFrame
     unpack: Callable[[Iterator[Any]], Iterator[Any]]
+    rows: tuple[bytes, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +150,14 @@ class Batch:
         raw: the records, ``RAW_COLUMNS``.
         ranges: (topic, partition) -> (first offset, offset after the last one).
         changes: the typed changes per table; decodes on the call, may run Spark jobs.
+        takes_rows: whether who takes the changes writes the rows of a small batch from the driver (``Sink.takes_rows``).
     """
 
     id: int
     raw: DataFrame
     ranges: Mapping[tuple[str, int], tuple[int, int]]
     changes: Callable[[], Sequence[TableChanges]]
+    takes_rows: bool = False
 
 
 @dataclass(slots=True)
@@ -191,6 +195,9 @@ class Sink(ABC):
     pass_through: ClassVar[tuple[str, ...]] = ()
     #: What it puts into ``context.metrics``, for the reference (names without ``millrace_job_``).
     metrics: ClassVar[tuple[JobMetric, ...]] = ()
+    #: Whether it writes ``Packed.rows`` from the driver where a batch has them. Then the frames of such a batch are not kept:
+    #: each use decodes again.
+    takes_rows: ClassVar[bool] = False
     #: Sets of pinned jars it needs beside Kafka's (``delta``); given to ``session.build_session``.
     extra_jars: ClassVar[tuple[str, ...]] = ()
 
@@ -267,6 +274,12 @@ class Sink(ABC):
             connectors.errors.Fatal: the job fails with this text.
             SchemaRefused: the target can't follow a table's schema; with ``try_evolve`` the frame calls again without the
                 change.
+        """
+
+    def give_up(self) -> None:
+        """Called from another thread when the batch is given up that ``write`` is writing: a wait in the driver has to end.
+
+        Spark jobs are ended by Spark.
         """
 
     def idle(self) -> None:

@@ -1,13 +1,72 @@
-"""Columns of Spark's frames by their place: Spark takes some names for paths, and names that differ in case only for one."""
+"""Columns of Spark's frames by their place: Spark takes some names for paths, and names that differ in case only for one.
+
+And what a job asks of each batch, made once: pyspark takes dozens of calls into the JVM for a selection and a task in Python,
+which in small batches costs more than their rows.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    Task = Callable[[Iterator[Any]], Iterator[Any]]
+
+
+class Selection:
+    """``frame.select(*columns)`` for many frames.
+
+    Args:
+        frame: any frame of the JVM that runs them.
+        columns: their names or expressions over names.
+    """
+
+    def __init__(self, frame: DataFrame, *columns: str | Column) -> None:
+        self._columns = frame._jcols(*columns)  # type: ignore[operator]  # noqa: SLF001 - pyspark makes them for each call
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        """The columns of ``frame``. Lazy."""
+        return _frame(frame, frame._jdf.select(self._columns))  # noqa: SLF001
+
+
+class ArrowTask:
+    """``frame.mapInArrow(function, schema)`` for many frames; the function is pickled once.
+
+    Args:
+        function: of the task.
+        schema: of the rows that it gives.
+        columns: all columns of its frames (``columns_of``): others are not computed.
+    """
+
+    def __init__(self, function: Task, schema: StructType | str, columns: Sequence[Column]) -> None:
+        from pyspark.sql.pandas.functions import pandas_udf
+        from pyspark.util import PythonEvalType
+
+        udf: Any = pandas_udf(
+            function,
+            returnType=schema,
+            functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,  # type: ignore[call-overload]
+        )
+        self._call = udf(*columns)._jc  # noqa: SLF001
+
+    def over(self, frame: DataFrame) -> DataFrame:
+        """The rows that the function makes of ``frame``. Lazy."""
+        return _frame(frame, frame._jdf.mapInArrow(self._call, False, None))  # noqa: SLF001
+
+
+def columns_of(names: Sequence[str]) -> list[Column]:
+    """The columns of these names."""
+    return [column(name) for name in names]
+
+
+def _frame(like: DataFrame, java: Any) -> DataFrame:
+    from pyspark.sql.classic.dataframe import DataFrame as Classic
+
+    return Classic(java, like.sparkSession)
 
 
 def numbered(frame: DataFrame, count: int) -> DataFrame:

@@ -84,8 +84,9 @@ class KafkaView:
         described = self._results(self.admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s))
         parts = {name: [each.id for each in topic.partitions] for name, topic in described.items()}
         where = [TopicPartition(name, number) for name, numbers in parts.items() for number in numbers]
-        first = self._offsets(where, _SPEC.earliest())
-        end = self._offsets(where, _SPEC.latest())
+        # Both questions are on their way before the first answer is waited for: each batch asks them.
+        asked = [self._ask_offsets(where, spec) for spec in (_SPEC.earliest(), _SPEC.latest())]
+        first, end = map(self._await_offsets, asked)
         return {
             name: Existing(
                 str(described[name].topic_id or ""),
@@ -132,13 +133,18 @@ class KafkaView:
         return self._described[2]
 
     def _offsets(self, where: list[TopicPartition], spec: Any) -> Offsets:
+        return self._await_offsets(self._ask_offsets(where, spec))
+
+    def _ask_offsets(self, where: list[TopicPartition], spec: Any) -> dict[Any, Any]:
         if not where:
             return {}
-        answers = self._results(
-            self.admin.list_offsets(
-                dict.fromkeys(where, spec), isolation_level=self._isolation, request_timeout=self._timeout_s
-            )
+        futures: dict[Any, Any] = self.admin.list_offsets(
+            dict.fromkeys(where, spec), isolation_level=self._isolation, request_timeout=self._timeout_s
         )
+        return futures
+
+    def _await_offsets(self, futures: Mapping[Any, Any]) -> Offsets:
+        answers = self._results(futures)
         if any(answer.offset < 0 for answer in answers.values()):
             # While a partition's leader is lost there may be an answer without an error and without an offset.
             raise self._away(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))

@@ -360,7 +360,7 @@ class Runner:
             if time.monotonic() - self._told_at >= _HEARTBEAT_S:
                 if not self._position:
                     self._lag.begin(self._given.start())
-                if query.recentProgress:
+                if query.lastProgress:
                     self._troubles.passed(troubles.QUERY)  # it has asked Kafka, and found nothing new
                 self._refresh_lag()
                 self._tell_progress(
@@ -437,6 +437,8 @@ class Runner:
                 self._current,
                 self.job.config["stop.timeout.ms"],
             )
+        if not self._settled():
+            self._sink.give_up()
         try:
             query.stop()
         except Exception as error:  # noqa: BLE001 - the session is stopped next, which ends what is left
@@ -582,7 +584,8 @@ class Runner:
             changes()  # a sink that has the batch already did not ask for it
             self._flow.commit()
 
-        batch = given = Batch(number, frame, read.ranges, changes)
+        takes_rows = self._sink.takes_rows and not masks and not self._flow
+        batch = given = Batch(number, frame, read.ranges, changes, takes_rows=takes_rows)
         if (masks or self._flow) and not self.job.materializes:
             given = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
         try:
@@ -661,7 +664,8 @@ def _durations(query: Any) -> dict[str, int]:
     Spark tells of a batch a moment after its commit, and of triggers that found nothing too: those have no ``addBatch``.
     """
     try:
-        told = query.recentProgress if query is not None else ()
+        last = None if query is None else query.lastProgress
+        told = () if last is None else (last,) if "addBatch" in last["durationMs"] else query.recentProgress
         phases: Mapping[str, Any] = next(
             (each["durationMs"] for each in reversed(told) if "addBatch" in each["durationMs"]), {}
         )

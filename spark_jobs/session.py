@@ -45,8 +45,10 @@ DEFAULTS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.metricsEnabled": "true",
+    # Whoever asks for them gets all, as text.
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.python.worker.reuse": "true",
-    # Else every function on columns asks the JVM some times where it was called from: a third of the time of a small batch.
+    # Else every function on columns asks the JVM several times, to note where it was called from.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A Python worker that crashes leaves its last words where Spark finds them: the stack of a fault in C, or the watchdog's
     # reason.

@@ -276,7 +276,7 @@ class UpdateEngine:
             return self._apply_clustered(binding, update, prefix, key, origin, store, emit, now_s)
         rows = update.rows
         if rows is not None and len(rows) == 1 and update.deletion is None:
-            return self._apply_row(binding, update, rows[0], prefix + ROW, key, origin, store, emit, now_s)
+            return self._apply_row(binding, update, rows[0], prefix + ROW, key, (), origin, store, emit, now_s)
         self._apply_alone(binding, update, prefix + ROW, key, origin, store, emit, now_s)
         return True
 
@@ -287,16 +287,17 @@ class UpdateEngine:
         row: Any,
         key: bytes,
         keys: tuple[Any, ...],
+        clustering: tuple[Any, ...],
         origin: Origin,
         store: Store,
         emit: list[Output],
         now_s: int,
     ) -> bool:
-        """One row of a table without clustering key: the fast path."""
+        """One row of which nothing is said but its own cells, in a partition of which nothing is known: the fast path."""
         expires = update.expires or 0
         blob = store.get(key)
         if blob is None:
-            state = new_row(self._era, [], update.write_time, self._view.count)
+            state = new_row(self._era, list(clustering), update.write_time, self._view.count)
             before = None
             lapsed = False
         else:
@@ -344,6 +345,15 @@ class UpdateEngine:
     ) -> bool:
         partition: PartitionState | None = None
         blob = store.get(prefix + PARTITION)
+        concerns_partition = (
+            update.deletion is not None or update.ranges or (self._has_static and update.static is not None)
+        )
+        rows = update.rows
+        if blob is None and not concerns_partition and rows is not None and len(rows) == 1:
+            clustering = _clustering(binding, rows[0])
+            row_key = prefix + ROW + binding.clustering(clustering)
+            keys = (*key, *clustering)
+            return self._apply_row(binding, update, rows[0], row_key, keys, clustering, origin, store, emit, now_s)
         if blob is not None:
             partition = self._partition(blob)
             due = record_due(blob)
@@ -356,7 +366,7 @@ class UpdateEngine:
         opened: Open | None = None
         packed: bytes | None = None
         changed = False
-        if update.deletion is not None or update.ranges or (self._has_static and update.static is not None):
+        if concerns_partition:
             if partition is None:
                 partition = PartitionState(self._era)
             changed = change_partition(partition, update, binding, self._static_view, now_s, self._grace)
@@ -394,11 +404,7 @@ class UpdateEngine:
         expires = update.expires or 0
         works: dict[bytes, Work] = {}
         for row in update.rows:
-            clustering = row.clustering
-            if type(clustering) is not tuple:
-                clustering = astuple(clustering)
-            if binding.clustering_readers is not None:
-                clustering = _read(clustering, binding.clustering_readers)
+            clustering = _clustering(binding, row)
             part = binding.clustering(clustering)
             limit = NO_LIMIT if partition is None else cover(partition, part)
             work = works.get(part)
@@ -762,6 +768,11 @@ class UpdateEngine:
 def _partition_key(binding: Binding, update: Any) -> tuple[Any, ...]:
     key: tuple[Any, ...] = update.key if type(update.key) is tuple else astuple(update.key)
     return key if binding.key_readers is None else _read(key, binding.key_readers)
+
+
+def _clustering(binding: Binding, row: Any) -> tuple[Any, ...]:
+    values: tuple[Any, ...] = row.clustering if type(row.clustering) is tuple else astuple(row.clustering)
+    return values if binding.clustering_readers is None else _read(values, binding.clustering_readers)
 
 
 def _read(values: tuple[Any, ...], readers: list[Any]) -> tuple[Any, ...]:

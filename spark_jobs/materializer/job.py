@@ -17,6 +17,7 @@ from spark_jobs import clients, ranges
 from spark_jobs.causes import cause_of
 from spark_jobs.checkpoint import open_folder
 from spark_jobs.contract import Batch, JobContext, Sink
+from spark_jobs.frames import ArrowTask, Selection, columns_of
 from spark_jobs.lag import KafkaView
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import StructType
 
     from connectors.options import Config
     from spark_jobs.materializer.contract import Engine
@@ -94,6 +96,8 @@ class MaterializerSink(Sink):
             0,
         )
         self._stages = StageNumbers()
+        self._columns: Selection | None = None
+        self._arguments: list[Column] = []
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:
@@ -226,12 +230,15 @@ class MaterializerSink(Sink):
         spans = self._spans(batch)
         if not spans:
             return 0
-        raw = batch.raw.select(*_COLUMNS)
+        if self._columns is None:
+            self._columns = Selection(batch.raw, *_COLUMNS)
+            self._arguments = columns_of(_COLUMNS)
+        raw = self._columns.of(batch.raw)
         by_topic = self._by_topic()
         if self.context.config["materializer.buckets"]:
             rows = self._collect(merge_by_key(raw, by_topic, spans))
         else:
-            rows = self._collect(raw.mapInArrow(stream_task(by_topic, spans), RESULT_SCHEMA))
+            rows = self._collect(ArrowTask(stream_task(by_topic, spans), _results(), self._arguments).over(raw))
         # A range may hold no record at all (control records of transactions, compaction): its marker moves too. Buckets by key
         # all move, so that they stand at the same offsets between two batches.
         done = {(topic, result.bucket) for topic, result in rows}
@@ -357,6 +364,13 @@ class MaterializerSink(Sink):
         metrics |= self._stages.metrics(each.stages for each in rows)
         raise_errors(rows)
         return outputs
+
+
+def _results() -> StructType:
+    """``RESULT_SCHEMA``, which Spark would have its JVM read."""
+    from pyspark.sql import types as t
+
+    return t.StructType([t.StructField(name, t.StringType()) for name in ("topic", "result")])
 
 
 def buckets_frame(spark: SparkSession, by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, Range]) -> Any:

@@ -18,6 +18,7 @@ from spark_jobs import shards
 from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.frames import ArrowTask, columns_of
 from spark_jobs.schema_options import SchemaPolicies
 from spark_jobs.sources import avro_frame, inference, tasks
 from spark_jobs.sources.avro import Registry, connect_schema, parse_schema_id
@@ -160,6 +161,8 @@ class Decoding:
         self._loaded = False
         self._unsaved = False
         self._fast = FastPath(self._values, self._keys)
+        #: By table: what makes rows of what the single pass gives.
+        self._unpackers: dict[str, tuple[TableSchema, Any, ArrowTask]] = {}
         if self._values == "avro" and self._keys == "json":
             raise Fatal(
                 "source.key.encoding=json can't be combined with source.value.encoding=avro: set avro, or bytes and "
@@ -252,7 +255,11 @@ class Decoding:
 
     def _packed_changes(self, namespace: str, packed: Packed) -> TableChanges:
         schema = self._written_as(namespace)
-        frame = packed.frame.mapInArrow(packed.unpack, frame_type(schema))
+        noted = self._unpackers.get(namespace)
+        if noted is None or noted[:2] != (schema, packed.unpack):
+            task = ArrowTask(packed.unpack, frame_type(schema), columns_of(("data",)))
+            noted = self._unpackers[namespace] = schema, packed.unpack, task
+        frame = noted[2].over(packed.frame)
         return TableChanges(schema, frame, self._lacking.get(namespace, frozenset()), packed)
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from spark_jobs.contract import Packed
+from spark_jobs.frames import ArrowTask, Selection, columns_of
 from spark_jobs.sources import avro_rows
 from spark_jobs.sources.inference import accepted_types, is_enveloped, key_names
 from spark_jobs.sources.reader import SCHEMA, Plan
@@ -44,6 +45,11 @@ _RUNS: Final = 64
 #: The longest pause, in batches, after batches that were not regular.
 _LONGEST_PAUSE: Final = 31
 _WHOLE: Final = 2**31 - 1
+#: Batches of at most this number of records and bytes go to the driver, where the sink takes them there.
+_SMALL_RECORDS: Final = 50_000
+_SMALL_BYTES: Final = 32 << 20
+#: What each Kafka partition of such a batch may have at least, however many there are.
+_LEAST_BYTES: Final = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,7 @@ class SinglePass:
 
     def __init__(self, *, avro: bool = False) -> None:
         self._avro = avro
+        self._steps: _Steps | None = None
         self._kept: DataFrame | None = None
         self._pause = 0
         self._left = 0
@@ -122,14 +129,16 @@ class SinglePass:
             tables: by namespace.
         """
         self.release()
-        several = len({kind.topic for kind in kinds}) > 1
-        number, body, key = (avro_rows.columns if self._avro else _columns)(kinds, several=several)
-        records = batch.raw.where(f.col("value").isNotNull()).select(
-            "topic", "partition", "offset", "timestamp", key.alias("key"), number.alias("number"), body.alias("body")
-        )
-        packed = records.mapInArrow(_decoding(tuple(kinds), dict(tables), avro=self._avro), _PACKED)
-        kept = self._kept = packed.persist(StorageLevel.MEMORY_AND_DISK_DESER)
-        reports = kept.select("number", "nulls", "reason").collect()
+        steps = self._steps
+        if steps is None or (steps.kinds, steps.tables) != (tuple(kinds), dict(tables)):
+            steps = self._steps = _Steps(batch.raw, tuple(kinds), dict(tables), avro=self._avro)
+        packed = steps.packed(batch.raw)
+        is_small = batch.takes_rows and sum(after - first for first, after in batch.ranges.values()) <= _SMALL_RECORDS
+        if is_small:
+            reports = steps.small(packed, max(_SMALL_BYTES // max(len(batch.ranges), 1), _LEAST_BYTES)).collect()
+        else:
+            packed = self._kept = packed.persist(StorageLevel.MEMORY_AND_DISK_DESER)
+            reports = steps.reports(packed).collect()
         if any(row["reason"] for row in reports):
             self.release()
             self._pause = min(2 * self._pause + 1, _LONGEST_PAUSE)
@@ -145,10 +154,11 @@ class SinglePass:
         rows: dict[str, Packed] = {}
         for namespace in dict.fromkeys(kinds[number].namespace for number in sorted(present)):
             numbers = [number for number, kind in enumerate(kinds) if kind.namespace == namespace]
-            rows_of_table = kept.where(f.col("number").isin(*numbers)) if present - set(numbers) else kept
-            plan = tables[namespace].plan
-            schema = row_schema(plan.schema.columns, separate=plan.separate)
-            rows[namespace] = Packed(rows_of_table.select("data"), _unpacking(schema))
+            of_table = packed.where(f.col("number").isin(*numbers)) if present - set(numbers) else packed
+            here: list[Any] = [row["data"] for row in reports if row["number"] in numbers] if is_small else [None]
+            rows[namespace] = Packed(
+                steps.data(of_table), steps.unpack[namespace], None if None in here else tuple(map(bytes, here))
+            )
         return Regular(tuple(kinds[number] for number in sorted(present)), nulls, rows)
 
     def release(self) -> None:
@@ -156,6 +166,60 @@ class SinglePass:
         if self._kept is not None:
             self._kept.unpersist()
             self._kept = None
+
+
+class _Steps:
+    """The questions that batches of the same kinds ask Spark, made once.
+
+    Args:
+        raw: records of any batch.
+        kinds: of which records may be.
+        tables: by namespace.
+        avro: whether records are Avro, else JSON.
+    """
+
+    def __init__(
+        self, raw: DataFrame, kinds: tuple[RecordKind, ...], tables: dict[str, KnownTable], *, avro: bool
+    ) -> None:
+        self.kinds, self.tables = kinds, tables
+        several = len({kind.topic for kind in kinds}) > 1
+        number, body, key = (avro_rows.columns if avro else _columns)(kinds, several=several)
+        self._has_value = f.col("value").isNotNull()
+        kept = ("topic", "partition", "offset", "timestamp")
+        self._records = Selection(
+            raw,
+            *kept,
+            *(key.alias("key"), number.alias("number"), body.alias("body")),
+        )
+        self._decode = ArrowTask(
+            _decoding(kinds, tables, avro=avro), _PACKED, columns_of((*kept, "key", "number", "body"))
+        )
+        self._reports = Selection(raw, "number", "nulls", "reason")
+        self._small: dict[int, Selection] = {}
+        self._data = Selection(raw, "data")
+        self.unpack = {
+            name: _unpacking(row_schema(table.plan.schema.columns, separate=table.plan.separate))
+            for name, table in tables.items()
+        }
+
+    def packed(self, raw: DataFrame) -> DataFrame:
+        """The rows of records, ``_PACKED``."""
+        return self._decode.over(self._records.of(raw.where(self._has_value)))
+
+    def reports(self, packed: DataFrame) -> DataFrame:
+        """The columns without the rows."""
+        return self._reports.of(packed)
+
+    def small(self, packed: DataFrame, most: int) -> DataFrame:
+        """All columns; null in place of rows of more than ``most`` bytes."""
+        if most not in self._small:
+            data = f.when(f.length("data") <= most, f.col("data")).alias("data")
+            self._small[most] = Selection(packed, "number", data, "nulls", "reason")
+        return self._small[most].of(packed)
+
+    def data(self, packed: DataFrame) -> DataFrame:
+        """The rows alone."""
+        return self._data.of(packed)
 
 
 def _columns(kinds: Sequence[RecordKind], *, several: bool) -> tuple[Column, Column, Column]:

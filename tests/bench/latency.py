@@ -85,18 +85,18 @@ def report(label: str, rate: int, latencies: list[float], cores: float) -> None:
 
 
 def report_phases(job: Job) -> None:
-    """Print where a batch's time goes (medians by phase as Spark tells of them; ``addBatch`` has the sink in it), and its CPU."""
+    """Print a batch's time by phase (medians, as Spark tells of them; ``addBatch`` has the sink in it), and its CPU."""
     batches = job.batches
     phases = {name for batch in batches for name in batch["spark_ms"]}
     median = {name: statistics.median(batch["spark_ms"].get(name, 0) for batch in batches) for name in phases}
     rows_of_batch = statistics.median(batch["rows"] for batch in batches)
     sink = statistics.median(batch["duration_ms"] for batch in batches)
-    told = ", ".join(f"{name} {median[name]:.0f}" for name in sorted(phases, key=lambda name: -median[name]))
+    durations = ", ".join(f"{name} {median[name]:.0f}" for name in sorted(phases, key=lambda name: -median[name]))
     (_, _, before), (_, _, after) = job.samples[0], job.samples[-1]
     used = {kind: (after[kind] - before[kind]) / max(len(job.samples) - 1, 1) * 1000 for kind in after}
-    cpu = ", ".join(f"{kind} {each:.0f}" for kind, each in used.items())
+    cpu = ", ".join(f"{kind} {spent:.0f}" for kind, spent in used.items())
     print(
-        f"    {len(batches)} batches of {rows_of_batch:.0f} rows, ms: {told}; decoding and sink {sink:.0f}; "
+        f"    {len(batches)} batches of {rows_of_batch:.0f} rows, ms: {durations}; decoding and sink {sink:.0f}; "
         f"CPU of a batch, ms: {cpu}",
         flush=True,
     )

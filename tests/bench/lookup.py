@@ -34,7 +34,7 @@ _COLUMNS: Final = (
 )
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     """Answers a JSON array of keys with a row for each."""
 
     protocol_version = "HTTP/1.1"
@@ -124,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--spark", action="store_true", help="through Spark, too")
     chosen = parser.parse_args(argv)
     print(environment())
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"127.0.0.1:{server.server_port}"
     spec = Spec("names", "http", ("id",), _COLUMNS, Access(address), url=f"http://{address}/names")

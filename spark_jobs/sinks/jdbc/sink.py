@@ -6,7 +6,7 @@ import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import SchemaRefused, Sink
@@ -18,6 +18,7 @@ from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Fault
 from spark_jobs.sinks.jdbc.packed import system_columns, writing
 from spark_jobs.sinks.jdbc.rows import POSITION
+from spark_jobs.sinks.jdbc.small_batches import SmallBatches
 from spark_jobs.sinks.jdbc.tables import Columns, Tables, refusal
 from spark_jobs.sinks.jdbc.task import OUTCOME_DDL, TaskWriter
 from spark_jobs.worker_memory import frozen_after
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from connectors.options import Config, ConfigDef
-    from spark_jobs.contract import Batch, JobContext, TableChanges, TableSchema
+    from spark_jobs.contract import Batch, JobContext, Packed, TableChanges, TableSchema
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.sinks.jdbc.config import Settings
     from spark_jobs.sinks.jdbc.model import Connection, Dialect, Plan
-    from spark_jobs.sinks.jdbc.packed import Task
+    from spark_jobs.sinks.jdbc.small_batches import Task
 
 _NESTED: Final = ("array", "map", "struct", "variant")
 #: Types that Arrow and the dialects know as they are; others go as text.
@@ -85,6 +86,7 @@ class JdbcSink(Sink):
     config_def: ClassVar[ConfigDef] = CONFIG_DEF
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
     metrics: ClassVar[tuple[JobMetric, ...]] = METRICS
+    takes_rows: ClassVar[bool] = True
 
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
@@ -92,6 +94,7 @@ class JdbcSink(Sink):
         self._dialect: Dialect = dialect(self._settings.login.address.dialect)
         self._tables = Tables(self._settings, self._dialect, context.name)
         self._expired_at = time.monotonic()
+        self._small = SmallBatches()
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:
@@ -153,6 +156,10 @@ class JdbcSink(Sink):
         if totals.skipped:
             self.context.log.info("batch %d: %d rows were committed before and are skipped", batch.id, totals.skipped)
         return totals.loaded
+
+    def give_up(self) -> None:
+        """See ``contract.Sink``."""
+        self._small.give_up()
 
     def idle(self) -> None:
         """Forget old deletes, now and then."""
@@ -225,34 +232,57 @@ class JdbcSink(Sink):
         return DeadLetters.of(self.context)
 
     def _table(self, changes: TableChanges, plan: Plan, names: Columns, letters: DeadLetters | None) -> Totals:
-        writer: Task = frozen_after("jdbc", TaskWriter(plan, letters))
-        if self._loads_packed(changes, plan) and changes.packed is not None:
-            frame = changes.packed.frame.coalesce(self._settings.connections)
-            writer = writing(changes.packed, len(changes.schema.columns), self._settings, writer)
+        packed, columns, chosen = changes.packed, len(changes.schema.columns), self._settings
+        takes_packed = packed is not None and self._takes_packed(changes, plan)
+        if packed is not None and packed.rows is not None and takes_packed and self._writes_here(letters):
+            # Without a dead letter topic: a call into Kafka that hangs would end the driver. Tasks put bad rows aside, below.
+            totals = self._checked(
+                self._small.write(packed.rows, writing(packed, columns, chosen, TaskWriter(plan))),
+                then_tasks=letters is not None,
+            )
+            if totals is not None:
+                return totals
+        write: Task = frozen_after("jdbc", TaskWriter(plan, letters))
+        if packed is not None and takes_packed and self._has_enough_parts(packed):
+            frame = packed.frame.coalesce(chosen.connections)
+            write = writing(packed, columns, chosen, write)
         else:
-            frame = self._spread(projected(changes, names, self._settings), plan)
-        reports = frame.mapInArrow(writer, OUTCOME_DDL).collect()
+            frame = self._spread(projected(changes, names, chosen), plan)
+        totals = self._checked(frame.mapInArrow(write, OUTCOME_DDL).collect(), then_tasks=False)
+        assert totals is not None, "it raises"  # noqa: S101 - for the type checker
+        return totals
+
+    def _writes_here(self, letters: DeadLetters | None) -> bool:
+        """Whether the driver may write rows: where a bad one is put aside, tasks write them all once more."""
+        return letters is None or self._settings.mode != INSERT
+
+    def _checked(self, reports: Sequence[Any], *, then_tasks: bool) -> Totals | None:
+        """The sums of what tasks report; None where the database refuses a row and ``then_tasks``.
+
+        Raises:
+            Fatal, Retriable: a task could not write its rows.
+        """
         failed = [row for row in reports if row["error"]]
         if failed:
             # The table may have been changed or dropped by somebody: look again at the next try.
             self._tables.forget()
             fatal = [row for row in failed if not row["passing"]]
+            if fatal and then_tasks:
+                return None
             text = (fatal or failed)[0]["error"]
             raise Fatal(text) if fatal else Retriable(text)
         return Totals(*(sum(row[name] for row in reports) for name in ("rows", "loaded", "skipped", "bad", "retries")))
 
-    def _loads_packed(self, changes: TableChanges, plan: Plan) -> bool:
-        """Whether rows go from Arrow to the database as they are, and in the parts in which they come."""
-        if changes.packed is None or any(
-            column.type.typeName() not in _PLAIN or column.type.typeName() in _NESTED
-            for column in changes.schema.columns
-        ):
+    def _takes_packed(self, changes: TableChanges, plan: Plan) -> bool:
+        """Whether rows may go from Arrow to the database as they are, and in the parts in which they come."""
+        kinds = {column.type.typeName() for column in changes.schema.columns}
+        if not kinds.issubset(_PLAIN):
             return False
+        return not plan.commits if self._settings.mode == INSERT else self._settings.repartition != "always"
+
+    def _has_enough_parts(self, packed: Packed) -> bool:
         chosen = self._settings
-        if chosen.mode == INSERT:
-            return not plan.commits
-        enough = chosen.repartition == "never" or _parts(changes.packed.frame) >= chosen.connections
-        return chosen.repartition != "always" and enough
+        return chosen.mode == INSERT or chosen.repartition == "never" or _parts(packed.frame) >= chosen.connections
 
     def _spread(self, frame: DataFrame, plan: Plan) -> DataFrame:
         """The rows in as many parts as there are connections."""

@@ -88,11 +88,16 @@ class Reader:
         ranges = {(topic, 0): (100 * number, 100 * number + len(records)) for topic in topics}
         try:
             tables = []
-            for changes in self.source.changes(Batch(number, frame, ranges, lambda: ())):
+            takes_rows = number % 2 == 0
+            for changes in self.source.changes(Batch(number, frame, ranges, lambda: (), takes_rows)):
                 rows_of_frame = changes.frame.collect()
-                if changes.packed is not None:
-                    unpacked = changes.packed.frame.mapInArrow(changes.packed.unpack, changes.frame.schema)
+                packed = changes.packed
+                if packed is not None:
+                    unpacked = packed.frame.mapInArrow(packed.unpack, changes.frame.schema)
                     assert unpacked.collect() == rows_of_frame
+                    assert (packed.rows is not None) == takes_rows
+                    if packed.rows is not None:
+                        assert list(packed.rows) == [bytes(row["data"]) for row in packed.frame.collect()]
                 tables.append((changes.schema, [tuple(row) for row in rows_of_frame]))
             self.source.written()
         except Exception as error:
