@@ -12,8 +12,8 @@ import re
 import warnings
 from functools import lru_cache
 from math import factorial
-from re import _constants as ops  # type: ignore[attr-defined]  # no public module parses expressions
-from re import _parser  # type: ignore[attr-defined]
+from re import _constants as ops  # no public module parses expressions
+from re import _parser
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import re2
