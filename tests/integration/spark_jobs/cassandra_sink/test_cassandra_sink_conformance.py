@@ -92,6 +92,7 @@ def _read(value: Any, kind: str) -> Any:
 WITHOUT_LOG = "older_after_delete"
 
 
+@pytest.mark.proves("into cassandra", "exactly-once", killed=["driver", "Python worker"])
 @pytest.mark.parametrize("case", kit_cases([name for name in cases() if name != WITHOUT_LOG], (*SLOW, "refused_login")))
 def test_conformance_out_of_the_log(
     case: str, client: Any, keyspace: str, gate: Gate, spark: SparkSession, bootstrap: str, tmp_path: Path
