@@ -27,6 +27,7 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
         private_key: PEM file with its key.
         ciphers: names of cipher suites as Java or OpenSSL have them; none: Python's choice.
         check_hostname: whether the node's address must be in its certificate.
+        verify: whether the node's certificate is verified at all.
     """
 
     truststore: str | None = None
@@ -37,6 +38,7 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     private_key: str | None = None
     ciphers: tuple[str, ...] = ()
     check_hostname: bool = False
+    verify: bool = True
 
 
 def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -46,7 +48,9 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
         ConfigInvalid: a file can't be read or used; the message says which and how to mend it.
     """
     context = tls.client_context()
-    context.check_hostname = settings.check_hostname
+    context.check_hostname = settings.check_hostname and settings.verify
+    if not settings.verify:
+        context.verify_mode = ssl.CERT_NONE
     if settings.truststore:
         authorities = tls.certificates(settings.truststore, _text(settings.truststore_password))
         _attempt("trust store", settings.truststore, lambda: context.load_verify_locations(cadata=authorities))

@@ -1,0 +1,85 @@
+"""The Cassandra sink; see docs/jobs/cassandra-sink.md."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.sinks.cassandra import cluster
+from spark_jobs.sinks.cassandra.client import CassandraClient
+from spark_jobs.sinks.cassandra.config import CONFIG_DEF, PREFIX, complaints, settings
+from spark_jobs.sinks.cassandra.tables import name_refusal
+from spark_jobs.sinks.shared.writing import Totals, count, key_refusal, row_metrics, write_table
+from spark_jobs.write_ahead_log import WriteAheadLogSink
+
+if TYPE_CHECKING:
+    from connectors.options import Config, ConfigDef
+    from spark_jobs.contract import JobContext, TableSchema
+    from spark_jobs.metrics import JobMetric
+    from spark_jobs.write_ahead_log import Section
+
+
+class CassandraSink(WriteAheadLogSink):
+    """Writes rows with the order number of their change as write time; with ``exactly-once`` out of a write-ahead log."""
+
+    config_def: ClassVar[ConfigDef] = CONFIG_DEF
+    guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+    metrics: ClassVar[tuple[JobMetric, ...]] = row_metrics("cassandra")
+
+    def __init__(self, context: JobContext) -> None:
+        super().__init__(context)
+        self._tables = cluster.Tables(settings(context.config))
+
+    @classmethod
+    def validate(cls, config: Config) -> list[str]:
+        """Options that don't go together."""
+        return complaints(config)
+
+    @classmethod
+    def plan(cls, config: Config) -> list[str]:
+        """Where it writes, and how."""
+        chosen = settings(config)
+        line = (
+            f"cassandra: {chosen.access.address}, table {chosen.keyspace.text}.{chosen.table.text}, mode {chosen.rows.mode}, "
+            f"deletes {chosen.rows.delete_mode}, consistency {chosen.consistency}"
+        )
+        return [line, *(f"cassandra: {complaint}" for complaint in cls.check(config))]
+
+    @classmethod
+    def check(cls, config: Config) -> list[str]:
+        """Whether the cluster can be reached, takes the login, and has a table that fits. Blocks, at most for some timeouts."""
+        try:
+            return cluster.complaints(settings(config))
+        except (Fatal, Retriable) as error:
+            text = str(error)
+            lowered = text.lower()
+            option = "hosts"
+            if "credentials" in lowered:
+                option = "password"
+            elif "data centre '" in lowered:
+                option = "datacenter"
+            elif "certificate" in lowered or "ssl" in lowered:
+                option = "ssl.root.cert"
+            return [f"{PREFIX}{option}: {text}"]
+
+    def refusal(self, schema: TableSchema) -> str:
+        """See ``contract.Sink``."""
+        chosen = settings(self.context.config)
+        return key_refusal(schema, chosen.rows) or name_refusal(chosen, schema)
+
+    def send(self, section: Section) -> int:
+        """See ``WriteAheadLogSink.send``."""
+        chosen = settings(self.context.config)
+        self._tables.settings = chosen
+        totals = Totals()
+        try:
+            for changes in section.batch.changes():
+                target = self._tables.target(changes)
+                totals.add(write_table(self.context, changes, chosen.rows, partial(CassandraClient, chosen, target)))
+        except (Fatal, Retriable):
+            self._tables.forget()
+            raise
+        finally:
+            count(self.context, "cassandra", totals)
+        return totals.written

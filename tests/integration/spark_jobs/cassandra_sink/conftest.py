@@ -1,0 +1,51 @@
+"""A client of the shared Cassandra, and sinks over keyspaces of the tests' own."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cassandra.cluster import Cluster
+from cassandra.query import dict_factory
+
+from spark_jobs.testing import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.conftest import HasCassandra
+
+#: How keyspaces of tests are created.
+REPLICATION = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+
+
+@pytest.fixture(scope="module")
+def client(cassandra: HasCassandra) -> Iterator[Any]:
+    """A session whose rows are dictionaries."""
+    with Cluster([(cassandra.host, cassandra.port)], protocol_version=4, schema_metadata_enabled=False) as cluster:
+        session = cluster.connect()
+        session.row_factory = dict_factory
+        session.default_timeout = 60.0
+        yield session
+
+
+@pytest.fixture(scope="module")
+def keyspace(client: Any) -> Iterator[str]:
+    """A keyspace of the module's own."""
+    name = f"k{secrets.token_hex(5)}"
+    client.execute(f"CREATE KEYSPACE {name} WITH replication = {REPLICATION}")
+    yield name
+    client.execute(f"DROP KEYSPACE {name}")
+
+
+@pytest.fixture
+def gate(cassandra: HasCassandra) -> Iterator[Gate]:
+    with Gate(cassandra.host, cassandra.port or 0) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def rows_of(client: Any) -> Callable[[str], list[dict[str, Any]]]:
+    """All rows of a table."""
+    return lambda table: [dict(row) for row in client.execute(f"SELECT * FROM {table}")]  # noqa: S608 - of the test
