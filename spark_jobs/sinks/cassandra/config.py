@@ -177,8 +177,8 @@ CONFIG_DEF: Final = ConfigDef(
             importance=Importance.LOW,
             group=SPEED,
             validator=between(0, 16 << 20),
-            doc="Rows whose first replica is the same node are sent to it in one unlogged batch of this size, at most. It must be below the servers' `batch_size_fail_threshold` (50 KiB). 0: "
-            "each row is a request.",
+            doc="Rows whose first replica is the same node are sent to it in one unlogged batch of this size, at most. It "
+            "must be below the servers' `batch_size_fail_threshold` (50 KiB). 0: each row is a request.",
         ),
         ConfigKey(
             name=f"{PREFIX}requests",
