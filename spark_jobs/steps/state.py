@@ -413,6 +413,7 @@ class StepState:
         """The rows of the tables as they are stored, older versions of rows included. Blocks: runs Spark jobs."""
         return sum(self._read(name).count() for name in self._tables) if self.checkpoint else 0
 
+
 def _batch_field() -> pa.Field:
     import pyarrow as pa
 
