@@ -290,20 +290,19 @@ class StepState:
         return int(self._read(name).agg(f.coalesce(f.min(BATCH), f.lit(_BASE))).collect()[0][0])
 
     def _newest(self, rows: DataFrame, key: Sequence[str], first: int) -> DataFrame:
-        """Of each key the newest row."""
+        """Of each key the row with the largest order number, then of the latest batch."""
         from pyspark.sql import functions as f
 
-        others = [name for name in rows.columns if name not in key]
+        others = f.struct(*(name for name in rows.columns if name not in key))
         recent = (
             rows.where(f"{BATCH} > {first}")
             .groupBy(*key)
-            .agg(f.max_by(f.struct(*others), f.struct(ORDER, BATCH)).alias("newest_"))
-            .select(*key, "newest_.*")
-            .select(*rows.columns)
-            .localCheckpoint(eager=True)  # used twice; a plan that contains it twice doubles with every further use
+            .agg(f.max_by(others, f.struct(ORDER, BATCH)).alias("recent_"))
         )
-        base = rows.where(f"{BATCH} = {first}")
-        return base.join(recent.select(*key), list(key), "left_anti").select(*rows.columns).unionAll(recent)
+        base = rows.where(f"{BATCH} = {first}").select(*key, others.alias("base_"))
+        newest = f.expr(f"CASE WHEN base_ IS NULL OR recent_.{ORDER} >= base_.{ORDER} THEN recent_ ELSE base_ END")
+        pairs = base.join(recent, list(key), "full_outer").select(*key, newest.alias("newest_"))
+        return pairs.select(*key, "newest_.*").select(*rows.columns)
 
     def _conformed(self, name: str, fields: StructType) -> DataFrame:
         """The rows of earlier batches with the columns ``fields`` and ``batch_``."""

@@ -211,7 +211,7 @@ def test_flows_share_a_driver_and_nothing_else(flows: Flows) -> None:
         flows.wait_lines(name)
     assert flows.copied("kafka", target) == flows.expected("kafka")
     for name, count in counted.items():
-        wait_for(lambda name=name, count=count: flows.written(name) == count + 5, f"{name} counts on")  # type: ignore[misc]
+        wait_for(lambda name=name, count=count: flows.written(name) >= count + 5, f"{name} counts on")  # type: ignore[misc]
     wait_for(lambda: flows.written("late") == 5, "the changed flow counts from its start", lambda: flows.about("late"))
     assert children(first) == [jvm]
 
