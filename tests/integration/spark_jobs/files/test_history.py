@@ -119,9 +119,9 @@ def test_delta(spark: SparkSession, sinks: Sinks) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_arrays_without_nulls_are_read_from_files_that_do_not_say_so(spark: SparkSession, depth: int) -> None:
-    stored, known = ArrayType(LongType(), containsNull=True), ArrayType(LongType(), containsNull=False)
+    stored, declared = ArrayType(LongType(), containsNull=True), ArrayType(LongType(), containsNull=False)
     value: list[Any] = [1, 2]
     if depth > 1:
-        stored, known, value = ArrayType(stored), ArrayType(known, containsNull=False), [value]
+        stored, declared, value = ArrayType(stored), ArrayType(declared, containsNull=False), [value]
     frame = spark.createDataFrame([(value,)], StructType().add("ids", stored))
-    assert formats.conform(frame, StructType().add("ids", known)).collect() == [(value,)]
+    assert formats.conform(frame, StructType().add("ids", declared)).collect() == [(value,)]
