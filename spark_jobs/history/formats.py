@@ -195,7 +195,9 @@ def _conformed(value: Column, have: DataType, want: DataType) -> Column:
             for field in want.fields
         ]
         return f.when(value.isNotNull(), f.struct(*parts))
-    if isinstance(want, ArrayType) and isinstance(have, ArrayType) and have.elementType != want.elementType:
+    if isinstance(want, ArrayType) and isinstance(have, ArrayType):
+        if have.elementType == want.elementType:
+            return value  # files do not keep that elements are never null, and Spark refuses to cast to that
         return f.transform(value, lambda each: _conformed(each, have.elementType, want.elementType))
     if isinstance(want, MapType) and isinstance(have, MapType) and have != want:
         return f.map_from_entries(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.types import IntegerType, LongType, StringType
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructType
 
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs import history
@@ -115,3 +115,13 @@ def test_delta(spark: SparkSession, sinks: Sinks) -> None:
     other = [Change(1, {"id": 1}, "i", 5, 5, 0)]
     with pytest.raises(Fatal, match="deleted and made again"):
         again.write(batch(spark, 2, [(SHAPE, other)]))
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_arrays_without_nulls_are_read_from_files_that_do_not_say_so(spark: SparkSession, depth: int) -> None:
+    stored, declared = ArrayType(LongType(), containsNull=True), ArrayType(LongType(), containsNull=False)
+    value: list[Any] = [1, 2]
+    if depth > 1:
+        stored, declared, value = ArrayType(stored), ArrayType(declared, containsNull=False), [value]
+    frame = spark.createDataFrame([(value,)], StructType().add("ids", stored))
+    assert formats.conform(frame, StructType().add("ids", declared)).collect() == [(value,)]
