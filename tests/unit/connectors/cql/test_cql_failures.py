@@ -105,7 +105,7 @@ def test_a_refused_write_names_the_right_of_its_statement() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Encountered an oversized mutation (17000084/16777216) for keyspace: k. Top keys are: t.1",
+        "Rejected an oversized mutation (17000084/16777216) for keyspace: k. Top keys are: t.1",
         "org.apache.cassandra.db.MutationExceededMaxSizeException: x",
         "Mutation of 17000000 bytes is too large for the maximum size of 16777216",
     ],
