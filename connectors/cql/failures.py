@@ -99,7 +99,7 @@ def translate(error: BaseException, query: str, nodes: Sequence[str] = ()) -> Mi
 
 
 def _missing_right(text: str, query: str) -> str:
-    """What to grant: the right that the server names, else the one that the query needs."""
+    """The right to grant: the one that the server names, else the one that the query needs."""
     named = re.search(r"\b(SELECT|MODIFY|CREATE|ALTER|DROP)\b permission", text)
     first = query.split(maxsplit=1)[0].upper() if query.strip() else ""
     right = named[1] if named else {"SELECT": "SELECT", "CREATE": "CREATE", "ALTER": "ALTER"}.get(first, "MODIFY")
@@ -107,7 +107,7 @@ def _missing_right(text: str, query: str) -> str:
 
 
 def oversized(error: BaseException) -> str:
-    """What a node says of a write that is above its limit for one, for ever; empty: another error."""
+    """The text of a node that refuses a write as too large, which stays so; empty: another error."""
     causes = getattr(error, "errors", None)
     for cause in [error, *(causes.values() if isinstance(causes, dict) else ())]:
         text = str(cause)

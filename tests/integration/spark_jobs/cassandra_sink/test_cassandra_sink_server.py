@@ -10,6 +10,8 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType
 
+from compose.local.cassandra import CassandraNode
+from compose.local.jvm import FAST_START
 from spark_jobs.contract import Column, TableChanges, TableSchema
 from spark_jobs.sinks.cassandra import cluster
 from spark_jobs.sinks.cassandra.client import CassandraClient
@@ -19,6 +21,7 @@ from spark_jobs.sinks.shared.model import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from connectors.options import Config
     from tests.conftest import HasCassandra
@@ -71,9 +74,9 @@ def world(cassandra: HasCassandra, keyspace: str) -> World:
 @pytest.mark.slow
 def test_a_row_above_the_mutation_limit_is_refused_alone(world: World, rows_of: Callable[..., Any]) -> None:
     refused = world.write("large", [row(1, "a"), row(2, "x" * (17 << 20)), row(3, "c")])
-    assert [each.values["id"] for each, _ in refused] == [2]
+    assert [record.values["id"] for record, _ in refused] == [2]
     assert "larger than the cluster takes in one write" in refused[0][1]
-    assert sorted(each["id"] for each in rows_of(f"{world.keyspace}.large")) == [1, 3]
+    assert sorted(record["id"] for record in rows_of(f"{world.keyspace}.large")) == [1, 3]
 
 
 @pytest.mark.slow
@@ -81,19 +84,17 @@ def test_rows_live_as_long_as_the_option_or_their_column_says(world: World, clie
     world.write(
         "living", [row(1, "a", seconds=None), row(2, "b", seconds=900)], "seconds", ttl_ms="60000", ttl_column="seconds"
     )
-    left = {
-        each["id"]: each["left"]
-        for each in client.execute(f"SELECT id, TTL(note) AS left FROM {world.keyspace}.living")
-    }
+    stored = client.execute(f"SELECT id, TTL(note) AS left FROM {world.keyspace}.living")  # noqa: S608 - of the test
+    left = {record["id"]: record["left"] for record in stored}
     assert 0 < left[1] <= 60 < left[2] <= 900
 
 
 @pytest.mark.slow
 def test_a_soft_delete_keeps_the_row(world: World, rows_of: Callable[..., Any]) -> None:
-    for each in (row(1, "a", 1), row(1, None, 2, "d")):
-        world.write("softly", [each], delete_mode="soft")
-    (found,) = rows_of(f"{world.keyspace}.softly")
-    assert (found["note"], found["ums_active_"], found["ums_id_"]) == ("a", 0, 2)
+    for record in (row(1, "a", 1), row(1, None, 2, "d")):
+        world.write("softly", [record], delete_mode="soft")
+    (stored,) = rows_of(f"{world.keyspace}.softly")
+    assert (stored["note"], stored["ums_active_"], stored["ums_id_"]) == ("a", 0, 2)
 
 
 @pytest.mark.slow
@@ -101,15 +102,15 @@ def test_append_keeps_each_change_and_a_replay_adds_none(world: World, rows_of: 
     changes = [row(1, "a", 1, "i"), row(1, "b", 2), row(1, None, 3, "d")]
     for _ in range(2):
         world.write("appended", changes, mode="insert")
-    found = sorted(rows_of(f"{world.keyspace}.appended"), key=lambda each: each["ums_id_"])
-    assert [(each["note"], each["ums_op_"]) for each in found] == [("a", "i"), ("b", "u"), (None, "d")]
+    stored = sorted(rows_of(f"{world.keyspace}.appended"), key=lambda record: record["ums_id_"])
+    assert [(record["note"], record["ums_op_"]) for record in stored] == [("a", "i"), ("b", "u"), (None, "d")]
 
 
 @pytest.mark.slow
 def test_columns_that_a_table_lacks_are_added(world: World, client: Any, rows_of: Callable[..., Any]) -> None:
     client.execute(f"CREATE TABLE {world.keyspace}.narrow (id bigint PRIMARY KEY)")
     world.write("narrow", [row(1, "a")])
-    assert [each["note"] for each in rows_of(f"{world.keyspace}.narrow")] == ["a"]
+    assert [record["note"] for record in rows_of(f"{world.keyspace}.narrow")] == ["a"]
 
 
 @pytest.mark.slow
@@ -122,3 +123,13 @@ def test_check_complains_of_servers_and_tables(world: World, client: Any) -> Non
     assert "its primary key is (name), and that of the rows (id)" in key
     (counter,) = CassandraSink.check(world.config("counted"))
     assert "counter" in counter
+
+
+@pytest.mark.slow
+def test_check_names_the_password_of_a_refused_login(tmp_path: Path) -> None:
+    logins = {"authenticator": "PasswordAuthenticator"}
+    with CassandraNode(tmp_path, port=None, cdc=False, settings=logins, jvm_options=FAST_START) as node:
+        config = World(node.address, "k").config("t", user="nobody", password="wr0ng")
+        (complaint,) = CassandraSink.check(config)
+    assert complaint.startswith("sink.cassandra.password: the cluster refuses the credentials")
+    assert "wr0ng" not in complaint

@@ -110,7 +110,7 @@ def test_a_refused_write_names_the_right_of_its_statement() -> None:
         "Mutation of 17000000 bytes is too large for the maximum size of 16777216",
     ],
 )
-def test_a_write_above_the_limit_is_told_apart(text: str) -> None:
+def test_a_write_above_the_limit_is_recognized(text: str) -> None:
     error = ServerError(code=0, message=text, info=None)
     assert text in oversized(error)
     assert text in oversized(NoHostAvailable("none", {"h": error}))
