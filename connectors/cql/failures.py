@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
@@ -41,6 +42,8 @@ _GONE = (
     "table doesn't exist",
     "unknown keyspace",
 )
+#: Parts of what Cassandra and Scylla say of a mutation above their limit.
+_TOO_LARGE = ("oversized mutation", "mutationexceededmaxsize", "too large for the maximum size")
 #: Parts of refused logins that do not mean wrong credentials: the node could not look them up.
 _PASSING_LOGIN = ("unable to perform", "cannot achieve consistency", "unavailable", "timed out", "timeout")
 
@@ -87,12 +90,30 @@ def translate(error: BaseException, query: str, nodes: Sequence[str] = ()) -> Mi
     if isinstance(error, InvalidRequest):
         return _refused(str(error), where)
     if isinstance(error, Unauthorized):
-        return Fatal(f"the user may not do this: {error}{where}; grant SELECT on what the query reads")
+        return Fatal(f"the user may not do this: {error}{where}; {_missing_right(str(error), query)}")
     if isinstance(error, ConnectionException | ConnectionBusy | OSError):
         return Retriable(f"the connection to{asked or ' a node'} failed: {error}{where}")
     if isinstance(error, ErrorMessage):
         return _server_error(error, where)
     return Fatal(f"the CQL driver can't go on: {type(error).__name__}: {error}{where}")
+
+
+def _missing_right(text: str, query: str) -> str:
+    """The right to grant: the one that the server names, else the one that the query needs."""
+    named = re.search(r"\b(SELECT|MODIFY|CREATE|ALTER|DROP)\b permission", text)
+    first = query.split(maxsplit=1)[0].upper() if query.strip() else ""
+    right = named[1] if named else {"SELECT": "SELECT", "CREATE": "CREATE", "ALTER": "ALTER"}.get(first, "MODIFY")
+    return f"grant {right} on what the query {'reads' if right == 'SELECT' else 'changes'}"
+
+
+def oversized(error: BaseException) -> str:
+    """The text of a node that refuses a write as too large, which stays so; empty: another error."""
+    causes = getattr(error, "errors", None)
+    for cause in [error, *(causes.values() if isinstance(causes, dict) else ())]:
+        text = str(cause)
+        if any(part in text.lower() for part in _TOO_LARGE):
+            return text
+    return ""
 
 
 def _short(query: str) -> str:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from compose.local.cassandra import CassandraNode
 from compose.local.clickhouse import ClickHouse
 from compose.local.errors import Unavailable
 from compose.local.jvm import Heap
@@ -93,10 +94,18 @@ def _clickhouse(folder: Path) -> Iterator[Running]:
         yield Running({"sink.clickhouse.url": server.url}, server.pid, "the real engine behind an emulated server")
 
 
+@contextmanager
+def _cassandra(folder: Path) -> Iterator[Running]:
+    with CassandraNode(folder, port=None, cdc=False) as server:
+        options = {"sink.cassandra.hosts": server.address, "sink.cassandra.keyspace": "bench"}
+        yield Running({**options, "sink.cassandra.replication": "1"}, server.pid)
+
+
 ENTRIES: Final = (
     Entry("redis", "redis", 150_000, _redis),
     Entry("opensearch", "opensearch", 30_000, _opensearch),
     Entry("clickhouse", "clickhouse", 500_000, _clickhouse),
+    Entry("cassandra", "cassandra", 20_000, _cassandra),
 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.failures import SchemaChanged
+from connectors.cql.failures import SchemaChanged, oversized
 from connectors.errors import Fatal, MillraceError, Retriable
 from spark_jobs.sinks.cassandra.cluster import open_connection
 from spark_jobs.sinks.cassandra.config import LONGEST_TTL_S, PREFIX
@@ -319,6 +319,8 @@ class CassandraClient:
         """Why the cluster refuses a row for its own values; empty if the error is about something else."""
         from cassandra import InvalidRequest
 
+        if text := oversized(error):
+            return f"the row is larger than the cluster takes in one write (max_mutation_size): {text}"
         if not isinstance(error, InvalidRequest) or isinstance(connection.error(error, ""), SchemaChanged):
             return ""
         text = str(error)

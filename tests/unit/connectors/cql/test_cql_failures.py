@@ -16,7 +16,7 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionBusy, ConnectionException, ConnectionShutdown
 from cassandra.protocol import OverloadedErrorMessage, ProtocolException, ServerError, SyntaxException
 
-from connectors.cql.failures import NodesAway, SchemaChanged, translate
+from connectors.cql.failures import NodesAway, SchemaChanged, oversized, translate
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 
 QUORUM = ConsistencyLevel.QUORUM
@@ -70,6 +70,12 @@ OVERLOADED = OverloadedErrorMessage(code=0x1001, message="too many requests", in
         (InvalidRequest("Keyspace k does not exist"), SchemaChanged, "Keyspace k"),
         (InvalidRequest("Cannot execute this query as it might involve data filtering"), Fatal, "filtering"),
         (Unauthorized("no SELECT permission"), Fatal, "grant SELECT"),
+        (
+            Unauthorized("User u has no MODIFY permission on <table k.t>"),
+            Fatal,
+            "grant MODIFY on what the query changes",
+        ),
+        (Unauthorized("no"), Fatal, "grant SELECT on what the query reads"),
         (SyntaxException(code=0x2000, message="line 1:0 no viable", info=None), Fatal, "no viable"),
         (ProtocolException(code=10, message="bad paging state", info=None), Fatal, "bad paging state"),
         (KeyError("x"), Fatal, "KeyError"),
@@ -88,3 +94,28 @@ def test_our_own_errors_pass_and_queries_are_cut() -> None:
     own = Fatal("x")
     assert translate(own, "q") is own
     assert len(str(translate(InvalidRequest("no"), "SELECT " + "x" * 10_000))) < 500
+
+
+def test_a_refused_write_names_the_right_of_its_statement() -> None:
+    assert "grant MODIFY" in str(translate(Unauthorized("no"), "INSERT INTO k.t (id) VALUES (1)"))
+    assert "grant CREATE" in str(translate(Unauthorized("no"), "CREATE TABLE k.t (id int PRIMARY KEY)"))
+    assert "grant MODIFY" in str(translate(Unauthorized("no"), "k.t"))  # a batch is named by its table
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rejected an oversized mutation (17000084/16777216) for keyspace: k. Top keys are: t.1",
+        "org.apache.cassandra.db.MutationExceededMaxSizeException: x",
+        "Mutation of 17000000 bytes is too large for the maximum size of 16777216",
+    ],
+)
+def test_a_write_above_the_limit_is_recognized(text: str) -> None:
+    error = ServerError(code=0, message=text, info=None)
+    assert text in oversized(error)
+    assert text in oversized(NoHostAvailable("none", {"h": error}))
+
+
+@pytest.mark.parametrize("error", [OVERLOADED, NoHostAvailable("none", {"h": OVERLOADED}), OperationTimedOut()])
+def test_passing_errors_are_not_above_the_limit(error: Exception) -> None:
+    assert not oversized(error)

@@ -1,0 +1,135 @@
+"""The sink's client and its checks against the server: rows it refuses, seconds they live, deletes, tables that do not fit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from unittest.mock import create_autospec
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.types import LongType, StringType
+
+from compose.local.cassandra import CassandraNode
+from compose.local.jvm import FAST_START
+from spark_jobs.contract import Column, TableChanges, TableSchema
+from spark_jobs.sinks.cassandra import cluster
+from spark_jobs.sinks.cassandra.client import CassandraClient
+from spark_jobs.sinks.cassandra.config import CONFIG_DEF, settings
+from spark_jobs.sinks.cassandra.sink import CassandraSink
+from spark_jobs.sinks.shared.model import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from connectors.options import Config
+    from tests.conftest import HasCassandra
+
+
+class World:
+    """Writes rows to a table of a test."""
+
+    def __init__(self, address: str, keyspace: str) -> None:
+        self.address = address
+        self.keyspace = keyspace
+
+    def config(self, table: str, **options: str) -> Config:
+        named = {f"sink.cassandra.{name.replace('_', '.')}": value for name, value in options.items()}
+        fixed = {
+            "sink.cassandra.hosts": self.address,
+            "sink.cassandra.keyspace": self.keyspace,
+            "sink.cassandra.table": table,
+            "sink.cassandra.consistency": "ONE",
+        }
+        return CONFIG_DEF.parse({**fixed, **named})
+
+    def write(self, table: str, rows: Sequence[Row], *more: str, **options: str) -> list[tuple[Row, str]]:
+        """Write rows whose values are `id`, `note` and `more` numbers; the refused ones."""
+        chosen = settings(self.config(table, **options))
+        columns = (Column("id", LongType(), nullable=False, key=True), Column("note", StringType()))
+        schema = TableSchema(f"shop.{table}", (*columns, *(Column(name, LongType()) for name in more)))
+        frame = create_autospec(DataFrame, instance=True)  # the rows come as they are, not out of it
+        target = cluster.Tables(chosen).target(TableChanges(schema, frame, frozenset()))
+        client = CassandraClient(chosen, target, create_autospec(object))
+        refused: list[tuple[Row, str]] = []
+        try:
+            client.write(rows, refused.extend)
+        finally:
+            client.close()
+        return refused
+
+
+def row(number: int, note: str | None, order: int = 1, op: str = "u", **values: Any) -> Row:
+    return Row(
+        {"id": number, "note": note, **values}, order, datetime(2026, 1, 1, tzinfo=UTC), op, "", "t", 0, order, 0
+    )
+
+
+@pytest.fixture
+def world(cassandra: HasCassandra, keyspace: str) -> World:
+    return World(cassandra.address, keyspace)
+
+
+@pytest.mark.slow
+def test_a_row_above_the_mutation_limit_is_refused_alone(world: World, rows_of: Callable[..., Any]) -> None:
+    refused = world.write("large", [row(1, "a"), row(2, "x" * (17 << 20)), row(3, "c")])
+    assert [record.values["id"] for record, _ in refused] == [2]
+    assert "larger than the cluster takes in one write" in refused[0][1]
+    assert sorted(record["id"] for record in rows_of(f"{world.keyspace}.large")) == [1, 3]
+
+
+@pytest.mark.slow
+def test_rows_live_as_long_as_the_option_or_their_column_says(world: World, client: Any) -> None:
+    world.write(
+        "living", [row(1, "a", seconds=None), row(2, "b", seconds=900)], "seconds", ttl_ms="60000", ttl_column="seconds"
+    )
+    stored = client.execute(f"SELECT id, TTL(note) AS left FROM {world.keyspace}.living")  # noqa: S608 - of the test
+    left = {record["id"]: record["left"] for record in stored}
+    assert 0 < left[1] <= 60 < left[2] <= 900
+
+
+@pytest.mark.slow
+def test_a_soft_delete_keeps_the_row(world: World, rows_of: Callable[..., Any]) -> None:
+    for record in (row(1, "a", 1), row(1, None, 2, "d")):
+        world.write("softly", [record], delete_mode="soft")
+    (stored,) = rows_of(f"{world.keyspace}.softly")
+    assert (stored["note"], stored["ums_active_"], stored["ums_id_"]) == ("a", 0, 2)
+
+
+@pytest.mark.slow
+def test_append_keeps_each_change_and_a_replay_adds_none(world: World, rows_of: Callable[..., Any]) -> None:
+    changes = [row(1, "a", 1, "i"), row(1, "b", 2), row(1, None, 3, "d")]
+    for _ in range(2):
+        world.write("appended", changes, mode="insert")
+    stored = sorted(rows_of(f"{world.keyspace}.appended"), key=lambda record: record["ums_id_"])
+    assert [(record["note"], record["ums_op_"]) for record in stored] == [("a", "i"), ("b", "u"), (None, "d")]
+
+
+@pytest.mark.slow
+def test_columns_that_a_table_lacks_are_added(world: World, client: Any, rows_of: Callable[..., Any]) -> None:
+    client.execute(f"CREATE TABLE {world.keyspace}.narrow (id bigint PRIMARY KEY)")
+    world.write("narrow", [row(1, "a")])
+    assert [record["note"] for record in rows_of(f"{world.keyspace}.narrow")] == ["a"]
+
+
+@pytest.mark.slow
+def test_check_complains_of_servers_and_tables(world: World, client: Any) -> None:
+    client.execute(f"CREATE TABLE {world.keyspace}.other_key (name text PRIMARY KEY, id bigint)")
+    client.execute(f"CREATE TABLE {world.keyspace}.counted (id bigint PRIMARY KEY, n counter)")
+    (away,) = CassandraSink.check(world.config("x", hosts="127.0.0.1:1", timeout_ms="2000"))
+    assert away.startswith("sink.cassandra.hosts: ")
+    (key,) = CassandraSink.check(world.config("other_key", key_columns="id"))
+    assert "its primary key is (name), and that of the rows (id)" in key
+    (counter,) = CassandraSink.check(world.config("counted"))
+    assert "counter" in counter
+
+
+@pytest.mark.slow
+def test_check_names_the_password_of_a_refused_login(tmp_path: Path) -> None:
+    logins = {"authenticator": "PasswordAuthenticator"}
+    with CassandraNode(tmp_path, port=None, cdc=False, settings=logins, jvm_options=FAST_START) as node:
+        config = World(node.address, "k").config("t", user="nobody", password="wr0ng")
+        (complaint,) = CassandraSink.check(config)
+    assert complaint.startswith("sink.cassandra.password: the cluster refuses the credentials")
+    assert "wr0ng" not in complaint
