@@ -91,33 +91,37 @@ def end(connection: Connection, transaction: str, *, commit: bool) -> None:
     Raises:
         Retriable: a branch is still bound to a connection.
     """
+    _commit_each_statement(connection)
     deadline = time.monotonic() + _UNBOUND_S
     while branches := [name for name in prepared(connection) if name.startswith(f"{transaction}-")]:
-        connection.commit()
         for branch in branches:
             _end(connection, branch, commit=commit)
         if time.monotonic() > deadline:
             raise Retriable(f"the prepared transaction {branches[0]} is still bound to the connection that made it")
         time.sleep(_PAUSE_S)
-    connection.commit()
 
 
 def _end(connection: Connection, branch: str, *, commit: bool) -> None:
     if _is_postgresql(connection):
-        connection.autocommit = True
         try:
             _run(connection, f"{'COMMIT' if commit else 'ROLLBACK'} PREPARED '{branch}'")
         except Exception as error:
             if getattr(error, "sqlstate", "") != _ABSENT:
                 raise
-        finally:
-            connection.autocommit = False
         return
     try:
         _run(connection, f"XA {'COMMIT' if commit else 'ROLLBACK'} '{branch}'")
     except Exception as error:
         if not error.args or error.args[0] != _NOT_OURS:
             raise
+
+
+def _commit_each_statement(connection: Connection) -> None:
+    """Have no transaction of the connection's own: inside one, both refuse to end a branch (MariaDB also before the first)."""
+    if _is_postgresql(connection):
+        connection.autocommit = True
+    else:
+        connection.autocommit(True)
 
 
 def _is_postgresql(connection: Connection) -> bool:

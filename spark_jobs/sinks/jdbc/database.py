@@ -184,7 +184,7 @@ class Database:
     def _table(self, changes: TableChanges, plan: Plan, names: Columns, letters: DeadLetters | None) -> Totals:
         packed, columns, chosen = changes.packed, len(changes.schema.columns), self.settings
         takes_packed = packed is not None and self._takes_packed(changes, plan)
-        if packed is not None and packed.rows is not None and takes_packed and self._writes_here(letters):
+        if packed is not None and packed.rows is not None and takes_packed and self._writes_here(plan, letters):
             # Without a dead letter topic: a call into Kafka that hangs would end the driver. Tasks put bad rows aside, below.
             totals = self._checked(
                 self._small.write(packed.rows, writing(packed, columns, chosen, TaskWriter(plan))),
@@ -202,9 +202,12 @@ class Database:
         assert totals is not None, "it raises"  # noqa: S101 - for the type checker
         return totals
 
-    def _writes_here(self, letters: DeadLetters | None) -> bool:
-        """Whether the driver may write rows: where a bad one is put aside, tasks write them all once more."""
-        return letters is None or self.settings.mode != INSERT
+    def _writes_here(self, plan: Plan, letters: DeadLetters | None) -> bool:
+        """Whether the driver may write rows: where a bad one is put aside, tasks write them all once more.
+
+        They can't in a transaction over several databases: its name may still be taken by the first try.
+        """
+        return letters is None or (self.settings.mode != INSERT and not plan.branch)
 
     def _checked(self, reports: Sequence[Any], *, then_tasks: bool) -> Totals | None:
         """The sums of what tasks report; None where the database refuses a row and ``then_tasks``.
