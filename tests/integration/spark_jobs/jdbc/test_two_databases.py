@@ -73,7 +73,7 @@ class Pair:
 
     def rows(self, table: TableSchema) -> list[Rows]:
         """The rows of a table in each database, and that nothing is left in doubt."""
-        both = []
+        both: list[Rows] = []
         for login in self.logins:
             kind = dialect(login.address.dialect)
             with closing(kind.connect(login)) as connection, closing(connection.cursor()) as cursor:
