@@ -72,7 +72,7 @@ class Pair:
         }
 
     def rows(self, table: TableSchema) -> list[Rows]:
-        """The rows of a table in each database, and that nothing is left in doubt."""
+        """The rows of a table in each database; none where it is missing."""
         both: list[Rows] = []
         for login in self.logins:
             kind = dialect(login.address.dialect)
