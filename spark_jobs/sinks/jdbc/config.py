@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
@@ -19,10 +19,11 @@ from connectors.options import (
     one_of,
 )
 from spark_jobs.sinks.jdbc.address import Address, check_template, parse_url
+from spark_jobs.sinks.jdbc.branches import DIALECTS
 from spark_jobs.sinks.jdbc.dialects import dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 UPSERT: Final = "upsert"
 INSERT: Final = "insert"
@@ -123,6 +124,39 @@ CONFIG_DEF: Final = ConfigDef(
             group=_WHERE,
             validator=at_least(1000),
             doc="How long a connection may take to be made.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.with.url",
+            type=_S,
+            default=None,
+            group=_WHERE,
+            validator=lambda name, value: None if value is None else _url(name, value),
+            example="jdbc:mariadb://other.example:3306/shop",
+            doc="A second database that gets the same rows. With guarantee=exactly-once a batch is one transaction over both, "
+            "PostgreSQL and MariaDB in any combination: all of it is committed in both, or nothing in either. All other "
+            "options hold for both.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.with.user",
+            type=_S,
+            default="",
+            group=_WHERE,
+            doc="The login of the second database.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.with.password",
+            type=ConfigType.PASSWORD,
+            default=Password(""),
+            group=_WHERE,
+            doc="Its password.",
+        ),
+        ConfigKey(
+            name="sink.jdbc.with.schema",
+            type=_S,
+            default="",
+            group=_WHERE,
+            validator=_template,
+            doc="The schema of the second database; see sink.jdbc.schema.",
         ),
         ConfigKey(
             name="sink.jdbc.mode",
@@ -380,6 +414,26 @@ class Settings:
     retries: int
     backoff_ms: int
     exactly_once: bool
+    #: Whether a batch is one transaction over several databases.
+    together: bool = False
+
+
+def all_settings(config: Mapping[str, Any]) -> list[Settings]:
+    """The settings of each database. Pure; raises as ``settings``."""
+    first = settings(config)
+    url = config["sink.jdbc.with.url"]
+    if not url:
+        return [first]
+    if first.exactly_once:
+        # One connection per table: two parts of a transaction would wait for locks that both keep until its end.
+        first = replace(first, together=True, connections=1, parallel_tables=1)
+    login = replace(
+        first.login,
+        address=parse_url(url),
+        user=config["sink.jdbc.with.user"],
+        password=config["sink.jdbc.with.password"].value,
+    )
+    return [first, replace(first, login=login, schema=config["sink.jdbc.with.schema"])]
 
 
 def settings(config: Mapping[str, Any]) -> Settings:
@@ -454,4 +508,25 @@ def complaints(config: Mapping[str, Any]) -> list[str]:
         )
     if not chosen.table:
         found.append("sink.jdbc.table: is empty")
-    return found
+    return [*found, *_complaints_together(all_settings(config), config)]
+
+
+def _complaints_together(databases: Sequence[Settings], config: Mapping[str, Any]) -> list[str]:
+    """Complaints about a second database. Pure."""
+    if len(databases) == 1:
+        names = ("sink.jdbc.with.user", "sink.jdbc.with.schema")
+        return [f"{name}: it has no effect without sink.jdbc.with.url" for name in names if config[name]]
+    first, second = databases
+    messages = [
+        complaint.replace("sink.jdbc.", "sink.jdbc.with.", 1)
+        for complaint in dialect(second.login.address.dialect).complaints(second, config)
+    ]
+    if first.login.address == second.login.address and first.schema == second.schema:
+        messages.append("sink.jdbc.with.url: it is the database of sink.jdbc.url; name another one")
+    for option, chosen in (("sink.jdbc.url", first), ("sink.jdbc.with.url", second)):
+        if chosen.together and chosen.login.address.dialect not in DIALECTS:
+            messages.append(
+                f"{option}: a transaction over two databases needs PostgreSQL or MariaDB, not "
+                f"{chosen.login.address.dialect}; set guarantee=at-least-once to write both without one"
+            )
+    return messages

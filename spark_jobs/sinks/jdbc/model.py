@@ -90,6 +90,8 @@ class Plan:
         steps: run after each load.
         clocks: those columns whose nanoseconds since midnight are written as text (``HH:MM:SS.ffffff``).
         uuids: those key columns in which the database keeps UUIDs, whose spellings it does not tell apart.
+        teardown: run before a transaction over several databases is prepared, which is then where ``setup`` runs, too.
+        branch: the name of that transaction; empty: a chunk is a transaction of its own.
         commits: the (quoted) table of positions; empty where positions are not kept.
         job: the job's name in the table of positions.
         batch_rows: rows per transaction.
@@ -116,6 +118,8 @@ class Plan:
     backoff_ms: int
     clocks: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
+    teardown: tuple[str, ...] = ()
+    branch: str = ""
 
 
 class Dialect(Protocol):

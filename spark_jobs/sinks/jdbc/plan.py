@@ -60,9 +60,10 @@ def names(settings: Settings, dialect: Dialect, schema: str, table: str) -> Name
     def full(name: str) -> str:
         return f"{dialect.quote(schema)}.{dialect.quote(name)}" if schema else dialect.quote(name)
 
-    return Names(
-        full(table), full(side_name(settings, dialect, table)), dialect.quote(_STAGE), full(settings.commit_table)
-    )
+    stage = dialect.quote(_STAGE)
+    if settings.together and hasattr(dialect, "setup_in_branch"):
+        stage = full(shorten(f"{table}{settings.side_suffix}_stage", dialect.max_name, octets=dialect.octets))
+    return Names(full(table), full(side_name(settings, dialect, table)), stage, full(settings.commit_table))
 
 
 def table_system(settings: Settings) -> tuple[str, ...]:
@@ -145,7 +146,8 @@ def make(
     else:
         side_system = SPLIT_SYSTEM if settings.mode == SPLIT else ()
         columns, into, clear = (*own, *system, *side_system), found.stage, f"DELETE FROM {found.stage}"
-        setup = dialect.setup(found, (*own, *system), side_system)
+        make_stage = (settings.together and getattr(dialect, "setup_in_branch", None)) or dialect.setup
+        setup = make_stage(found, (*own, *system), side_system)
         if settings.mode == SPLIT:
             steps = _split(dialect, found, own, keys)
         elif settings.delete_mode == REAL:
@@ -170,6 +172,7 @@ def make(
         batch_bytes=settings.batch_bytes,
         retries=settings.retries,
         backoff_ms=settings.backoff_ms,
+        teardown=(f"DROP TABLE {found.stage}",) if setup and found.stage != dialect.quote(_STAGE) else (),
     )
 
 

@@ -144,13 +144,18 @@ class PostgreSql:
 
     def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table."""
+        return (self._stage("TEMPORARY", " ON COMMIT DELETE ROWS", names, columns, system),)
+
+    def setup_in_branch(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
+        """The same for a transaction that is prepared, which must not touch temporary tables: it makes and drops this one."""
+        return (self._stage("UNLOGGED", "", names, columns, system),)
+
+    def _stage(self, kind_of: str, end: str, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> str:
         chosen = ", ".join(
             [*(f"t.{self.quote(name)}" for name in columns), *(f"u.{self.quote(name)}" for name in system)]
         )
         tables = f"{names.table} AS t" + (f" JOIN {names.side} AS u ON false" if system else "")
-        return (
-            f"CREATE TEMPORARY TABLE {names.stage} ON COMMIT DELETE ROWS AS SELECT {chosen} FROM {tables} WITH NO DATA",
-        )
+        return f"CREATE {kind_of} TABLE {names.stage}{end} AS SELECT {chosen} FROM {tables} WITH NO DATA"
 
     def analyze(self, stage: str) -> tuple[Step, ...]:
         """Temporary tables are not analyzed by the server itself, and joins with them would be planned blindly."""

@@ -8,6 +8,8 @@ Runs in Spark's Python workers. A fault of the database is not raised but report
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
 import random
 import re
 import time
@@ -18,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.sinks.jdbc import branches
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Fault
 from spark_jobs.sinks.jdbc.rows import (
@@ -32,7 +35,7 @@ from spark_jobs.sinks.jdbc.rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.sinks.jdbc.model import Connection, Dialect, Plan
@@ -114,8 +117,15 @@ class _Writer:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Write all rows. A fault of the database ends it and is in the outcome; those of the source are raised."""
-        for chunk in self._chunks(batches):
+        chunks = self._chunks(batches)
+        while True:
             try:
+                if self.plan.branch:
+                    self._prepare_branch(chunks)
+                    return
+                chunk = next(chunks, None)
+                if chunk is None:
+                    return
                 self._transaction(chunk)
             except Retriable as error:
                 self.outcome.error, self.outcome.passing = str(error), True
@@ -185,6 +195,41 @@ class _Writer:
                 self.outcome.skipped += skipped
                 self.outcome.bad += len(bad)
                 return
+
+    def _prepare_branch(self, chunks: Iterator[pa.Table]) -> None:
+        """Write all rows in one transaction, and prepare it; nothing is done where there are no rows."""
+        first = next(chunks, None)
+        if first is None:
+            return
+        branch = f"{self.plan.branch}-{hashlib.sha256(self.plan.target.encode()).hexdigest()[:8]}"
+        try:
+            connection = self._connection = self.dialect.connect(self.plan.login)
+            if not self.plan.teardown:
+                self._execute_all(connection, self.plan.setup)
+            branches.begin(connection, branch)
+            if self.plan.teardown:
+                self._execute_all(connection, self.plan.setup)
+            for chunk in itertools.chain([first], chunks):
+                rows = newest(with_uuids(chunk, self.plan.uuids), self.plan.keys) if self.plan.keys else chunk
+                loaded, skipped, bad = self._write(connection, rows)
+                self._put_aside(bad)
+                self.outcome.loaded += loaded
+                self.outcome.skipped += skipped
+                self.outcome.bad += len(bad)
+            self._execute_all(connection, self.plan.teardown)
+            branches.prepare(connection, branch)
+        except Exception as error:
+            fault = Fault.RETRY if isinstance(error, _Collision) else self.dialect.classify(error)
+            if fault is None:
+                raise
+            kind = Retriable if fault is Fault.RETRY else Fatal
+            raise kind(f"{self._table()} can't be written: {_text(error)}") from error
+        finally:
+            self.close()  # MariaDB: no other connection can end the branch before
+
+    def _execute_all(self, connection: Connection, statements: Sequence[str]) -> None:
+        for statement in statements:
+            self._execute(connection, statement)
 
     def _connected(self) -> Connection:
         if self._connection is None:

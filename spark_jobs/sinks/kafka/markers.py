@@ -11,6 +11,8 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs.watchdog import limit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spark_jobs.sinks.kafka.config import Settings
 
 
@@ -57,12 +59,30 @@ def read_markers(settings: Settings) -> dict[bytes, tuple[int, str]]:
     Raises:
         Retriable: it can't be read to its end.
     """
+    records = read_newest(settings.client, settings.markers, settings.group, settings.timeout_s)
+    positions = {key: json.loads(value) for key, value in records.items()}
+    return {key: (int(data["offset"]), str(data["topic_id"])) for key, data in positions.items()}
+
+
+def read_newest(client: Mapping[str, Any], topic: str, group: str, timeout_s: float) -> dict[bytes, bytes]:
+    """The newest committed value of each key in a compacted topic. Blocks until its end is read, at most ``timeout_s``.
+
+    Args:
+        client: confluent-kafka's configuration.
+        topic: the topic.
+        group: a group that the user may read with; nothing is committed.
+        timeout_s: seconds.
+
+    Raises:
+        Retriable: it can't be read to its end.
+        Fatal: Kafka refuses this user.
+    """
     from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
     consumer = Consumer(
         {
-            **settings.client,
-            "group.id": settings.group,
+            **client,
+            "group.id": group,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
@@ -70,32 +90,29 @@ def read_markers(settings: Settings) -> dict[bytes, tuple[int, str]]:
         },
         logger=quiet(),
     )
-    found: dict[bytes, tuple[int, str]] = {}
+    newest: dict[bytes, bytes] = {}
     try:
-        with limit(f"the question for {settings.markers}", settings.timeout_s):
-            partitions = consumer.list_topics(settings.markers, settings.timeout_s).topics[settings.markers].partitions
-            consumer.assign([TopicPartition(settings.markers, number, 0) for number in partitions])
+        with limit(f"the question for {topic}", timeout_s):
+            partitions = consumer.list_topics(topic, timeout_s).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         open_ends = set(partitions)
-        deadline = time.monotonic() + settings.timeout_s
+        deadline = time.monotonic() + timeout_s
         while open_ends:
-            with limit(f"consume of {settings.markers}", settings.timeout_s):
+            with limit(f"consume of {topic}", timeout_s):
                 messages = consumer.consume(1000, 1.0)
             for message in messages:
                 trouble, key, value = message.error(), message.key(), message.value()
                 if trouble is not None:
                     if trouble.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
-                        raise Retriable(f"Kafka sink: {settings.markers} can't be read: {trouble.str()}")
+                        raise Retriable(f"Kafka sink: {topic} can't be read: {trouble.str()}")
                     open_ends.discard(message.partition())
                 elif key is not None and value is not None:
-                    data = json.loads(value)
-                    found[key] = (int(data["offset"]), str(data["topic_id"]))
+                    newest[key] = value
             if time.monotonic() > deadline:
-                raise Retriable(
-                    f"Kafka sink: {settings.markers} could not be read to its end within {settings.timeout_s:.0f} s"
-                )
+                raise Retriable(f"Kafka sink: {topic} could not be read to its end within {timeout_s:.0f} s")
     except KafkaException as error:
-        raise failure(error, f"{settings.markers} can't be read") from error
+        raise failure(error, f"{topic} can't be read") from error
     finally:
-        with limit(f"the end of the consumer of {settings.markers}", settings.timeout_s):
+        with limit(f"the end of the consumer of {topic}", timeout_s):
             consumer.close()
-    return found
+    return newest

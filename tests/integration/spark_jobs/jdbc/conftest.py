@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from compose.local.mariadb import MariaDb
     from compose.local.mysql_debian import MySql
     from compose.local.postgres import Postgres
+    from spark_jobs.sinks.jdbc import database as sink_database
     from spark_jobs.sinks.jdbc.tables import Columns
 
 #: The frame's options that the sink looks at.
@@ -163,6 +164,12 @@ class Rig:
         session = cast("SparkSession", self.spark)  # a task by itself needs none
         self.sink = JdbcSink(JobContext(self.job, config, session, logging.LoggerAdapter(logging.getLogger("test"))))
 
+    @property
+    def target(self) -> sink_database.Database:
+        """The sink's only database, as it sees it."""
+        (only,) = self.sink._databases
+        return only
+
     def changes(self, schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> TableChanges:
         """Typed changes: rows without system columns get sensible ones."""
         assert self.spark is not None, "give the rig a session"
@@ -182,7 +189,7 @@ class Rig:
 
     def task_only(self, schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> int:
         """As `write`, by a plan that was made before: the driver asks the database nothing."""
-        _, plan, names = self.sink._tables._plans[schema.namespace]
+        _, plan, names = self.target._tables._plans[schema.namespace]
         (report,) = TaskWriter(plan)(iter(self.projected(schema, rows, names).to_batches()))
         (done,) = report.to_pylist()
         if done["error"]:
@@ -191,17 +198,17 @@ class Rig:
 
     def task(self, schema: TableSchema, rows: Sequence[Mapping[str, Any]], letters: Any = None) -> dict[str, Any]:
         """Run one task over the rows in this process; its report."""
-        with self.sink._driver_connection() as connection:
-            plan, names, _ = self.sink._tables.plan(schema, connection)
+        with self.target.connection() as connection:
+            plan, names, _ = self.target._tables.plan(schema, connection)
         (report,) = TaskWriter(plan, letters)(iter(self.projected(schema, rows, names).to_batches()))
         (done,) = report.to_pylist()
         if done["error"]:
-            self.sink._tables.forget()
+            self.target._tables.forget()
         return dict(done)
 
     def projected(self, schema: TableSchema, rows: Sequence[Mapping[str, Any]], names: Columns) -> pa.Table:
         """What `sink.projected` makes, without Spark."""
-        chosen = self.sink._settings
+        chosen = self.target.settings
         table = arrow(schema, rows)
         if chosen.mode != "insert":
             table = table.filter(pc.not_equal(table["ums_op_"], "b"))

@@ -93,11 +93,11 @@ def test_remembered_deletes_are_forgotten_after_the_retention(
         job.write(simple(name), CHANGES)
         held = "1 = 1" if mode == "upsert" else "ums_active_ = 0"
         side = db.quote(f"{name}_ums")
-        job.sink._expired_at -= 1000
+        job.target._expired_at -= 1000
         job.sink.idle()
         assert db.query(f"SELECT id FROM {side} WHERE {held}") == [(2,)]
         db.query(f"UPDATE {side} SET written_at_ = '2020-01-01 00:00:00'")
-        job.sink._expired_at -= 1000
+        job.target._expired_at -= 1000
         job.sink.idle()
         assert db.query(f"SELECT id FROM {side} WHERE {held}") == []
         assert len(db.rows(name)) == 2

@@ -155,7 +155,7 @@ def test_statements_find_rows_by_the_index(rig: Callable[..., Rig], sqlite: Data
     """A batch must not read all of a large table."""
     job = rig(sqlite, **{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": "real"})
     job.write(simple("t"), [{"id": n, "name": "x", "ums_id_": n} for n in range(10)])
-    _, plan, _ = job.sink._tables._plans["shop.t"]
+    _, plan, _ = job.target._tables._plans["shop.t"]
     with closing(dialect("sqlite").connect(sqlite.login)) as connection, closing(connection.cursor()) as cursor:
         for statement in plan.setup:
             cursor.execute(statement)
