@@ -7,6 +7,7 @@ import importlib
 import os
 import subprocess
 import sys
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,6 +88,8 @@ LIGHT = (
 
 #: What pytest returns when it has selected no test.
 _NO_TESTS = 5
+#: How many failures of a session are printed again when all sessions have ended.
+_REPORTED = 50
 
 
 def _checkout(what: str) -> Path:
@@ -136,11 +139,19 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
         sessions = [
             pool.submit(_run_session, number, command, root, environment) for number, command in enumerate(commands, 1)
         ]
-        return exit_code([session.result() for session in sessions])
+        results = [session.result() for session in sessions]
+    # Sessions end at different times: without this, thousands of lines of the last one follow the failures of the others.
+    for number, (code, reports) in enumerate(results, 1):
+        print(f"session {number} ended with exit code {code}", *reports, sep="\n")
+    return exit_code([code for code, _ in results])
 
 
-def _run_session(number: int, command: list[str], folder: Path, environment: dict[str, str]) -> int:
-    """Run one of several sessions to its end and print its lines, each after ``number``; returns the exit code."""
+def _run_session(number: int, command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, list[str]]:
+    """Run one of several sessions to its end and print its lines, each after ``number``.
+
+    Returns its exit code and the lines of its summary that name what failed, at most ``_REPORTED`` of them.
+    """
+    reports: deque[str] = deque(maxlen=_REPORTED)
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -154,7 +165,9 @@ def _run_session(number: int, command: list[str], folder: Path, environment: dic
             # One call, so that lines of other sessions don't get into this one.
             sys.stdout.write(f"{number}| {line.rstrip()}\n")
             sys.stdout.flush()
-        return process.wait()
+            if line.startswith(("FAILED tests/", "ERROR tests/")):
+                reports.append(f"{number}| {line.rstrip()}")
+        return process.wait(), list(reports)
 
 
 def exit_code(codes: list[int]) -> int:

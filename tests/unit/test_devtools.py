@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from worker import devtools
 from worker.devtools import LIGHT, ROOT, SUITES, UNIT, elsewhere, exit_code, run_bench
 
 if TYPE_CHECKING:
@@ -68,6 +69,24 @@ def test_every_unit_test_folder_is_light_or_left_out_by_name() -> None:
 )
 def test_sessions_give_one_exit_code(codes: list[int], expected: int) -> None:
     assert exit_code(codes) == expected
+
+
+def test_failures_of_every_session_are_printed_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, line in (("first", "assert 0, 'the reason'"), ("second", "pass")):
+        (tmp_path / "tests" / folder).mkdir(parents=True)
+        (tmp_path / "tests" / folder / f"test_{folder}.py").write_text(f"def test_it():\n    {line}\n")
+    monkeypatch.setattr(devtools, "ROOT", tmp_path)
+    monkeypatch.setattr(devtools, "UNIT", (("first",), ("second",)))
+    monkeypatch.delenv("CI", raising=False)
+
+    assert devtools.run_tests("unit", []) == 1
+
+    lines = capsys.readouterr().out.splitlines()
+    end = lines[lines.index("session 1 ended with exit code 1") :]
+    assert end[1].startswith("1| FAILED tests/first/test_first.py::test_it - AssertionError: the reason")
+    assert end[2:] == ["session 2 ended with exit code 0"]
 
 
 def test_folders_of_other_sessions() -> None:
