@@ -116,7 +116,7 @@ def test_into_a_database(bootstrap: str, tmp_path: Path, monkeypatch: pytest.Mon
     job = Job(config(bootstrap, streams, tmp_path, "inner", sink), tmp_path / "run")
     job.start()
     try:
-        for events in rounds(20):
+        for events in rounds(25):
             streams.send(events)
             job.wait_rows(sum(map(len, streams.events.values())), 120)
         assert job.stop() == 0
