@@ -67,9 +67,8 @@ class KafkaView:
         """The admin client, made on first use."""
         if self._admin is None:
             self._connection_error = None
-            self._admin = kafka_admin.AdminClient(
-                {**clients.confluent(self._config), "log_level": _SILENT, "error_cb": self._note}
-            )
+            settings: dict[str, Any] = {"log_level": _SILENT, "error_cb": self._note}
+            self._admin = kafka_admin.AdminClient({**clients.confluent(self._config), **settings})
         return self._admin
 
     def _note(self, error: KafkaError) -> None:

@@ -61,7 +61,8 @@ class Streams:
         folders = [LocalFolder(checkpoint) for checkpoint in reversed(checkpoints)]
         batches, start = [], dict.fromkeys(TABLES, 0)
         for number in range((ranges.last_batch(folders[0], "commits") or 0) + 1):
-            position = next((found for folder in folders if (found := ranges.position(folder, number))), {})
+            positions = [ranges.position(folder, number) for folder in folders]
+            position = next((position for position in positions if position), {})
             end = {table: position.get((topic, 0), 0) for table, topic in self.topics.items()}
             batches.append([event for table in TABLES for event in self.events[table][start[table] : end[table]]])
             start = end
@@ -179,7 +180,7 @@ def test_a_job_continues_elsewhere_from_a_savepoint_that_it_made_while_it_ran(
     try:
         for number, events in enumerate(rounds(74)):
             streams.send(events)
-            if number == 1:  # it goes on after the first one, and this round's batch comes before or after it
+            if number == 1:  # the job continues after the first one, and this round's batch comes before or after it
                 assert commands.main([configs[0]["name"], "--to", str(tmp_path / "kept")]) == 0
             if number == 3:
                 assert commands.main([configs[0]["name"], "--to", str(tmp_path / "moved"), "--stop"]) == 0
@@ -198,8 +199,8 @@ def test_a_job_continues_elsewhere_from_a_savepoint_that_it_made_while_it_ran(
     rows, later = (history_rows(spark, part / "out") for part in parts)
     assert rows
     assert later
-    for name, found in later.items():
-        rows.setdefault(name, []).extend(found)
+    for name, more in later.items():
+        rows.setdefault(name, []).extend(more)
     compare(streams.batches(*(part / "state" / "checkpoint" for part in parts)), "full", rows, job)
 
 
