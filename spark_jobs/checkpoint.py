@@ -92,7 +92,8 @@ class HadoopFolder:
         self._fs = self._root.getFileSystem(gateway._jsc.hadoopConfiguration())  # noqa: SLF001
 
     def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+        # Hadoop makes no path of an empty name.
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, name) if name else self._root
 
     def read(self, name: str) -> str | None:
         """As ``LocalFolder.read``."""
@@ -132,7 +133,7 @@ class HadoopFolder:
 
     def remove(self, name: str = "") -> None:
         """As ``LocalFolder.remove``."""
-        self._fs.delete(self._path(name) if name else self._root, True)
+        self._fs.delete(self._path(name), True)
 
     def _put(self, name: str, text: str, *, overwrite: bool) -> None:
         stream = self._fs.create(self._path(name), overwrite)

@@ -167,6 +167,13 @@ def confluent(config: Config, **more: Any) -> dict[str, Any]:
     return result | {name.replace("_", "."): value for name, value in more.items()}
 
 
+def user(config: Config) -> str:
+    """Text for messages, `` of alice``: the user of the login; empty where the properties don't say (certificate, Kerberos)."""
+    settings = confluent(config)
+    name = settings.get("sasl.username") or settings.get("sasl.oauthbearer.client.id")
+    return f" of {name}" if name else ""
+
+
 def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
     from worker.kafka_clients import parse_jaas
 

@@ -32,6 +32,14 @@ _ABSENT: Final = (
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
     KafkaError.UNKNOWN_TOPIC_ID,
 )
+#: A login is refused.
+_REFUSED: Final = (KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION)  # noqa: SLF001 - its only name
+#: What a login may not do.
+_FORBIDDEN: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+)
 
 
 class KafkaView:
@@ -47,6 +55,8 @@ class KafkaView:
         self._timeout_s = timeout_s
         self._admin: Any = None
         self._group: Any = None
+        #: What the admin client said last of a connection.
+        self._connection_error: KafkaError | None = None
         #: Topics, when they were asked for, and their partitions.
         self._described: tuple[tuple[str, ...], int, list[tuple[str, int]]] | None = None
         committed = config["source.isolation.level"] == "read_committed"
@@ -56,8 +66,14 @@ class KafkaView:
     def admin(self) -> Any:
         """The admin client, made on first use."""
         if self._admin is None:
-            self._admin = kafka_admin.AdminClient({**clients.confluent(self._config), "log_level": _SILENT})
+            self._connection_error = None
+            settings: dict[str, Any] = {"log_level": _SILENT, "error_cb": self._note}
+            self._admin = kafka_admin.AdminClient({**clients.confluent(self._config), **settings})
         return self._admin
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its only name; it follows the error that says why
+            self._connection_error = error
 
     def topics(self) -> list[str]:
         """The names of all topics that the job may see, internal ones left out.
@@ -166,16 +182,19 @@ class KafkaView:
     def _away(self, error: KafkaException) -> Exception:
         cause = error.args[0]
         servers = self._config["kafka.bootstrap.servers"]
-        if cause.code() in (
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-            KafkaError.GROUP_AUTHORIZATION_FAILED,
-            KafkaError.SASL_AUTHENTICATION_FAILED,
-            KafkaError._AUTHENTICATION,  # noqa: SLF001
-        ):
+        # A call of a client whose login is refused just takes too long. Why, it has said of its connection.
+        self.admin.poll(0)
+        if self._connection_error is not None and self._connection_error.code() in _REFUSED:
+            cause = self._connection_error
+        if cause.code() in _REFUSED:
             return ConfigInvalid(
-                f"kafka.bootstrap.servers {servers}: {cause.str()}: correct kafka.sasl.* and the "
-                "ACLs (the job needs DESCRIBE and READ on its topics, READ on its group)"
+                f"Kafka at {servers} refuses the login{clients.user(self._config)}: {cause.str()}: correct "
+                "kafka.sasl.jaas.config (user and password) and kafka.sasl.mechanism"
+            )
+        if cause.code() in _FORBIDDEN:
+            return ConfigInvalid(
+                f"kafka.bootstrap.servers {servers}: {cause.str()}: give the login{clients.user(self._config)} the ACLs "
+                "that it lacks (the job needs DESCRIBE and READ on its topics, READ on its group)"
             )
         # A client whose controller died may wait for that one for ever: the next call makes another, which asks all servers.
         self._admin = self._described = None

@@ -45,7 +45,7 @@ def config(pair: MariaDbPair | MySqlPair, database: str, **more: str) -> dict[st
     }
 
 
-@pytest.fixture(scope="module", params=["mariadb_pair", "mysql_pair"])
+@pytest.fixture(scope="module", params=["mariadb_pair", pytest.param("mysql_pair", marks=pytest.mark.slow)])
 def pair(request: pytest.FixtureRequest) -> Any:
     """Two servers of MariaDB, and of MySQL in the slow suite."""
     return request.getfixturevalue(request.param)

@@ -227,7 +227,7 @@ def contents(updates: Table) -> dict[tuple[Any, Any], dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
+@pytest.mark.parametrize("tablets", [pytest.param(False, marks=pytest.mark.slow), True], ids=["vnodes", "tablets"])
 def test_partition_updates_fold_to_the_base_table(
     scylla: Emulation, scylla_keyspace: Callable[..., str], tablets: bool
 ) -> None:
@@ -312,7 +312,7 @@ def version_columns(client: Emulation, table: TableId) -> list[Column]:
     ]
 
 
-@pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
+@pytest.mark.parametrize("tablets", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["vnodes", "tablets"])
 def test_every_change_comes_once_with_its_own_images(
     scylla: Emulation, scylla_keyspace: Callable[..., str], tablets: bool
 ) -> None:

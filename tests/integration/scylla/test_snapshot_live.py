@@ -326,8 +326,16 @@ def test_places_sort_as_this_server_sorts(
     assert known == sorted(known)
 
 
-@pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
-@pytest.mark.parametrize("wanted", [True, False], ids=["wanted", "not wanted"])
+@pytest.mark.parametrize(
+    ("wanted", "tablets"),
+    [
+        (True, False),
+        (False, True),
+        pytest.param(True, True, marks=pytest.mark.slow),
+        pytest.param(False, False, marks=pytest.mark.slow),
+    ],
+    ids=["wanted-vnodes", "not wanted-tablets", "wanted-tablets", "not wanted-vnodes"],
+)
 async def test_tables_that_come_later_are_read_by_the_running_connector_and_once(
     scylla: Emulation, scylla_keyspace: Callable[..., str], *, tablets: bool, wanted: bool
 ) -> None:

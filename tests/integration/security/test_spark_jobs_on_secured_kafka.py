@@ -279,7 +279,8 @@ def test_flows_of_one_application_have_logins_of_their_own(
     assert "authori" in failed(f"bob-{run_id}-reads").lower()
     assert "authori" in failed(f"alice-{run_id}-writes").lower()
     wrong = failed(f"alice-{run_id}-wrong")
-    assert "kafka" in wrong.lower()
+    assert f"Kafka at {secured.cluster.secured(SCRAM)} refuses the login of alice: " in wrong
+    assert "correct kafka.sasl.jaas.config" in wrong
     assert "not-the-Password" not in wrong
     for user in ("alice", "bob"):
         send(secured, f"{user}-{run_id}", 100, 100)

@@ -394,7 +394,8 @@ def test_killed_and_paused(scylla_node: ScyllaEmulation) -> None:
     assert len(Emulation(scylla_node.address).log_cells("k.t")) == 2
 
 
-@pytest.mark.parametrize("streams", [pytest.param("v1", marks=SLOW), "both"])
+@SLOW
+@pytest.mark.parametrize("streams", ["v1", "both"])
 def test_older_descriptions_of_streams(tmp_path: Path, streams: Any) -> None:
     with ScyllaEmulation(tmp_path, port=None, streams=streams, jvm_options=FAST_START) as node:
         cluster, session = connect(node.address)

@@ -47,7 +47,11 @@ class FilesTarget(SinkTarget):
         return self.path
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize(
+    "case",
+    # Each kill costs the start of a JVM; test_files_process.py kills a whole job in every run.
+    [pytest.param(case, marks=pytest.mark.slow if case == "killed_at_every_step" else ()) for case in cases()],
+)
 def test_conformance(case: str, spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
     check_sink(FilesTarget(spark, tmp_path), spark=spark, bootstrap=bootstrap, only=case)
 

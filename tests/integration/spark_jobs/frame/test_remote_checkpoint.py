@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def test_files_and_lease(spark: SparkSession, tmp_path: Path) -> None:
     folder = HadoopFolder(spark, f"file://{tmp_path}/check")
     assert folder.read("offsets/0") is None
-    assert folder.list("offsets") == []
+    assert (folder.list("offsets"), folder.list("")) == ([], [])
     folder.write("offsets/0", "v1\nä")
     folder.write("offsets/0", "v1\nö")
-    assert (folder.read("offsets/0"), folder.list("offsets")) == ("v1\nö", ["0"])
+    assert (folder.read("offsets/0"), folder.list("offsets"), folder.list("")) == ("v1\nö", ["0"], ["offsets"])
     assert not folder.create("offsets/0", "other")
     assert folder.create("one", "x")
     folder.delete("one")
@@ -32,3 +32,5 @@ def test_files_and_lease(spark: SparkSession, tmp_path: Path) -> None:
         Lease(folder, lost=print).acquire("the checkpoint", settle_s=0)
     first.release()
     assert folder.read(LEASE_FILE) is None
+    folder.remove()
+    assert folder.list("") == []

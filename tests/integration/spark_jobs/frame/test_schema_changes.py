@@ -196,9 +196,10 @@ class Flow:
             consumer.close()
 
 
-@pytest.fixture(
-    params=["postgresql", "files", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mariadb", *LAKES))]
-)
+SLOW: Final = [pytest.param(name, marks=pytest.mark.slow) for name in ("mariadb", *LAKES)]
+
+
+@pytest.fixture(params=["postgresql", "files", *SLOW])
 def flow(request: pytest.FixtureRequest, bench: Bench, spark: SparkSession, tmp_path: Path) -> Flow:
     fixture = {"postgresql": "postgres", "mariadb": "mariadb"}.get(request.param)
     server = request.getfixturevalue(fixture) if fixture else None
@@ -248,6 +249,7 @@ def test_try_evolve_follows_and_ignores_what_the_target_refuses(flow: Flow) -> N
     assert flow.dead_letters() == 0
 
 
+@pytest.mark.parametrize("flow", ["postgresql", pytest.param("files", marks=pytest.mark.slow), *SLOW], indirect=True)
 def test_lenient_adds_and_changes_no_column(flow: Flow) -> None:
     flow.send(BEFORE)
     flow.send(AFTER)

@@ -17,6 +17,8 @@ from compose.local.jvm import FAST_START
 from connectors.errors import ConfigInvalid
 from spark_jobs import history, ranges
 from spark_jobs.checkpoint import LocalFolder
+from spark_jobs.savepoints import commands
+from spark_jobs.savepoints.manifest import read_manifest
 from tests.integration.spark_jobs.steps import test_joins, test_windows
 from tests.integration.spark_jobs.steps.event_streams import SECOND, START_US, Event, random_batches
 from tests.support.eventually import eventually
@@ -54,12 +56,13 @@ class Streams:
             producer.produce(self.topics[event.table], value, json.dumps({"id": event.id}))
         assert producer.flush(30) == 0
 
-    def batches(self, checkpoint: Path) -> list[list[Event]]:
-        """The events of every batch that the job did."""
-        folder = LocalFolder(checkpoint)
+    def batches(self, *checkpoints: Path) -> list[list[Event]]:
+        """The events of every batch that was done, by a job and those that continued elsewhere from its savepoint."""
+        folders = [LocalFolder(checkpoint) for checkpoint in reversed(checkpoints)]
         batches, start = [], dict.fromkeys(TABLES, 0)
-        for number in range((ranges.last_batch(folder, "commits") or 0) + 1):
-            position = ranges.position(folder, number) or {}
+        for number in range((ranges.last_batch(folders[0], "commits") or 0) + 1):
+            positions = [ranges.position(folder, number) for folder in folders]
+            position = next((position for position in positions if position), {})
             end = {table: position.get((topic, 0), 0) for table, topic in self.topics.items()}
             batches.append([event for table in TABLES for event in self.events[table][start[table] : end[table]]])
             start = end
@@ -89,9 +92,8 @@ def rounds(seed: int) -> list[list[Event]]:
     return [events for events in batches if events]
 
 
-def compare(streams: Streams, folder: Path, how: str, rows: dict[str, list[dict[str, Any]]], job: Job) -> None:
+def compare(batches: list[list[Event]], how: str, rows: dict[str, list[dict[str, Any]]], job: Job) -> None:
     """Demand that the job has written what the models say, and has counted the late rows."""
-    batches = streams.batches(folder / "state" / "checkpoint")
     assert len(batches) > 1
     pairs, late = test_joins.expected(how, batches)
     assert sorted(((row["id"], row["paid_id"]) for row in rows["j"]), key=repr) == sorted(pairs, key=repr)
@@ -116,7 +118,7 @@ def test_into_a_database(bootstrap: str, tmp_path: Path, monkeypatch: pytest.Mon
     job = Job(config(bootstrap, streams, tmp_path, "inner", sink), tmp_path / "run")
     job.start()
     try:
-        for events in rounds(20):
+        for events in rounds(25):
             streams.send(events)
             job.wait_rows(sum(map(len, streams.events.values())), 120)
         assert job.stop() == 0
@@ -127,7 +129,7 @@ def test_into_a_database(bootstrap: str, tmp_path: Path, monkeypatch: pytest.Mon
         database.row_factory = sqlite3.Row
         names = [row["name"] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         rows = {name: [dict(row) for row in database.execute(f'SELECT * FROM "{name}"')] for name in names}  # noqa: S608 - names of tables
-    compare(streams, tmp_path, "inner", rows, job)
+    compare(streams.batches(tmp_path / "state" / "checkpoint"), "inner", rows, job)
 
 
 @pytest.mark.slow
@@ -156,8 +158,56 @@ def test_a_killed_job_into_files(
     finally:
         if job.process.poll() is None:
             job.kill()
+    rows = history_rows(spark, tmp_path / "out")
+    compare(streams.batches(tmp_path / "state" / "checkpoint"), "full", rows, job)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_continues_elsewhere_from_a_savepoint_that_it_made_while_it_ran(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
+    streams, parts = Streams(bootstrap), [tmp_path / "first", tmp_path / "second"]
+    configs = [
+        config(bootstrap, streams, part, "full", {"sink.type": "files", "sink.files.path": str(part / "out")})
+        for part in parts
+    ]
+    configs[1]["source.savepoint"] = str(tmp_path / "moved")
+    job = Job(configs[0], parts[0] / "run")
+    job.start()
+    read = 0
+    try:
+        for number, events in enumerate(rounds(74)):
+            streams.send(events)
+            if number == 1:  # the job continues after the first one, and this round's batch comes before or after it
+                assert commands.main([configs[0]["name"], "--to", str(tmp_path / "kept")]) == 0
+            if number == 3:
+                assert commands.main([configs[0]["name"], "--to", str(tmp_path / "moved"), "--stop"]) == 0
+                assert job.process.wait(60) == 0
+                read = sum(map(len, streams.batches(parts[0] / "state" / "checkpoint")))
+                job = Job(configs[1], parts[1] / "run")
+                job.start()
+            if (waiting := sum(map(len, streams.events.values())) - read) > 0:
+                job.wait_rows(waiting, 180)
+        assert job.stop() == 0
+    finally:
+        if job.process.poll() is None:
+            job.kill()
+    saved = read_manifest(LocalFolder(tmp_path / "moved"), str(tmp_path / "moved"))
+    assert all(any(table.rows for table in saved.steps[step].tables.values()) for step in "jw")
+    rows, later = (history_rows(spark, part / "out") for part in parts)
+    assert rows
+    assert later
+    for name, more in later.items():
+        rows.setdefault(name, []).extend(more)
+    compare(streams.batches(*(part / "state" / "checkpoint" for part in parts)), "full", rows, job)
+
+
+def history_rows(spark: SparkSession, path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each table in a history."""
     rows: dict[str, list[dict[str, Any]]] = {}
-    for table in history.find_tables(spark, str(tmp_path / "out")):
+    for table in history.find_tables(spark, str(path)):
         with suppress(ConfigInvalid):  # a table without rows: nothing was late
             rows[table.name] = [row.asDict() for row in history.read(spark, table.path).collect()]
-    compare(streams, tmp_path, "full", rows, job)
+    return rows

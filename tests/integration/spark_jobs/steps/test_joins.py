@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TABLES = ("shop.orders", "shop.paid")
 RANGE, DELAY, IDLE = 5, 4, 60
+#: What is run of each join when only one history is: three batches, late rows, and crashes before and after the commit.
+SHORT = {"full": 702, "semi": 553}
 
 
 def steps(how: str, **more: str) -> dict[str, str]:
@@ -76,7 +78,7 @@ def expected(how: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any], l
     "how", ["full", "semi", *(pytest.param(how, marks=pytest.mark.slow) for how in ("inner", "left"))]
 )
 def test_batches_join_as_all_rows_at_once(spark: SparkSession, tmp_path: Path, how: str) -> None:
-    for seed in range(scaled(1, 15)):
+    for seed in scaled([SHORT.get(how, 0)], list(range(8))):
         source = Random(f"{how} {seed}")
         batches = random_batches(source, TABLES, groups=3, nulls=True)
         output, flow = run_batches(spark, steps(how), TABLES, batches, tmp_path / str(seed), source)

@@ -25,6 +25,9 @@ class Answers:
             found[each].set_result(SimpleNamespace(offset=self.offsets[each.topic, each.partition]))
         return found
 
+    def poll(self, _timeout: float) -> int:
+        return 0
+
 
 def test_an_answer_without_an_offset_is_asked_for_again() -> None:
     view = KafkaView({"source.isolation.level": "read_committed", "kafka.bootstrap.servers": "k:9092"})  # type: ignore[arg-type]
