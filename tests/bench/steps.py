@@ -2,7 +2,10 @@
 
 The rows are changes of a table of eight columns, as a source gives them, and are in memory: no Kafka, no decoding, no sink. A
 step gets all of them in one batch and its output is computed and dropped. A line says what the batch cost above one without a
-step: driver, JVM and Python workers together, the median of some batches. Each step has been warmed up by a batch before.
+step: driver, JVM and Python workers together, the median of some batches. Each step has been warmed up by two batches before.
+
+Every batch brings rows of new keys, five minutes later than the one before: a step with a state meets no replay. What the
+state holds at the end is in the line, as a stateful step costs by its state as well as by its rows.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import statistics
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -88,7 +92,7 @@ def steps_of(address: str, folder: Path) -> dict[str, dict[str, Any]]:
             "python.function": "Scores",
             "columns": "score double, label string",
         },
-        "join": {"type": "join", "left": "shop.orders", "right": "shop.payments", "on": "id", "range.ms": 900_000},
+        "join": {"type": "join", "left": "shop.orders", "right": "shop.payments", "on": "id", "range.ms": 300_000},
         "window": {
             "type": "window",
             "table": "shop.orders",
@@ -100,6 +104,9 @@ def steps_of(address: str, folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+#: When the first batch was, and how much later each one is.
+_BEGIN_US: Final = 1_780_000_000_000_000
+_BETWEEN_US: Final = 300_000_000
 #: Types of steps that read both tables.
 _WITH_PAYMENTS: Final = ("union", "join")
 
@@ -134,17 +141,31 @@ def build_flow(name: str, options: Mapping[str, Any], checkpoint: Path) -> Flow:
     return Flow(build_steps(job.config), build_functions(job.config), str(checkpoint))
 
 
+def batch_of(table: TableSchema, rows: DataFrame, number: int, shift: int) -> TableChanges:
+    """The changes of a batch: the rows with new keys, at a later time.
+
+    Args:
+        table: whose changes they are.
+        rows: kept in memory.
+        number: of the batch.
+        shift: how many keys a batch has at most.
+    """
+    shifted = changes(rows.withColumn("id", f.col("id") + number * shift), table, "i", number + 1)
+    time_of_batch = f.timestamp_micros(f.lit(_BEGIN_US + number * _BETWEEN_US))
+    return replace(shifted, frame=shifted.frame.withColumn("ums_ts_", time_of_batch))
+
+
 class Costs:
     """The CPU that a batch takes in this process, its JVM and its Python workers."""
 
     def __init__(self, spark: SparkSession, rows: int, times: int) -> None:
         self.spark, self.rows, self.times = spark, rows, times
 
-    def of_batch(self, flow: Flow, tables: Sequence[TableChanges], number: int) -> dict[str, float]:
+    def of_batch(self, flow: Flow, frames: Mapping[TableSchema, DataFrame], number: int) -> dict[str, float]:
         """CPU seconds by kind of process."""
+        tables = [batch_of(table, rows, number, self.rows) for table, rows in frames.items()]
         before = cpu_by_kind(os.getpid())
-        schemas = [table.schema for table in tables]
-        for output in flow.apply(list(tables), self.spark, lambda: empty_changes(self.spark, schemas), number):
+        for output in flow.apply(tables, self.spark, lambda: empty_changes(self.spark, list(frames)), number):
             output.frame.write.format("noop").mode("overwrite").save()
         if flow.stateful:
             flow.commit()
@@ -152,9 +173,9 @@ class Costs:
         after = cpu_by_kind(os.getpid())
         return {kind: after[kind] - before[kind] for kind in after}
 
-    def of_flow(self, flow: Flow, tables: Sequence[TableChanges]) -> dict[str, float]:
+    def of_flow(self, flow: Flow, frames: Mapping[TableSchema, DataFrame]) -> dict[str, float]:
         """Microseconds per row of ``shop.orders`` by kind of process, the median of the batches after the first two."""
-        batches = [self.of_batch(flow, tables, number) for number in range(self.times + 2)][2:]
+        batches = [self.of_batch(flow, frames, number) for number in range(self.times + 2)][2:]
         return {kind: statistics.median(batch[kind] for batch in batches) / self.rows * 1e6 for kind in batches[0]}
 
 
@@ -175,23 +196,27 @@ def main(argv: Sequence[str]) -> int:
     count = spark.sparkContext.defaultParallelism
     rows = orders(spark, options.rows).repartition(count).persist()
     paid = spark.range(options.rows // 2).select("id", (f.col("id") % 100).alias("amount")).repartition(count).persist()
-    tables = [changes(rows, _ORDERS, "i", 1), changes(paid, _PAYMENTS, "i", 1)]
+    alone, both = {_ORDERS: rows}, {_ORDERS: rows, _PAYMENTS: paid}
     costs = Costs(spark, options.rows, options.times)
     print(f"{options.rows:,} rows in {count} parts, 8 columns; us CPU/row (driver, jvm, python)", flush=True)
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         folder = Path(name)
-        plain = {with_payments: costs.of_flow(Flow([]), tables[: 1 + with_payments]) for with_payments in (False, True)}
-        print(f"{'without a step':20} {sum(plain[False].values()):6.2f}", flush=True)
+        plain = {len(frames): costs.of_flow(Flow([]), frames) for frames in (alone, both)}
+        print(f"{'without a step':20} {sum(plain[1].values()):6.2f}", flush=True)
         for title, step in steps_of(f"127.0.0.1:{server.server_port}", folder).items():
             if options.only and title not in options.only:
                 continue
-            both = step["type"] in _WITH_PAYMENTS
+            frames = both if step["type"] in _WITH_PAYMENTS else alone
             began = time.monotonic()
             flow = build_flow("s", step, folder / title)
-            spent = costs.of_flow(flow, tables[: 1 + both])
-            added = {kind: spent[kind] - plain[both][kind] for kind in spent}
+            spent = costs.of_flow(flow, frames)
+            added = {kind: spent[kind] - plain[len(frames)][kind] for kind in spent}
             parts = ", ".join(f"{kind} {value:.2f}" for kind, value in added.items())
-            print(f"{title:20} {sum(added.values()):6.2f} ({parts}); {time.monotonic() - began:.0f} s", flush=True)
+            sizes = [size for step_sizes in flow.measure_steps().values() for size in step_sizes.items()]
+            state = "".join(f", {name} {value:,.0f}" for name, value in sizes)
+            print(
+                f"{title:20} {sum(added.values()):6.2f} ({parts}); {time.monotonic() - began:.0f} s{state}", flush=True
+            )
             flow.close()
     spark.stop()
     server.shutdown()
