@@ -59,11 +59,13 @@ class Running:
     Attributes:
         options: the sink's, as a user would write them.
         pid: the server's process; None where it is not a child of this one.
+        port: the server's; None where there is no server.
         note: about the server, for people (that it is a stand-in, for instance).
     """
 
     options: Mapping[str, str]
     pid: int | None
+    port: int | None
     note: str = ""
 
 
@@ -95,9 +97,9 @@ class Entry:
 
 
 @contextmanager
-def child(module: str) -> Iterator[tuple[int, int]]:
+def child(module: str, *arguments: str) -> Iterator[tuple[int, int]]:
     """A server of the benchmarks' own: its process, and the port that its first line names."""
-    with subprocess.Popen([sys.executable, "-m", module], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.pid, int(process.stdout.readline())
@@ -108,39 +110,43 @@ def child(module: str) -> Iterator[tuple[int, int]]:
 @contextmanager
 def _redis(folder: Path) -> Iterator[Running]:
     with Redis(folder, port=None) as server:
-        yield Running({"sink.redis.url": f"redis://{server.address}"}, server.pid)
+        yield Running({"sink.redis.url": f"redis://{server.address}"}, server.pid, server.port)
 
 
 @contextmanager
 def _opensearch(folder: Path) -> Iterator[Running]:
     with OpenSearch(folder, port=None, heap=Heap(1024, 1024)) as server:
-        yield Running({"sink.opensearch.url": server.url}, server.pid)
+        yield Running({"sink.opensearch.url": server.url}, server.pid, server.port)
 
 
 @contextmanager
 def _clickhouse(folder: Path) -> Iterator[Running]:
     with ClickHouse(folder) as server:
-        yield Running({"sink.clickhouse.url": server.url}, server.pid, "the real engine behind an emulated server")
+        yield Running(
+            {"sink.clickhouse.url": server.url}, server.pid, server.port, "the real engine behind an emulated server"
+        )
 
 
 @contextmanager
 def _cassandra(folder: Path) -> Iterator[Running]:
     with CassandraNode(folder, port=None, cdc=False) as server:
         options = {"sink.cassandra.hosts": server.address, "sink.cassandra.keyspace": "bench"}
-        yield Running({**options, "sink.cassandra.replication": "1"}, server.pid)
+        yield Running({**options, "sink.cassandra.replication": "1"}, server.pid, server.port)
 
 
 @contextmanager
 def _http(folder: Path) -> Iterator[Running]:
     folder.mkdir()
     with child("tests.bench._http_target") as (pid, port):
-        yield Running({"sink.http.url": f"http://127.0.0.1:{port}/rows"}, pid, "batches to a small server in Python")
+        yield Running(
+            {"sink.http.url": f"http://127.0.0.1:{port}/rows"}, pid, port, "batches to a small server in Python"
+        )
 
 
 @contextmanager
 def _delta(folder: Path, **options: str) -> Iterator[Running]:
     options = {f"sink.delta.{name}": value for name, value in options.items()}
-    yield Running({"sink.delta.path": str(folder), **options}, None, "local disk")
+    yield Running({"sink.delta.path": str(folder), **options}, None, None, "local disk")
 
 
 @contextmanager
@@ -149,7 +155,7 @@ def _iceberg(folder: Path, **options: str) -> Iterator[Running]:
     catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
     options = {f"catalog.{name}": value for name, value in catalog.items()} | options
     options = {f"sink.iceberg.{name}": value for name, value in options.items()}
-    yield Running(options, None, "SQLite catalog, local disk")
+    yield Running(options, None, None, "SQLite catalog, local disk")
 
 
 ENTRIES: Final = (
@@ -235,6 +241,17 @@ def pack(spark: SparkSession, frame: DataFrame, file: str) -> Changes:
     return Changes(frame, replace(packed, frame=kept))
 
 
+@contextmanager
+def far_away(server: Running, round_trip_ms: float) -> Iterator[Running]:
+    """The server behind a line with a round-trip time; as it is with 0, and where there is no server."""
+    if not round_trip_ms or server.port is None:
+        yield server
+        return
+    with child("tests.bench._slow_network", str(server.port), str(round_trip_ms)) as (_, port):
+        options = {name: text.replace(f":{server.port}", f":{port}") for name, text in server.options.items()}
+        yield replace(server, options=options, note=f"{round_trip_ms:g} ms of round-trip time. {server.note}")
+
+
 def run_entry(spark: SparkSession, entry: Entry, server: Running, batches: Sequence[Changes], rows: int) -> None:
     """Measure one sink and print it."""
     sink = open_sink(spark, entry, server.options)
@@ -271,6 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="millrace bench sinks", description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(names)}; all where none is named")
     parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--round-trip-ms", type=float, default=0.0, help="added between the sink and its server")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.names) - set(names))
     if unknown:
@@ -300,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.sched_setaffinity(0, cores)  # for the server, which this thread starts
             home = folder / entry.name
             try:
-                with entry.start(home) as server:
+                with entry.start(home) as near, far_away(near, options.round_trip_ms) as server:
                     os.sched_setaffinity(0, {min(cores)})
                     print(f"{entry.name}{': ' + server.note if server.note else ''}", flush=True)
                     run_entry(spark, entry, server, batches, options.rows)
