@@ -163,7 +163,7 @@ ENTRIES: Final = (
     Entry("opensearch", "opensearch", 30_000, _opensearch),
     Entry("clickhouse", "clickhouse", 500_000, _clickhouse),
     Entry("cassandra", "cassandra", 20_000, _cassandra),
-    Entry("http", "http", 10_000, _http),
+    Entry("http", "http", 10_000, _http, takes_packed=False),
     Entry("delta-append", "delta", 300_000, partial(_delta, mode="insert")),
     Entry("delta-upsert", "delta", 100_000, _delta, takes_packed=False),
     Entry("iceberg-append", "iceberg", 300_000, partial(_iceberg, mode="insert")),
