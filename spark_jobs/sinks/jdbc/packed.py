@@ -1,4 +1,4 @@
-"""Rows that come as record batches of Arrow's (``contract.Packed``), brought into the form in which tasks load them."""
+"""Rows that come as record batches of Arrow's (``contract.Packed``), brought into the form in which tasks write them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_jobs.sinks.jdbc.config import INSERT, SPLIT
 from spark_jobs.sinks.jdbc.rows import POSITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -27,26 +27,49 @@ def system_columns(chosen: Settings) -> tuple[str, ...]:
 
 
 def writing(packed: Packed, columns: int, chosen: Settings, writer: Task) -> Task:
-    """The function for ``mapInArrow`` over ``packed.frame`` that unpacks rows and gives them to ``writer``.
+    """``unpacked_for`` a writer that takes rows as ``sink.projected`` gives them.
 
     Args:
         packed: rows of a table.
         columns: how many columns the table has itself.
         chosen: the sink's settings.
-        writer: takes rows as ``sink.projected`` gives them.
+        writer: writes rows.
     """
-    system = system_columns(chosen)
+    # The image before an update is history only.
+    left_out = () if chosen.mode == INSERT else ("b",)
     version = "ums_id_" if chosen.position == "ums_id" else "kafka_offset_"
-    history, unpack = chosen.mode == INSERT, packed.unpack  # the frame itself can't go to tasks
+    return unpacked_for(writer, packed, columns, system_columns(chosen), left_out, version=version)
+
+
+def unpacked_for(
+    writer: Task,
+    packed: Packed,
+    columns: int,
+    system: Sequence[str],
+    left_out: Collection[str] = (),
+    *,
+    version: str = "ums_id_",
+) -> Task:
+    """The function for ``mapInArrow`` over ``packed.frame`` that unpacks rows and gives them to ``writer``.
+
+    Args:
+        writer: takes the table's columns as c0, c1 ..., then those of ``system``.
+        packed: rows of a table.
+        columns: how many columns the table has itself.
+        system: system columns that follow; ``ums_active_`` is computed.
+        left_out: rows of these operations (``ums_op_``) are not written.
+        version: the column that is given as ``ums_id_``.
+    """
+    unpack = packed.unpack  # the frame itself can't go to tasks
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        others = pa.array(left_out, pa.string())
         for unpacked in unpack(batches):
-            current = pc.not_equal(unpacked.column("ums_op_"), "b")
-            # The image before an update is history only.
-            batch = unpacked if history or pc.all(current).as_py() else unpacked.filter(current)
+            skipped = pc.is_in(unpacked.column("ums_op_"), value_set=others)
+            batch = unpacked.filter(pc.invert(skipped)) if pc.any(skipped).as_py() else unpacked
             named: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names[columns:]}
             named["ums_id_"] = named[version]
             named["ums_active_"] = pc.not_equal(named["ums_op_"], "d").cast(pa.int8())

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-    from spark_jobs.contract import TableChanges, TableSchema
+    from spark_jobs.contract import Packed, TableChanges, TableSchema
     from spark_jobs.sinks.lake.options import LakeSettings
 
 _TYPES: Final[dict[str, DataType]] = {
@@ -60,6 +60,7 @@ _STORED: Final = frozenset(
         *("binary", "date", "timestamp", "timestamp_ntz", "array", "map", "struct"),
     )
 )
+_NESTED: Final = frozenset(("array", "map", "struct"))
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
@@ -207,6 +208,18 @@ def frame_of(
     named = rows.select(*rows.columns[: len(columns)], bucket, *KAFKA_COLUMNS)
     parts = min(tasks, table.buckets)
     return named.repartitionById(parts, f.col(BUCKET) % f.lit(parts)).sortWithinPartitions(BUCKET)
+
+
+def packed_rows(changes: Sequence[TableChanges], table: TableDefinition) -> Packed | None:
+    """The record batches of changes whose values need no cast; None where Spark has to take them apart. Pure."""
+    if len(changes) != 1:
+        return None
+    (only,) = changes
+    flat = all(
+        column.type.typeName() in _STORED - _NESTED and stored_type(column.type) == table.columns[column.name].dataType
+        for column in only.schema.columns
+    )
+    return only.packed if flat else None
 
 
 def _hashed(value: Column, kind: DataType) -> Column:

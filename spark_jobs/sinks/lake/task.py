@@ -27,7 +27,7 @@ from spark_jobs.sinks.lake.files import (
 from spark_jobs.sinks.lake.model import BUCKET, WRITTEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from spark_jobs.sinks.lake.model import DataFile, FileTarget
 
@@ -99,16 +99,23 @@ class Part:
 
 @dataclass(slots=True)
 class InsertTask:
-    """Appends rows as they come: the function of ``mapInArrow``. ``columns``: names of the leading columns of its input."""
+    """Appends rows as they come: the function of ``mapInArrow``.
+
+    Attributes:
+        part: the table.
+        columns: names of the leading columns of the rows.
+        unpack: gives the rows where the input has them packed (``contract.Packed``).
+    """
 
     part: Part
     columns: tuple[str, ...]
+    unpack: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task."""
         with storage_errors(self.part.address):
             files = self.part.writer(0)
-            for batch in batches:
+            for batch in batches if self.unpack is None else self.unpack(batches):
                 rows = _named(batch, self.columns)
                 files.add(conformed(self.part.target.schema, rows))
             files.close()

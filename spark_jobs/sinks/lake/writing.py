@@ -179,12 +179,16 @@ class LakeWriter:
 
     def _run(self, table: LakeTable, group: Group, written: dict[tuple[str, int], int]) -> Outcome:
         """Run the tasks; their outcome. The side table is committed here, before the table itself."""
-        from spark_jobs.sinks.lake.rows import frame_of, names_of, own_columns
+        from spark_jobs.sinks.lake.rows import frame_of, names_of, own_columns, packed_rows
 
         tasks = self.context.spark.sparkContext.defaultParallelism
+        part = self._part(table)
+        packed = None if self.settings.upsert or written else packed_rows(group.changes, table.definition)
+        if packed is not None:
+            names = tuple(column.name for column in group.changes[0].schema.columns)
+            return self._outcome(packed.frame.coalesce(tasks), InsertTask(part, names, packed.unpack))
         frame = frame_of(group.changes, table.definition, written, tasks)
         columns = names_of(own_columns(table.definition))
-        part = self._part(table)
         if not self.settings.upsert:
             return self._outcome(frame, InsertTask(part, columns))
         side = self._side(group.name, table)

@@ -3,8 +3,8 @@
 All of them take keys in pairs: the key of a row, and its guard, a key in the same slot that remembers the order number where
 the row itself can't. Arguments: time to live of rows and of remembered deletes in milliseconds (0: forever), a word for the
 form, and the rows in MessagePack: of each its order number as text, ``w`` (write), ``s`` (mark as deleted) or ``d`` (delete),
-its values, the names of columns that are null. The answer has for each row 1 (written), 0 (there was a newer one) or the text
-of an error.
+and its values. The answer: a digit for each row, 1 (written) or 0 (there was a newer one, or an error), which one string holds
+since clients read lists slowly; then the number of each row that has an error, from 1, and its text.
 """
 
 from __future__ import annotations
@@ -33,30 +33,51 @@ end
 """
 
 _LOOP: Final = """
-local answers = {}
+local digits, errors = {}, {}
 for number, row in ipairs(cmsgpack.unpack(ARGV[4])) do
-  local done, answer = pcall(write, KEYS[2 * number - 1], KEYS[2 * number], row[1], row[2], row[3], row[4])
-  if not done then answer = type(answer) == 'table' and answer.err or tostring(answer) end
-  answers[number] = answer
+  local done, answer = pcall(write, KEYS[2 * number - 1], KEYS[2 * number], row[1], row[2], row)
+  if done then
+    digits[number] = answer
+  else
+    digits[number] = 0
+    errors[#errors + 1] = number
+    errors[#errors + 1] = type(answer) == 'table' and answer.err or tostring(answer)
+  end
 end
-return answers
+return {table.concat(digits), unpack(errors)}
 """
 
-#: The order number is a field of the hash; of a deleted row the guard has it. Fields that others have added stay.
+#: The order number is a field of the hash; of a deleted row the guard has it. Fields that others have added stay. The word is
+#: the names of the fields in MessagePack, in the order of the values.
 HASH: Final = (
     _ROWS
     + """
-local function write(key, guard, order, action, values, nulls)
-  local known = redis.call('HGET', key, 'ums_id_') or redis.call('GET', guard)
+local names = cmsgpack.unpack(word)
+
+local function write(key, guard, order, action, row)
+  local known = redis.call('HGET', key, 'ums_id_')
+  local deleted = not known and redis.call('GET', guard)
+  known = known or deleted
   if known and less(order, known) then return 0 end
   if action == 'd' then
     redis.call('DEL', key)
     remember(guard, order, retention)
     return 1
   end
-  redis.call('HSET', key, unpack(values))
-  if #nulls > 0 then redis.call('HDEL', key, unpack(nulls)) end
-  redis.call('DEL', guard)
+  local fields, nulls, count = {}, {}, 0
+  for number, name in ipairs(names) do
+    local value = row[number + 2]
+    if value then
+      fields[count + 1], fields[count + 2] = name, value
+      count = count + 2
+    else
+      nulls[#nulls + 1] = name
+    end
+  end
+  redis.call('HSET', key, unpack(fields))
+  -- A delete may bring only the key: the other fields stay as they are.
+  if #nulls > 0 and action == 'w' then redis.call('HDEL', key, unpack(nulls)) end
+  if deleted then redis.call('DEL', guard) end
   keep(key, ttl)
   return 1
 end
@@ -68,7 +89,7 @@ end
 VALUE: Final = (
     _ROWS
     + """
-local function write(key, guard, order, action, values, nulls)
+local function write(key, guard, order, action, row)
   local known = redis.call('GET', guard)
   if known and less(order, known) then return 0 end
   if action == 'd' then
@@ -77,9 +98,9 @@ local function write(key, guard, order, action, values, nulls)
     return 1
   end
   if word == 'JSON.SET' then
-    redis.call('JSON.SET', key, '$', values[1])
+    redis.call('JSON.SET', key, '$', row[3])
   else
-    redis.call('SET', key, values[1])
+    redis.call('SET', key, row[3])
   end
   keep(key, ttl)
   remember(guard, order, ttl)
@@ -93,21 +114,21 @@ end
 SORTED_SET: Final = (
     _ROWS
     + """
-local function write(key, guard, order, action, values, nulls)
+local function write(key, guard, order, action, row)
   local known = redis.call('GET', guard)
   if known then
     local space = known:find(' ', 1, true)
     if less(order, space and known:sub(1, space - 1) or known) then return 0 end
-    if space and known:sub(space + 1) ~= values[1] then redis.call('ZREM', key, known:sub(space + 1)) end
+    if space and known:sub(space + 1) ~= row[3] then redis.call('ZREM', key, known:sub(space + 1)) end
   end
   if action == 'd' then
-    redis.call('ZREM', key, values[1])
+    redis.call('ZREM', key, row[3])
     remember(guard, order, retention)
     return 1
   end
-  redis.call('ZADD', key, values[2], values[1])
+  redis.call('ZADD', key, row[4], row[3])
   keep(key, ttl)
-  remember(guard, order .. ' ' .. values[1], ttl)
+  remember(guard, order .. ' ' .. row[3], ttl)
   return 1
 end
 """

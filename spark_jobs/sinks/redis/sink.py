@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs.contract import Sink
 from spark_jobs.sinks.redis.client import RedisClient, connect, faults
-from spark_jobs.sinks.redis.config import CONFIG_DEF, PREFIX, STREAM, complaints, settings
+from spark_jobs.sinks.redis.config import CONFIG_DEF, HASH, PREFIX, STREAM, complaints, settings
 from spark_jobs.sinks.shared.writing import key_of, key_refusal, row_metrics, template_refusal, write_rows
 
 if TYPE_CHECKING:
@@ -74,4 +74,5 @@ class RedisSink(Sink):
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""
         chosen = settings(self.context.config, self.context.name)
-        return write_rows(self.context, "redis", batch, chosen.rows, partial(RedisClient, chosen))
+        client = partial(RedisClient, chosen)
+        return write_rows(self.context, "redis", batch, chosen.rows, client, arrow=chosen.form == HASH)

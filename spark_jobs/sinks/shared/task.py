@@ -10,6 +10,7 @@ import contextlib
 import random
 import time
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -252,7 +253,23 @@ def rows_of(table: pa.Table, columns: Sequence[str]) -> list[Row]:
         table: the table's columns, then ``SYSTEM``, then the number within the record.
         columns: names of the first ones.
     """
-    lists = [column.to_pylist(maps_as_pydicts="lossy") for column in table.columns]
+    lists = [list_of(column) for column in table.columns]
     columns_own, system = lists[: len(columns)], lists[len(columns) :]
     values = [dict(zip(columns, row, strict=True)) for row in zip(*columns_own, strict=True)]
     return [Row(*parts) for parts in zip(values, *system, strict=True)]
+
+
+def list_of(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column as Python has them: as ``to_pylist``, which takes 5 times as long for instants. Pure."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        decimals: list[Any] = column.to_numpy().tolist()
+        return decimals
+    if not (pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC")):
+        return list(column.to_pylist(maps_as_pydicts="lossy"))
+    times: list[Any] = column.cast(pa.timestamp("us")).to_numpy().tolist()
+    if int in set(map(type, times)):
+        return list(column.to_pylist())  # beyond Python's years, of which Arrow's error tells
+    if kind.tz is None:
+        return times
+    return [time_value if time_value is None else time_value.replace(tzinfo=UTC) for time_value in times]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.options import invalid, non_empty
 from spark_jobs.sinks.jdbc.address import identity, parts
 from spark_jobs.sinks.shared.values import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from connectors.options import Validator
     from spark_jobs.sinks.shared.model import Row, RowTable
@@ -73,6 +73,39 @@ class Template:
             text = "".join(str(getter) for getter in getters)
             return lambda _: text
         return lambda row: "".join([getter if isinstance(getter, str) else getter(row) for getter in getters])
+
+    def fill(self, table: RowTable, count: int, strings: Callable[[str], Sequence[str | None]]) -> list[str]:
+        """The template filled for rows that are columns.
+
+        Args:
+            table: their table.
+            count: how many rows there are.
+            strings: gives the values of a column, or of a system column, as text.
+
+        Raises:
+            Unfilled: a value is null.
+        """
+
+        def part_texts(part: str) -> Sequence[str]:
+            if part.startswith(_COLUMN):
+                return _all_filled(part.removeprefix(_COLUMN), strings)
+            if part == "key":
+                columns = [_all_filled(name, strings) for name in table.keys]
+                if len(columns) == 1:
+                    return columns[0]
+                return [SEPARATOR.join(map(_joinable, values)) for values in zip(*columns, strict=True)]
+            return _all_filled(part if part in ("ums_id_", "ums_op_") else f"kafka_{part}_", strings)
+
+        fixed = _PLACEHOLDER.split(self.of_table(table.namespace))
+        filled = [[part] * count if number % 2 == 0 else part_texts(part) for number, part in enumerate(fixed) if part]
+        return list(filled[0]) if len(filled) == 1 else list(map("".join, zip(*filled, strict=True)))
+
+
+def _all_filled(name: str, strings: Callable[[str], Sequence[str | None]]) -> Sequence[str]:
+    values = strings(name)
+    if not all(isinstance(value, str) for value in values):
+        raise Unfilled(f"the column {name} is null or not a string, and a name is made of it")
+    return cast("Sequence[str]", values)
 
 
 def _getter(part: str, table: RowTable, escape: Callable[[str], str]) -> Callable[[Row], str]:

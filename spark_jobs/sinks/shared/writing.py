@@ -10,6 +10,7 @@ from spark_jobs.frames import numbered
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.jdbc.config import INSERT, UPSERT
+from spark_jobs.sinks.jdbc.packed import unpacked_for
 from spark_jobs.sinks.jdbc.rows import POSITION
 from spark_jobs.sinks.shared.model import RowTable
 from spark_jobs.sinks.shared.options import IGNORE
@@ -35,6 +36,7 @@ _PLAIN: Final = frozenset(
         *("binary", "date", "timestamp", "timestamp_ntz", "array", "map", "struct"),
     }
 )
+_NESTED: Final = frozenset({"array", "map", "struct"})  # their parts may be of types that are not plain
 
 
 @dataclass(slots=True)
@@ -183,8 +185,13 @@ def write_table(
     columns = tuple(column.name for column in changes.schema.columns)
     table = RowTable(changes.schema.namespace, columns, key_of(changes.schema, settings))
     task = RowTask(table, settings, open_client, letters_of(context), arrow)
-    frame = spread(projected(changes, settings), table, settings)
-    reports = frame.mapInArrow(frozen_after(settings.prefix, task), OUTCOME_DDL).collect()
+    write = frozen_after(settings.prefix, task)
+    if changes.packed is not None and takes_packed(changes, table, settings):
+        frame = changes.packed.frame.coalesce(settings.connections)
+        write = unpacked_for(write, changes.packed, len(columns), SYSTEM, _left_out(settings))
+    else:
+        frame = spread(projected(changes, settings), table, settings)
+    reports = frame.mapInArrow(write, OUTCOME_DDL).collect()
     failed = [row for row in reports if row["error"]]
     if failed:
         lasting = [row for row in failed if not row["passing"]]
@@ -207,10 +214,8 @@ def projected(changes: TableChanges, settings: RowSettings) -> DataFrame:
     from pyspark.sql import functions
 
     frame = numbered(changes.frame, len(changes.schema.columns))
-    if settings.mode != INSERT:
-        frame = frame.where(functions.col("ums_op_") != "b")  # the image before an update is history only
-    if settings.delete_mode == IGNORE:
-        frame = frame.where(functions.col("ums_op_") != "d")
+    for operation in _left_out(settings):
+        frame = frame.where(functions.col("ums_op_") != operation)
     selected: list[SparkColumn] = []
     for number, source in enumerate(changes.schema.columns):
         column, kind = functions.col(f"c{number}"), source.type.typeName()
@@ -220,6 +225,20 @@ def projected(changes: TableChanges, settings: RowSettings) -> DataFrame:
             column = column.cast("string")
         selected.append(column.alias(f"c{number}"))
     return frame.select(*selected, *SYSTEM)
+
+
+def _left_out(settings: RowSettings) -> tuple[str, ...]:
+    """The operations whose rows are not written: the image before an update is history only."""
+    return (*(("b",) if settings.mode != INSERT else ()), *(("d",) if settings.delete_mode == IGNORE else ()))
+
+
+def takes_packed(changes: TableChanges, table: RowTable, settings: RowSettings) -> bool:
+    """Whether the rows may go to tasks as record batches, as they are and in the parts in which they come."""
+    if changes.packed is None or settings.ordered:
+        return False  # Kafka's own parts may be cut, so rows of a partition could go to several tasks
+    if not {column.type.typeName() for column in changes.schema.columns}.issubset(_PLAIN - _NESTED):
+        return False
+    return not table.keys or _parts(changes.packed.frame) >= settings.connections
 
 
 def spread(frame: DataFrame, table: RowTable, settings: RowSettings) -> DataFrame:

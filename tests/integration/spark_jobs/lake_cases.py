@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +12,7 @@ from connectors.errors import Fatal
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
 from spark_jobs.testing import change
 from spark_jobs.testing.kit import Kit, key_column
+from tests.support.packed_rows import pack_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +71,14 @@ def inserts_are_exactly_once_by_offset(lakes: Lakes) -> None:
     )
     assert kit.again(both) == 1
     kit.expect(table, "a batch of which only the end is new")
+    frames = kit.batch((table, [change("i", 40, id=10, name="p"), change("d", 41, id=0)])).frames(lakes.spark)
+    packed = [
+        # Without rows of Spark's, they can only come out of the record batches.
+        replace(part, packed=pack_rows(part.frame, part.schema), frame=part.frame.limit(0))
+        for part in frames.changes()
+    ]
+    assert kit.sink.write(replace(frames, changes=lambda: packed)) == 2
+    kit.expect(table, "rows come as record batches")
 
 
 def remembered_deletes_are_forgotten_after_the_retention(lakes: Lakes) -> None:

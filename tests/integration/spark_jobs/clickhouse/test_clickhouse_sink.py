@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from spark_jobs.contract import Column, SchemaRefused, TableSchema
 from spark_jobs.testing.batches import Feed, change
 from spark_jobs.testing.kit import checked, key_column, make_sink
 from tests.integration.spark_jobs.clickhouse.conftest import Server
+from tests.support.packed_rows import pack_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,3 +169,31 @@ def test_a_server_that_is_killed(rig: Callable[..., Rig], tmp_path: Path) -> Non
         for data in (second, first, second):
             analytics.sink.write(data.frames(analytics.spark))
         assert analytics.rows("id, name") == [{"id": n, "name": "b"} for n in range(50)]
+
+
+def test_rows_that_come_as_record_batches_are_written_as_those_of_spark(rig: Callable[..., Rig]) -> None:
+    here = rig(connections="1")
+
+    def write(*changes: Change) -> int:
+        batch = here.batch(*changes).frames(here.spark)
+        packed = [
+            # Without rows of Spark's, they can only come out of the record batches.
+            replace(part, packed=pack_rows(part.frame, part.schema), frame=part.frame.limit(0))
+            for part in batch.changes()
+        ]
+        return here.sink.write(replace(batch, changes=lambda: packed))
+
+    assert write(*(change("i", 10 + number, id=number, name="a", count=number) for number in range(4))) == 4
+    late = change("u", 9, id=3, name="late", count=0)
+    written = write(
+        change("b", 20, id=1, name="a", count=1),
+        change("u", 20, id=1, name="b", count=None),
+        change("d", 21, id=2),
+        late,
+    )
+    assert written == 3  # the engine leaves the late one out, when it is read
+    assert here.rows("id, name, count", "FINAL WHERE ums_deleted_ = 0 ORDER BY id") == [
+        {"id": 0, "name": "a", "count": 0},
+        {"id": 1, "name": "b", "count": None},
+        {"id": 3, "name": "a", "count": 3},
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
@@ -13,24 +14,28 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType, TimestampType
 
 from compose.local.topics import read_topic
-from connectors.errors import Fatal
+from connectors.errors import Fatal, Retriable
 from spark_jobs.config import check
 from spark_jobs.contract import RAW_COLUMNS, Batch, Column, JobContext, SchemaRefused, TableSchema
 from spark_jobs.sinks.kafka.config import target_topic
+from spark_jobs.sinks.kafka.sink import KafkaSink
 from spark_jobs.sources.plain import PlainSource
 from spark_jobs.sources.ums import UmsSource
 from spark_jobs.testing import change, check_sink
 from spark_jobs.testing.batches import Feed
 from spark_jobs.testing.kit import key_column, make_sink
 from tests.integration.spark_jobs.kafka_sink.test_kafka_conformance import KafkaTarget
+from tests.integration.spark_jobs.kafka_sink.test_kafka_sink import KillOnce
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from compose.local.registry import SchemaRegistry
     from spark_jobs.contract import Sink, TableChanges
+    from spark_jobs.testing.batches import BatchData
 
 
 def read_back(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> list[TableChanges]:
@@ -58,10 +63,10 @@ class FormatTarget(KafkaTarget):
 
     def __init__(self, spark: SparkSession, bootstrap: str, sink: Mapping[str, str], source: Mapping[str, str]) -> None:
         super().__init__(bootstrap)
-        self.spark, self._sink, self.source = spark, sink, source
+        self.spark, self.sink, self.source = spark, sink, source
 
     def options(self) -> Mapping[str, str]:
-        return {**super().options(), **self._sink}
+        return {**super().options(), **self.sink}
 
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
         topic = target_topic("${namespace}.out", "", schema.namespace)
@@ -159,6 +164,48 @@ def kafka_sink(spark: SparkSession, bootstrap: str, topic: str, **options: str) 
 TABLE = TableSchema(
     "shop.orders", (key_column("id", IntegerType()), Column("kind", StringType()), Column("note", StringType()))
 )
+
+
+def write_with_retries(sink: Sink, data: BatchData, spark: SparkSession) -> None:
+    """As a job does it: until Kafka has ended the killed process's transaction, a position may be unreadable."""
+    for _ in range(4):
+        with contextlib.suppress(Retriable):
+            sink.write(data.frames(spark))
+            return
+    sink.write(data.frames(spark))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["begun", "before-commit", "after-commit"])
+@pytest.mark.parametrize("form", ["avro", "ums"])
+def test_rows_are_there_once_while_python_workers_are_killed(
+    form: str, point: str, spark: SparkSession, bootstrap: str, registry: SchemaRegistry, tmp_path: Path
+) -> None:
+    target = avro_target(spark, bootstrap, registry) if form == "avro" else ums_target(spark, bootstrap)
+    table = TableSchema(f"shop.t{secrets.token_hex(4)}", TABLE.columns)
+    topic = f"in-{secrets.token_hex(4)}"
+    sink = kafka_sink(spark, bootstrap, topic, **{**target.sink, "sink.kafka.topic": "${namespace}.out"})
+    assert isinstance(sink, KafkaSink)
+    feed = Feed(topic)
+    first = feed.next([(table, [change("i", 10 + number, id=number, kind="a", note="n") for number in range(40)])])
+    later = [change("u", 100 + number, id=number, kind="b") for number in range(30)]
+    second = feed.next([(table, [*later, *(change("d", 200 + number, id=number) for number in range(30, 40))])])
+    assert sink.write(first.frames(spark)) == 40
+    sink.points = KillOnce(tmp_path / "killed", point)
+    with pytest.raises(Retriable, match="Python worker"):
+        sink.write(second.frames(spark))
+    assert (tmp_path / "killed").exists()
+    write_with_retries(sink, second, spark)
+    restarted = make_sink(sink.context.config, spark)
+    restarted.open()
+    assert [restarted.write(data.frames(spark)) for data in (first, second)] == [0, 0]
+    assert sorted(
+        (row["ums_id_"], row["ums_op_"], row["id"], row["kind"], row["note"]) for row in target.rows(table)
+    ) == [
+        *((10 + number, "i", number, "a", "n") for number in range(40)),
+        *((100 + number, "u", number, "b", None) for number in range(30)),
+        *((200 + number, "d", number, None, None) for number in range(30, 40)),
+    ]
 
 
 def test_a_column_names_the_topic(spark: SparkSession, bootstrap: str) -> None:

@@ -14,7 +14,7 @@ from connectors.errors import Fatal
 from spark_jobs.sinks.http.answers import Fate, of_records, of_status
 from spark_jobs.sinks.http.body import body_of, check_body
 from spark_jobs.sinks.http.config import Answers
-from spark_jobs.sinks.redis.client import guard_of
+from spark_jobs.sinks.redis.columns import guard_of
 from spark_jobs.sinks.shared.http_requests import retry_after
 from spark_jobs.sinks.shared.model import Row, RowTable
 from spark_jobs.sinks.shared.task import numbers_of_records
