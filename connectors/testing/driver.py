@@ -191,6 +191,8 @@ class Run:
                     if problem is not None:
                         raise AssertionError(f"task {number}: {problem}")
                     self.offsets.deliver(batch)
+                    if batch.receipt is not None:
+                        self._code.run(self.tasks[number].delivered, batch.receipt)
                     return number, batch
 
     async def _outcome(self, number: int, future: asyncio.Task[Batch]) -> Batch | None:
