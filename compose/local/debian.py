@@ -16,6 +16,8 @@ from compose.local.paths import cache_dir
 _MIRROR = "http://deb.debian.org/debian"
 _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _TOOLS = ("apt-get", "apt-cache", "dpkg-deb")
+#: Folders of libraries that belong to one program, in `usr/lib`.
+_PRIVATE = ("mysql*/private", "syslog-ng")
 _LOADERS = ("usr/lib64/ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2")
 
 
@@ -43,7 +45,7 @@ class Unpacked:
         libraries = [
             self.root / "usr/lib/x86_64-linux-gnu",
             self.root / "lib/x86_64-linux-gnu",
-            *sorted(each for each in (self.root / "usr/lib").glob("mysql*/private") if each.is_dir()),
+            *sorted(path for name in _PRIVATE for path in (self.root / "usr/lib").glob(name) if path.is_dir()),
         ]
         return [
             str(loader),

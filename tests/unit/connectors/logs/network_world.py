@@ -59,6 +59,11 @@ class Listener:
         """The next records."""
         return await self.run.read(count)
 
+    async def restart(self) -> None:
+        """Close the address and all connections, and listen once more."""
+        await self.run.stop_tasks()
+        await self.run.start_tasks()
+
     def keep_receipts(self) -> list[Any]:
         """The receipts from now on: nothing is confirmed unless the test does it."""
         receipts: list[Any] = []
