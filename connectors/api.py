@@ -107,12 +107,14 @@ class Batch(msgspec.Struct, gc=False):
             pairs; moves the position over filtered or bad input and in quiet times. An offset of None deletes the saved one.
         transaction: with ``transaction.boundary=connector``: ``commit`` ends the transaction after this batch, ``abort``
             drops everything since the last commit, this batch included (the offsets move all the same).
+        receipt: anything but None: ``SourceTask.delivered`` gets it once Kafka has the batch.
     """
 
     records: list[SourceRecord]
     bad: tuple[BadRecord, ...] = ()
     offsets: tuple[tuple[Position, Position | None], ...] = ()
     transaction: Literal["", "commit", "abort"] = ""
+    receipt: Any = None
 
 
 class OffsetReader(Protocol):
@@ -221,6 +223,14 @@ class SourceTask(ABC):
         A task that reads a ``Password``'s value for each new connection needs no more: the next one is made with the new
         secret. Override it to renew what is kept open, or logged in by other means. Must not block: note it and wake
         ``batches``. An error fails the task. Called while ``batches`` runs.
+        """
+
+    def delivered(self, receipt: Any) -> None:
+        """Kafka has all of the batch with this ``Batch.receipt``: its records, and the dead letters of what was bad.
+
+        With exactly once that means in a committed transaction. Receipts may come in another order than their batches, and do
+        not come for batches that were not delivered. Use it to answer whoever sent the data. Must not block; an error fails the
+        task.
         """
 
     async def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:

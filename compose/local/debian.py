@@ -16,6 +16,8 @@ from compose.local.paths import cache_dir
 _MIRROR = "http://deb.debian.org/debian"
 _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _TOOLS = ("apt-get", "apt-cache", "dpkg-deb")
+#: Folders of libraries that belong to one program, in `usr/lib`.
+_PRIVATE = ("mysql*/private", "syslog-ng")
 _LOADERS = ("usr/lib64/ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2")
 
 
@@ -43,7 +45,7 @@ class Unpacked:
         libraries = [
             self.root / "usr/lib/x86_64-linux-gnu",
             self.root / "lib/x86_64-linux-gnu",
-            *sorted(each for each in (self.root / "usr/lib").glob("mysql*/private") if each.is_dir()),
+            *sorted(path for name in _PRIVATE for path in (self.root / "usr/lib").glob(name) if path.is_dir()),
         ]
         return [
             str(loader),
@@ -54,21 +56,27 @@ class Unpacked:
         ]
 
 
-def unpacked(package: str, suite: str, say: Say = silent) -> Unpacked:
+def unpacked(package: str, suite: str, say: Say = silent, extras: Sequence[str] = ()) -> Unpacked:
     """A package of a Debian suite with all that it needs, downloaded by apt (which verifies it) and unpacked once. Blocks.
+
+    Args:
+        package: Its name.
+        suite: The name of Debian's release.
+        say: Where to report progress.
+        extras: More packages for the same tree, such as plugins of its program.
 
     Raises:
         Unavailable: This is no Debian, or its packages can't be reached.
         StackError: The packages can't be unpacked.
     """
-    folder = cache_dir() / "debian" / f"{suite}-{package}"
+    folder = cache_dir() / "debian" / "-".join((suite, package, *extras))
     done = folder / "version"
     if not done.exists():
-        _make(package, suite, folder, say)
+        _make(package, extras, suite, folder, say)
     return Unpacked(folder / "root", done.read_text(encoding="utf-8").strip())
 
 
-def _make(package: str, suite: str, folder: Path, say: Say) -> None:
+def _make(package: str, extras: Sequence[str], suite: str, folder: Path, say: Say) -> None:
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing or not _KEYS.exists():
         raise Unavailable(
@@ -94,7 +102,7 @@ def _make(package: str, suite: str, folder: Path, say: Say) -> None:
         options += ["-oAPT::Architecture=amd64", "-oDebug::NoLocking=true", "-oAPT::Sandbox::User=", "-q", "-y"]
         say(f"downloading {package} of Debian {suite} and what it needs")
         _run(["apt-get", *options, "update"])
-        _run(["apt-get", *options, "--no-install-recommends", "--download-only", "install", package])
+        _run(["apt-get", *options, "--no-install-recommends", "--download-only", "install", package, *extras])
         policy = _run(["apt-cache", *options[:-2], "policy", package])
         candidate = re.search(r"Candidate: (\S+)", policy)
         for archive in sorted((part / "cache/archives").glob("*.deb")):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import ConfigInvalid
+from connectors.logs.network.options import INPUT, NETWORK_KEYS, SCHEMES, network_problems
 from connectors.logs.rules.built import BuiltRules, build_rules
 from connectors.logs.rules.model import parse_rules
 from connectors.logs.rules.patterns import PatternInvalid, compile_pattern
@@ -30,7 +31,6 @@ from connectors.text_files.options import BATCH_SIZE, DIRECTORY, FILE, LINE_LIMI
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-INPUT: Final = "input"
 RULES: Final = "rules"
 RULES_FILE: Final = "rules.file"
 PREFIX: Final = "topic.prefix"
@@ -79,8 +79,9 @@ CONFIG: Final = ConfigDef(
             type=ConfigType.STRING,
             default=FROM_FILES,
             importance=Importance.HIGH,
-            validator=one_of(FROM_FILES, FROM_KAFKA),
-            doc="Where lines come from: file reads file or directory, kafka reads kafka.topics.",
+            validator=one_of(FROM_FILES, FROM_KAFKA, *SCHEMES),
+            doc="Where lines come from: file reads file or directory, kafka reads kafka.topics; syslog, relp, lumberjack and "
+            "http take what senders bring to the addresses of listen.",
             example=FROM_KAFKA,
         ),
         ConfigKey(
@@ -151,7 +152,7 @@ CONFIG: Final = ConfigDef(
             default=None,
             group=_ROWS_GROUP,
             doc="A datetime column whose value becomes the record's timestamp, in tables that have it. Other records have "
-            "the time at which the line was read, or with input=kafka the time of its record.",
+            "the time at which the line was read, or with input=kafka or from the network the time that its sender gives.",
             example="time",
         ),
         ConfigKey(
@@ -160,7 +161,7 @@ CONFIG: Final = ConfigDef(
             default=None,
             group=_ROWS_GROUP,
             doc="What @host is in rules, and the host in unknown_table, where the record does not name its host. Not set "
-            "means the name of the worker's machine.",
+            "means the name of the worker's machine, or the address of the sender where lines come from the network.",
             example="web-1",
         ),
         ConfigKey(
@@ -253,6 +254,7 @@ CONFIG: Final = ConfigDef(
             doc="A PEM file with the authorities to trust, with an SSL protocol. Not set means the system's.",
             example="/etc/millrace/ca.pem",
         ),
+        *NETWORK_KEYS,
         *READING_KEYS,
         ConfigKey(
             name=EVENT_START,
@@ -334,6 +336,8 @@ def check_config(config: Mapping[str, Any]) -> list[ConfigProblem]:
         problems += reading_problems(config)
         if not config[FILE] and not config[DIRECTORY]:
             problems.append(ConfigProblem(FILE, invalid(FILE, config[FILE], "Give file or directory with input=file")))
+    elif config[INPUT] in SCHEMES:
+        problems += network_problems(config, config[INPUT])
     else:
         problems += [
             ConfigProblem(name, invalid(name, config[name], "It is needed with input=kafka"))

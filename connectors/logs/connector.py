@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -12,14 +12,16 @@ from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid, MillraceError
 from connectors.logs.config import (
     CONFIG,
+    FROM_FILES,
     FROM_KAFKA,
-    INPUT,
     KAFKA_CHECK_INTERVAL,
     TASK_PARTITIONS,
     check_config,
 )
 from connectors.logs.kafka_input import OFFSET, PARTITION, TOPIC, list_partitions
 from connectors.logs.metrics import METRICS
+from connectors.logs.network.input import LINES, LISTENER
+from connectors.logs.network.options import INPUT, LISTEN, SCHEMES, TASK_ADDRESSES
 from connectors.logs.rows import DELIVERED
 from connectors.logs.task import LogsTask
 from connectors.text_files.reader import FILENAME, POSITION
@@ -31,9 +33,12 @@ if TYPE_CHECKING:
     from connectors.api import ConnectorContext, Position
     from connectors.options import Config, ConfigProblem
 
+#: Input -> the members of source partitions, and that of offsets.
+_POSITIONS: Final = {FROM_FILES: ((FILENAME,), POSITION), FROM_KAFKA: ((TOPIC, PARTITION), OFFSET)}
+
 
 class LogsConnector(SourceConnector):
-    """Makes rows of the lines of files, or of topics that log shippers fill."""
+    """Makes rows of the lines of files, of topics that log shippers fill, and of what senders bring over the network."""
 
     version = version("millrace")
     config_def = CONFIG
@@ -50,7 +55,7 @@ class LogsConnector(SourceConnector):
         """Begin to watch for new files or partitions."""
         if self.context.config[INPUT] == FROM_KAFKA:
             self._watch = asyncio.create_task(self._watch_partitions())
-        else:
+        elif self.context.config[INPUT] == FROM_FILES:
             self._directory.start()
 
     async def stop(self) -> None:
@@ -61,13 +66,18 @@ class LogsConnector(SourceConnector):
             await asyncio.gather(self._watch, return_exceptions=True)
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """The files or partitions divided among at most ``max_tasks`` tasks.
+        """The files, partitions or addresses divided among at most ``max_tasks`` tasks.
 
         Raises:
             Fatal: a directory can't be listed.
             Retriable: it, or the partitions, can't be listed now.
         """
-        if self.context.config[INPUT] != FROM_KAFKA:
+        config = self.context.config
+        if config[INPUT] in SCHEMES:
+            addresses = config[LISTEN]
+            count = min(max_tasks, len(addresses))
+            return [{TASK_ADDRESSES: msgspec.json.encode(addresses[number::count]).decode()} for number in range(count)]
+        if config[INPUT] != FROM_KAFKA:
             return await self._directory.task_configs(max_tasks)
         self._partitions = await list_partitions(self.context.config)
         count = min(max_tasks, len(self._partitions))
@@ -94,9 +104,8 @@ class LogsConnector(SourceConnector):
 
     @classmethod
     def exactly_once_support(cls, config: Config) -> bool:
-        """True: a line's position and the number of its rows are the offset."""
-        del config
-        return True
+        """True where lines can be read again: a line's position and the number of its rows are the offset."""
+        return config[INPUT] not in SCHEMES
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
@@ -105,7 +114,7 @@ class LogsConnector(SourceConnector):
         Raises:
             ConfigInvalid: an offset this connector can't resume from.
         """
-        names, member = ((TOPIC, PARTITION), OFFSET) if config[INPUT] == FROM_KAFKA else ((FILENAME,), POSITION)
+        names, member = _POSITIONS.get(config[INPUT], ((LISTENER,), LINES))
         for partition, offset in offsets:
             if offset is None:
                 continue  # whatever is saved may be cleaned up

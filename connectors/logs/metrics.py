@@ -13,6 +13,9 @@ ROWS: Final = "logs_rows_total"
 DROPPED: Final = "logs_dropped_records_total"
 UNKNOWN: Final = "logs_unknown_lines_total"
 FAILURES: Final = "logs_step_failures_total"
+CUT: Final = "logs_cut_lines_total"
+LOST_DATAGRAMS: Final = "logs_lost_datagrams_total"
+REFUSED: Final = "logs_refused_total"
 
 #: Name -> (kind, help), for ``SourceConnector.metrics``.
 METRICS: Final[dict[str, tuple[str, str]]] = {
@@ -21,6 +24,12 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     DROPPED: ("counter", "Records that a drop step ended on purpose. Labels: table, reason."),
     UNKNOWN: ("counter", "Lines that no group accepts, which went to unknown_table."),
     FAILURES: ("counter", "Lines of unknown_table by the step at which a group failed. Labels: table, group, step."),
+    CUT: (
+        "counter",
+        "Lines from the network that were longer than line.max.bytes, so that their end is lost.",
+    ),
+    LOST_DATAGRAMS: ("counter", "Datagrams that came while there was no room for them, and are lost."),
+    REFUSED: ("counter", "Connections and requests that a listener refused. Label: reason."),
 }
 
 

@@ -1,17 +1,19 @@
-"""The logs connector's task: reads lines of files or of Kafka partitions, and yields rows."""
+"""The logs connector's task: reads lines of files, of Kafka partitions or of senders, and yields rows."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from connectors.api import SourceTask
 from connectors.errors import ConfigInvalid, Fatal
-from connectors.logs.config import FROM_KAFKA, HOST, INPUT, load_rules
+from connectors.logs.config import FROM_KAFKA, HOST, load_rules
 from connectors.logs.file_input import read_log_files
 from connectors.logs.kafka_input import read_topics
+from connectors.logs.network.input import read_network
+from connectors.logs.network.options import INPUT, SCHEMES
 from connectors.logs.rows import RowMaker
 from connectors.logs.rules.compiled import CompiledRules, compile_rules
 
@@ -22,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class LogsTask(SourceTask):
-    """Makes rows of the lines of its files or partitions."""
+    """Makes rows of the lines of its files, partitions or addresses."""
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield batches of rows until cancelled.
 
         Raises:
             Fatal: the rules or a file can't be read, or records of a topic were deleted before they were read.
-            Retriable: a file or Kafka can't be read at the moment.
+            Retriable: a file or Kafka can't be read, or an address can't be bound, at the moment.
         """
         config = self.context.config
 
@@ -42,7 +44,14 @@ class LogsTask(SourceTask):
             raise Fatal(str(error)) from error
         rows = RowMaker(rules, config, self.context.metrics)
         host = config[HOST] or socket.gethostname()
-        read = read_topics if config[INPUT] == FROM_KAFKA else read_log_files
-        async with aclosing(read(self.context, rows, host)) as batches:
+        if config[INPUT] in SCHEMES:
+            source = read_network(self.context, rows, config[HOST] or "")
+        else:
+            source = (read_topics if config[INPUT] == FROM_KAFKA else read_log_files)(self.context, rows, host)
+        async with aclosing(source) as batches:
             async for batch in batches:
                 yield batch
+
+    def delivered(self, receipt: Any) -> None:
+        """Let the senders of a batch be answered."""
+        receipt.confirm()

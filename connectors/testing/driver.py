@@ -81,7 +81,7 @@ class Run:
         if problems:
             raise AssertionError(f"the harness's configuration is refused: {problems}")
         await self._run(self.connector.start())
-        await self._make_tasks()
+        await self.start_tasks()
         return self
 
     async def __aexit__(
@@ -93,7 +93,8 @@ class Run:
         """Run the connector's code in the context that is watched."""
         return await asyncio.get_running_loop().create_task(call, context=self._code)
 
-    async def _make_tasks(self) -> None:
+    async def start_tasks(self) -> None:
+        """Make new tasks, which start with what is saved."""
         self._configs = await self._run(self.connector.task_configs(self._max_tasks))
         if len(self._configs) > self._max_tasks:
             raise AssertionError(f"task_configs({self._max_tasks}) gave {len(self._configs)} tasks")
@@ -121,7 +122,12 @@ class Run:
         self._code.run(task.instruct, ())
         return task.batches()
 
-    async def _stop_tasks(self) -> None:
+    async def stop_tasks(self) -> None:
+        """End the tasks.
+
+        Raises:
+            AssertionError: one did not end in time.
+        """
         for future in self._pending.values():
             future.cancel()
         waiting = list(self._pending.values())
@@ -144,7 +150,7 @@ class Run:
         Raises:
             AssertionError: a task did not end in time.
         """
-        await self._stop_tasks()
+        await self.stop_tasks()
         async with asyncio.timeout(STOP_DEADLINE):
             await self._run(self.connector.stop())
 
@@ -153,8 +159,8 @@ class Run:
         self.context.wants_tasks = False
         configs = await self._run(self.connector.task_configs(self._max_tasks))
         if configs != self._configs:
-            await self._stop_tasks()
-            await self._make_tasks()
+            await self.stop_tasks()
+            await self.start_tasks()
 
     async def take(self, limit: float) -> tuple[int, Batch] | None:
         """The next batch of any task, with the task's number; None if there is none for ``limit`` seconds.
@@ -191,6 +197,8 @@ class Run:
                     if problem is not None:
                         raise AssertionError(f"task {number}: {problem}")
                     self.offsets.deliver(batch)
+                    if batch.receipt is not None:
+                        self._code.run(self.tasks[number].delivered, batch.receipt)
                     return number, batch
 
     async def _outcome(self, number: int, future: asyncio.Task[Batch]) -> Batch | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,15 +25,20 @@ class Unit:
     Args:
         positions: (key, partition, offset) of each source partition it moves, its last offset only.
         timestamp: of its last record, milliseconds since the epoch; None if unknown.
+        receipt: the batch's, for the task.
     """
 
-    __slots__ = ("done", "held", "positions", "timestamp")
+    __slots__ = ("done", "held", "positions", "receipt", "timestamp")
 
     def __init__(
-        self, positions: Sequence[tuple[object, Position, Position | None]] = (), timestamp: int | None = None
+        self,
+        positions: Sequence[tuple[object, Position, Position | None]] = (),
+        timestamp: int | None = None,
+        receipt: Any = None,
     ) -> None:
         self.positions = positions
         self.timestamp = timestamp
+        self.receipt = receipt
         #: Chunks that hold records of it, and one for its maker until all of its records are in a chunk.
         self.held = 1
         self.done: Callable[[Unit], None] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from connectors.errors import MillraceError
 from worker.host.commits import Ledger
@@ -37,8 +37,14 @@ class TransactionalSession(Session):
     _pauses: Iterator[float] | None = None
     #: A commit that Kafka was asked for; it may outlive who asked.
     _ending: asyncio.Task[None] | None = None
+    #: Receipts of the open transaction's batches.
+    _receipts: tuple[Any, ...] = ()
 
     # Begin and end.
+
+    def confirm(self, receipt: Any) -> None:
+        """Keep a receipt until the transaction is committed."""
+        self._receipts += (receipt,)
 
     async def open(self) -> None:
         """Fence older instances, then read the offsets they have committed."""
@@ -68,6 +74,7 @@ class TransactionalSession(Session):
                 self._ending = None
             self._open = False
             self._whole = True
+            self._receipts = ()
             self.ledger = Ledger(self._acknowledged)
             self._failed = asyncio.get_running_loop().create_future()
             await self._start_producer()
@@ -93,6 +100,7 @@ class TransactionalSession(Session):
             await self.kafka.drain()
             await self.kafka.abort()
             self._open = False
+            self._receipts = ()
         self.ledger = Ledger(self._acknowledged)
 
     # Transactions.
@@ -113,6 +121,7 @@ class TransactionalSession(Session):
                 await self.kafka.drain()
                 await self.kafka.abort()
                 self._open = False
+                self._receipts = ()
                 await self._begin()
                 await self._end()
 
@@ -192,6 +201,9 @@ class TransactionalSession(Session):
             self._not_ended(offsets, error)
             raise
         self._open = False
+        receipts, self._receipts = self._receipts, ()
+        for receipt in receipts:
+            super().confirm(receipt)
         stats = self.stats
         stats.transactions += 1
         stats.transaction_records += rows

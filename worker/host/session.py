@@ -359,7 +359,7 @@ class Session:
             stats.poll_s += took
             stats.poll_s_max = max(stats.poll_s_max, took)
             await self.resumed.wait()  # paused while the poll went on: its batch waits here
-            if batch.records or batch.bad or batch.offsets or batch.transaction:
+            if batch.records or batch.bad or batch.offsets or batch.transaction or batch.receipt is not None:
                 empty_pause = _EMPTY_PAUSE_S
                 self._traces.begin(self.plan.tracing, self.plan.id, stats, took, len(batch.records))
                 await self.handle(batch)
@@ -405,7 +405,7 @@ class Session:
         for partition, offset in batch.offsets:
             key = position_key(partition)
             positions[key] = (key, partition, offset)
-        return Unit(tuple(positions.values()), records[-1].timestamp if records else None)
+        return Unit(tuple(positions.values()), records[-1].timestamp if records else None, batch.receipt)
 
     async def deliver(self, batch: Batch, unit: Unit) -> None:
         """Transform, convert and hand over all records of a batch."""
@@ -544,6 +544,17 @@ class Session:
         self._traces.acknowledged(unit)
         if unit.timestamp is not None:
             self.stats.lag_ms = max(0.0, time.time() * 1000 - unit.timestamp)
+        if unit.receipt is not None:
+            self.confirm(unit.receipt)
+
+    def confirm(self, receipt: Any) -> None:
+        """Tell the task that Kafka has a batch; an error fails it."""
+        if self.task is None:
+            return
+        try:
+            self.task.delivered(receipt)
+        except Exception as error:  # noqa: BLE001 - whatever it is fails the task, and nothing else
+            self.fail(error)
 
     async def commit_regularly(self) -> None:
         """Commit at each ``offset.flush.interval.ms``, the first time after a second at the latest.

@@ -20,23 +20,37 @@ LINE: Final = "line"
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Where a line comes from; rules read its members as ``@host``, ``@file``, ``@position`` and ``@timestamp``.
+    """Where a line comes from; rules read its members as ``@host``, ``@file``, ``@severity`` and so on.
 
     Attributes:
         host: the machine that wrote the line, or "".
         file: the file or topic that it was read from.
         position: where it starts in there.
         timestamp: when it was read or sent, milliseconds since 1970; it gives dates without a year their year.
+        priority: syslog's number of facility and severity; this and what follows is None where the sender does not say it.
+        facility: the name of syslog's facility.
+        severity: how grave it is, as the sender names it.
+        app: the program that wrote it.
+        procid: its process.
+        msgid: the type of message.
+        data: what else the sender says, as a JSON object: structured data, attributes, fields.
     """
 
     host: str = ""
     file: str = ""
     position: int = 0
     timestamp: int = 0
+    priority: int | None = None
+    facility: str | None = None
+    severity: str | None = None
+    app: str | None = None
+    procid: str | None = None
+    msgid: str | None = None
+    data: str | None = None
 
 
 #: How rules name the members of ``Origin``.
-ORIGIN_FIELDS: Final = {f"@{name}": name for name in ("host", "file", "position", "timestamp")}
+ORIGIN_FIELDS: Final = {f"@{name}": name for name in Origin.__struct_fields__}
 
 
 class StepFailed(Exception):

@@ -27,13 +27,13 @@ async def test_all_records_arrive_in_order_and_offsets_follow(control_for: Calla
         lambda: (
             (found := control.stats(task))
             and found.written == 25_000
-            and any(item.value == 25_000 for item in found.custom)
+            and [item.value for item in found.custom] == [25_000, 25_000]
             and found
         )
     )
     assert (stats.polled, stats.state, stats.active, stats.connector_version) == (25_000, "RUNNING", 0, "1.2.3")
     assert stats.commit_buckets[-1] == stats.commits > 0
-    assert [(item.name, item.value) for item in stats.custom] == [("committed", 25_000.0)]
+    assert {item.name: item.value for item in stats.custom} == {"committed": 25_000.0, "delivered": 25_000.0}
     assert await control.stop_task(task)
     assert control.states(task) == ["RUNNING", "STOPPED"]
 

@@ -79,7 +79,7 @@ class CounterTask(SourceTask):
                     transaction = "commit" if stop // rows % config["commit.every"] == 0 or stop == end else ""
                 if config["abort.at"] in range(start, stop):
                     transaction = "abort"
-                yield Batch(records, bad, ((partition, {"n": stop}),), transaction)
+                yield Batch(records, bad, ((partition, {"n": stop}),), transaction, receipt=stop - start)
             if config["pause.ms"]:
                 await asyncio.sleep(config["pause.ms"] / 1000)
 
@@ -99,6 +99,9 @@ class CounterTask(SourceTask):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(3600)
 
+    def delivered(self, receipt: int) -> None:
+        self.context.metrics.add("delivered", receipt)
+
     async def committed(self, offsets: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
         for partition, offset in offsets:
             self.context.metrics.set("committed", offset["n"], {"source": partition["source"]})
@@ -109,7 +112,10 @@ class CounterConnector(SourceConnector):
 
     version = "1.2.3"
     task_class = CounterTask
-    metrics: ClassVar = {"committed": ("gauge", "the last committed number")}
+    metrics: ClassVar = {
+        "committed": ("gauge", "the last committed number"),
+        "delivered": ("counter", "numbers that Kafka has"),
+    }
     config_def = ConfigDef(
         [
             key("topic", ConfigType.STRING, "unset"),

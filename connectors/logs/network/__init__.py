@@ -1,0 +1,1 @@
+"""Lines that senders bring over the network: syslog, RELP, Lumberjack and HTTP."""

@@ -1,0 +1,232 @@
+"""OTLP logs: a request in Protobuf or JSON, and its lines. Pure functions.
+
+Only what a log record has is read, by the field numbers of opentelemetry-proto 1.x; unknown fields are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.logs.network.lines import LineLimits, NetworkLine, make_line, plain_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from connectors.logs.rules.records import Origin
+
+
+class RequestInvalid(Exception):
+    """The request is not what its path says; the message says where it is wrong."""
+
+
+#: Message -> field number -> name in JSON, and a message's name or a kind of value. A * means that it is repeated.
+_FIELDS: Final[dict[str, dict[int, tuple[str, str]]]] = {
+    "Request": {1: ("resourceLogs", "*ResourceLogs")},
+    "ResourceLogs": {1: ("resource", "Resource"), 2: ("scopeLogs", "*ScopeLogs")},
+    "Resource": {1: ("attributes", "*KeyValue")},
+    "ScopeLogs": {1: ("scope", "Scope"), 2: ("logRecords", "*LogRecord")},
+    "Scope": {1: ("name", "string")},
+    "LogRecord": {
+        1: ("timeUnixNano", "fixed"),
+        2: ("severityNumber", "integer"),
+        3: ("severityText", "string"),
+        5: ("body", "AnyValue"),
+        6: ("attributes", "*KeyValue"),
+        9: ("traceId", "hex"),
+        10: ("spanId", "hex"),
+        11: ("observedTimeUnixNano", "fixed"),
+        12: ("eventName", "string"),
+    },
+    "KeyValue": {1: ("key", "string"), 2: ("value", "AnyValue")},
+    "AnyValue": {
+        1: ("stringValue", "string"),
+        2: ("boolValue", "boolean"),
+        3: ("intValue", "integer"),
+        4: ("doubleValue", "double"),
+        5: ("arrayValue", "Array"),
+        6: ("kvlistValue", "List"),
+        7: ("bytesValue", "hex"),
+    },
+    "Array": {1: ("values", "*AnyValue")},
+    "List": {1: ("values", "*KeyValue")},
+}
+_DEEPEST: Final = 64
+_SEVERITIES: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+
+
+def decode_protobuf(data: bytes) -> dict[str, Any]:
+    """An ExportLogsServiceRequest, in the form that its JSON has.
+
+    Raises:
+        RequestInvalid: it is not Protobuf.
+    """
+    try:
+        return _decode(memoryview(data), "Request", 0)
+    except (IndexError, struct.error, UnicodeDecodeError, ValueError) as error:
+        raise RequestInvalid(f"the body is not an ExportLogsServiceRequest in Protobuf: {error}") from error
+
+
+def decode_json(data: bytes) -> dict[str, Any]:
+    """An ExportLogsServiceRequest in JSON.
+
+    Raises:
+        RequestInvalid: it is not JSON.
+    """
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise RequestInvalid(f"the body is not an ExportLogsServiceRequest in JSON: {error}") from error
+
+
+def log_lines(request: Mapping[str, Any], default: Origin, limits: LineLimits) -> list[NetworkLine]:
+    """The lines of a request.
+
+    Args:
+        request: as ``decode_json`` gives it.
+        default: the origin, as far as records do not say it.
+        limits: the treatment of lines that are too long.
+
+    Raises:
+        RequestInvalid: a member has not the type that it must have.
+    """
+    try:
+        return [
+            _line(record, _values(resource.get("resource") or {}), scope.get("scope") or {}, default, limits)
+            for resource in request.get("resourceLogs") or ()
+            for scope in resource.get("scopeLogs") or ()
+            for record in scope.get("logRecords") or ()
+        ]
+    except (AttributeError, TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
+        raise RequestInvalid(f"the body is not an ExportLogsServiceRequest: {error!r}") from error
+
+
+def _line(
+    record: Mapping[str, Any], resource: dict[str, Any], scope: Mapping[str, Any], default: Origin, limits: LineLimits
+) -> NetworkLine:
+    attributes = _values(record)
+    body = _value(record.get("body") or {})
+    text = body if isinstance(body, str) else "" if body is None else _json(body)
+    time = int(record.get("timeUnixNano") or 0) or int(record.get("observedTimeUnixNano") or 0)
+    number = int(record.get("severityNumber") or 0)
+    severity = _string(record.get("severityText")) or (_SEVERITIES[(number - 1) // 4] if 1 <= number <= 24 else None)
+    more = {
+        "resource": resource,
+        "attributes": attributes,
+        "scope": scope.get("name"),
+        "traceId": record.get("traceId"),
+        "spanId": record.get("spanId"),
+    }
+    data = _json({name: value for name, value in more.items() if value})
+    process = resource.get("process.pid")
+    origin = msgspec.structs.replace(
+        default,
+        host=_string(resource.get("host.name")) or default.host,
+        file=_string(attributes.get("log.file.path")) or default.file,
+        timestamp=time // 1_000_000 or default.timestamp,
+        severity=severity,
+        app=_string(resource.get("service.name")),
+        procid=None if process is None else str(process),
+        msgid=_string(record.get("eventName")),
+        data=data,
+    )
+    line = make_line(text.encode("utf-8", "replace"), limits, origin, plain_line)
+    line.size += len(data)
+    return line
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _values(holder: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of something."""
+    return {item["key"]: _value(item.get("value") or {}) for item in holder.get("attributes") or ()}
+
+
+def _value(value: Mapping[str, Any]) -> Any:
+    for name, content in value.items():
+        if name == "arrayValue":
+            return [_value(item) for item in content.get("values") or ()]
+        if name == "kvlistValue":
+            return {item["key"]: _value(item.get("value") or {}) for item in content.get("values") or ()}
+        if name == "intValue":
+            return int(content)
+        return content
+    return None
+
+
+def _decode(data: memoryview, message: str, depth: int) -> dict[str, Any]:
+    if depth > _DEEPEST:
+        raise ValueError(f"values are nested more than {_DEEPEST} deep")
+    fields = _FIELDS[message]
+    result: dict[str, Any] = {}
+    for number, value in _members(data):
+        if number not in fields:
+            continue
+        name, kind = fields[number]
+        if isinstance(value, int) != (kind in ("integer", "boolean")):
+            raise ValueError(f"field {number} of {message} is not of its type")
+        if kind.startswith("*"):
+            result.setdefault(name, []).append(_decode(value, kind[1:], depth + 1))
+        elif kind in _FIELDS:
+            result[name] = _decode(value, kind, depth + 1)
+        else:
+            result[name] = _scalar(value, kind)
+    return result
+
+
+def _scalar(value: Any, kind: str) -> Any:
+    if kind == "string":
+        return bytes(value).decode()
+    if kind == "hex":
+        return bytes(value).hex()
+    if kind == "double":
+        return struct.unpack("<d", value)[0]
+    if kind == "fixed":
+        return struct.unpack("<Q", value)[0]
+    if kind == "boolean":
+        return bool(value)
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _members(data: memoryview) -> Iterator[tuple[int, Any]]:
+    """Number and value of each field: an int, or a view of its bytes."""
+    position = 0
+    while position < len(data):
+        tag, position = _varint(data, position)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, position = _varint(data, position)
+            yield number, value
+            continue
+        if wire == 2:
+            size, position = _varint(data, position)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"a field has wire type {wire}")
+        if position + size > len(data):
+            raise ValueError("a field ends behind its message")
+        yield number, data[position : position + size]
+        position += size
+
+
+def _varint(data: memoryview, position: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number has more than ten bytes")
