@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from compose.local.cassandra import CassandraNode
 from compose.local.clickhouse import ClickHouse
 from compose.local.errors import Unavailable
+from compose.local.hbase import HBase
 from compose.local.jvm import Heap
 from compose.local.opensearch import OpenSearch
 from compose.local.redis import Redis
@@ -52,11 +53,18 @@ class Running:
         options: the sink's, as a user would write them.
         pid: the server's process; None where it is not a child of this one.
         note: about the server, for people (that it is a stand-in, for instance).
+        others: further processes of the server.
     """
 
     options: Mapping[str, str]
     pid: int | None
     note: str = ""
+    others: tuple[int, ...] = ()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """All processes of the server."""
+        return self.others if self.pid is None else (self.pid, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +109,20 @@ def _cassandra(folder: Path) -> Iterator[Running]:
         yield Running({**options, "sink.cassandra.replication": "1"}, server.pid)
 
 
+@contextmanager
+def _hbase(folder: Path) -> Iterator[Running]:
+    with HBase(folder, port=None, heap=Heap(1024, 1024)) as server:
+        options = {"sink.hbase.address": server.address, "sink.hbase.timeout.ms": "60000"}
+        note = "master, region server and ZooKeeper in one process, the Thrift server in another"
+        yield Running(options, server.pid, note, (server.master.pid,))
+
+
 ENTRIES: Final = (
     Entry("redis", "redis", 150_000, _redis),
     Entry("opensearch", "opensearch", 30_000, _opensearch),
     Entry("clickhouse", "clickhouse", 500_000, _clickhouse),
     Entry("cassandra", "cassandra", 20_000, _cassandra),
+    Entry("hbase", "hbase", 25_000, _hbase),
 )
 
 
@@ -134,11 +151,11 @@ class Measured:
         )
 
 
-def measure(label: str, rows: int, server: int | None, write: Callable[[], int]) -> Measured:
+def measure(label: str, rows: int, servers: Sequence[int], write: Callable[[], int]) -> Measured:
     """Write once, with the clock and the CPU of both sides."""
 
     def spent() -> tuple[float, float]:
-        theirs = cpu_seconds(server) if server is not None else 0.0
+        theirs = sum(map(cpu_seconds, servers), 0.0)
         return cpu_seconds(os.getpid()) - theirs, theirs
 
     (ours, theirs), begin = spent(), time.perf_counter()
@@ -182,9 +199,9 @@ def run_entry(spark: SparkSession, entry: Entry, server: Running, frames: Sequen
 
     try:
         write(0, warm, frames[0])()
-        first = measure("new keys", rows, server.pid, write(1, table, frames[1]))
+        first = measure("new keys", rows, server.pids, write(1, table, frames[1]))
         print(first.line(), flush=True)
-        print(measure("the same batch again", rows, server.pid, write(1, table, frames[1])).line(), flush=True)
+        print(measure("the same batch again", rows, server.pids, write(1, table, frames[1])).line(), flush=True)
     finally:
         sink.close()
     if entry.target:
