@@ -45,6 +45,7 @@ SUITES = (
                 "spark_jobs/clickhouse",
                 "spark_jobs/delta",
                 "spark_jobs/files",
+                "spark_jobs/hbase",
                 "spark_jobs/http",
                 "spark_jobs/iceberg",
                 "spark_jobs/jdbc",

@@ -31,6 +31,7 @@ from pyspark import StorageLevel
 from compose.local.cassandra import CassandraNode
 from compose.local.clickhouse import ClickHouse
 from compose.local.errors import Unavailable
+from compose.local.hbase import HBase
 from compose.local.jvm import Heap
 from compose.local.opensearch import OpenSearch
 from compose.local.redis import Redis
@@ -61,12 +62,19 @@ class Running:
         pid: the server's process; None where it is not a child of this one.
         port: the server's; None where there is no server.
         note: about the server, for people (that it is a stand-in, for instance).
+        others: further processes of the server.
     """
 
     options: Mapping[str, str]
     pid: int | None
     port: int | None
     note: str = ""
+    others: tuple[int, ...] = ()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """All processes of the server."""
+        return self.others if self.pid is None else (self.pid, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +166,14 @@ def _iceberg(folder: Path, **options: str) -> Iterator[Running]:
     yield Running(options, None, None, "SQLite catalog, local disk")
 
 
+@contextmanager
+def _hbase(folder: Path) -> Iterator[Running]:
+    with HBase(folder, port=None, heap=Heap(1024, 1024)) as server:
+        options = {"sink.hbase.address": server.address, "sink.hbase.timeout.ms": "60000"}
+        note = "master, region server and ZooKeeper in one process, the Thrift server in another"
+        yield Running(options, server.pid, server.port, note, (server.master.pid,))
+
+
 ENTRIES: Final = (
     Entry("redis", "redis", 150_000, _redis),
     Entry("opensearch", "opensearch", 30_000, _opensearch),
@@ -168,6 +184,7 @@ ENTRIES: Final = (
     Entry("delta-upsert", "delta", 100_000, _delta, takes_packed=False),
     Entry("iceberg-append", "iceberg", 300_000, partial(_iceberg, mode="insert")),
     Entry("iceberg-upsert", "iceberg", 0, _iceberg, takes_packed=False),
+    Entry("hbase", "hbase", 25_000, _hbase),
 )
 
 
@@ -196,11 +213,11 @@ class Measured:
         )
 
 
-def measure(label: str, rows: int, server: int | None, write: Callable[[], int]) -> Measured:
+def measure(label: str, rows: int, servers: Sequence[int], write: Callable[[], int]) -> Measured:
     """Write once, with the clock and the CPU of both sides."""
 
     def spent() -> tuple[float, float]:
-        theirs = cpu_seconds(server) if server is not None else 0.0
+        theirs = sum(map(cpu_seconds, servers), 0.0)
         return cpu_seconds(os.getpid()) - theirs, theirs
 
     (ours, theirs), begin = spent(), time.perf_counter()
@@ -271,9 +288,9 @@ def run_entry(spark: SparkSession, entry: Entry, server: Running, batches: Seque
             table = f"shop.{form}"
             write(batches[0], table, packed=packed)()
             written = write(batches[1], table, packed=packed)
-            first = measure(f"{form}, new keys", rows, server.pid, written)
+            first = measure(f"{form}, new keys", rows, server.pids, written)
             print(first.line(), flush=True)
-            print(measure(f"{form}, the same batch again", rows, server.pid, written).line(), flush=True)
+            print(measure(f"{form}, the same batch again", rows, server.pids, written).line(), flush=True)
             best = max(best, first.speed)
     finally:
         sink.close()

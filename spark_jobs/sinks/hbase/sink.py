@@ -1,0 +1,93 @@
+"""The HBase sink; see docs/jobs/hbase.md."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from connectors.errors import ConfigInvalid, Fatal, Retriable
+from spark_jobs.contract import Sink
+from spark_jobs.sinks.hbase import tables
+from spark_jobs.sinks.hbase.client import HBaseClient
+from spark_jobs.sinks.hbase.config import CONFIG_DEF, PREFIX, complaints, settings
+from spark_jobs.sinks.shared.targets import Targets
+from spark_jobs.sinks.shared.writing import (
+    Totals,
+    count,
+    key_of,
+    key_refusal,
+    row_metrics,
+    template_refusal,
+    write_table,
+)
+
+if TYPE_CHECKING:
+    from connectors.options import Config, ConfigDef
+    from spark_jobs.contract import Batch, JobContext, TableSchema
+    from spark_jobs.metrics import JobMetric
+
+
+class HBaseSink(Sink):
+    """Writes cells whose version is the order number of their change, so that HBase itself keeps the newest."""
+
+    config_def: ClassVar[ConfigDef] = CONFIG_DEF
+    guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+    metrics: ClassVar[tuple[JobMetric, ...]] = row_metrics("hbase")
+
+    def __init__(self, context: JobContext) -> None:
+        super().__init__(context)
+        self._targets = Targets(f"{PREFIX}table")
+
+    @classmethod
+    def validate(cls, config: Config) -> list[str]:
+        """Options that don't go together."""
+        return complaints(config)
+
+    @classmethod
+    def plan(cls, config: Config) -> list[str]:
+        """Where it writes, and how."""
+        chosen = settings(config)
+        line = (
+            f"hbase: {chosen.access.address}, table {chosen.table.text}, row key {chosen.row_key.text} "
+            f"({chosen.row_key_form}), mode {chosen.rows.mode}, deletes {chosen.rows.delete_mode}"
+        )
+        return [line, *(f"hbase: {complaint}" for complaint in cls.check(config))]
+
+    @classmethod
+    def check(cls, config: Config) -> list[str]:
+        """Whether the server can be reached, and has a table that fits. Blocks, at most for some timeouts."""
+        try:
+            return tables.complaints(settings(config))
+        except ConfigInvalid as error:
+            return [f"{PREFIX}ssl.root.cert: {error}"]
+        except (Fatal, Retriable) as error:
+            text = str(error)
+            option = "ssl.root.cert" if any(sign in text.lower() for sign in ("ssl", "certificate")) else "address"
+            return [f"{PREFIX}{option}: {text}"]
+
+    def refusal(self, schema: TableSchema) -> str:
+        """See ``contract.Sink``."""
+        chosen = settings(self.context.config)
+        problem = key_refusal(schema, chosen.rows)
+        if problem or chosen.append:
+            return problem
+        return template_refusal(schema, f"{PREFIX}row.key", chosen.row_key, key_of(schema, chosen.rows), chosen.rows)
+
+    def write(self, batch: Batch) -> int:
+        """See ``contract.Sink.write``."""
+        chosen = settings(self.context.config)
+        totals = Totals()
+        try:
+            for changes in batch.changes():
+                schema = changes.schema
+                name = tables.name_of(chosen, schema.namespace)
+                self._targets.fit(name, schema, partial(tables.fit, chosen, name))
+                kinds = {column.name: column.type.typeName() for column in schema.columns}
+                client = partial(HBaseClient, chosen, name, kinds)
+                totals.add(write_table(self.context, changes, chosen.rows, client))
+        except Retriable:
+            self._targets.forget()  # a table or a family may have been dropped
+            raise
+        finally:
+            count(self.context, "hbase", totals)
+        return totals.written

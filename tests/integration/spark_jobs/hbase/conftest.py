@@ -1,0 +1,71 @@
+"""One HBase for the tests of this folder, and a reader of its tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compose.local.hbase import HBase
+from compose.local.jvm import FAST_START
+from spark_jobs.sinks.hbase.config import CONFIG_DEF, settings
+from spark_jobs.sinks.hbase.protocol import Connection, interface
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    #: By row key the cells, each with its values from the newest, as (version, value).
+    Cells = dict[str, dict[str, list[tuple[int, bytes]]]]
+
+
+class Reader:
+    """Asks the server with requests of its own."""
+
+    def __init__(self, address: str) -> None:
+        self.interface = interface()
+        config = CONFIG_DEF.parse({"sink.hbase.address": address, "sink.hbase.timeout.ms": "60000"})
+        self.connection = Connection(settings(config))
+
+    def name(self, table: str) -> Any:
+        space, _, qualifier = table.rpartition(":")
+        return self.interface.TableName(space=space.encode() or None, qualifier=qualifier.encode())
+
+    def create(self, table: str, *families: str, **options: Any) -> None:
+        columns = [self.interface.Family(name=family.encode(), **options) for family in families]
+        self.connection.ask("createTable", self.interface.Table(name=self.name(table), families=columns), None)
+
+    def family(self, table: str, name: str) -> Any:
+        described = self.connection.ask("getTableDescriptor", self.name(table))
+        return {family.name.decode(): family for family in described.families}[name]
+
+    def cells(self, table: str, versions: int = 1) -> Cells:
+        """All cells, as `family:column`; none where there is no table."""
+        if not self.connection.ask("tableExists", self.name(table)):
+            return {}
+        stored: Cells = {}
+        first = b""
+        while True:
+            scan = self.interface.Scan(first=first, caching=500, versions=versions)
+            # A page has about two megabytes at most, also where rows are large.
+            rows = self.connection.ask("getScannerResults", table.encode(), scan, 500)
+            for row in rows:
+                columns = stored.setdefault(row.row.decode(), {})
+                for cell in row.cells:
+                    name = f"{cell.family.decode()}:{cell.qualifier.decode()}"
+                    columns.setdefault(name, []).append((cell.timestamp, cell.value))
+            if not rows:
+                return stored
+            first = rows[-1].row + b"\0"
+
+
+@pytest.fixture(scope="module")
+def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
+    with HBase(tmp_path_factory.mktemp("hbase"), port=None, jvm_options=FAST_START) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def reader(hbase: HBase) -> Iterator[Reader]:
+    reader = Reader(hbase.address)
+    yield reader
+    reader.connection.close()
