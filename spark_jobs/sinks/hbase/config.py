@@ -49,12 +49,6 @@ def _address_problem(name: str, value: Any) -> str | None:
     return f"Invalid value {value} for configuration {name}: it must be host:port"
 
 
-def _family_problem(name: str, value: Any) -> str | None:
-    if _FAMILY.match(value or ""):
-        return None
-    return f"Invalid value {value} for configuration {name}: a family's name has letters, digits, '_', '-' and '.'"
-
-
 def _families_problem(name: str, value: Any) -> str | None:
     for pair in value or []:
         column, _, family = pair.rpartition("=")
@@ -259,6 +253,6 @@ def complaints(config: Mapping[str, Any]) -> list[str]:
     if config[f"{PREFIX}mode"] == INSERT and config[f"{PREFIX}delete.mode"] == SOFT:
         problems.append(f"{PREFIX}delete.mode: soft marks rows, and {PREFIX}mode=insert writes one for each change")
     family = config[f"{PREFIX}family"]
-    if "${" not in family and (problem := _family_problem(f"{PREFIX}family", family)):
-        problems.append(f"{PREFIX}family: {problem}")
+    if "${" not in family and not _FAMILY.match(family):
+        problems.append(f"{PREFIX}family: {family} is no name of a family: it has letters, digits, '_', '-' and '.'")
     return problems

@@ -12,7 +12,6 @@ import pytest
 
 from spark_jobs.sinks.hbase.tables import usable_name
 from spark_jobs.testing import Gate, SinkTarget, Supports, cases, check_sink
-from tests.support.kit_cases import kit_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,10 @@ if TYPE_CHECKING:
     from compose.local.hbase import HBase
     from spark_jobs.contract import TableSchema
     from tests.integration.spark_jobs.hbase.conftest import Reader
+
+
+def _number(form: str) -> Callable[[bytes], Any]:
+    return lambda value: struct.unpack(form, value)[0]
 
 
 def _decimal(value: bytes) -> Decimal:
@@ -44,13 +47,10 @@ TEXT: dict[str, Callable[[bytes], Any]] = {
 _NUMBERS = {"byte": ">b", "short": ">h", "integer": ">i", "long": ">q", "float": ">f", "double": ">d"}
 BINARY: dict[str, Callable[[bytes], Any]] = {
     **TEXT,
-    **{kind: (lambda value, form=form: struct.unpack(form, value)[0]) for kind, form in _NUMBERS.items()},
+    **{kind: _number(form) for kind, form in _NUMBERS.items()},
     "boolean": lambda value: {b"\xff": True, b"\x00": False}[value],
     "decimal": _decimal,
 }
-#: A table takes a second to create, so most cases are for slow runs.
-ALWAYS = ("replay", "older_after_delete")
-SLOW = tuple(name for name in cases() if name not in ALWAYS)
 
 
 class HBaseTarget(SinkTarget):
@@ -97,8 +97,10 @@ def gate(hbase: HBase) -> Iterator[Gate]:
         yield proxy
 
 
+# A table takes seconds to create: the kit is for slow runs.
+@pytest.mark.slow
 @pytest.mark.proves("into hbase", "exactly-once", killed=["driver", "Python worker"])
-@pytest.mark.parametrize("case", kit_cases(cases(), SLOW))
+@pytest.mark.parametrize("case", cases())
 def test_conformance_of_rows(case: str, reader: Reader, gate: Gate, spark: SparkSession, bootstrap: str) -> None:
     check_sink(HBaseTarget(reader, gate), spark=spark, bootstrap=bootstrap, only=case)
 

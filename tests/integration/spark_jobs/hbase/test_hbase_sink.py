@@ -16,6 +16,7 @@ from spark_jobs.sinks.hbase.config import CONFIG_DEF
 from spark_jobs.sinks.hbase.sink import HBaseSink
 from spark_jobs.testing.batches import Feed, change
 from spark_jobs.testing.kit import checked, key_column, make_sink
+from tests.integration.spark_jobs.hbase.conftest import Reader
 from tests.support.tls_door import tls_door
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from connectors.options import Config
     from spark_jobs.contract import Sink
     from spark_jobs.testing.batches import Change
-    from tests.integration.spark_jobs.hbase.conftest import Reader
 
 COLUMNS = (
     key_column("id", IntegerType()),
@@ -54,6 +54,7 @@ class Rig:
                     "source.format": "plain",
                     "sink.type": "hbase",
                     "sink.hbase.address": address,
+                    "sink.hbase.timeout.ms": "60000",
                     "sink.hbase.retry.backoff.ms": "10",
                     **{f"sink.hbase.{name}": value for name, value in options.items()},
                 }
@@ -193,8 +194,6 @@ def test_tls(rig: Callable[..., Rig], hbase: HBase, reader: Reader, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.proves("into hbase", "exactly-once", killed=["server"])
 def test_a_server_that_is_killed_keeps_what_it_confirmed(spark: SparkSession, tmp_path: Path) -> None:
-    from tests.integration.spark_jobs.hbase.conftest import Reader as Asks
-
     with HBase(tmp_path, port=None, jvm_options=FAST_START) as server:
         rows = Rig(server.address, spark, {"timeout.ms": "20000", "retries": "0"})
         rows.write(*(change("i", number + 1, id=number, region="eu", name=f"a{number}") for number in range(500)))
@@ -206,7 +205,7 @@ def test_a_server_that_is_killed_keeps_what_it_confirmed(spark: SparkSession, tm
             rows.sink.write(batch)
         server.start()
         rows.sink.write(batch)
-        asks = Asks(server.address)
+        asks = Reader(server.address)
         try:
             stored = asks.cells(rows.name)
         finally:
