@@ -67,5 +67,6 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
 @pytest.fixture(scope="module")
 def reader(hbase: HBase) -> Iterator[Reader]:
     reader = Reader(hbase.address)
+    reader.create("warm", "cf")  # the first table takes much longer than the others
     yield reader
     reader.connection.close()
