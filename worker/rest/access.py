@@ -33,6 +33,8 @@ _OF_NO_CONNECTOR: Final = frozenset(
         "/flows/plan",
         "/flows/preview",
         "/openapi.json",
+        "/rules/diff",
+        "/rules/preview",
     )
 )
 

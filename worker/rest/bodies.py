@@ -14,6 +14,7 @@ from msgspec import Struct, inspect
 
 from worker.rest.facade import RestError
 from worker.rest.flow_schemas import PreviewRequest
+from worker.rest.rule_schemas import RulesDiffRequest, RulesPreviewRequest
 from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SavepointRequest, SnapshotRequest
 
 _BODY: Final = "The request body"
@@ -119,6 +120,26 @@ def read_preview(data: bytes) -> tuple[dict[str, str | None], dict[str, Any]]:
         parsed["config"] = written["config"]
     body: dict[str, Any] = _read(parsed, _declared(PreviewRequest), _BODY)
     return body["config"], {name: value for name, value in body.items() if name != "config" and value is not None}
+
+
+def read_rules_preview(data: bytes) -> dict[str, Any]:
+    """The body of ``POST /rules/preview``.
+
+    Raises:
+        RestError: 400.
+    """
+    body: dict[str, Any] = _read(read_json(data), _declared(RulesPreviewRequest), _BODY)
+    return body
+
+
+def read_rules_diff(data: bytes) -> dict[str, Any]:
+    """The body of ``POST /rules/diff``.
+
+    Raises:
+        RestError: 400.
+    """
+    body: dict[str, Any] = _read(read_json(data), _declared(RulesDiffRequest), _BODY)
+    return body
 
 
 def read_level(data: bytes) -> str | None:
@@ -248,6 +269,8 @@ def _list(value: Any, kind: inspect.ListType, where: str, extra: dict[str, Any])
         bad(extra.get("shape", f"{where} must be a JSON list"))
     if kind.min_length and not value:
         bad(extra.get("missing", f"{where} must not be empty"))
+    if kind.max_length is not None and len(value) > kind.max_length:
+        bad(f"{where} must have {kind.max_length} entries at most")
     of = where.removeprefix("The field ") if where != _BODY else "the request body"
     return [_read(item, kind.item_type, f"Entry {number} of {of}") for number, item in enumerate(value)]
 

@@ -40,6 +40,7 @@ TAGS: Final[dict[Tag, str]] = {
     Tag.SNAPSHOTS: "Snapshots on request, lag and tables of source connectors.",
     Tag.PLUGINS: "What can be run, with its options.",
     Tag.FLOWS: "What a flow (the configuration of a Spark job) would do, before it runs.",
+    Tag.RULES: "What rules of the connector `logs` make of lines, before they are used.",
     Tag.ADMIN: "Loggers, and taking a worker out of service. May be served by listeners of its own (`admin.listeners`).",
     Tag.INTERNAL: "Between workers.",
 }

@@ -26,6 +26,7 @@ class Tag(StrEnum):
     SNAPSHOTS = "snapshots"
     PLUGINS = "connector-plugins"
     FLOWS = "flows"
+    RULES = "rules"
     ADMIN = "admin"
     INTERNAL = "internal"
 

@@ -15,6 +15,7 @@ from worker.rest import (
     offsets,
     plugins,
     root,
+    rules,
     savepoints,
     snapshots,
     tasks,
@@ -90,6 +91,7 @@ _MAIN: Final = (
     *savepoints.ROUTES,
     *plugins.ROUTES,
     *flows.ROUTES,
+    *rules.ROUTES,
     *internal.ROUTES,
 )
 _ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)

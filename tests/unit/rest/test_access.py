@@ -74,6 +74,8 @@ WANTED = {
         "PUT /connector-plugins/{plugin}/config/validate",
         "POST /flows/plan",
         "POST /flows/preview",
+        "POST /rules/preview",
+        "POST /rules/diff",
         "PUT /admin/loggers/{logger}",
         "PUT /admin/drain",
         "PUT /admin/plugins/refresh",
@@ -89,6 +91,8 @@ FOR_SOME = {
     "PUT /connector-plugins/{plugin}/config/validate",
     "POST /flows/plan",
     "POST /flows/preview",
+    "POST /rules/preview",
+    "POST /rules/diff",
     "GET /openapi.json",
 }
 LEVEL = {Access.READ: 1, Access.OPERATE: 2, Access.ADMIN: 3}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -240,6 +241,61 @@ async def test_plans_and_previews_of_flows(rest: Served) -> None:
     reply = await call("POST", "/flows/plan", {"name": "x"})
     assert (reply.status, "contains no connector type" in reply.error) == (400, True)
     assert (await call("POST", "/flows/plan", {**CONFIG, "x": None})).status == 400
+
+
+_STEPS = [
+    {"regexExtract": {"pattern": r"^(?P<ip>[0-9.]+) GET (?P<path>\S+)$"}},
+    {"saveAs": {"columns": [{"name": "ip"}, {"name": "path"}]}},
+]
+RULES = {"tables": [{"name": "requests", "groups": [{"name": "get", "steps": _STEPS}]}]}
+
+
+async def test_rules_are_tried_on_lines(rest: Served) -> None:
+    call, _ = rest
+    lines = ["10.0.0.1 GET /", "no request"]
+    for rules in (RULES, json.dumps(RULES)):
+        reply = await call("POST", "/rules/preview", {"rules": rules, "lines": lines})
+        assert reply.status == 200
+        (group,) = reply.json["groups"]
+        assert (group["table"], group["group"], group["accepted"], group["percent"]) == ("requests", "get", 1, 50.0)
+        assert [step["counts"] for step in group["steps"]] == [{"success": 1, "error": 1}, {"success": 1}]
+        assert [line["unknown"] for line in reply.json["lines"]] == [False, True]
+        assert reply.json["lines"][0]["rows"] == {"requests": [{"ip": "10.0.0.1", "path": "/"}]}
+    failing = {**RULES, "golden": [{"line": lines[0], "rows": {"requests": [{"ip": "10.0.0.2", "path": "/"}]}}]}
+    (golden,) = (await call("POST", "/rules/preview", {"rules": failing, "lines": []})).json["golden"]
+    assert golden["actual"] == {"requests": [{"ip": "10.0.0.1", "path": "/"}]}
+
+
+async def test_versions_of_rules_are_compared_on_lines(rest: Served) -> None:
+    call, _ = rest
+    after = json.loads(json.dumps(RULES))
+    reply = await call("POST", "/rules/diff", {"before": RULES, "after": RULES, "lines": ["10.0.0.1 GET /"]})
+    assert reply.json == {"lines": [], "versions": [], "golden": []}
+    after["tables"][0]["groups"][0]["steps"][1]["saveAs"]["columns"] = [{"name": "path"}]
+    reply = await call("POST", "/rules/diff", {"before": RULES, "after": after, "lines": ["x", "10.0.0.1 GET /"]})
+    (change,) = reply.json["lines"]
+    assert (change["number"], change["changes"]) == (1, ["columns"])
+    assert change["after"] == {"requests": [{"path": "/"}]}
+    assert "give the table version 2" in reply.json["versions"][0]
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({"lines": []}, "A rule set is missing"),
+        ({"rules": RULES}, "The field 'lines' is missing"),
+        ({"rules": RULES, "lines": [1]}, "must be a string"),
+        ({"rules": RULES, "lines": [""] * 10_001}, "must have 10000 entries at most"),
+        ({"rules": {**RULES, "tables": RULES["tables"] * 6}, "lines": [""] * 10_000}, "rule set rules"),
+        ({"rules": "tables: [", "lines": []}, "is not YAML or JSON"),
+        ({"rules": 7, "lines": []}, "rule set rules"),
+        ({"rules": json.dumps(RULES).replace("saveAs", "safeAs"), "lines": []}, "safeAs"),
+    ],
+)
+async def test_rules_that_can_not_be_tried(rest: Served, body: dict[str, object], error: str) -> None:
+    call, _ = rest
+    reply = await call("POST", "/rules/preview", body)
+    assert (reply.status, error in reply.error) == (400, True), reply.error
 
 
 async def test_loggers(rest: Served) -> None:

@@ -1,0 +1,121 @@
+"""The shapes of bodies of ``/rules``; see ``schemas`` for how they are read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+#: Lines of one request.
+MOST_LINES: Final = 10_000
+
+Rules = Annotated[
+    Any,
+    Meta(
+        description="A rule set: an object, or YAML or JSON as text.",
+        extra={"missing": "A rule set is missing: an object, or YAML or JSON as text, is expected"},
+    ),
+]
+Lines = Annotated[
+    list[str],
+    Meta(
+        max_length=MOST_LINES,
+        description=f"Raw lines, at most {MOST_LINES}.",
+        extra={"missing": "The field 'lines' is missing: a list of raw lines is expected"},
+    ),
+]
+RowsByTable = Annotated[dict[str, list[dict[str, Any]]], Meta(description="Rows by table.")]
+
+
+# Requests.
+
+
+class RulesPreviewRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Rules, and lines to try them on."""
+
+    rules: Rules
+    lines: Lines
+
+
+class RulesDiffRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Two versions of rules, and lines to compare them on."""
+
+    before: Rules
+    after: Rules
+    lines: Lines
+
+
+# Answers.
+
+
+class RuleStepLine(Struct):
+    """A step and a line."""
+
+    line: Annotated[int, Meta(description="The number of the line, from 0.")]
+    status: Annotated[str, Meta(description="success, skipped, dropped, error or ignored.")]
+    records_in: list[dict[str, Any]]
+    records_out: list[dict[str, Any]]
+    reason: Annotated[str, Meta(description="Why, with ignored, dropped on purpose, and error.")]
+
+
+class RuleStep(Struct):
+    """A step and all lines that reached it."""
+
+    step: Annotated[int, Meta(description="Its number, from 1.")]
+    operator: str
+    counts: Annotated[dict[str, int], Meta(description="Lines by status.")]
+    microseconds: Annotated[float, Meta(description="How long it took for all lines.")]
+    lines: list[RuleStepLine]
+
+
+class RuleGroup(Struct):
+    """A group and the lines that it was given: those that no earlier group of its table accepts."""
+
+    table: str
+    group: str
+    tried: int
+    accepted: int
+    percent: Annotated[float, Meta(description="Accepted lines of all lines.")]
+    steps: list[RuleStep]
+
+
+class RuleLine(Struct):
+    """The rows of a line."""
+
+    line: str
+    rows: RowsByTable
+    unknown: Annotated[bool, Meta(description="Whether it goes to `unknown_table`.")]
+
+
+class FailedGoldenLine(Struct):
+    """A golden line that makes other rows than it must."""
+
+    line: str
+    expected: RowsByTable
+    actual: RowsByTable
+
+
+class RulesPreview(Struct):
+    """Lines on their way through a rule set."""
+
+    groups: list[RuleGroup]
+    lines: list[RuleLine]
+    golden: Annotated[list[FailedGoldenLine], Meta(description="Golden lines of the rule set that fail.")]
+
+
+class ChangedLine(Struct):
+    """A line whose rows differ."""
+
+    number: Annotated[int, Meta(description="The number of the line, from 0.")]
+    line: str
+    changes: Annotated[list[str], Meta(description="What differs: table, columns, rows (their number) or values.")]
+    before: RowsByTable
+    after: RowsByTable
+
+
+class RulesDiff(Struct):
+    """Two versions of rules, compared on lines."""
+
+    lines: Annotated[list[ChangedLine], Meta(description="Lines whose rows differ.")]
+    versions: Annotated[list[str], Meta(description="Tables whose columns changed and whose version did not rise.")]
+    golden: Annotated[list[FailedGoldenLine], Meta(description="Golden lines of `after` that fail.")]
