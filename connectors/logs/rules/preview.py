@@ -148,6 +148,7 @@ def preview_rules(
     lines: Sequence[str],
     origins: Sequence[Origin] = (),
     clock: Callable[[], float] = time.perf_counter,
+    spend: Callable[[Sequence[Record]], None] | None = None,
 ) -> Preview:
     """Run lines through a rule set, step by step.
 
@@ -156,6 +157,7 @@ def preview_rules(
         lines: raw lines.
         origins: where each comes from; () for nowhere.
         clock: seconds, for the time of each step.
+        spend: called with the records after each step; what it raises ends the preview.
     """
     rows: list[dict[str, list[Record]]] = [{} for _ in lines]
     groups: list[GroupPreview] = []
@@ -169,7 +171,7 @@ def preview_rules(
         accepted = 0
         for number in waiting:
             origin = origins[number] if origins else NO_ORIGIN
-            created = _preview_line(group, steps, number, lines[number], origin, clock)
+            created = _preview_line(group, steps, number, lines[number], origin, clock, spend)
             if created is not None:
                 accepted += 1
                 rows[number][group.table] = created
@@ -187,6 +189,7 @@ def _preview_line(
     line: str,
     origin: Origin,
     clock: Callable[[], float],
+    spend: Callable[[Sequence[Record]], None] | None,
 ) -> list[Record] | None:
     """The rows that a group makes of a line; None if it does not accept it."""
     records: list[Record | Dropped] = [{LINE: line}]
@@ -195,8 +198,11 @@ def _preview_line(
         started = clock()
         records, status, reason = _attempt_all(step, records, origin)
         shown.microseconds += (clock() - started) * 1_000_000
+        after = _only_records(records)
+        if spend is not None:
+            spend(after)
         shown.counts[status] = shown.counts.get(status, 0) + 1
-        shown.lines.append(LineStep(number, status, before, _only_records(records), reason))
+        shown.lines.append(LineStep(number, status, before, after, reason))
         if status is Status.ERROR or not records:
             return None
     return _only_records(records)

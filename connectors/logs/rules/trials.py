@@ -14,10 +14,16 @@ from connectors.logs.rules.preview import check_golden, check_versions, diff_rul
 from connectors.logs.rules.records import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+    from connectors.logs.rules.records import Record
 
 #: Lines times steps of one preview: each is in the answer with its records.
 MOST_LINE_STEPS: Final = 100_000
+#: The longest line, characters: a step may make a record of each part of it.
+MOST_CHARACTERS: Final = 65_536
+#: Characters of names and values in the records of an answer. A preview shows each record before and after a step.
+MOST_SHOWN: Final = 16_000_000
 #: How long a trial may take, seconds.
 MOST_SECONDS: Final = 10.0
 
@@ -30,21 +36,22 @@ def preview_lines(rules: Any, lines: Sequence[str], seconds: float = MOST_SECOND
     Args:
         rules: a rule set as text or as a decoded document.
         lines: raw lines.
-        seconds: how long it may take.
+        seconds: how long it may take; asked between steps.
 
     Raises:
-        ConfigInvalid: the rules can't work, or lines and steps are too many.
+        ConfigInvalid: the rules can't work, or the lines, their steps or their records are too many.
     """
     built = _read(rules, "rules")
+    limits = _Limits(seconds)
+    limits.check(lines)
     steps = sum(len(group.steps) for group in built.groups)
     if steps * len(lines) > MOST_LINE_STEPS:
         raise ConfigInvalid(
             f"{len(lines)} lines through {steps} steps are too many: lines times steps may be {MOST_LINE_STEPS} at most; "
             "send fewer lines, or the rules of one table"
         )
-    shown = preview_rules(built, lines, [_origin()] * len(lines), _limited_clock(seconds))
-    golden = [failure._asdict() for failure in check_golden(built)]
-    return msgspec.json.encode({"groups": shown.groups, "lines": shown.lines, "golden": golden})
+    shown = preview_rules(built, lines, [_origin()] * len(lines), limits.clock, limits.spend)
+    return msgspec.json.encode({"groups": shown.groups, "lines": shown.lines, "golden": _failures(built, limits)})
 
 
 def compare_lines(before: Any, after: Any, lines: Sequence[str], seconds: float = MOST_SECONDS) -> bytes:
@@ -53,21 +60,62 @@ def compare_lines(before: Any, after: Any, lines: Sequence[str], seconds: float 
     Blocks and raises as ``preview_lines``.
     """
     first, second = _read(before, "before"), _read(after, "after")
-    clock = _limited_clock(seconds)
+    limits = _Limits(seconds)
+    limits.check(lines)
     origin = _origin()
     changed = []
     for number, line in enumerate(lines):
-        clock()
-        changed += [
-            msgspec.structs.replace(change, number=number) for change in diff_rules(first, second, [line], [origin])
-        ]
-    return msgspec.json.encode(
-        {
-            "lines": changed,
-            "versions": [str(problem) for problem in check_versions(first, second)],
-            "golden": [failure._asdict() for failure in check_golden(second)],
-        }
-    )
+        limits.clock()
+        for change in diff_rules(first, second, [line], [origin]):
+            for rows in (*change.before.values(), *change.after.values()):
+                limits.spend(rows)
+            changed.append(msgspec.structs.replace(change, number=number))
+    versions = [str(problem) for problem in check_versions(first, second)]
+    return msgspec.json.encode({"lines": changed, "versions": versions, "golden": _failures(second, limits)})
+
+
+class _Limits:
+    """Limits of one request: its time, and the size of its answer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end = time.perf_counter() + seconds
+        self._left = MOST_SHOWN
+
+    def check(self, lines: Sequence[str]) -> None:
+        """Refuse lines that are too long."""
+        for number, line in enumerate(lines):
+            if len(line) > MOST_CHARACTERS:
+                raise ConfigInvalid(
+                    f"Line {number} has {len(line)} characters; rules are tried on {MOST_CHARACTERS} at most"
+                )
+
+    def clock(self) -> float:
+        """The time, until it is over."""
+        now = time.perf_counter()
+        if now > self._end:
+            raise ConfigInvalid(f"The rules took longer than {self._seconds:g} s for these lines; send fewer lines")
+        return now
+
+    def spend(self, records: Sequence[Record]) -> None:
+        """Count records that the answer will show, until they are too many."""
+        for record in records:
+            self._left -= sum(len(name) + len(str(value)) for name, value in record.items())
+            if self._left < 0:
+                raise ConfigInvalid(
+                    f"The records of these lines have more than {MOST_SHOWN} characters together; send fewer lines"
+                )
+
+
+def _failures(rules: BuiltRules, limits: _Limits) -> list[dict[str, Any]]:
+    failures = []
+    for golden in rules.golden:
+        limits.clock()
+        for failure in check_golden(rules._replace(golden=(golden,))):
+            for rows in failure.actual.values():
+                limits.spend(rows)
+            failures.append(failure._asdict())
+    return failures
 
 
 def _read(rules: Any, name: str) -> BuiltRules:
@@ -77,16 +125,3 @@ def _read(rules: Any, name: str) -> BuiltRules:
 def _origin() -> Origin:
     """Of given lines: from nowhere, and from now, which gives dates without a year their year."""
     return Origin(timestamp=int(time.time() * 1000))
-
-
-def _limited_clock(seconds: float) -> Callable[[], float]:
-    """A clock that refuses to be asked after a time."""
-    end = time.perf_counter() + seconds
-
-    def clock() -> float:
-        now = time.perf_counter()
-        if now > end:
-            raise ConfigInvalid(f"The rules took longer than {seconds:g} s for these lines; send fewer lines")
-        return now
-
-    return clock

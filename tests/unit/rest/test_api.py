@@ -249,6 +249,10 @@ _STEPS = [
 ]
 RULES = {"tables": [{"name": "requests", "groups": [{"name": "get", "steps": _STEPS}]}]}
 
+ARRAYS = """
+tables: [{name: parts, groups: [{name: parts, steps: [json: {}, flattenJsonArray: {field: a}, saveAs: {columns: [{name: a}]}]}]}]
+"""
+
 
 async def test_rules_are_tried_on_lines(rest: Served) -> None:
     call, _ = rest
@@ -290,6 +294,9 @@ async def test_versions_of_rules_are_compared_on_lines(rest: Served) -> None:
         ({"rules": "tables: [", "lines": []}, "is not YAML or JSON"),
         ({"rules": 7, "lines": []}, "rule set rules"),
         ({"rules": json.dumps(RULES).replace("saveAs", "safeAs"), "lines": []}, "safeAs"),
+        ({"rules": RULES, "lines": ["x" * 65_537]}, "Line 0 has 65537 characters"),
+        # A record for each number, and each has the long text: the answer would grow with the square of the line.
+        ({"rules": ARRAYS, "lines": [json.dumps({"a": list(range(8000)), "b": "x" * 8000})]}, "send fewer lines"),
     ],
 )
 async def test_rules_that_can_not_be_tried(rest: Served, body: dict[str, object], error: str) -> None:

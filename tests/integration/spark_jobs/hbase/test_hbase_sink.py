@@ -17,6 +17,7 @@ from spark_jobs.sinks.hbase.sink import HBaseSink
 from spark_jobs.testing.batches import Feed, change
 from spark_jobs.testing.kit import checked, key_column, make_sink
 from tests.integration.spark_jobs.hbase.conftest import Reader
+from tests.support.eventually import eventually
 from tests.support.tls_door import tls_door
 
 if TYPE_CHECKING:
@@ -109,6 +110,35 @@ def test_deletes_are_kept_where_the_sink_creates_the_family(rig: Callable[..., R
     family = reader.family(kept.name, "cf")
     assert (family.versions, family.configuration) == (5, {"hbase.hstore.time.to.purge.deletes": str((1 << 63) - 1)})
     assert not reader.family(dropped.name, "cf").configuration
+
+
+@pytest.mark.slow
+def test_a_delete_is_remembered_through_a_major_compaction(spark: SparkSession, tmp_path: Path) -> None:
+    # All files of a family are compacted as soon as there are two.
+    eager = {
+        "hbase.hstore.compaction.min": "2",
+        "hbase.server.thread.wakefrequency": "500",
+        "hbase.server.compactchecker.interval.multiplier": "1",
+        "hbase.hfile.compaction.discharger.interval": "500",
+    }
+    with HBase(tmp_path, port=None, jvm_options=FAST_START, settings=eager) as server:
+        reader = Reader(server.address)
+        kept, dropped = (Rig(server.address, spark, {"keep.deletes": keep}) for keep in ("true", "false"))
+        for rows in (kept, dropped):
+            for order, op in ((10, "i"), (30, "d")):
+                rows.write(change(op, order, id=1, region="eu"), change("i", order, id=2, region="eu"))
+                for request in ("disableTable", "enableTable"):  # writes what is in memory to a file
+                    reader.connection.ask(request, reader.name(rows.name))
+            eventually(lambda name=rows.name: len(store_files(tmp_path, name)) == 1, "the files are one", every=0.2)
+            rows.write(change("u", 20, id=1, region="eu"))
+        stored = {name: list(reader.cells(name)) for name in (kept.name, dropped.name)}
+        reader.connection.close()
+    assert stored == {kept.name: ["2:eu"], dropped.name: ["1:eu", "2:eu"]}
+
+
+def store_files(folder: Path, table: str) -> list[Path]:
+    """The files of a table's only family."""
+    return [path for path in folder.glob(f"data/data/default/{table}/*/cf/*") if path.is_file() and path.suffix == ""]
 
 
 @pytest.mark.slow
