@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from compose.local.ports import LOOPBACK, free_port
 from connectors.logs.connector import LogsConnector
 from connectors.testing import Run
+from tests.support.eventually import eventually_async
 
 if TYPE_CHECKING:
     import ssl
@@ -98,13 +99,12 @@ async def connected(
     port: int, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection to the address; tried until the connector listens."""
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                reader, writer = await asyncio.open_connection(LOOPBACK, port, ssl=context)
-                break
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.01)
+    reader, writer = await eventually_async(
+        lambda: asyncio.open_connection(LOOPBACK, port, ssl=context),
+        "the connector listens",
+        20,
+        ignore=(ConnectionRefusedError,),
+    )
     try:
         yield reader, writer
     finally:
