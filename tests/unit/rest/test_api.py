@@ -250,7 +250,9 @@ _STEPS = [
 RULES = {"tables": [{"name": "requests", "groups": [{"name": "get", "steps": _STEPS}]}]}
 
 ARRAYS = """
-tables: [{name: parts, groups: [{name: parts, steps: [json: {}, flattenJsonArray: {field: a}, saveAs: {columns: [{name: a}]}]}]}]
+tables:
+  - name: parts
+    groups: [{name: parts, steps: [json: {}, flattenJsonArray: {field: a}, saveAs: {columns: [{name: a}]}]}]
 """
 
 
