@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -129,16 +130,17 @@ def test_a_delete_is_remembered_through_a_major_compaction(spark: SparkSession, 
                 rows.write(change(op, order, id=1, region="eu"), change("i", order, id=2, region="eu"))
                 for request in ("disableTable", "enableTable"):  # writes what is in memory to a file
                     reader.connection.ask(request, reader.name(rows.name))
-            eventually(lambda name=rows.name: len(store_files(tmp_path, name)) == 1, "the files are one", every=0.2)
+            eventually(partial(are_compacted, tmp_path, rows.name), "the files are one", every=0.2)
             rows.write(change("u", 20, id=1, region="eu"))
         stored = {name: list(reader.cells(name)) for name in (kept.name, dropped.name)}
         reader.connection.close()
     assert stored == {kept.name: ["2:eu"], dropped.name: ["1:eu", "2:eu"]}
 
 
-def store_files(folder: Path, table: str) -> list[Path]:
-    """The files of a table's only family."""
-    return [path for path in folder.glob(f"data/data/default/{table}/*/cf/*") if path.is_file() and path.suffix == ""]
+def are_compacted(folder: Path, table: str) -> bool:
+    """Whether the only family of a table has one file."""
+    files = folder.glob(f"data/data/default/{table}/*/cf/*")
+    return sum(path.is_file() and path.suffix == "" for path in files) == 1
 
 
 @pytest.mark.slow
