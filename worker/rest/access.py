@@ -35,6 +35,7 @@ _OF_NO_CONNECTOR: Final = frozenset(
         "/openapi.json",
         "/rules/diff",
         "/rules/preview",
+        "/rules/propose",
     )
 )
 

@@ -14,7 +14,7 @@ from msgspec import Struct, inspect
 
 from worker.rest.facade import RestError
 from worker.rest.flow_schemas import PreviewRequest
-from worker.rest.rule_schemas import RulesDiffRequest, RulesPreviewRequest
+from worker.rest.rule_schemas import RulesDiffRequest, RulesPreviewRequest, RulesProposalRequest
 from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SavepointRequest, SnapshotRequest
 
 _BODY: Final = "The request body"
@@ -139,6 +139,16 @@ def read_rules_diff(data: bytes) -> dict[str, Any]:
         RestError: 400.
     """
     body: dict[str, Any] = _read(read_json(data), _declared(RulesDiffRequest), _BODY)
+    return body
+
+
+def read_rules_proposal(data: bytes) -> dict[str, Any]:
+    """The body of ``POST /rules/propose``.
+
+    Raises:
+        RestError: 400.
+    """
+    body: dict[str, Any] = _read(read_json(data), _declared(RulesProposalRequest), _BODY)
     return body
 
 

@@ -45,6 +45,20 @@ class RulesDiffRequest(Struct, frozen=True, forbid_unknown_fields=True):
     lines: Lines
 
 
+class RulesProposalRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lines to propose rules for."""
+
+    lines: Lines
+    table: Annotated[
+        str,
+        Meta(
+            description="The table of the proposed rules; `lines` without it.",
+            pattern="^[A-Za-z_][A-Za-z0-9_]*$",
+            extra={"absent": "lines"},
+        ),
+    ] = "lines"
+
+
 # Answers.
 
 
@@ -119,3 +133,20 @@ class RulesDiff(Struct):
     lines: Annotated[list[ChangedLine], Meta(description="Lines whose rows differ.")]
     versions: Annotated[list[str], Meta(description="Tables whose columns changed and whose version did not rise.")]
     golden: Annotated[list[FailedGoldenLine], Meta(description="Golden lines of `after` that fail.")]
+
+
+class LinePattern(Struct):
+    """Lines that are alike."""
+
+    pattern: Annotated[str, Meta(description="Their words, with `<*>` where they differ.")]
+    count: Annotated[int, Meta(description="How many lines.")]
+    examples: Annotated[list[str], Meta(description="The first three.")]
+    rules: Annotated[
+        dict[str, Any] | None, Meta(description="A rule set that accepts all of them; null: none was found.")
+    ]
+
+
+class RulesProposal(Struct):
+    """Patterns of lines, those with the most lines first; at most 100."""
+
+    patterns: list[LinePattern]

@@ -10,7 +10,14 @@ from aiohttp import web
 from worker.rest import bodies
 from worker.rest.operations import Operation, Reply, Tag
 from worker.rest.routing import Access, Route
-from worker.rest.rule_schemas import RulesDiff, RulesDiffRequest, RulesPreview, RulesPreviewRequest
+from worker.rest.rule_schemas import (
+    RulesDiff,
+    RulesDiffRequest,
+    RulesPreview,
+    RulesPreviewRequest,
+    RulesProposal,
+    RulesProposalRequest,
+)
 
 if TYPE_CHECKING:
     from worker.rest.call import Call
@@ -31,6 +38,14 @@ async def diff(call: Call) -> web.Response:
     from connectors.logs.rules.trials import compare_lines
 
     return _answer(await asyncio.to_thread(compare_lines, request["before"], request["after"], request["lines"]))
+
+
+async def propose(call: Call) -> web.Response:
+    """``POST /rules/propose``."""
+    request = bodies.read_rules_proposal(await call.request.read())
+    from connectors.logs.rules.trials import propose_for_lines
+
+    return _answer(await asyncio.to_thread(propose_for_lines, request["lines"], request["table"]))
 
 
 def _answer(body: bytes) -> web.Response:
@@ -87,6 +102,23 @@ ROUTES = (
             body=RulesDiffRequest,
             examples={"the same rules": {"before": _RULES, "after": _RULES, "lines": ["10.0.0.1 GET /"]}},
             note="Takes about 10 s at most.",
+            kafka=False,
+        ),
+    ),
+    Route(
+        "POST",
+        "/rules/propose",
+        propose,
+        Access.ADMIN,
+        operation=Operation(
+            "proposeRules",
+            "Patterns of lines that no rule accepts yet, and a rule for each.",
+            Tag.RULES,
+            {200: Reply("The patterns, those with the most lines first.", RulesProposal)},
+            {400: "Lines are too many or too long, or the body is not understood."},
+            body=RulesProposalRequest,
+            examples={"two lines": {"lines": ["job 7 took=12ms", "job 8 took=9ms"], "table": "jobs"}},
+            note="Each proposed rule accepts all lines of its pattern.",
             kafka=False,
         ),
     ),

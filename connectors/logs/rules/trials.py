@@ -11,6 +11,7 @@ from connectors.errors import ConfigInvalid
 from connectors.logs.rules.built import BuiltRules, build_rules
 from connectors.logs.rules.model import parse_rules, read_rules
 from connectors.logs.rules.preview import check_golden, check_versions, diff_rules, preview_rules
+from connectors.logs.rules.proposals import propose_rules
 from connectors.logs.rules.records import Origin
 
 if TYPE_CHECKING:
@@ -72,6 +73,18 @@ def compare_lines(before: Any, after: Any, lines: Sequence[str], seconds: float 
             changed.append(msgspec.structs.replace(change, number=number))
     versions = [str(problem) for problem in check_versions(first, second)]
     return msgspec.json.encode({"lines": changed, "versions": versions, "golden": _failures(second, limits)})
+
+
+def propose_for_lines(lines: Sequence[str], table: str) -> bytes:
+    """The JSON answer to a request for rules: the patterns of lines, those with the most lines first, each with a rule.
+
+    Blocks while it computes.
+
+    Raises:
+        ConfigInvalid: a line is too long.
+    """
+    _Limits(MOST_SECONDS).check(lines)
+    return msgspec.json.encode({"patterns": propose_rules(lines, table)})
 
 
 class _Limits:

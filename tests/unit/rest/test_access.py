@@ -76,6 +76,7 @@ WANTED = {
         "POST /flows/preview",
         "POST /rules/preview",
         "POST /rules/diff",
+        "POST /rules/propose",
         "PUT /admin/loggers/{logger}",
         "PUT /admin/drain",
         "PUT /admin/plugins/refresh",
@@ -93,6 +94,7 @@ FOR_SOME = {
     "POST /flows/preview",
     "POST /rules/preview",
     "POST /rules/diff",
+    "POST /rules/propose",
     "GET /openapi.json",
 }
 LEVEL = {Access.READ: 1, Access.OPERATE: 2, Access.ADMIN: 3}

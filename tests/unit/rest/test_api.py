@@ -285,6 +285,19 @@ async def test_versions_of_rules_are_compared_on_lines(rest: Served) -> None:
     assert "give the table version 2" in reply.json["versions"][0]
 
 
+async def test_rules_are_proposed_for_lines(rest: Served) -> None:
+    call, _ = rest
+    lines = ["job 7 took=12ms", "job 8 took=9ms"]
+    (pattern,) = (await call("POST", "/rules/propose", {"lines": lines, "table": "jobs"})).json["patterns"]
+    assert (pattern["pattern"], pattern["count"], pattern["examples"]) == ("job <*> <*>", 2, lines)
+    shown = (await call("POST", "/rules/preview", {"rules": pattern["rules"], "lines": lines})).json["lines"]
+    assert [line["rows"] for line in shown] == [{"jobs": [{"job": 7, "took": 12}]}, {"jobs": [{"job": 8, "took": 9}]}]
+    assert list((await call("POST", "/rules/propose", {"lines": ["x"]})).json["patterns"][0]["rules"]) == ["tables"]
+    for body, error in (({}, "'lines' is missing"), ({"lines": [], "table": "a b"}, "must match")):
+        reply = await call("POST", "/rules/propose", body)
+        assert (reply.status, error in reply.error) == (400, True), reply.error
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [
