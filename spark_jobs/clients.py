@@ -167,7 +167,7 @@ def confluent(config: Config, **more: Any) -> dict[str, Any]:
     return result | {name.replace("_", "."): value for name, value in more.items()}
 
 
-def user(config: Config) -> str:
+def describe_user(config: Config) -> str:
     """Text for messages, `` of alice``: the user of the login; empty where the properties don't say (certificate, Kerberos)."""
     settings = confluent(config)
     name = settings.get("sasl.username") or settings.get("sasl.oauthbearer.client.id")

@@ -38,13 +38,13 @@ class TransactionalSession(Session):
     #: A commit that Kafka was asked for; it may outlive who asked.
     _ending: asyncio.Task[None] | None = None
     #: Receipts of the open transaction's batches.
-    _receipts: tuple[Any, ...] = ()
+    _receipts: list[Any]
 
     # Begin and end.
 
     def confirm(self, receipt: Any) -> None:
         """Keep a receipt until the transaction is committed."""
-        self._receipts += (receipt,)
+        self._receipts.append(receipt)
 
     async def open(self) -> None:
         """Fence older instances, then read the offsets they have committed."""
@@ -74,7 +74,7 @@ class TransactionalSession(Session):
                 self._ending = None
             self._open = False
             self._whole = True
-            self._receipts = ()
+            self._receipts = []
             self.ledger = Ledger(self._acknowledged)
             self._failed = asyncio.get_running_loop().create_future()
             await self._start_producer()
@@ -100,7 +100,7 @@ class TransactionalSession(Session):
             await self.kafka.drain()
             await self.kafka.abort()
             self._open = False
-            self._receipts = ()
+            self._receipts = []
         self.ledger = Ledger(self._acknowledged)
 
     # Transactions.
@@ -121,7 +121,7 @@ class TransactionalSession(Session):
                 await self.kafka.drain()
                 await self.kafka.abort()
                 self._open = False
-                self._receipts = ()
+                self._receipts = []
                 await self._begin()
                 await self._end()
 
@@ -201,7 +201,7 @@ class TransactionalSession(Session):
             self._not_ended(offsets, error)
             raise
         self._open = False
-        receipts, self._receipts = self._receipts, ()
+        receipts, self._receipts = self._receipts, []
         for receipt in receipts:
             super().confirm(receipt)
         stats = self.stats

@@ -42,7 +42,7 @@ _LONGEST_EMPTY_PAUSE_S: Final = 0.1
 COMMIT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 #: A run of the source without a fault for this long resets the back-off.
 _STABLE_S: Final = 60.0
-#: When a task's first positions are saved at the latest.
+#: Until a task has saved its first positions, it tries to after so many seconds.
 _FIRST_COMMIT_S: Final = 1.0
 #: For so many seconds a source may refuse a task that it let in before, where config providers may give new secrets.
 _REFUSED_S: Final = 60.0
@@ -557,17 +557,17 @@ class Session:
             self.fail(error)
 
     async def commit_regularly(self) -> None:
-        """Commit at each ``offset.flush.interval.ms``, the first time after a second at the latest.
+        """Commit at each ``offset.flush.interval.ms``, and each second until there was something to save.
 
         A new source has no saved position before its first commit: a worker that dies then has no position to resume from, and
         reads a log that is rotated meanwhile from the new file on.
         """
-        wait_s = min(self.plan.flush_interval_s, _FIRST_COMMIT_S)
+        interval_s = self.plan.flush_interval_s
+        before = self.stats.commits
         while True:
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(interval_s if self.stats.commits > before else min(interval_s, _FIRST_COMMIT_S))
             with contextlib.suppress(Retriable):
                 await self.commit()
-            wait_s = self.plan.flush_interval_s
 
     async def commit(self) -> None:
         """Write the offsets of the acknowledged prefix and tell the task; waits until Kafka has them.

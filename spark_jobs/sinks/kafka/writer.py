@@ -241,6 +241,8 @@ class PartitionWriter:
         self.written = 0
         self.skipped = 0
         self._begun = False
+        #: Whether the producer is new, so that those of other workers can't commit any more.
+        self._took_over = False
         self._owned: _Owned | None = None
         if self._transactional:
             self._owned, self._from = self._take_over()
@@ -269,13 +271,16 @@ class PartitionWriter:
             return
         try:
             if self._transactional and not self._begun:
-                with self._limit("begin_transaction"):
-                    self._producer.begin_transaction()
-                self._begun = True
-                self._points("begun")
+                self._begin()
             self._produce(batch, offsets)
         except KafkaException as error:
             raise self._failed(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
+
+    def _begin(self) -> None:
+        with self._limit("begin_transaction"):
+            self._producer.begin_transaction()
+        self._begun = True
+        self._points("begun")
 
     def _limit(self, what: str) -> AbstractContextManager[None]:
         return limit(f"{what} of {self._id}", self._settings.timeout_s)
@@ -381,8 +386,11 @@ class PartitionWriter:
         from confluent_kafka import KafkaException
 
         if self._transactional:
-            if self._begun:
+            # With nothing to write, too: else the worker of the last commit takes its fenced producer for the newest.
+            if self._begun or self._took_over:
                 try:
+                    if not self._begun:
+                        self._begin()
                     self._commit()
                 except KafkaException as error:
                     raise self._failed(
@@ -412,12 +420,13 @@ class PartitionWriter:
             return
         settings, (topic, partition) = self._settings, self._at
         topic_id = settings.topic_ids.get(topic, "")
+        end = max(self._end, self._from)  # a batch that is done again may end before what is written
         self._producer.produce(
             settings.markers,
-            json.dumps({"offset": self._end, "topic_id": topic_id}).encode(),
+            json.dumps({"offset": end, "topic_id": topic_id}).encode(),
             marker_key(settings.stream, topic, partition),
         )
-        position = TopicPartition(topic, partition, self._end, f"{self._owned.token} {topic_id}")
+        position = TopicPartition(topic, partition, end, f"{self._owned.token} {topic_id}")
         with self._limit("send_offsets_to_transaction"):
             group = self._resident.consumer(settings).consumer_group_metadata()
             self._producer.send_offsets_to_transaction([position], group, settings.timeout_s)
@@ -438,10 +447,16 @@ class PartitionWriter:
         topic = self._at[0]
         kept = self._resident.transactional(self._settings, self._id)
         if kept is not None:
-            offset, metadata = self._position()
-            if offset is not None and metadata == f"{kept.token} {self._settings.topic_ids.get(topic, '')}":
-                return kept, offset
+            try:
+                offset, metadata = self._position()
+            except Retriable as error:
+                # A transaction that a dead worker left open holds the answer back; a new producer ends it.
+                _log.info("%s; a new producer asks again", error)
+            else:
+                if offset is not None and metadata == f"{kept.token} {self._settings.topic_ids.get(topic, '')}":
+                    return kept, offset
         # Another worker wrote since, or nobody knows: only what is asked after the initialization can be relied on.
+        self._took_over = True
         owned = self._resident.own(self._settings, self._id)
         offset, metadata = self._position()
         topic_id = metadata.partition(" ")[2]
@@ -487,6 +502,8 @@ class PartitionWriter:
         """Give up; returns what to raise."""
         from confluent_kafka import KafkaError, KafkaException
 
+        # A refusal that is known already makes the next call of the transaction one in a wrong state.
+        of_a_record = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._STATE)  # noqa: SLF001
         cause = error
         if self._transactional:
             with contextlib.suppress(KafkaException), self._limit("poll"):
@@ -495,7 +512,7 @@ class PartitionWriter:
         else:
             self._resident.drop_plain(self._settings)
         code = error.args[0].code()
-        undelivered = code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD) or _UNDELIVERED in str(error)
+        undelivered = code in of_a_record or _UNDELIVERED in str(error)
         if self._failures and code != KafkaError._FATAL:  # noqa: SLF001 - its only name
             found = self._refusal()
         elif undelivered and self._transactional and not self._settings.explain:

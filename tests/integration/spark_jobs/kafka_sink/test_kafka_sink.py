@@ -25,7 +25,7 @@ from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
 from spark_jobs.sinks.kafka.config import Settings
 from spark_jobs.sinks.kafka.markers import marker_key, read_markers
 from spark_jobs.sinks.kafka.sink import KafkaSink
-from spark_jobs.sinks.kafka.writer import PartitionWriter, Resident
+from spark_jobs.sinks.kafka.writer import PartitionWriter, Points, Resident, no_points
 from spark_jobs.sources.debezium import DebeziumSource
 
 if TYPE_CHECKING:
@@ -347,6 +347,69 @@ def test_a_writer_that_another_one_has_followed_says_so(
     follower.write(records(topics[0], 0, 10))
     assert follower.finish().written == 10
     assert [int(message.value()) for message in committed(bootstrap, topics[1])] == list(range(10))
+
+
+def test_a_worker_that_only_skips_is_no_trap_for_the_one_before(bootstrap: str, unique: Callable[[str], str]) -> None:
+    """The second worker fences the first one's producer: the first one must not take it for the newest."""
+    topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
+    settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
+    one, two = Resident(), Resident()
+    for resident, start, end, expected in ((one, 0, 20, (20, 0)), (two, 0, 10, (0, 10)), (one, 20, 30, (10, 0))):
+        writer = PartitionWriter(settings, topics[0], 0, start, end, resident=resident)
+        writer.write(records(topics[0], start, end))
+        done = writer.finish()
+        assert (done.written, done.skipped) == expected
+    assert [int(message.value()) for message in committed(bootstrap, topics[1])] == list(range(30))
+    assert read_markers(settings) == {marker_key("", topics[0], 0): (30, "one")}
+
+
+def test_a_worker_does_not_wait_for_a_transaction_that_another_left_open(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    class Died(Exception):
+        pass
+
+    def die(point: str) -> None:
+        if point == "before-commit":
+            raise Died
+
+    topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
+    settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
+    impatient = replace(settings, transaction_timeout_ms=2000)
+    one, two = Resident(), Resident()
+
+    def write(resident: Resident, using: Settings, start: int, end: int, points: Points = no_points) -> int:
+        writer = PartitionWriter(using, topics[0], 0, start, end, resident=resident, points=points)
+        writer.write(records(topics[0], start, end))
+        return writer.finish().written
+
+    assert write(one, impatient, 0, 10) == 10
+    with pytest.raises(Died):
+        write(two, settings, 10, 20, die)
+    assert write(one, impatient, 10, 20) == 10
+    assert [int(message.value()) for message in committed(bootstrap, topics[1])] == list(range(20))
+
+
+def test_a_refused_record_is_looked_for_whenever_its_refusal_is_known(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    """The broker's answer may come before positions are added to the transaction, or after."""
+    small, admin = unique("dst"), AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(small, 1, 1, config={"max.message.bytes": "500"})])[small].result(20)
+    topics = (make(bootstrap, unique("src"), 1), small, make(bootstrap, unique("marks"), 1))
+    settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
+    large = records(topics[0], 0, 1).set_column(5, "value", pa.array([os.urandom(2000)]))
+    writer = PartitionWriter(settings, topics[0], 0, 0, 1, resident=Resident())
+    writer.write(large)
+    writer._producer.flush(30)
+    with pytest.raises(Retriable, match="the batch is done again to find the record"):
+        writer.finish()
+    explaining = PartitionWriter(replace(settings, explain=True), topics[0], 0, 0, 1, resident=Resident())
+    explaining.write(large)
+    with pytest.raises(
+        Fatal, match=rf"the record of {topics[0]}-0 offset 0 can't be written to topic {small}: it is larger"
+    ):
+        explaining.finish()
 
 
 def test_a_producer_that_refused_a_record_is_not_used_again(bootstrap: str, unique: Callable[[str], str]) -> None:

@@ -1,0 +1,40 @@
+"""A task saves its first positions soon, and later ones at each interval."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from connectors.errors import Retriable
+from worker.host import session
+from worker.host.session import Session
+from tests.support.eventually import eventually_async, pass_turns
+
+
+@pytest.mark.parametrize(("interval_s", "calls_after"), [(3600.0, 4), (0.0, None)])
+async def test_until_there_was_something_to_save_a_task_asks_often(
+    monkeypatch: pytest.MonkeyPatch, interval_s: float, calls_after: int | None
+) -> None:
+    monkeypatch.setattr(session, "_FIRST_COMMIT_S", 0.0)
+    calls = 0
+
+    async def commit() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise Retriable("Kafka is away")
+        if calls == 4:
+            under_test.stats.commits += 1
+
+    # An earlier run of the task has committed: what counts is this one.
+    under_test: Any = SimpleNamespace(
+        plan=SimpleNamespace(flush_interval_s=interval_s), stats=SimpleNamespace(commits=7), commit=commit
+    )
+    running = asyncio.create_task(Session.commit_regularly(cast("Session", under_test)))
+    await eventually_async(lambda: calls >= 4, "something is saved", detail=lambda: calls)
+    await pass_turns(50)
+    assert calls == calls_after if calls_after is not None else calls > 4
+    running.cancel()
