@@ -34,7 +34,8 @@ UNKNOWN_TABLE: Final = "unknown_table"
 _TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _STEP_OPTIONS: Final = ("when", "ignoreFailure")
 _AT: Final = re.compile(r" - at `\$\.?([^`]*)`\Z")
-_MOST_DOCUMENT: Final = 4_194_304
+#: The longest rule set, characters.
+MOST_DOCUMENT: Final = 4_194_304
 
 T = TypeVar("T")
 
@@ -163,8 +164,8 @@ def read_rules(document: Any, name: str = "rules") -> RuleSet:
 
 def _read_document(text: str, name: str) -> Any:
     problem = ""
-    if len(text) > _MOST_DOCUMENT:
-        problem = f"the document is longer than {_MOST_DOCUMENT} characters"
+    if len(text) > MOST_DOCUMENT:
+        problem = f"the document is longer than {MOST_DOCUMENT} characters"
     else:
         try:
             return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a safe loader; JSON is YAML

@@ -9,7 +9,7 @@ import msgspec
 
 from connectors.errors import ConfigInvalid
 from connectors.logs.rules.built import BuiltRules, build_rules
-from connectors.logs.rules.model import parse_rules, read_rules
+from connectors.logs.rules.model import MOST_DOCUMENT, parse_rules, read_rules
 from connectors.logs.rules.preview import check_golden, check_versions, diff_rules, preview_rules
 from connectors.logs.rules.proposals import propose_rules
 from connectors.logs.rules.records import Origin
@@ -44,7 +44,8 @@ def preview_lines(rules: Any, lines: Sequence[str], seconds: float = MOST_SECOND
     """
     built = _read(rules, "rules")
     limits = _Limits(seconds)
-    limits.check(lines)
+    limits.check("Line", lines)
+    limits.check("Golden line", [golden.line for golden in built.golden])
     steps = sum(len(group.steps) for group in built.groups)
     if steps * len(lines) > MOST_LINE_STEPS:
         raise ConfigInvalid(
@@ -62,7 +63,8 @@ def compare_lines(before: Any, after: Any, lines: Sequence[str], seconds: float 
     """
     first, second = _read(before, "before"), _read(after, "after")
     limits = _Limits(seconds)
-    limits.check(lines)
+    limits.check("Line", lines)
+    limits.check("Golden line", [golden.line for golden in second.golden])
     origin = _origin()
     changed = []
     for number, line in enumerate(lines):
@@ -83,7 +85,7 @@ def propose_for_lines(lines: Sequence[str], table: str) -> bytes:
     Raises:
         ConfigInvalid: a line is too long.
     """
-    _Limits(MOST_SECONDS).check(lines)
+    _Limits(MOST_SECONDS).check("Line", lines)
     return msgspec.json.encode({"patterns": propose_rules(lines, table)})
 
 
@@ -95,12 +97,12 @@ class _Limits:
         self._end = time.perf_counter() + seconds
         self._left = MOST_SHOWN
 
-    def check(self, lines: Sequence[str]) -> None:
+    def check(self, kind: str, lines: Sequence[str]) -> None:
         """Refuse lines that are too long."""
         for number, line in enumerate(lines):
             if len(line) > MOST_CHARACTERS:
                 raise ConfigInvalid(
-                    f"Line {number} has {len(line)} characters; rules are tried on {MOST_CHARACTERS} at most"
+                    f"{kind} {number} has {len(line)} characters; rules are tried on {MOST_CHARACTERS} at most"
                 )
 
     def clock(self) -> float:
@@ -132,7 +134,12 @@ def _failures(rules: BuiltRules, limits: _Limits) -> list[dict[str, Any]]:
 
 
 def _read(rules: Any, name: str) -> BuiltRules:
-    return build_rules(parse_rules(rules, name) if isinstance(rules, str) else read_rules(rules, name))
+    if isinstance(rules, str):
+        return build_rules(parse_rules(rules, name))
+    size = len(msgspec.json.encode(rules))
+    if size > MOST_DOCUMENT:
+        raise ConfigInvalid(f"The rule set {name} has {size} bytes as JSON; {MOST_DOCUMENT} are allowed")
+    return build_rules(read_rules(rules, name))
 
 
 def _origin() -> Origin:

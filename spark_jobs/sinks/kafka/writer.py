@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _ABORT_S: Final = 10.0
+#: How long the position is waited for before a new producer ends the transaction that may hold it back, seconds.
+_HELD_BACK_S: Final = 5.0
 #: What a commit says of records that were not delivered.
 _UNDELIVERED: Final = "message(s) failed delivery"
 #: Asks the sink for another attempt, with ``Settings.explain``.
@@ -386,7 +388,7 @@ class PartitionWriter:
         from confluent_kafka import KafkaException
 
         if self._transactional:
-            # With nothing to write, too: else the worker of the last commit takes its fenced producer for the newest.
+            # With nothing to write, too: else the worker of the last commit uses its fenced producer once more.
             if self._begun or self._took_over:
                 try:
                     if not self._begun:
@@ -420,7 +422,7 @@ class PartitionWriter:
             return
         settings, (topic, partition) = self._settings, self._at
         topic_id = settings.topic_ids.get(topic, "")
-        end = max(self._end, self._from)  # a batch that is done again may end before what is written
+        end = max(self._end, self._from)  # a batch that is retried may end before the written position
         self._producer.produce(
             settings.markers,
             json.dumps({"offset": end, "topic_id": topic_id}).encode(),
@@ -448,7 +450,7 @@ class PartitionWriter:
         kept = self._resident.transactional(self._settings, self._id)
         if kept is not None:
             try:
-                offset, metadata = self._position()
+                offset, metadata = self._position(min(_HELD_BACK_S, self._settings.timeout_s))
             except Retriable as error:
                 # A transaction that a dead worker left open holds the answer back; a new producer ends it.
                 _log.info("%s; a new producer asks again", error)
@@ -458,7 +460,7 @@ class PartitionWriter:
         # Another worker wrote since, or nobody knows: only what is asked after the initialization can be relied on.
         self._took_over = True
         owned = self._resident.own(self._settings, self._id)
-        offset, metadata = self._position()
+        offset, metadata = self._position(self._settings.timeout_s)
         topic_id = metadata.partition(" ")[2]
         if offset is None:
             offset, topic_id = read_markers(self._settings).get(
@@ -483,15 +485,13 @@ class PartitionWriter:
             offset = None
         return owned, self._start if offset is None else offset
 
-    def _position(self) -> tuple[int | None, str]:
+    def _position(self, timeout_s: float) -> tuple[int | None, str]:
         """The position in the group and its metadata: the token of who wrote it, and the source topic's id."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
             with self._limit("the question for the position"):
-                found = committed(
-                    self._resident.consumer(self._settings), [TopicPartition(*self._at)], self._settings.timeout_s
-                )[0]
+                found = committed(self._resident.consumer(self._settings), [TopicPartition(*self._at)], timeout_s)[0]
         except KafkaException as error:
             raise failure(
                 error, f"the position of {self._at[0]}-{self._at[1]} in group {self._settings.group} can't be read"

@@ -310,6 +310,8 @@ async def test_rules_are_proposed_for_lines(rest: Served) -> None:
         ({"rules": 7, "lines": []}, "rule set rules"),
         ({"rules": json.dumps(RULES).replace("saveAs", "safeAs"), "lines": []}, "safeAs"),
         ({"rules": RULES, "lines": ["x" * 65_537]}, "Line 0 has 65537 characters"),
+        ({"rules": {**RULES, "golden": [{"line": "x" * 65_537, "rows": {}}]}, "lines": []}, "Golden line 0 has 65537"),
+        ({"rules": {**RULES, "name": "x" * 4_194_304}, "lines": []}, "bytes as JSON; 4194304 are allowed"),
         # A record for each number, and each has the long text: the answer would grow with the square of the line.
         ({"rules": ARRAYS, "lines": [json.dumps({"a": list(range(8000)), "b": "x" * 8000})]}, "send fewer lines"),
     ],

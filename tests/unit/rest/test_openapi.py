@@ -18,6 +18,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from tests.conformance.rest.differences import DIFFERENCES
 from tests.conformance.rest.record import GOLDEN
 from tests.conformance.rest.scenario import FORWARDED, STEPS
+from connectors.logs.rules import trials
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.openapi import document, statuses
 from worker.rest.routes import ROUTES
@@ -248,15 +249,17 @@ DOCUMENTED = [(route, status) for route in ALL for status in statuses(route)]
         if status >= 400
         and status not in {401, 403, 408, 429}
         and route.operation.id not in {"getHealth", "getOpenapi"}
-        # They ask the rules, and no part that a test could make refuse; test_api.py has their refusals.
-        and not (route.path.startswith("/rules/") and status in {400, 500})
         and route.access is not Access.INTERNAL
         and (status != 503 or route.when_ready)
     ],
 )
-async def test_documented_errors_are_answered(start: Start, route: Route, status: int) -> None:
+async def test_documented_errors_are_answered(
+    start: Start, route: Route, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     call, herder = await start(rest_request_max_bytes="1024")
     if status in REFUSALS:
+        for function in ("preview_lines", "compare_lines", "propose_for_lines"):
+            monkeypatch.setattr(trials, function, _raise(REFUSALS[status]))
         if route.operation.id == "getWorker":
             herder.root = _raise(REFUSALS[status])  # type: ignore[method-assign]
         _refusing(herder, REFUSALS[status])
@@ -285,8 +288,8 @@ async def test_refusals_by_setting_are_answered(
     assert misfit(route, reply.status, reply.json) is None
 
 
-def _raise(error: Exception) -> Callable[[], Any]:
-    def raising() -> Any:
+def _raise(error: Exception) -> Callable[..., Any]:
+    def raising(*_: object) -> Any:
         raise error
 
     return raising

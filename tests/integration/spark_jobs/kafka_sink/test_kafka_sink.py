@@ -25,7 +25,7 @@ from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
 from spark_jobs.sinks.kafka.config import Settings
 from spark_jobs.sinks.kafka.markers import marker_key, read_markers
 from spark_jobs.sinks.kafka.sink import KafkaSink
-from spark_jobs.sinks.kafka.writer import PartitionWriter, Points, Resident, no_points
+from spark_jobs.sinks.kafka.writer import EXPLAIN, PartitionWriter, Points, Resident, no_points
 from spark_jobs.sources.debezium import DebeziumSource
 
 if TYPE_CHECKING:
@@ -350,11 +350,11 @@ def test_a_writer_that_another_one_has_followed_says_so(
 
 
 def test_a_worker_that_only_skips_is_no_trap_for_the_one_before(bootstrap: str, unique: Callable[[str], str]) -> None:
-    """The second worker fences the first one's producer: the first one must not take it for the newest."""
+    """The second worker fences the first one's producer: the first one must not use it once more."""
     topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
     settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
-    one, two = Resident(), Resident()
-    for resident, start, end, expected in ((one, 0, 20, (20, 0)), (two, 0, 10, (0, 10)), (one, 20, 30, (10, 0))):
+    first, second = Resident(), Resident()
+    for resident, start, end, expected in ((first, 0, 20, (20, 0)), (second, 0, 10, (0, 10)), (first, 20, 30, (10, 0))):
         writer = PartitionWriter(settings, topics[0], 0, start, end, resident=resident)
         writer.write(records(topics[0], start, end))
         done = writer.finish()
@@ -376,17 +376,17 @@ def test_a_worker_does_not_wait_for_a_transaction_that_another_left_open(
     topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
     settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
     impatient = replace(settings, transaction_timeout_ms=2000)
-    one, two = Resident(), Resident()
+    first, second = Resident(), Resident()
 
     def write(resident: Resident, using: Settings, start: int, end: int, points: Points = no_points) -> int:
         writer = PartitionWriter(using, topics[0], 0, start, end, resident=resident, points=points)
         writer.write(records(topics[0], start, end))
         return writer.finish().written
 
-    assert write(one, impatient, 0, 10) == 10
+    assert write(first, impatient, 0, 10) == 10
     with pytest.raises(Died):
-        write(two, settings, 10, 20, die)
-    assert write(one, impatient, 10, 20) == 10
+        write(second, settings, 10, 20, die)
+    assert write(first, impatient, 10, 20) == 10
     assert [int(message.value()) for message in committed(bootstrap, topics[1])] == list(range(20))
 
 
@@ -402,7 +402,7 @@ def test_a_refused_record_is_looked_for_whenever_its_refusal_is_known(
     writer = PartitionWriter(settings, topics[0], 0, 0, 1, resident=Resident())
     writer.write(large)
     writer._producer.flush(30)
-    with pytest.raises(Retriable, match="the batch is done again to find the record"):
+    with pytest.raises(Retriable, match=EXPLAIN):
         writer.finish()
     explaining = PartitionWriter(replace(settings, explain=True), topics[0], 0, 0, 1, resident=Resident())
     explaining.write(large)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import secrets
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from compose.local.registry import SchemaRegistry
     from spark_jobs.contract import Sink, TableChanges
-    from spark_jobs.testing.batches import BatchData
 
 
 def read_back(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> list[TableChanges]:
@@ -166,15 +164,6 @@ TABLE = TableSchema(
 )
 
 
-def write_with_retries(sink: Sink, data: BatchData, spark: SparkSession) -> None:
-    """As a job does it: until Kafka has ended the killed process's transaction, a position may be unreadable."""
-    for _ in range(4):
-        with contextlib.suppress(Retriable):
-            sink.write(data.frames(spark))
-            return
-    sink.write(data.frames(spark))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["begun", "before-commit", "after-commit"])
 @pytest.mark.parametrize("form", ["avro", "ums"])
@@ -195,7 +184,7 @@ def test_rows_are_there_once_while_python_workers_are_killed(
     with pytest.raises(Retriable, match="Python worker"):
         sink.write(second.frames(spark))
     assert (tmp_path / "killed").exists()
-    write_with_retries(sink, second, spark)
+    sink.write(second.frames(spark))
     restarted = make_sink(sink.context.config, spark)
     restarted.open()
     assert [restarted.write(data.frames(spark)) for data in (first, second)] == [0, 0]
