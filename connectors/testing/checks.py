@@ -122,16 +122,17 @@ async def a_crash_repeats_only_what_was_not_committed(connector: Source, harness
     saved = history[committed - 1][1].copy()
     await harness.add(1)
     async with Run(connector, config, offsets=saved, max_tasks=harness.max_tasks) as run:
-        again = await run.read(len(produced) - committed + 1, harness.timeout)
+        repeated = await run.read(len(produced) - committed + 1, harness.timeout)
         uncommitted = set(map(harness.identity, produced[committed:]))
         # Of several sequences, the new records of one may come before the old ones of another.
-        while not uncommitted <= set(map(harness.identity, again)):
-            taken = await run.take(harness.timeout)
-            assert taken is not None, f"lost: {uncommitted - set(map(harness.identity, again))}"
-            again += taken[1].records
-    twice = set(map(harness.identity, produced)) & set(map(harness.identity, again))
+        while lost := uncommitted - set(map(harness.identity, repeated)):
+            try:
+                repeated += await run.read(1, harness.timeout)
+            except AssertionError as error:
+                raise AssertionError(f"lost: {lost}") from error
+    twice = set(map(harness.identity, produced)) & set(map(harness.identity, repeated))
     assert len(twice - uncommitted) <= harness.duplicate_bound, f"came again although committed: {twice - uncommitted}"
-    _same_continuation(again, produced[committed:], harness, harness.duplicate_bound, "after the crash")
+    _same_continuation(repeated, produced[committed:], harness, harness.duplicate_bound, "after the crash")
 
 
 async def stops_and_goes_on_after_any_batch(connector: Source, harness: Harness) -> None:

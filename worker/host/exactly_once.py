@@ -48,6 +48,7 @@ class TransactionalSession(Session):
 
     async def open(self) -> None:
         """Fence older instances, then read the offsets they have committed."""
+        self._receipts = []
         await self._ensure_offsets_topic()
         await self._start_producer()
         await self.persist(self.plan.offsets.load)

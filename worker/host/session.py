@@ -42,7 +42,7 @@ _LONGEST_EMPTY_PAUSE_S: Final = 0.1
 COMMIT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 #: A run of the source without a fault for this long resets the back-off.
 _STABLE_S: Final = 60.0
-#: Until a task has saved its first positions, it tries to after so many seconds.
+#: The longest pause between commits until a task has saved its first positions, in seconds.
 _FIRST_COMMIT_S: Final = 1.0
 #: For so many seconds a source may refuse a task that it let in before, where config providers may give new secrets.
 _REFUSED_S: Final = 60.0
