@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from connectors.errors import Retriable
+from tests.support.eventually import eventually_async, pass_turns
 from worker.host import session
 from worker.host.session import Session
-from tests.support.eventually import eventually_async, pass_turns
 
 
 @pytest.mark.parametrize(("interval_s", "calls_after"), [(3600.0, 4), (0.0, None)])

@@ -15,10 +15,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from connectors.logs.rules import trials
 from tests.conformance.rest.differences import DIFFERENCES
 from tests.conformance.rest.record import GOLDEN
 from tests.conformance.rest.scenario import FORWARDED, STEPS
-from connectors.logs.rules import trials
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.openapi import document, statuses
 from worker.rest.routes import ROUTES
