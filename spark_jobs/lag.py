@@ -186,13 +186,14 @@ class KafkaView:
         self.admin.poll(0)
         if self._connection_error is not None and self._connection_error.code() in _REFUSED:
             cause = self._connection_error
-        user = clients.describe_user(self._config)
         if cause.code() in _REFUSED:
+            user = clients.describe_user(self._config)
             return ConfigInvalid(
                 f"Kafka at {servers} refuses the login{user}: {cause.str()}: correct "
                 "kafka.sasl.jaas.config (user and password) and kafka.sasl.mechanism"
             )
         if cause.code() in _FORBIDDEN:
+            user = clients.describe_user(self._config)
             return ConfigInvalid(
                 f"kafka.bootstrap.servers {servers}: {cause.str()}: give the login{user} the ACLs "
                 "that it lacks (the job needs DESCRIBE and READ on its topics, READ on its group)"

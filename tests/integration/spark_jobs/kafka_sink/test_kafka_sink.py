@@ -349,7 +349,9 @@ def test_a_writer_that_another_one_has_followed_says_so(
     assert [int(message.value()) for message in committed(bootstrap, topics[1])] == list(range(10))
 
 
-def test_a_take_over_without_rows_is_noticed_by_the_earlier_worker(bootstrap: str, unique: Callable[[str], str]) -> None:
+def test_a_take_over_without_rows_is_noticed_by_the_earlier_worker(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
     """The second worker fences the first one's producer: the first one must not use it once more."""
     topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
     settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
