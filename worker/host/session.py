@@ -83,6 +83,8 @@ class Session:
         #: Whether the source gave a batch, and since when it refuses the task after that.
         self._let_in = False
         self._refused_since: float | None = None
+        #: Whether new secrets came since the source's coroutine last began.
+        self._renewed = False
         self._conversion = Conversion(plan.key_converter, plan.value_converter, plan.header_converter, self.persist)
         self._traces = Traces()
         #: Seconds spent on appending to batches; the other stages are in ``stats``.
@@ -144,6 +146,7 @@ class Session:
 
     def secrets_changed(self, names: Sequence[str]) -> None:
         """Tell the task, if it works, that these password options have new values; an error fails it."""
+        self._renewed = True
         if self._worker is None or self.task is None:
             return
         try:
@@ -277,6 +280,7 @@ class Session:
         while True:
             await self.plan.turn()
             task.instruct(self._instructions.current)
+            self._renewed = False
             generator = task.batches()
             began = time.monotonic()
             fault: Exception
@@ -307,7 +311,7 @@ class Session:
         """The fault to try again after, if new secrets may fix ``error``.
 
         A source that refuses a task which it let in before may be in the middle of a rotation: config providers are asked for
-        new values at once, and for a while with each further try.
+        new values at once, and for a while with each further try. New values may also have come while it was being refused.
 
         Raises:
             ConfigInvalid: they can't.
@@ -315,7 +319,7 @@ class Session:
         if self.plan.refresh_secrets is None:
             raise error
         now = time.monotonic()
-        if await self.plan.refresh_secrets():
+        if await self.plan.refresh_secrets() or self._renewed:
             self._refused_since = None
             return Retriable(f"{error} (there are new secrets meanwhile)")
         if not self._let_in:

@@ -159,8 +159,8 @@ class TaskRunner:
             config: the task's configuration, resolved anew.
             names: of what has changed in it; none where the worker's own properties have changed.
         """
-        plan, session = self._plan, self._session
-        if plan is None or self._running_once is None:
+        plan, session, running = self._plan, self._session, self._running_once
+        if plan is None or running is None:
             return
         if isinstance(plan, JobPlan):
             left: tuple[str, ...] = tuple(sorted(names))
@@ -188,8 +188,10 @@ class TaskRunner:
             )
         else:
             log.info("%s: the task starts again to take over new values of %s", self.id, ", ".join(left))
+            if running.done():
+                return  # it ended meanwhile: its next start has the new values
             self._again = True
-            self._running_once.cancel()
+            running.cancel()
 
     def report(self) -> TaskStats:
         """The numbers as they are now; ``_max`` fields begin anew."""

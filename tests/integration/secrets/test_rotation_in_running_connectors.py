@@ -147,6 +147,11 @@ def log_of(worker: MillraceWorker) -> str:
     return worker.log_path.read_text(encoding="utf-8")
 
 
+def check_rows(worker: MillraceWorker, bootstrap: str, topic: str, count: int) -> None:
+    """Check that the topic comes to hold the first ``count`` rows; the worker's log is shown where it does not."""
+    assert ids(bootstrap, topic, count) == set(range(count)), f"{topic}:\n{log_of(worker)[-10000:]}"
+
+
 def test_a_task_goes_on_with_a_new_password(
     millrace: Callable[..., MillraceWorker], kafka: HasBootstrap, shop: Shop, tmp_path: Path
 ) -> None:
@@ -163,7 +168,7 @@ def test_a_task_goes_on_with_a_new_password(
     worker.create("shop", connector(shop, f"${{file:{login}:password}}"))
     worker.wait_running("shop", 1)
     topic = f"{shop.name}.{shop.name}.t"
-    assert ids(kafka.bootstrap, topic, 20) == set(range(20))
+    check_rows(worker, kafka.bootstrap, topic, 20)
 
     # The file comes late: the source refuses the old password until then.
     shop.new_password()
@@ -174,7 +179,7 @@ def test_a_task_goes_on_with_a_new_password(
     )
     assert worker.states("shop") == ("RUNNING", ["RUNNING"])
     login.write_text(f"password={shop.password}\n")
-    assert ids(kafka.bootstrap, topic, 40) == set(range(40))
+    check_rows(worker, kafka.bootstrap, topic, 40)
 
     # The file comes first, and is away for a while afterwards.
     old = shop.password
@@ -192,7 +197,7 @@ def test_a_task_goes_on_with_a_new_password(
     )
     shop.cut()
     shop.insert(20)
-    assert ids(kafka.bootstrap, topic, 60) == set(range(60))
+    check_rows(worker, kafka.bootstrap, topic, 60)
     assert worker.states("shop") == ("RUNNING", ["RUNNING"])
     log = log_of(worker)
     assert "the task failed" not in log
@@ -228,8 +233,10 @@ def test_a_vault_s_secrets_are_followed(
         worker.create(
             "java", connector(shop, password, **{"config.action.reload": "restart", "topic.prefix": f"{shop.name}j"})
         )
-        for name in ("live", "java"):
-            worker.wait_running(name, 1)
+        # Both have logged in: a first login that is refused fails a task for good.
+        shop.insert(1)
+        for prefix in (shop.name, f"{shop.name}j"):
+            check_rows(worker, kafka.bootstrap, f"{prefix}.{shop.name}.t", 1)
         shop.new_password()
         vault.secrets["secret/data/shop"] = {"user": shop.name, "password": shop.password}
         worker.wait_for(
@@ -245,7 +252,7 @@ def test_a_vault_s_secrets_are_followed(
         shop.cut()
         shop.insert(30)
         for prefix in (shop.name, f"{shop.name}j"):
-            assert ids(kafka.bootstrap, f"{prefix}.{shop.name}.t", 30) == set(range(30))
+            check_rows(worker, kafka.bootstrap, f"{prefix}.{shop.name}.t", 31)
         worker.wait_for(
             lambda: "Config provider vault gives no values" in log_of(worker),
             20,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -15,16 +13,13 @@ from connectors.api import Batch, SourceConnector, SourceTask
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import Config, ConfigDef
 from tests.support.eventually import eventually_async
-from worker.host.options import CONNECTOR
-from worker.host.session import Session
-from worker.protocol import TaskId, TaskStats
-from worker.turns import Turnstile
+from tests.support.local_session import local_session
+from worker.protocol import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from connectors.api import Instruction
-    from worker.host.plan import Plan
 
 
 class Listening(SourceTask):
@@ -52,52 +47,13 @@ class Listening(SourceTask):
             yield Batch([])
 
 
-class LocalSession(Session):
-    """Without Kafka: it reads nothing and writes nothing."""
-
-    async def open(self) -> None:
-        self.producer = cast("Any", SimpleNamespace(room=asyncio.Event(), rows=0))
-        self.kafka.room.set()
-
-    def refresh_stats(self) -> None:
-        pass
-
-    async def settle(self) -> None:
-        pass
-
-    async def shut(self) -> None:
-        pass
-
-
-def session(task: Listening) -> LocalSession:
-    def stub(**more: Any) -> Any:
-        return SimpleNamespace(**more)
-
-    plan = stub(
-        scrub=str,
-        refresh_secrets=None,
-        id=TaskId("c", 0),
-        options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1"}),
-        log=logging.LoggerAdapter(logging.getLogger(__name__), {}),
-        producer=stub(max_request_size=10_000),
-        key_converter=None,
-        value_converter=None,
-        header_converter=None,
-        make_task=lambda: task,
-        stop_s=1.0,
-        turn=Turnstile().turn,
-        flush_interval_s=60.0,
-    )
-    return LocalSession(cast("Plan", plan), TaskStats(TaskId("c", 0)), lambda: None)
-
-
 async def heard(task: Listening, expected: list[Any]) -> None:
     await eventually_async(lambda: task.heard == expected, f"the task hears {expected}", detail=lambda: task.heard)
 
 
 async def test_a_task_is_told_before_each_start_and_at_each_change() -> None:
     task = Listening()
-    under_test = session(task)
+    under_test = local_session(task)
     under_test.instruct([{"id": "a"}])
     assert task.heard == [], "there is no task yet"
     running = asyncio.create_task(under_test.run())
@@ -120,7 +76,7 @@ async def test_a_scheduled_snapshot_begins_at_its_time() -> None:
             self.wake.set()
 
     task = States()
-    under_test = session(task)
+    under_test = local_session(task)
     running = asyncio.create_task(under_test.run())
     await heard(task, [[], "batches", [], "batches"])
     soon = time.time_ns() // 1_000_000 + 300
@@ -134,7 +90,7 @@ async def test_a_scheduled_snapshot_begins_at_its_time() -> None:
 
 async def test_an_error_fails_the_task() -> None:
     task = Listening()
-    under_test = session(task)
+    under_test = local_session(task)
     running = asyncio.create_task(under_test.run())
     await heard(task, [[], "batches", [], "batches"])
     task.fault = Fatal("what is this")
