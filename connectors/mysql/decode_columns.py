@@ -27,7 +27,7 @@ from connectors.mysql.types import Kind, datetime_unit, fraction, kind_of
 from connectors.mysql.types_defaults import missing_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from connectors.mysql.model import Column
     from connectors.mysql.types import ValueOptions
@@ -129,6 +129,18 @@ def decimal_reader(precision: int, scale: int) -> Callable[[bytes], Decimal]:
     return read
 
 
+def _digits(parts: Sequence[tuple[int, int]], packed: str) -> str:
+    """An expression for the digits, as one whole number, of a stored DECIMAL without its sign in ``packed``."""
+    left = sum(bits for _, bits in parts)
+    expression = ""
+    for power, bits in parts:
+        shifted = f"{packed} >> {left - bits}" if left > bits else packed
+        group = f"({shifted} & {(1 << bits) - 1})" if expression else f"({shifted})"
+        expression = f"({expression} * {power} + {group})" if expression else group
+        left -= bits
+    return expression
+
+
 def _integer(column: Column, options: ValueOptions) -> Piece:
     if column.type == codes.INT24:
         return Piece("HB" if column.unsigned else "Hb", 3, 2, "($1 << 16) + $0")
@@ -142,17 +154,11 @@ def _integer(column: Column, options: ValueOptions) -> Piece:
 def _decimal(column: Column, options: ValueOptions) -> Piece:
     precision, scale = codes.split_decimal(column.meta)
     size = decimal_size(precision, scale)
-    parts = _decimal_parts(precision, scale)
-    names: dict[str, Any] = {}
-    if len(parts) <= 2:
-        # In line for the most common sizes: a call costs as much as the rest. A negative number has all its bits turned round.
-        top, full = 1 << (8 * size - 1), (1 << 8 * size) - 1
-        power, bits = parts[-1]
-        number = f"($t >> {bits}) * {power} + ($t & {(1 << bits) - 1})" if len(parts) == 2 else "$t"
-        value = f"$m({number}, $u) if ($t := $b($0) ^ {top}) < {top} else $m(-(($t := $t ^ {full}) and {number}), $u)"
-        names = {"m": EXACT.multiply, "u": Decimal((0, (1,), -scale)), "b": int.from_bytes}
-    else:
-        value, names = "$f($0)", {"f": decimal_reader(precision, scale)}
+    # In line: a call costs as much as the rest. A negative number has all its bits inverted.
+    top, full = 1 << (8 * size - 1), (1 << 8 * size) - 1
+    digits = _digits(_decimal_parts(precision, scale), "$t")
+    value = f"$m({digits}, $u) if ($t := $b($0) ^ {top}) < {top} else $m(-(($t := $t ^ {full}) and {digits}), $u)"
+    names: dict[str, Any] = {"m": EXACT.multiply, "u": Decimal((0, (1,), -scale)), "b": int.from_bytes}
     if options.decimal_mode != "precise":
         value, names = f"$g({value})", names | {"g": decimal_value(options.decimal_mode)}
     return Piece(f"{size}s", size, 1, value, names=names)

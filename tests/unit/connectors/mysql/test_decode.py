@@ -278,3 +278,27 @@ def test_a_type_that_is_unknown_is_refused_by_name() -> None:
     made = table(Column(name="array", type=243))
     with pytest.raises(Fatal, match=r"column array has the type type 243.*column.exclude.list"):
         compile_rows(made, plans(made), OPTIONS, kind="write", present=b"\x01")
+
+
+def stored_decimal(number: int, precision: int, scale: int) -> bytes:
+    """A DECIMAL as MySQL stores it, built digit by digit from its documentation."""
+    digits = str(abs(number)).rjust(precision, "0")
+    whole, part = digits[: precision - scale], digits[precision - scale :]
+    first = len(whole) % 9
+    groups = [whole[:first], *(whole[at : at + 9] for at in range(first, len(whole), 9))]
+    groups += [part[at : at + 9] for at in range(0, len(part), 9)]
+    data = bytearray(
+        b"".join(int(group).to_bytes((0, 1, 1, 2, 2, 3, 3, 4, 4, 4)[len(group)]) for group in groups if group)
+    )
+    data[0] ^= 0x80
+    return bytes(byte ^ 0xFF for byte in data) if number < 0 else bytes(data)
+
+
+@pytest.mark.parametrize("precision", range(1, 66))
+def test_decimals_of_every_precision_and_scale(precision: int) -> None:
+    largest = 10**precision - 1
+    for scale in range(min(precision, 38) + 1):
+        made = table(Column(name="n", type=codes.DECIMAL, meta=precision << 8 | scale, nullable=False))
+        numbers = [0, 1, -1, largest, -largest, largest // 7, -(largest // 3), 10 ** (precision // 2)]
+        data = b"".join(b"\xfe" + stored_decimal(number, precision, scale) for number in numbers)
+        assert [str(row["n"]) for row in decode(made, data)] == [str(Decimal(f"{n}e-{scale}")) for n in numbers]
