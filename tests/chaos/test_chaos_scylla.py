@@ -6,11 +6,12 @@ import os
 import secrets
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from compose.local.scylla.client import Emulation, now_us
+from compose.local.scylla.writes import Insert
 from compose.local.topics import read_topic
 from tests.chaos.cluster import PATIENCE, Cluster
 from tests.chaos.proxy import Proxy
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from tests.chaos.conftest import ProxiedKafka
 
 CONVERTERS = {"key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false"}
+
+
+#: Slow enough that a kill hits a snapshot that is under way.
+SNAPSHOT = {"snapshot.mode": "initial", "snapshot.rows.per.second": "100", "snapshot.chunk.rows": "20"}
 
 
 def soon_ms() -> int:
@@ -45,6 +50,7 @@ class Scene:
         tablets: bool = False,
         skew_ms: int = 0,
         address: str | None = None,
+        rows_before: int = 0,
     ) -> None:
         self.node, self.bootstrap, self.exactly_once = node, bootstrap, exactly_once
         self.client = Emulation(node.address)
@@ -52,10 +58,12 @@ class Scene:
             self.client.new_generation(vnodes=4, shards=2)
         name = f"c{secrets.token_hex(4)}"
         self.client.create_keyspace(name, tablets=tablets)
-        self.client.create_table(
-            f"CREATE TABLE {name}.t (pk int, ck int, v text, n bigint, PRIMARY KEY (pk, ck)) "
-            "WITH cdc = {'enabled': true}"
-        )
+        self.client.create_table(f"CREATE TABLE {name}.t (pk int, ck int, v text, n bigint, PRIMARY KEY (pk, ck))")
+        for number in range(rows_before):
+            self.client.apply(
+                Insert(f"{name}.t", {"pk": number // 4, "ck": number % 4, "v": f"v{number}", "n": number})
+            )
+        self.client.alter_table(f"ALTER TABLE {name}.t WITH cdc = {{'enabled': true}}")
         self.load = ScyllaLoad(node.address, f"{name}.t", name, skew_ms=skew_ms)
         self.cluster = Cluster(folder, bootstrap, f"scylla-{name}", exactly_once=exactly_once, properties=CONVERTERS)
         self.cluster.start(workers)
@@ -73,6 +81,7 @@ class Scene:
                 "scylla.query.options.fetch.size": "20",
                 "worker.maximum.backoff": "500",
                 "heartbeat.interval.ms": "500",
+                **(SNAPSHOT if rows_before else {}),
             },
         )
 
@@ -123,6 +132,7 @@ def scene(tmp_path: Path, broker: ProxiedKafka, scylla_node: ScyllaEmulation) ->
         tablets: bool = False,
         skew_ms: int = 0,
         address: str | None = None,
+        rows_before: int = 0,
     ) -> Scene:
         scene = Scene(
             tmp_path,
@@ -133,6 +143,7 @@ def scene(tmp_path: Path, broker: ProxiedKafka, scylla_node: ScyllaEmulation) ->
             tablets=tablets,
             skew_ms=skew_ms,
             address=address,
+            rows_before=rows_before,
         )
         made.append(scene)
         return scene
@@ -155,6 +166,41 @@ def test_workers_are_killed(scene: Callable[..., Scene], exactly_once: bool) -> 
         stage.cluster.repair()
         stage.until_events(100)
     stage.finish()
+
+
+@pytest.mark.proves("from scylla snapshot", "at-least-once", killed=["worker", "task host"])
+@pytest.mark.proves("from scylla snapshot", "exactly-once", killed=["worker", "task host"])
+@pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
+def test_workers_are_killed_during_a_snapshot(scene: Callable[..., Scene], exactly_once: bool) -> None:
+    rows_before = 1200
+    stage = scene(exactly_once=exactly_once, workers=2, rows_before=rows_before)
+
+    def read_rows() -> list[dict[str, Any]]:
+        records = changes(read_topic(stage.bootstrap, stage.load.topic, committed=exactly_once))
+        return [value["after"] for _, value in records if value["op"] == "r"]
+
+    for victim in list(stage.cluster.workers):
+        before = len(read_rows())
+        stage.cluster.until(lambda before=before: len(read_rows()) >= before + 100, "the snapshot goes on")
+        victim.kill()
+        stage.cluster.repair()
+        for worker in stage.cluster.running:
+            for host in worker.hosts():
+                os.kill(host, signal.SIGKILL)
+    assert len(read_rows()) < rows_before, "the snapshot was over before the last kill"
+    expected = {(row["pk"], row["ck"]): row for row in stage.client.base_rows(stage.load.table)}
+    assert len(expected) == rows_before
+
+    def is_there() -> bool:
+        return {(row["pk"], row["ck"]) for row in read_rows()} == expected.keys()
+
+    stage.cluster.until(is_there, "every row comes", 2 * PATIENCE)
+    rows = read_rows()
+    for row in rows:
+        cells = {"pk": row["pk"], "ck": row["ck"], "v": row["v"]["value"], "n": row["n"]["value"]}
+        assert cells == expected[row["pk"], row["ck"]]
+    if exactly_once:
+        assert len(rows) == rows_before
 
 
 def test_task_hosts_are_killed_while_generations_change(scene: Callable[..., Scene]) -> None:
