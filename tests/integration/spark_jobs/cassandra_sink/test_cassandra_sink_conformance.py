@@ -115,12 +115,9 @@ def test_conformance_out_of_the_log(
     check_sink(target, spark=spark, bootstrap=bootstrap, only=case)
 
 
-@pytest.mark.proves("into cassandra", "at-least-once", killed=["driver", "Python worker"])
 @pytest.mark.parametrize(
     "case",
-    kit_cases(
-        [name for name in cases() if name != LOGIN], [name for name in cases() if name not in QUICK_WITHOUT_LOG]
-    ),
+    kit_cases([name for name in cases() if name != LOGIN], [name for name in cases() if name not in QUICK_WITHOUT_LOG]),
 )
 def test_conformance_without_the_log(
     case: str, client: Any, keyspace: str, gate: Gate, spark: SparkSession, bootstrap: str, tmp_path: Path

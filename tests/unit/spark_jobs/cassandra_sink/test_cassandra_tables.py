@@ -170,5 +170,9 @@ def test_tables_that_options_declare() -> None:
     ]
     assert [column.type.simpleString() for column in orders.columns] == ["bigint", "int", "string", "decimal(38,2)"]
     assert (lines.namespace, [column.name for column in lines.key]) == ("lines", ["line"])
-    steps = {"transform.steps": "few", "transform.step.few.type": "filter", "transform.step.few.condition": "number > 1"}
+    steps = {
+        "transform.steps": "few",
+        "transform.step.few.type": "filter",
+        "transform.step.few.condition": "number > 1",
+    }
     assert declared_tables(checked({**job, **steps})) == []
