@@ -22,6 +22,7 @@ from spark_jobs.frames import ArrowTask, columns_of
 from spark_jobs.schema_options import SchemaPolicies
 from spark_jobs.sources import avro_frame, inference, tasks
 from spark_jobs.sources.avro import Registry, connect_schema, parse_schema_id
+from spark_jobs.sources.declared import COLUMNS, KEYS, declared_keys, declared_types
 from spark_jobs.sources.discovery import TOMBSTONE, Found, Ref, find, reference, samples
 from spark_jobs.sources.fast_path import FastPath, State
 from spark_jobs.sources.kinds import (
@@ -78,7 +79,7 @@ COMMON_KEYS: Final = (
         "`u` (where the source sends it). For full histories.",
     ),
     ConfigKey(
-        name="source.key.columns",
+        name=KEYS,
         type=ConfigType.LIST,
         default=None,
         group=_GROUP,
@@ -87,7 +88,7 @@ COMMON_KEYS: Final = (
         "records' keys. For a single table: `source.key.columns.<namespace>`.",
     ),
     ConfigKey(
-        name="source.table.columns",
+        name=COLUMNS,
         type=ConfigType.STRING,
         default=None,
         group=_GROUP,
@@ -117,7 +118,7 @@ COMMON_KEYS: Final = (
         "there keeps what it has.",
     ),
 )
-PASS_THROUGH: Final = ("source.key.columns.", "source.table.columns.")
+PASS_THROUGH: Final = (f"{KEYS}.", f"{COLUMNS}.")
 _FLAT_OPTIONS: Final = (
     "source.op.field",
     "source.time.field",
@@ -445,19 +446,6 @@ class Decoding:
         if self._given is not None:
             return self._given
         config = self._context.config
-        keys: dict[str, tuple[str, ...]] = {}
-        declared: dict[str, Mapping[str, t.DataType]] = {}
-        if config.get("source.key.columns"):
-            keys[""] = tuple(config["source.key.columns"])
-        if config.get("source.table.columns"):
-            declared[""] = inference.declared_columns(config["source.table.columns"])
-        for name, text in config.raw.items():
-            if name.startswith(PASS_THROUGH[0]):
-                keys[name.removeprefix(PASS_THROUGH[0])] = tuple(
-                    each.strip() for each in text.split(",") if each.strip()
-                )
-            elif name.startswith(PASS_THROUGH[1]):
-                declared[name.removeprefix(PASS_THROUGH[1])] = inference.declared_columns(text)
         self._given = Rules(
             self._envelope,
             self._keys == "json",
@@ -465,8 +453,8 @@ class Decoding:
             self._truncates,
             self._tombstones,
             {name: config.get(name) for name in _FLAT_OPTIONS},
-            keys,
-            declared,
+            declared_keys(config),
+            declared_types(config),
         )
         return self._given
 

@@ -4,7 +4,8 @@ The whole sink is measured, as a job drives it: changes, each of another key, th
 requests and answers. They come as Spark's rows, and as the record batches that the single pass over Debezium's events keeps
 (``packed``), where the sink takes these. The sink's side (JVM and Python worker) is bound to the first core; the server has the
 rest of the machine. A first batch warms both up, the second one is measured, and the third is the second again: a replay, of
-which the target takes nothing. The guarantee is the strongest that the sink has.
+which the target takes nothing. The guarantee is the strongest that the sink has. A sink that fails, or takes longer than
+``--limit-s``, is said to, and the others follow; the exit code is 1 then.
 
 To add a sink, add a line to ``ENTRIES``: its name, ``sink.type``, the rows/s that are wanted, and a function that starts its
 server in a folder and gives the sink's options and the server's process.
@@ -19,6 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -188,6 +190,10 @@ ENTRIES: Final = (
 )
 
 
+#: A write of nothing that took less seconds looked at no row.
+_KNOWN_S: Final = 0.01
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One measurement; CPU in seconds."""
@@ -206,6 +212,10 @@ class Measured:
 
     def line(self) -> str:
         """As text."""
+        if not self.written and self.seconds < _KNOWN_S:
+            return (
+                f"  {self.label:<28} {self.rows:>9,} rows: the sink knows that the batch is written, and sends nothing"
+            )
         micro = 1e6 / self.rows
         return (
             f"  {self.label:<28} {self.rows:>9,} rows {self.seconds:7.2f} s {self.speed:>10,.0f} rows/s   "
@@ -227,8 +237,15 @@ def measure(label: str, rows: int, servers: Sequence[int], write: Callable[[], i
     return Measured(label, rows, written, seconds, ours_after - ours, theirs_after - theirs)
 
 
-def open_sink(spark: SparkSession, entry: Entry, options: Mapping[str, str]) -> Sink:
-    """The sink as a job has it, with one connection where it has several."""
+def open_sink(spark: SparkSession, entry: Entry, options: Mapping[str, str], checkpoint: Path) -> Sink:
+    """The sink as a job has it, with one connection where it has several.
+
+    Args:
+        spark: the session.
+        entry: the sink.
+        options: the sink's.
+        checkpoint: a folder of this run's own: a write-ahead log in it is of these batches.
+    """
     kind = registry.sink_class(entry.sink)
     alone = f"sink.{entry.sink}.connections"
     properties = {
@@ -237,6 +254,7 @@ def open_sink(spark: SparkSession, entry: Entry, options: Mapping[str, str]) -> 
         "source.topics": "orders",
         "source.format": "plain",
         "sink.type": entry.sink,
+        "checkpoint.location": str(checkpoint),
         **({alone: "1"} if alone in kind.config_def.keys else {}),
         **options,
     }
@@ -261,17 +279,56 @@ def pack(spark: SparkSession, frame: DataFrame, file: str) -> Changes:
 @contextmanager
 def far_away(server: Running, round_trip_ms: float) -> Iterator[Running]:
     """The server behind a line with a round-trip time; as it is with 0, and where there is no server."""
-    if not round_trip_ms or server.port is None:
+    if not round_trip_ms:
         yield server
+        return
+    if server.port is None:
+        yield replace(server, note=f"no server, so no round trip. {server.note}")
         return
     with child("tests.bench._slow_network", str(server.port), str(round_trip_ms)) as (_, port):
         options = {name: text.replace(f":{server.port}", f":{port}") for name, text in server.options.items()}
         yield replace(server, options=options, note=f"{round_trip_ms:g} ms of round-trip time. {server.note}")
 
 
-def run_entry(spark: SparkSession, entry: Entry, server: Running, batches: Sequence[Changes], rows: int) -> None:
-    """Measure one sink and print it."""
-    sink = open_sink(spark, entry, server.options)
+class TookTooLong(Exception):
+    """A sink did not end in time."""
+
+
+@contextmanager
+def limited(spark: SparkSession, seconds: float) -> Iterator[None]:
+    """Cancel Spark's jobs of a sink that takes longer.
+
+    Raises:
+        TookTooLong: it did.
+    """
+    done = threading.Event()
+    late = threading.Event()
+
+    def watch() -> None:
+        if done.wait(seconds):
+            return
+        late.set()
+        while not done.wait(1.0):
+            spark.sparkContext.cancelAllJobs()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    except Exception as error:
+        if late.is_set():
+            raise TookTooLong(f"it took longer than {seconds:g} s (--limit-s)") from error
+        raise
+    finally:
+        done.set()
+        watcher.join()
+
+
+def run_entry(
+    spark: SparkSession, entry: Entry, server: Running, batches: Sequence[Changes], rows: int, checkpoint: Path
+) -> None:
+    """Measure one sink and print it; a line before each step says what is under way."""
+    sink = open_sink(spark, entry, server.options, checkpoint)
     columns = schema().columns
     numbers = itertools.count()
 
@@ -286,7 +343,8 @@ def run_entry(spark: SparkSession, entry: Entry, server: Running, batches: Seque
         for packed in (False, True)[: 1 + entry.takes_packed]:
             form = "packed" if packed else "rows"
             table = f"shop.{form}"
-            write(batches[0], table, packed=packed)()
+            warm = measure(f"{form}, warm-up", rows, server.pids, write(batches[0], table, packed=packed))
+            print(warm.line(), flush=True)
             written = write(batches[1], table, packed=packed)
             first = measure(f"{form}, new keys", rows, server.pids, written)
             print(first.line(), flush=True)
@@ -306,6 +364,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(names)}; all where none is named")
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--round-trip-ms", type=float, default=0.0, help="added between the sink and its server")
+    parser.add_argument(
+        "--limit-s", type=float, default=240.0, help="seconds that a sink may take, with its server's start"
+    )
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.names) - set(names))
     if unknown:
@@ -313,6 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [entry for entry in ENTRIES if entry.name in (options.names or names)]
     print(f"sinks from one core, {options.rows:,} changes of 8 columns in a batch, 5 % deletes; {environment()}")
     cores = os.sched_getaffinity(0)
+    failed = 0
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-sinks-")))
         os.sched_setaffinity(0, {min(cores)})  # inherited by the JVM and its Python workers
@@ -334,14 +396,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for entry in chosen:
             os.sched_setaffinity(0, cores)  # for the server, which this thread starts
             home = folder / entry.name
+            print(f"{entry.name}: starts", flush=True)
             try:
-                with entry.start(home) as near, far_away(near, options.round_trip_ms) as server:
+                with (
+                    limited(spark, options.limit_s),
+                    entry.start(home) as near,
+                    far_away(near, options.round_trip_ms) as server,
+                ):
                     os.sched_setaffinity(0, {min(cores)})
                     print(f"{entry.name}{': ' + server.note if server.note else ''}", flush=True)
-                    run_entry(spark, entry, server, batches, options.rows)
+                    run_entry(spark, entry, server, batches, options.rows, folder / f"{entry.name}-checkpoint")
             except Unavailable as reason:
                 print(f"{entry.name}: not measured: {reason}", flush=True)
-    return 0
+            except Exception as error:  # noqa: BLE001 - of a server or a sink; the next one is measured
+                failed = 1
+                text = str(error).partition("\n")[0]
+                print(f"{entry.name}: FAILED: {type(error).__name__}: {text}", flush=True)
+    return failed
 
 
 if __name__ == "__main__":

@@ -10,8 +10,10 @@ from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.contract import SchemaRefused
 from spark_jobs.sinks.cassandra import tables
 from spark_jobs.sinks.cassandra.config import PREFIX
-from spark_jobs.sinks.cassandra.tables import Existing, Target
+from spark_jobs.sinks.cassandra.tables import Existing, Target, usable_name
 from spark_jobs.sinks.jdbc.address import identity
+from spark_jobs.sinks.jdbc.config import INSERT
+from spark_jobs.sinks.shared.writing import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,25 +82,42 @@ def _read(connection: Connection, text: str, parameters: Sequence[Any]) -> list[
     return statement.decode(page)
 
 
-def complaints(settings: Settings) -> list[str]:
-    """Complaints that only the cluster can make: about the login, and the table where its name does not depend on the source.
+def complaints(settings: Settings, declared: Sequence[TableSchema] = ()) -> list[str]:
+    """Complaints that only the cluster can make: about the login, and tables that are there already.
 
-    Raises as ``open_connection``.
+    These are the one whose name does not depend on the source, and those of ``declared``: what is known of the source's tables
+    before their records come. Raises as ``open_connection``.
     """
     with connected(settings) as connection:
-        keyspace, table = (template.text for template in (settings.keyspace, settings.table))
-        if "${" in keyspace:
-            return []
-        if not settings.replication and not keyspace_exists(connection, keyspace):
+        keyspace, table = settings.keyspace.text, settings.table.text
+        if "${" not in keyspace and not settings.replication and not keyspace_exists(connection, usable_name(keyspace)):
             text = f"there is no keyspace {keyspace}; create it, or set {PREFIX}replication so that the job creates it"
             return [f"{PREFIX}keyspace: {text}"]
-        present = None if "${" in table else read_table(connection, keyspace, table)
-        if present is None:
-            return []
-        problems = tables.table_problems(present)
-        if settings.rows.key_columns and settings.rows.mode != "insert":
-            problems += tables.key_problems(present, settings.rows.key_columns, settings.partition_columns)
-        return [f"{PREFIX}table: table {keyspace}.{table} does not fit: {problem}" for problem in problems]
+        by_name: dict[tuple[str, str], list[TableSchema]] = {}
+        if "${" not in keyspace + table:
+            by_name[usable_name(keyspace), usable_name(table)] = []
+        for schema in declared:
+            by_name.setdefault(tables.names_of(settings, schema.namespace), []).append(schema)
+        problems = []
+        for names, schemas in by_name.items():
+            present = read_table(connection, *names) if all(names) else None
+            if present is not None:
+                where = f"{PREFIX}table: table {'.'.join(names)} does not fit: "
+                problems += [where + problem for problem in _problems(settings, schemas, present)]
+        return problems
+
+
+def _problems(settings: Settings, schemas: Sequence[TableSchema], present: Existing) -> list[str]:
+    """Reasons why a table does not fit, as far as they show before records come. Pure."""
+    problems = tables.table_problems(present)
+    if settings.rows.key_columns and settings.rows.mode != INSERT:
+        problems += tables.key_problems(present, settings.rows.key_columns, settings.partition_columns)
+    for schema in schemas:
+        if key_of(schema, settings.rows):
+            problems += tables.misfits(settings, schema, present)
+        else:  # the key may come with the records
+            problems += tables.column_problems(schema, present)
+    return list(dict.fromkeys(problems))
 
 
 @dataclass(slots=True)

@@ -49,8 +49,10 @@ class CassandraSink(WriteAheadLogSink):
     @classmethod
     def check(cls, config: Config) -> list[str]:
         """Whether the cluster can be reached, takes the login, and has a table that fits. Blocks, at most for some timeouts."""
+        from spark_jobs.sources.declared import declared_tables  # it needs Spark's types
+
         try:
-            return cluster.complaints(settings(config))
+            return cluster.complaints(settings(config), declared_tables(config))
         except (Fatal, Retriable) as error:
             text = str(error)
             lowered = text.lower()

@@ -200,18 +200,26 @@ def misfits(settings: Settings, schema: TableSchema, present: Existing) -> list[
     if not settings.rows.key_columns and not key_of(schema, settings.rows) and settings.rows.mode != INSERT:
         return problems
     problems += key_problems(present, (*partition, *clustering), settings.partition_columns)
+    problems += column_problems(schema, present)
+    for name, kind in wanted_types(settings, schema).items():
+        if name in SYSTEM and present.types.get(name, kind) != kind:
+            problems.append(f"column {name} has the type {present.types[name]}; it must be {kind}")
+    return problems
+
+
+def column_problems(schema: TableSchema, present: Existing) -> list[str]:
+    """The columns of a table that don't take the values of the source's, each with the types and what to do."""
+    problems = []
     for column in schema.columns:
         kind = present.types.get(column.name)
         if kind is not None and not holds(kind, column):
             problems.append(
                 f"column {column.name} has the type {kind}, which does not hold {type_of(column)}; Cassandra can't change "
-                "the type of a column: write to another table, or add a column under another name by a step"
+                "the type of a column: convert the values in a step (type sql, CAST), or write to another table "
+                "(sink.cassandra.table)"
             )
         if column.name in present.statics:
             problems.append(f"column {column.name} is static, which rows are not; leave it out by a step")
-    for name, kind in wanted_types(settings, schema).items():
-        if name in SYSTEM and present.types.get(name, kind) != kind:
-            problems.append(f"column {name} has the type {present.types[name]}; it must be {kind}")
     return problems
 
 

@@ -27,7 +27,7 @@ UID: Final = "ums_uid_"
 #: Java's shorts, and longs without the one that means "now".
 _LONGEST_KEY: Final = 32_767
 _LAST_VERSION: Final = (1 << 63) - 2
-#: A row that the server fails at, and that has a smaller value than this, is not the reason of the fault.
+#: A row that the Thrift server fails at without a reason is not to blame if it is smaller than this.
 _LARGE: Final = 1 << 20
 _SHOWN: Final = 400
 
@@ -168,10 +168,12 @@ class HBaseClient:
         done = Written(rows=len(rows) - len(refused))
         with faults(self._settings):
             connection = self._connect()
-            for send, changes in ((connection.put_rows, puts), (connection.delete_rows, hiding)):
-                bad = self._send(send, changes, done)
-                done.rows -= len(bad)
-                refused += bad
+            bad = self._send(connection.put_rows, puts, done)
+            bad_rows = {id(row) for row, _ in bad}
+            hiding = [(row, hidden) for row, hidden in hiding if id(row) not in bad_rows]  # its old values stay
+            bad += self._send(connection.delete_rows, hiding, done)
+            done.rows -= len(bad)
+            refused += bad
         refuse(refused)
         return done
 
@@ -210,7 +212,7 @@ class HBaseClient:
                     waiting += [part[middle:], part[:middle]]
                     continue
                 row, change = part[0]
-                if len(change) < _LARGE:
+                if not _text_of_server(error) and len(change) < _LARGE:
                     raise
                 refused.append((row, f"HBase refuses it, of {len(change):,} bytes: {reason}"))
         return refused

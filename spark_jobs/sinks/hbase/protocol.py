@@ -28,7 +28,7 @@ struct TableName { 1: binary space, 2: binary qualifier }
 struct Family {
   1: binary name, 2: map<binary, binary> attributes, 3: map<string, string> configuration, 10: i32 versions, 13: i32 ttl_s
 }
-struct Table { 1: TableName name, 2: list<Family> families }
+struct Table { 1: TableName name, 2: list<Family> families, 3: map<binary, binary> attributes }
 struct Ignored { }
 exception ServerError { 1: string message }
 service HBase {

@@ -9,6 +9,8 @@ import pytest
 from cassandra.cluster import Cluster
 from cassandra.query import dict_factory
 
+from compose.local.cassandra import CassandraNode
+from compose.local.jvm import FAST_START
 from spark_jobs.testing import Gate
 
 if TYPE_CHECKING:
@@ -43,6 +45,15 @@ def keyspace(client: Any) -> Iterator[str]:
 def gate(cassandra: HasCassandra) -> Iterator[Gate]:
     with Gate(cassandra.host, cassandra.port or 0) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="module")
+def logins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CassandraNode]:
+    """A Cassandra that asks for logins."""
+    asks = {"authenticator": "PasswordAuthenticator"}
+    folder = tmp_path_factory.mktemp("logins")
+    with CassandraNode(folder, port=None, cdc=False, settings=asks, jvm_options=FAST_START) as node:
+        yield node
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from cassandra.util import Date
 
 from spark_jobs.sinks.cassandra.tables import usable_name
-from spark_jobs.testing import SinkTarget, Supports, cases, check_sink
+from spark_jobs.testing import Gate, SinkTarget, Supports, cases, check_sink
 from tests.support.kit_cases import kit_cases
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from compose.local.cassandra import CassandraNode
     from spark_jobs.contract import Column, TableSchema
-    from spark_jobs.testing import Gate
 
 #: Seconds each: for slow runs.
 SLOW = (
@@ -98,10 +98,14 @@ def _read(value: Any, kind: str) -> Any:
 
 #: Writes a batch again after a later one, which a checkpoint and its log never do.
 WITHOUT_LOG = "older_after_delete"
+#: Needs a server with logins.
+LOGIN = "refused_login"
+#: The cases that run without the log also when only quick ones run.
+QUICK_WITHOUT_LOG = (WITHOUT_LOG, "replay")
 
 
 @pytest.mark.proves("into cassandra", "exactly-once", killed=["driver", "Python worker"])
-@pytest.mark.parametrize("case", kit_cases([name for name in cases() if name != WITHOUT_LOG], (*SLOW, "refused_login")))
+@pytest.mark.parametrize("case", kit_cases([name for name in cases() if name not in (WITHOUT_LOG, LOGIN)], SLOW))
 def test_conformance_out_of_the_log(
     case: str, client: Any, keyspace: str, gate: Gate, spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:
@@ -111,9 +115,31 @@ def test_conformance_out_of_the_log(
     check_sink(target, spark=spark, bootstrap=bootstrap, only=case)
 
 
-@pytest.mark.parametrize("case", kit_cases([WITHOUT_LOG, "replay", "killed_at_every_step"], SLOW))
+@pytest.mark.parametrize(
+    "case",
+    kit_cases([name for name in cases() if name != LOGIN], [name for name in cases() if name not in QUICK_WITHOUT_LOG]),
+)
 def test_conformance_without_the_log(
-    case: str, client: Any, keyspace: str, gate: Gate, spark: SparkSession, tmp_path: Path
+    case: str, client: Any, keyspace: str, gate: Gate, spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:
-    target = CassandraTarget(client, keyspace, gate, tmp_path, guarantee="at-least-once")
-    check_sink(target, spark=spark, only=case)
+    options = {"sink.cassandra.table": "ascii_without_log"} if case == "poison_record" else {}
+    target = CassandraTarget(client, keyspace, gate, tmp_path, guarantee="at-least-once", **options)
+    check_sink(target, spark=spark, bootstrap=bootstrap, only=case)
+
+
+class LoginTarget(CassandraTarget):
+    """A Cassandra with logins, of which the kit uses wrong ones."""
+
+    def options(self) -> Mapping[str, str]:
+        return {**super().options(), "sink.cassandra.user": "cassandra", "sink.cassandra.password": "cassandra-right"}
+
+    def wrong_login(self) -> Mapping[str, str]:
+        return {"sink.cassandra.password": "n0t-the-secret"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_conformance_of_logins(guarantee: str, logins: CassandraNode, spark: SparkSession, tmp_path: Path) -> None:
+    with Gate(logins.host, logins.port or 0) as gate:
+        target = LoginTarget(None, "shop", gate, tmp_path, guarantee=guarantee)
+        check_sink(target, spark=spark, only=LOGIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from unittest.mock import create_autospec
@@ -17,7 +18,9 @@ from spark_jobs.sinks.cassandra import cluster
 from spark_jobs.sinks.cassandra.client import CassandraClient
 from spark_jobs.sinks.cassandra.config import CONFIG_DEF, settings
 from spark_jobs.sinks.cassandra.sink import CassandraSink
+from spark_jobs.sinks.cassandra.tables import usable_name
 from spark_jobs.sinks.shared.model import Row
+from spark_jobs.testing.kit import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,6 +126,56 @@ def test_check_complains_of_servers_and_tables(world: World, client: Any) -> Non
     assert "its primary key is (name), and that of the rows (id)" in key
     (counter,) = CassandraSink.check(world.config("counted"))
     assert "counter" in counter
+
+
+@pytest.mark.slow
+def test_check_names_columns_of_other_types(world: World, client: Any) -> None:
+    client.execute(f"CREATE TABLE {world.keyspace}.narrow_types (id int PRIMARY KEY, note blob, price double)")
+    job = {
+        "name": "types",
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "source.topics": "shop.orders",
+        "source.format": "plain",
+        "source.key.columns": "id",
+        "source.table.columns": "id bigint, note string, price double",
+        "sink.type": "cassandra",
+        **world.config("narrow_types").raw,
+    }
+    complaints = CassandraSink.check(checked(job))
+    assert [complaint.partition("; ")[0] for complaint in complaints] == [
+        f"sink.cassandra.table: table {world.keyspace}.narrow_types does not fit: column {name} has the type {kind}, which "
+        f"does not hold {needed}"
+        for name, kind, needed in (("id", "int", "bigint"), ("note", "blob", "text"))
+    ]
+    assert all("CAST" in complaint for complaint in complaints)
+    named = {**job, "sink.cassandra.table": "${table}", "sink.cassandra.keyspace": world.keyspace}
+    assert CassandraSink.check(checked(named)) == []  # there is no table orders yet
+    named["source.topics"] = "shop.narrow_types"
+    assert CassandraSink.check(checked(named)) == complaints
+    assert CassandraSink.check(checked({**job, "source.table.columns": "id int, note binary, price float"})) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keyspace", ["select", "Where {}", "order-by_{}"])
+def test_words_of_the_query_language_are_names(
+    world: World, client: Any, rows_of: Callable[..., Any], keyspace: str
+) -> None:
+    keyspace = keyspace.format(secrets.token_hex(3))
+    columns: dict[str, Any] = {"from": 5, "Order": 6, 'quoted "x"': 7, "a.b": 8, "null": 9}
+    names = ("table", "Primary", "primary", 'a"b', "key-space.where")
+    created = f'"{usable_name(keyspace)}"'
+    try:
+        for name in names:
+            empty: dict[str, Any] = dict.fromkeys(columns)
+            for change in (row(1, "a", **columns), row(2, "b", **empty), row(2, None, 2, "d", **empty)):
+                refused = world.write(name, [change], *columns, keyspace=keyspace, replication="1")
+                assert refused == []
+        for name in names:
+            (stored,) = rows_of(f'{created}."{usable_name(name)}"')
+            assert {column: stored[column] for column in columns} == columns
+        assert CassandraSink.check(world.config("table", keyspace=keyspace)) == []
+    finally:
+        client.execute(f"DROP KEYSPACE IF EXISTS {created}")
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from spark_jobs.sinks.hbase.config import CONFIG_DEF, settings
 from spark_jobs.sinks.hbase.protocol import Connection, interface
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     #: By row key the cells, each with its values from the newest, as (version, value).
     Cells = dict[str, dict[str, list[tuple[int, bytes]]]]
@@ -30,9 +30,11 @@ class Reader:
         space, _, qualifier = table.rpartition(":")
         return self.interface.TableName(space=space.encode() or None, qualifier=qualifier.encode())
 
-    def create(self, table: str, *families: str, **options: Any) -> None:
+    def create(self, table: str, *families: str, attributes: Mapping[str, str] | None = None, **options: Any) -> None:
         columns = [self.interface.Family(name=family.encode(), **options) for family in families]
-        self.connection.ask("createTable", self.interface.Table(name=self.name(table), families=columns), None)
+        named = {name.encode(): value.encode() for name, value in (attributes or {}).items()}
+        description = self.interface.Table(name=self.name(table), families=columns, attributes=named or None)
+        self.connection.ask("createTable", description, None)
 
     def family(self, table: str, name: str) -> Any:
         described = self.connection.ask("getTableDescriptor", self.name(table))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,10 @@ from compose.local.hbase import HBase
 from compose.local.jvm import FAST_START
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
-from spark_jobs.sinks.hbase.config import CONFIG_DEF
+from spark_jobs.sinks.hbase.client import HBaseClient
+from spark_jobs.sinks.hbase.config import CONFIG_DEF, settings
 from spark_jobs.sinks.hbase.sink import HBaseSink
+from spark_jobs.sinks.shared.model import Row, RowTable
 from spark_jobs.testing.batches import Feed, change
 from spark_jobs.testing.kit import checked, key_column, make_sink
 from tests.integration.spark_jobs.hbase.conftest import Reader
@@ -184,6 +187,25 @@ def test_rows_that_can_not_be_written_are_named(rig: Callable[..., Rig]) -> None
         rig().write(change("i", 1, id=1, region="eu"), change("i", 2, id=2, region="x" * 40_000))
     with pytest.raises(Fatal, match=r"id=2, .*HBase refuses it.* hbase.client.keyvalue.maxsize"):
         rig().write(change("i", 1, id=1, region="eu"), change("i", 2, id=2, region="eu", name="x" * (11 << 20)))
+
+
+@pytest.mark.slow
+def test_a_refused_row_hides_no_value(reader: Reader, hbase: HBase) -> None:
+    table = f"t{secrets.token_hex(4)}"
+    reader.create(table, "cf", attributes={"hbase.server.keyvalue.maxsize": "1000"})
+    chosen = settings(options_of(hbase.address, table=table))
+    rows = RowTable(f"shop.{table}", tuple(column.name for column in COLUMNS), ("id", "region"))
+    client = HBaseClient(chosen, table, {column.name: column.type.typeName() for column in COLUMNS}, rows)
+    refused: list[tuple[Row, str]] = []
+    for order, name, city in ((1, "a", "Rome"), (2, "x" * 2000, None)):
+        values = {"id": 1, "region": "eu", "name": name, "city": city}
+        instant = datetime(2026, 1, 1, tzinfo=UTC)
+        client.write([Row(values, order, instant, "u", "", "topic", 0, order, 0)], refused.extend)
+    client.close()
+    ((row, reason),) = refused
+    assert row.order == 2
+    assert "exceeds limit of 1000 bytes" in reason
+    assert reader.cells(table)["1:eu"]["cf:city"] == [(OFFSET + 1, b"Rome")]
 
 
 @pytest.mark.slow

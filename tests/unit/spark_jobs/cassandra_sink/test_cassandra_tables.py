@@ -16,6 +16,8 @@ from spark_jobs.sinks.cassandra.config import CONFIG_DEF, Settings, complaints, 
 from spark_jobs.sinks.cassandra.tables import Existing
 from spark_jobs.sinks.cassandra.types import cell_of, holds
 from spark_jobs.sinks.shared.model import Row
+from spark_jobs.sources.declared import declared_tables
+from spark_jobs.testing.kit import checked
 
 UNSET = object()
 SCHEMA = TableSchema(
@@ -145,3 +147,32 @@ def test_options_that_do_not_go_together() -> None:
         "sink.cassandra.partition.columns",
         "sink.cassandra.delete.mode",
     ]
+
+
+def test_tables_that_options_declare() -> None:
+    job = {
+        "name": "declared",
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "source.topics": "orders",
+        "source.format": "plain",
+        "source.key.columns": "number,customer",
+        "source.table.columns": "customer int, note varchar(20), number long, tags array<string>, `p q`: decimal(10, 2)",
+        "source.table.columns.lines": "line int",
+        "source.key.columns.lines": "line",
+        "sink.type": "console",
+    }
+    orders, lines = declared_tables(checked(job))
+    assert [(column.name, column.key) for column in orders.columns] == [
+        ("number", True),
+        ("customer", True),
+        ("note", False),
+        ("p q", False),
+    ]
+    assert [column.type.simpleString() for column in orders.columns] == ["bigint", "int", "string", "decimal(38,2)"]
+    assert (lines.namespace, [column.name for column in lines.key]) == ("lines", ["line"])
+    steps = {
+        "transform.steps": "few",
+        "transform.step.few.type": "filter",
+        "transform.step.few.condition": "number > 1",
+    }
+    assert declared_tables(checked({**job, **steps})) == []
