@@ -27,6 +27,7 @@ CLASSES: dict[str, type[SparkJob]] = {
         connectors.ConfluentElasticsearchSink,
         connectors.AivenOpenSearchSink,
         connectors.ClickHouseSink,
+        connectors.MongoSink,
     )
 }
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -40,6 +41,7 @@ REDIS = "com.redis.kafka.connect.RedisSinkConnector"
 ELASTICSEARCH = "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector"
 OPENSEARCH = "io.aiven.kafka.connect.opensearch.OpenSearchSinkConnector"
 CLICKHOUSE = "com.clickhouse.kafka.connect.ClickHouseSinkConnector"
+MONGODB = "com.mongodb.kafka.connect.MongoSinkConnector"
 WORKER = {"bootstrap.servers": "127.0.0.1:1", "key.converter": JSON, "value.converter": JSON}
 #: All options of the Java classes, as their documentation and code have them.
 ALL = {
@@ -81,6 +83,13 @@ ALL = {
         customInsertFormat insertFormat bypassRowBinary bypassSchemaValidation bypassFieldCleanup
         suppressTableExistenceException dateTimeFormats enableDbTopicSplit dbTopicSplitChar ignorePartitionsWhenBatching
         clientVersion proxyType proxyHost proxyPort""",
+    # Those that are prefixes (topic.override., timeseries., namespace.mapper., partial keys) have one sentence each.
+    MONGODB: """connection.uri database collection delete.on.null.values writemodel.strategy document.id.strategy
+        change.data.capture.handler max.batch.size mongo.errors.tolerance mongo.errors.log.enable bulk.write.ordered
+        document.id.strategy.overwrite.existing document.id.strategy.uuid.format rate.limiting.timeout rate.limiting.every.n
+        max.num.retries retries.defer.timeout post.processor.chain key.projection.type key.projection.list
+        value.projection.type value.projection.list field.renamer.mapping field.renamer.regexp namespace.mapper
+        timeseries.timefield server.api.version""",
 }
 BASE = {
     DEBEZIUM: {
@@ -121,6 +130,13 @@ BASE = {
         "behavior.on.null.values": "delete",
     },
     OPENSEARCH: {"topics": "orders", "connection.url": "http://os:9200", "behavior.on.null.values": "ignore"},
+    MONGODB: {
+        "topics": "orders",
+        "connection.uri": "mongodb://jobs:p%40ss@mongo-1:27017,mongo-2:27017/?replicaSet=rs0",
+        "database": "shop",
+        "document.id.strategy": "com.mongodb.kafka.connect.sink.processor.id.strategy.FullKeyStrategy",
+        "delete.on.null.values": "true",
+    },
     CLICKHOUSE: {"topics": "orders", "hostname": "ch", "password": "secret", "exactlyOnce": "true"},
 }
 
@@ -585,3 +601,26 @@ def test_clickhouse() -> None:
     properties, _ = translated(CLICKHOUSE, {"ssl": "false", "port": "8123", "topic2TableMap": "orders=all_orders"})
     assert properties["sink.clickhouse.url"] == "http://ch:8123"
     assert properties["sink.clickhouse.table"] == "all_orders"
+
+
+def test_mongodb() -> None:
+    properties, _ = translated(MONGODB)
+    expected = {
+        "sink.type": "mongodb",
+        "sink.mongodb.url": "mongodb://mongo-1:27017,mongo-2:27017/?replicaSet=rs0",
+        "sink.mongodb.user": "jobs",
+        "sink.mongodb.password": "p@ss",
+        "sink.mongodb.database": "shop",
+        "sink.mongodb.collection": "${namespace}",
+        "sink.mongodb.mode": "upsert",
+    }
+    assert {name: properties.get(name) for name in expected} == expected
+    properties, translation = translated(MONGODB, {"document.id.strategy": "", "collection": "all"})
+    assert (properties["sink.mongodb.mode"], properties["sink.mongodb.collection"]) == ("insert", "all")
+    assert "position in Kafka" in notes(translation)["document.id.strategy"]
+    strategy = "com.mongodb.kafka.connect.sink.writemodel.strategy.UpdateOneTimestampsStrategy"
+    _, translation = translated(MONGODB, {"writemodel.strategy": strategy})
+    assert "ReplaceOneDefaultStrategy" in refusals(translation)["writemodel.strategy"]
+    handler = "com.mongodb.kafka.connect.sink.cdc.debezium.rdbms.mysql.MysqlHandler"
+    _, translation = translated(MONGODB, {"change.data.capture.handler": handler})
+    assert "source.format=debezium" in refusals(translation)["change.data.capture.handler"]
