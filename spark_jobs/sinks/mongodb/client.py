@@ -155,4 +155,5 @@ class MongoClient:
 
 
 def _not_newer(entry: Entry) -> Mapping[str, Any]:
-    return {"_id": entry.name, ORDER: {"$lte": entry.row.order}}
+    # A document without an order number, which another program has written, is older than all changes.
+    return {"_id": entry.name, ORDER: {"$not": {"$gt": entry.row.order}}}

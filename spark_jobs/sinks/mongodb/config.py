@@ -93,6 +93,15 @@ CONFIG_DEF: Final = ConfigDef(
             doc="The document's `_id` as text, by template. Default: the key's value with its type; of several columns a "
             "document with their values.",
         ),
+        ConfigKey(
+            name=f"{PREFIX}id.document",
+            type=ConfigType.BOOLEAN,
+            default=False,
+            importance=Importance.LOW,
+            group=CONTENT,
+            doc="Whether the `_id` is a document, `{<column>: <value>}`, also where the key is one column, as MongoDB's own Kafka "
+            "sink has it.",
+        ),
         key_columns_key(PREFIX),
         ConfigKey(
             name=f"{PREFIX}decimals",
@@ -124,6 +133,7 @@ class Settings:
     database: Template
     collection: Template
     id: Template
+    id_document: bool
     decimals: bool
     retention_ms: int
     append: bool
@@ -146,6 +156,7 @@ def settings(config: Mapping[str, Any]) -> Settings:
         database=Template(get("database")),
         collection=Template(get("collection")),
         id=Template(get("id")),
+        id_document=get("id.document"),
         decimals=get("decimals") == DECIMAL128,
         retention_ms=get("delete.retention.ms"),
         append=append,
@@ -159,6 +170,8 @@ def complaints(config: Mapping[str, Any]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
     problems = access_problems(config, PREFIX)
     chosen = settings(config)
+    if chosen.id.text and chosen.id_document:
+        problems.append(f"{PREFIX}id.document: {PREFIX}id makes text of the key, which is no document; leave one of them out")
     if chosen.id.text and not chosen.append and not (chosen.id.columns or chosen.id.row_parts):
         problems.append(
             f"{PREFIX}id: all rows of a table would be one document; it needs ${{key}} or ${{column:<name>}}"

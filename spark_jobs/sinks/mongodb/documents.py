@@ -82,7 +82,7 @@ def id_of(settings: Settings, table: RowTable) -> Callable[[Row], Any]:
             raise Unfilled(f"the column {name} is null, and belongs to the key")
         return exact(value, decimals=settings.decimals)
 
-    if len(table.keys) == 1:
+    if len(table.keys) == 1 and not settings.id_document:
         (only,) = table.keys
         return lambda row: value_of(row, only)
     return lambda row: {name: value_of(row, name) for name in table.keys}

@@ -89,7 +89,11 @@ ALL = {
         document.id.strategy.overwrite.existing document.id.strategy.uuid.format rate.limiting.timeout rate.limiting.every.n
         max.num.retries retries.defer.timeout post.processor.chain key.projection.type key.projection.list
         value.projection.type value.projection.list field.renamer.mapping field.renamer.regexp namespace.mapper
-        timeseries.timefield server.api.version""",
+        timeseries.timefield server.api.version server.api.deprecation.errors server.api.strict delete.writemodel.strategy
+        document.id.strategy.partial.key.projection.type document.id.strategy.partial.key.projection.list
+        document.id.strategy.partial.value.projection.type document.id.strategy.partial.value.projection.list
+        connection.ssl.truststore connection.ssl.truststorePassword connection.ssl.keystore
+        connection.ssl.keystorePassword""",
 }
 BASE = {
     DEBEZIUM: {
@@ -613,14 +617,56 @@ def test_mongodb() -> None:
         "sink.mongodb.database": "shop",
         "sink.mongodb.collection": "${namespace}",
         "sink.mongodb.mode": "upsert",
+        "sink.mongodb.id.document": "true",
     }
     assert {name: properties.get(name) for name in expected} == expected
     properties, translation = translated(MONGODB, {"document.id.strategy": "", "collection": "all"})
     assert (properties["sink.mongodb.mode"], properties["sink.mongodb.collection"]) == ("insert", "all")
     assert "position in Kafka" in notes(translation)["document.id.strategy"]
-    strategy = "com.mongodb.kafka.connect.sink.writemodel.strategy.UpdateOneTimestampsStrategy"
-    _, translation = translated(MONGODB, {"writemodel.strategy": strategy})
-    assert "ReplaceOneDefaultStrategy" in refusals(translation)["writemodel.strategy"]
-    handler = "com.mongodb.kafka.connect.sink.cdc.debezium.rdbms.mysql.MysqlHandler"
-    _, translation = translated(MONGODB, {"change.data.capture.handler": handler})
-    assert "source.format=debezium" in refusals(translation)["change.data.capture.handler"]
+    assert properties["source.tombstones"] == "ignore"
+    properties, _ = translated(MONGODB, {"document.id.strategy": "ProvidedInKeyStrategy"})
+    assert properties["sink.mongodb.key.columns"] == "_id"
+
+
+def test_mongodb_by_a_part_of_the_key() -> None:
+    prefix = "document.id.strategy.partial.key.projection."
+    partial = {"document.id.strategy": "x.PartialKeyStrategy", f"{prefix}type": "AllowList", f"{prefix}list": "region,id"}
+    properties, _ = translated(MONGODB, partial)
+    assert properties["sink.mongodb.key.columns"] == "region,id"
+    assert properties["sink.mongodb.id.document"] == "true"
+    _, translation = translated(MONGODB, {**partial, f"{prefix}type": "BlockList"})
+    assert "sink.mongodb.key.columns" in refusals(translation)[f"{prefix}type"]
+    _, translation = translated(MONGODB, {**partial, f"{prefix}list": "region.name"})
+    assert "made of columns" in refusals(translation)[f"{prefix}list"]
+
+
+def test_mongodb_with_envelopes() -> None:
+    package = "com.mongodb.kafka.connect.sink.cdc."
+    properties, translation = translated(
+        MONGODB, {"change.data.capture.handler": f"{package}debezium.rdbms.mysql.MysqlHandler", "delete.on.null.values": ""}
+    )
+    assert (properties["source.format"], properties["sink.mongodb.id.document"]) == ("debezium", "true")
+    assert "transform.steps" not in properties
+    assert not refusals(translation)
+    _, translation = translated(MONGODB, {"change.data.capture.handler": f"{package}mongodb.ChangeStreamHandler"})
+    assert "has no counterpart" in refusals(translation)["change.data.capture.handler"]
+    mysql = {"change.data.capture.handler": f"{package}debezium.rdbms.mysql.MysqlHandler", "source.format": "plain"}
+    _, translation = translated(MONGODB, mysql)
+    assert "source.format=plain" in refusals(translation)["change.data.capture.handler"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("writemodel.strategy", "x.UpdateOneTimestampsStrategy", "ReplaceOneDefaultStrategy"),
+        ("document.id.strategy", "x.UuidProvidedStrategy", "source.key.columns"),
+        ("delete.writemodel.strategy", "x.DeleteOneBusinessKeyStrategy", "the document of the key"),
+        ("post.processor.chain", "x.KafkaMetaAdder", "a step of type select"),
+        ("namespace.mapper", "x.FieldPathNamespaceMapper", "a step of type route"),
+        ("timeseries.timefield", "at", "time series"),
+        ("connection.ssl.truststore", "/trust.jks", "sink.mongodb.ssl.root.cert"),
+    ],
+)
+def test_mongodb_without_a_counterpart(option: str, value: str, text: str) -> None:
+    _, translation = translated(MONGODB, {option: value})
+    assert text in refusals(translation)[option]
