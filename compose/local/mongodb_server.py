@@ -6,6 +6,7 @@ Run as a script: port, folder of the data, folder of the packages, user, passwor
 import signal
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,15 @@ def main(arguments: list[str]) -> None:
 
 
 def _server(options: dict[str, Any]) -> Any:
-    from secantus import SecantusDBServer
-
-    return SecantusDBServer(**options)
+    secantus: Any = import_module("secantus")
+    return secantus.SecantusDBServer(**options)
 
 
 def _create_user(options: dict[str, Any], user: str, password: str) -> None:
-    """Create the login as MongoDB's manual has it: by a server that asks for none, and that nobody else knows."""
-    from pymongo import MongoClient
-
-    with _server({**options, "port": 0}) as server, MongoClient(server.uri, directConnection=True) as client:
-        known = client.admin.command("usersInfo", user)["users"]
-        if not known:
+    """Create the login as MongoDB's manual has it: by a server without logins, on a port of its own."""
+    pymongo: Any = import_module("pymongo")
+    with _server({**options, "port": 0}) as server, pymongo.MongoClient(server.uri, directConnection=True) as client:
+        if not client.admin.command("usersInfo", user)["users"]:
             client.admin.command("createUser", user, pwd=password, roles=["root"])
 
 

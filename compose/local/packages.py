@@ -10,9 +10,7 @@ from compose.local.errors import Unavailable
 from compose.local.paths import cache_dir
 
 
-def fetch_package(
-    name: str, version: str, purpose: str, say: Say = silent, *, with_dependencies: bool = False
-) -> Path:
+def fetch_package(name: str, version: str, purpose: str, say: Say = silent, *, with_dependencies: bool = False) -> Path:
     """The folder with the package; downloaded once. Blocks.
 
     Args:

@@ -180,7 +180,9 @@ def _translate(request: Request, answer: Answer) -> None:
 def _read_envelopes(request: Request, answer: Answer) -> bool:
     """Whether a handler reads envelopes as a job does, which it then does."""
     if _end_of(request, _CDC) not in _ENVELOPES:
-        answer.refuse(_CDC, f"{request.text(_CDC)} has no counterpart: a job reads envelopes of Debezium's tables, and flat rows")
+        answer.refuse(
+            _CDC, f"{request.text(_CDC)} has no counterpart: a job reads envelopes of Debezium's tables, and flat rows"
+        )
         return False
     if request.config.get("source.format", ENVELOPE) != ENVELOPE:
         answer.refuse(_CDC, f"it reads envelopes, and source.format={request.config['source.format']} says otherwise")
@@ -208,8 +210,8 @@ def _is_by_position(request: Request, answer: Answer) -> bool:
     if by_position:
         answer.note(
             _IDS,
-            "each record becomes a document, whose _id is its position in Kafka (<topic>-<partition>-<offset>-<number>), so that "
-            "a repeated one is not added twice. Records that Java has written after its last commit are added again",
+            "each record becomes a document, whose _id is its position in Kafka (<topic>-<partition>-<offset>-<number>), so "
+            "that a repeated one is not added twice. Records that Java has written after its last commit are added again",
         )
     return by_position
 
@@ -229,7 +231,9 @@ def _name_documents(request: Request, answer: Answer) -> None:
         return
     fields = request.items(f"{option}.list")
     if any("." in field or "*" in field for field in fields):
-        answer.refuse(f"{option}.list", "fields inside of others and patterns have no counterpart: a key is made of columns")
+        answer.refuse(
+            f"{option}.list", "fields inside of others and patterns have no counterpart: a key is made of columns"
+        )
         return
     answer.put(_KEY_COLUMNS, ",".join(fields), f"{option}.list")
 

@@ -105,8 +105,8 @@ class MongoClient:
         if not entries:
             return {}
         guards = self._client[self._database][guards_of(self._name)]
-        found = guards.find({"_id": {"$in": [entry.name for entry in entries]}}, {ORDER: 1})
-        return {hashable(guard["_id"]): guard[ORDER] for guard in found}
+        matches = guards.find({"_id": {"$in": [entry.name for entry in entries]}}, {ORDER: 1})
+        return {hashable(guard["_id"]): guard[ORDER] for guard in matches}
 
     def _named(self, rows: Sequence[Row], requests: Requests) -> list[Entry]:
         entries = []
@@ -121,13 +121,13 @@ class MongoClient:
         self, entries: Sequence[Entry], form: Callable[[Entry], Mapping[str, Any]], requests: Requests
     ) -> list[Entry]:
         """The entries with their contents, without those that can't be BSON."""
-        made = []
+        filled = []
         for entry in entries:
             try:
-                made.append(replace(entry, content=self._encode(form(entry))))
+                filled.append(replace(entry, content=self._encode(form(entry))))
             except (Unfilled, NoText) as error:
                 requests.refused.append((entry.row, str(error)))
-        return made
+        return filled
 
     def _inserted(self, entry: Entry) -> Mapping[str, Any]:
         return {"_id": entry.name, **document(entry.row)}

@@ -68,8 +68,8 @@ CONFIG_DEF: Final = ConfigDef(
             group=CONTENT,
             validator=template_validator(),
             example="shop",
-            doc="The database, by name or by template (`${database}` is that of the source); MongoDB creates it. Characters that "
-            "no database may have become `_`.",
+            doc="The database, by name or by template (`${database}` is that of the source); MongoDB creates it. Characters "
+            "that no database may have become `_`.",
         ),
         ConfigKey(
             name=f"{PREFIX}collection",
@@ -99,8 +99,8 @@ CONFIG_DEF: Final = ConfigDef(
             default=False,
             importance=Importance.LOW,
             group=CONTENT,
-            doc="Whether the `_id` is a document, `{<column>: <value>}`, also where the key is one column, as MongoDB's own Kafka "
-            "sink has it.",
+            doc="Whether the `_id` is a document, `{<column>: <value>}`, also where the key is one column, as MongoDB's own "
+            "Kafka sink has it.",
         ),
         key_columns_key(PREFIX),
         ConfigKey(
@@ -171,7 +171,9 @@ def complaints(config: Mapping[str, Any]) -> list[str]:
     problems = access_problems(config, PREFIX)
     chosen = settings(config)
     if chosen.id.text and chosen.id_document:
-        problems.append(f"{PREFIX}id.document: {PREFIX}id makes text of the key, which is no document; leave one of them out")
+        problems.append(
+            f"{PREFIX}id.document: {PREFIX}id makes text of the key, which is no document; leave one of them out"
+        )
     if chosen.id.text and not chosen.append and not (chosen.id.columns or chosen.id.row_parts):
         problems.append(
             f"{PREFIX}id: all rows of a table would be one document; it needs ${{key}} or ${{column:<name>}}"

@@ -73,7 +73,7 @@ class Requests:
             answer = self.command(kind, collection, [entry.content for entry in part])
             errors = {error["index"]: error for error in answer.get("writeErrors", ())}
             met = [part[number] for number, error in errors.items() if _is_there(error)]
-            older, there = self._again(kind, collection, met)
+            older, there = self._retry_without_upsert(kind, collection, met)
             newer = len(there) - older
             for number, error in errors.items():
                 if not _is_there(error):
@@ -106,7 +106,7 @@ class Requests:
             raise Retriable(f"{self._where}: {concern.get('errmsg')}")
         return answer
 
-    def _again(self, kind: str, collection: str, met: Sequence[Entry]) -> tuple[int, list[Entry]]:
+    def _retry_without_upsert(self, kind: str, collection: str, met: Sequence[Entry]) -> tuple[int, list[Entry]]:
         """Update documents that another writer has inserted meanwhile, which may be older.
 
         Returns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,12 +49,13 @@ def connect(settings: Settings) -> Any:
         options |= {"w": "majority", "wTimeoutMS": wait_ms}
     if access.user:
         options |= {"username": access.user, "password": access.password}
-    with ExitStack() as stack:
-        options |= _tls_options(settings, stack)
+    _demand_files(access)
+    with _key_file(access) as certificate:
+        options |= _tls_options(settings, certificate)
         return pymongo.MongoClient(settings.url, **options)
 
 
-def _tls_options(settings: Settings, stack: ExitStack) -> dict[str, Any]:
+def _tls_options(settings: Settings, certificate: str) -> dict[str, Any]:
     access = settings.access
     mode = access.ssl_mode
     if mode == "disable":
@@ -67,28 +68,33 @@ def _tls_options(settings: Settings, stack: ExitStack) -> dict[str, Any]:
         options["tlsAllowInvalidCertificates"] = True
     elif mode == "verify-ca":
         options["tlsAllowInvalidHostnames"] = True
+    if access.ssl_root_cert:
+        options["tlsCAFile"] = access.ssl_root_cert
+    if certificate:
+        options["tlsCertificateKeyFile"] = certificate
+    return options
+
+
+def _demand_files(access: Access) -> None:
     for path in (access.ssl_root_cert, access.ssl_cert, access.ssl_key):
         if path and not Path(path).is_file():
             raise ConfigInvalid(
                 f"{NAME} {access.address}: {PREFIX}ssl.root.cert, ssl.cert or ssl.key can't be read: {path}; the files must be "
                 "on every machine that runs tasks"
             )
-    if access.ssl_root_cert:
-        options["tlsCAFile"] = access.ssl_root_cert
-    if access.ssl_cert:
-        options["tlsCertificateKeyFile"] = _one_file(access, stack)
-    return options
 
 
-def _one_file(access: Access, stack: ExitStack) -> str:
+@contextmanager
+def _key_file(access: Access) -> Iterator[str]:
     """The file with certificate and key, which the driver wants in one; it reads it once, when the client is made."""
-    certificate, key = str(access.ssl_cert), str(access.ssl_key)
+    certificate, key = access.ssl_cert or "", access.ssl_key or ""
     if certificate == key:
-        return certificate
-    file = stack.enter_context(tempfile.NamedTemporaryFile("wb", suffix=".pem"))  # of this user alone
-    file.write(Path(certificate).read_bytes() + b"\n" + Path(key).read_bytes())
-    file.flush()
-    return file.name
+        yield certificate
+        return
+    with tempfile.NamedTemporaryFile("wb", suffix=".pem") as file:  # of this user alone
+        file.write(Path(certificate).read_bytes() + b"\n" + Path(key).read_bytes())
+        file.flush()
+        yield file.name
 
 
 @contextmanager

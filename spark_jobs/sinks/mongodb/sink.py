@@ -86,8 +86,8 @@ class MongoSink(Sink):
         if key != ("_id",) and "_id" in {column.name for column in schema.columns}:
             remedy = "" if chosen.append else f"make it the key ({PREFIX}key.columns=_id), or "
             return (
-                f"table {schema.namespace} has a column _id, a name that MongoDB has for the key: {remedy}rename it by a step of "
-                "type select"
+                f"table {schema.namespace} has a column _id, a name that MongoDB has for the key: {remedy}rename it by a step "
+                "of type select"
             )
         if chosen.append or not chosen.id.text:
             return ""

@@ -630,7 +630,11 @@ def test_mongodb() -> None:
 
 def test_mongodb_by_a_part_of_the_key() -> None:
     prefix = "document.id.strategy.partial.key.projection."
-    partial = {"document.id.strategy": "x.PartialKeyStrategy", f"{prefix}type": "AllowList", f"{prefix}list": "region,id"}
+    partial = {
+        "document.id.strategy": "x.PartialKeyStrategy",
+        f"{prefix}type": "AllowList",
+        f"{prefix}list": "region,id",
+    }
     properties, _ = translated(MONGODB, partial)
     assert properties["sink.mongodb.key.columns"] == "region,id"
     assert properties["sink.mongodb.id.document"] == "true"
@@ -643,7 +647,8 @@ def test_mongodb_by_a_part_of_the_key() -> None:
 def test_mongodb_with_envelopes() -> None:
     package = "com.mongodb.kafka.connect.sink.cdc."
     properties, translation = translated(
-        MONGODB, {"change.data.capture.handler": f"{package}debezium.rdbms.mysql.MysqlHandler", "delete.on.null.values": ""}
+        MONGODB,
+        {"change.data.capture.handler": f"{package}debezium.rdbms.mysql.MysqlHandler", "delete.on.null.values": ""},
     )
     assert (properties["source.format"], properties["sink.mongodb.id.document"]) == ("debezium", "true")
     assert "transform.steps" not in properties

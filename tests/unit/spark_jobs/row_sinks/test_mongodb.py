@@ -200,7 +200,10 @@ def test_options_of_the_driver(tmp_path: Path) -> None:
     for files in ((both, both), (certificate, key)):
         secured = connect(
             chosen(
-                **{"user": "me", "password": "secret", "ssl_mode": "verify-full", "timeout_ms": "1500"},
+                user="me",
+                password="secret",
+                ssl_mode="verify-full",
+                timeout_ms="1500",
                 ssl_root_cert=str(trusted),
                 ssl_cert=str(files[0]),
                 ssl_key=str(files[1]),
