@@ -50,6 +50,7 @@ SUITES = (
                 "spark_jobs/iceberg",
                 "spark_jobs/jdbc",
                 "spark_jobs/lookup",
+                "spark_jobs/mongodb",
                 "spark_jobs/opensearch",
                 "spark_jobs/redis",
                 "spark_jobs/steps",

@@ -10,14 +10,15 @@ from compose.local.errors import Unavailable
 from compose.local.paths import cache_dir
 
 
-def fetch_package(name: str, version: str, purpose: str, say: Say = silent) -> Path:
-    """The folder with the package, without what it depends on; downloaded once. Blocks.
+def fetch_package(name: str, version: str, purpose: str, say: Say = silent, *, with_dependencies: bool = False) -> Path:
+    """The folder with the package; downloaded once. Blocks.
 
     Args:
         name: The package.
         version: Exactly this one.
         purpose: What is in it, for messages.
         say: Where the line about a download goes.
+        with_dependencies: Whether what it depends on is brought, too.
 
     Raises:
         Unavailable: pip can't bring it.
@@ -29,8 +30,9 @@ def fetch_package(name: str, version: str, purpose: str, say: Say = silent) -> P
         with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
             part = Path(temporary) / "site"
             pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
+            alone = [] if with_dependencies else ["--no-deps"]
             result = subprocess.run(
-                [*pip, "--no-deps", "--target", str(part), f"{name}=={version}"],
+                [*pip, *alone, "--target", str(part), f"{name}=={version}"],
                 capture_output=True,
                 text=True,
                 check=False,

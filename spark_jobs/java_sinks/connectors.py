@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from spark_jobs.connector import SparkJob
-from spark_jobs.java_sinks import clickhouse, confluent_jdbc, debezium_jdbc, elasticsearch, file_stream, redis
+from spark_jobs.java_sinks import clickhouse, confluent_jdbc, debezium_jdbc, elasticsearch, file_stream, mongodb, redis
 
 if TYPE_CHECKING:
     from connectors.options import ConfigDef
@@ -74,3 +74,11 @@ class ClickHouseSink(SparkJob):
     java_sink: ClassVar[JavaSink | None] = clickhouse.SINK
     config_def: ClassVar[ConfigDef] = clickhouse.SINK.config_def
     aliases: ClassVar[tuple[str, ...]] = clickhouse.SINK.class_names
+
+
+class MongoSink(SparkJob):
+    """MongoDB's own sink as a job with the sink ``mongodb``."""
+
+    java_sink: ClassVar[JavaSink | None] = mongodb.SINK
+    config_def: ClassVar[ConfigDef] = mongodb.SINK.config_def
+    aliases: ClassVar[tuple[str, ...]] = mongodb.SINK.class_names

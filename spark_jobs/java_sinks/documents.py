@@ -1,4 +1,4 @@
-"""Shared by the Java sinks of Elasticsearch, OpenSearch and ClickHouse: keys, deletes, names of targets. Pure."""
+"""Shared by the Java sinks of documents (Elasticsearch, OpenSearch, MongoDB): keys, deletes, names of targets. Pure."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ from compose.local.clickhouse import ClickHouse
 from compose.local.errors import Unavailable
 from compose.local.hbase import HBase
 from compose.local.jvm import Heap
+from compose.local.mongodb import MongoDb
 from compose.local.opensearch import OpenSearch
 from compose.local.redis import Redis
 from connectors.errors import ConfigInvalid
@@ -97,6 +98,7 @@ class Entry:
         target: rows/s that are wanted; 0 for none.
         start: starts the server in a folder; ends it on exit.
         takes_packed: whether it writes record batches as they come.
+        most: the most rows that make sense, for a server that is slow.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Entry:
     target: int
     start: Callable[[Path], AbstractContextManager[Running]]
     takes_packed: bool = True
+    most: int = 10_000_000
 
 
 @contextmanager
@@ -176,6 +179,17 @@ def _hbase(folder: Path) -> Iterator[Running]:
         yield Running(options, server.pid, server.port, note, (server.master.pid,))
 
 
+@contextmanager
+def _mongodb(folder: Path) -> Iterator[Running]:
+    with MongoDb(folder) as server:
+        options = {
+            "sink.mongodb.url": f"mongodb://127.0.0.1:{server.port}/?directConnection=true",
+            "sink.mongodb.database": "bench",
+            "sink.mongodb.timeout.ms": "120000",
+        }
+        yield Running(options, server.pid, server.port, "a stand-in in Python over MongoDB's storage engine")
+
+
 ENTRIES: Final = (
     Entry("redis", "redis", 150_000, _redis),
     Entry("opensearch", "opensearch", 30_000, _opensearch),
@@ -187,6 +201,7 @@ ENTRIES: Final = (
     Entry("iceberg-append", "iceberg", 300_000, partial(_iceberg, mode="insert")),
     Entry("iceberg-upsert", "iceberg", 0, _iceberg, takes_packed=False),
     Entry("hbase", "hbase", 25_000, _hbase),
+    Entry("mongodb", "mongodb", 0, _mongodb, most=10_000),
 )
 
 
@@ -274,6 +289,18 @@ def pack(spark: SparkSession, frame: DataFrame, file: str) -> Changes:
     kept = spark.read.parquet(file).persist(StorageLevel.MEMORY_AND_DISK_DESER)
     kept.count()
     return Changes(frame, replace(packed, frame=kept))
+
+
+def make_batches(spark: SparkSession, folder: Path, rows: int) -> list[Changes]:
+    """Two batches of changes."""
+    batches = []
+    for number in range(2):
+        file = str(folder / f"changes-{rows}-{number}")
+        # The second batch has keys of its own: a first one must not have written them.
+        frame = changes(spark, rows, rows, number * rows, 1)
+        frame.withColumn("id", frame["id"] + number * rows).write.parquet(file)
+        batches.append(pack(spark, spark.read.parquet(file), f"{file}-packed"))
+    return batches
 
 
 @contextmanager
@@ -386,14 +413,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         stack.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")
-        batches = []
-        for number in range(2):
-            file = str(folder / f"changes-{number}")
-            # The second batch has keys of its own: a first one must not have written them.
-            frame = changes(spark, options.rows, options.rows, number * options.rows, 1)
-            frame.withColumn("id", frame["id"] + number * options.rows).write.parquet(file)
-            batches.append(pack(spark, spark.read.parquet(file), f"{file}-packed"))
+        batches: dict[int, list[Changes]] = {}
         for entry in chosen:
+            rows = min(options.rows, entry.most)
+            if rows not in batches:
+                batches[rows] = make_batches(spark, folder, rows)
             os.sched_setaffinity(0, cores)  # for the server, which this thread starts
             home = folder / entry.name
             print(f"{entry.name}: starts", flush=True)
@@ -405,7 +429,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ):
                     os.sched_setaffinity(0, {min(cores)})
                     print(f"{entry.name}{': ' + server.note if server.note else ''}", flush=True)
-                    run_entry(spark, entry, server, batches, options.rows, folder / f"{entry.name}-checkpoint")
+                    run_entry(spark, entry, server, batches[rows], rows, folder / f"{entry.name}-checkpoint")
             except Unavailable as reason:
                 print(f"{entry.name}: not measured: {reason}", flush=True)
             except Exception as error:  # noqa: BLE001 - of a server or a sink; the next one is measured

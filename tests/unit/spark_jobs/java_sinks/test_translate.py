@@ -27,6 +27,7 @@ CLASSES: dict[str, type[SparkJob]] = {
         connectors.ConfluentElasticsearchSink,
         connectors.AivenOpenSearchSink,
         connectors.ClickHouseSink,
+        connectors.MongoSink,
     )
 }
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -40,6 +41,7 @@ REDIS = "com.redis.kafka.connect.RedisSinkConnector"
 ELASTICSEARCH = "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector"
 OPENSEARCH = "io.aiven.kafka.connect.opensearch.OpenSearchSinkConnector"
 CLICKHOUSE = "com.clickhouse.kafka.connect.ClickHouseSinkConnector"
+MONGODB = "com.mongodb.kafka.connect.MongoSinkConnector"
 WORKER = {"bootstrap.servers": "127.0.0.1:1", "key.converter": JSON, "value.converter": JSON}
 #: All options of the Java classes, as their documentation and code have them.
 ALL = {
@@ -81,6 +83,17 @@ ALL = {
         customInsertFormat insertFormat bypassRowBinary bypassSchemaValidation bypassFieldCleanup
         suppressTableExistenceException dateTimeFormats enableDbTopicSplit dbTopicSplitChar ignorePartitionsWhenBatching
         clientVersion proxyType proxyHost proxyPort""",
+    # Those that are prefixes (topic.override., timeseries., namespace.mapper., partial keys) have one sentence each.
+    MONGODB: """connection.uri database collection delete.on.null.values writemodel.strategy document.id.strategy
+        change.data.capture.handler max.batch.size mongo.errors.tolerance mongo.errors.log.enable bulk.write.ordered
+        document.id.strategy.overwrite.existing document.id.strategy.uuid.format rate.limiting.timeout rate.limiting.every.n
+        max.num.retries retries.defer.timeout post.processor.chain key.projection.type key.projection.list
+        value.projection.type value.projection.list field.renamer.mapping field.renamer.regexp namespace.mapper
+        timeseries.timefield server.api.version server.api.deprecation.errors server.api.strict delete.writemodel.strategy
+        document.id.strategy.partial.key.projection.type document.id.strategy.partial.key.projection.list
+        document.id.strategy.partial.value.projection.type document.id.strategy.partial.value.projection.list
+        connection.ssl.truststore connection.ssl.truststorePassword connection.ssl.keystore
+        connection.ssl.keystorePassword""",
 }
 BASE = {
     DEBEZIUM: {
@@ -121,6 +134,13 @@ BASE = {
         "behavior.on.null.values": "delete",
     },
     OPENSEARCH: {"topics": "orders", "connection.url": "http://os:9200", "behavior.on.null.values": "ignore"},
+    MONGODB: {
+        "topics": "orders",
+        "connection.uri": "mongodb://jobs:p%40ss@mongo-1:27017,mongo-2:27017/?replicaSet=rs0",
+        "database": "shop",
+        "document.id.strategy": "com.mongodb.kafka.connect.sink.processor.id.strategy.FullKeyStrategy",
+        "delete.on.null.values": "true",
+    },
     CLICKHOUSE: {"topics": "orders", "hostname": "ch", "password": "secret", "exactlyOnce": "true"},
 }
 
@@ -585,3 +605,73 @@ def test_clickhouse() -> None:
     properties, _ = translated(CLICKHOUSE, {"ssl": "false", "port": "8123", "topic2TableMap": "orders=all_orders"})
     assert properties["sink.clickhouse.url"] == "http://ch:8123"
     assert properties["sink.clickhouse.table"] == "all_orders"
+
+
+def test_mongodb() -> None:
+    properties, _ = translated(MONGODB)
+    expected = {
+        "sink.type": "mongodb",
+        "sink.mongodb.url": "mongodb://mongo-1:27017,mongo-2:27017/?replicaSet=rs0",
+        "sink.mongodb.user": "jobs",
+        "sink.mongodb.password": "p@ss",
+        "sink.mongodb.database": "shop",
+        "sink.mongodb.collection": "${namespace}",
+        "sink.mongodb.mode": "upsert",
+        "sink.mongodb.id.document": "true",
+    }
+    assert {name: properties.get(name) for name in expected} == expected
+    properties, translation = translated(MONGODB, {"document.id.strategy": "", "collection": "all"})
+    assert (properties["sink.mongodb.mode"], properties["sink.mongodb.collection"]) == ("insert", "all")
+    assert "position in Kafka" in notes(translation)["document.id.strategy"]
+    assert properties["source.tombstones"] == "ignore"
+    properties, _ = translated(MONGODB, {"document.id.strategy": "ProvidedInKeyStrategy"})
+    assert properties["sink.mongodb.key.columns"] == "_id"
+
+
+def test_mongodb_by_a_part_of_the_key() -> None:
+    prefix = "document.id.strategy.partial.key.projection."
+    partial = {
+        "document.id.strategy": "x.PartialKeyStrategy",
+        f"{prefix}type": "AllowList",
+        f"{prefix}list": "region,id",
+    }
+    properties, _ = translated(MONGODB, partial)
+    assert properties["sink.mongodb.key.columns"] == "region,id"
+    assert properties["sink.mongodb.id.document"] == "true"
+    _, translation = translated(MONGODB, {**partial, f"{prefix}type": "BlockList"})
+    assert "sink.mongodb.key.columns" in refusals(translation)[f"{prefix}type"]
+    _, translation = translated(MONGODB, {**partial, f"{prefix}list": "region.name"})
+    assert "made of columns" in refusals(translation)[f"{prefix}list"]
+
+
+def test_mongodb_with_envelopes() -> None:
+    package = "com.mongodb.kafka.connect.sink.cdc."
+    properties, translation = translated(
+        MONGODB,
+        {"change.data.capture.handler": f"{package}debezium.rdbms.mysql.MysqlHandler", "delete.on.null.values": ""},
+    )
+    assert (properties["source.format"], properties["sink.mongodb.id.document"]) == ("debezium", "true")
+    assert "transform.steps" not in properties
+    assert not refusals(translation)
+    _, translation = translated(MONGODB, {"change.data.capture.handler": f"{package}mongodb.ChangeStreamHandler"})
+    assert "has no counterpart" in refusals(translation)["change.data.capture.handler"]
+    mysql = {"change.data.capture.handler": f"{package}debezium.rdbms.mysql.MysqlHandler", "source.format": "plain"}
+    _, translation = translated(MONGODB, mysql)
+    assert "source.format=plain" in refusals(translation)["change.data.capture.handler"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("writemodel.strategy", "x.UpdateOneTimestampsStrategy", "ReplaceOneDefaultStrategy"),
+        ("document.id.strategy", "x.UuidProvidedStrategy", "source.key.columns"),
+        ("delete.writemodel.strategy", "x.DeleteOneBusinessKeyStrategy", "the document of the key"),
+        ("post.processor.chain", "x.KafkaMetaAdder", "a step of type select"),
+        ("namespace.mapper", "x.FieldPathNamespaceMapper", "a step of type route"),
+        ("timeseries.timefield", "at", "time series"),
+        ("connection.ssl.truststore", "/trust.jks", "sink.mongodb.ssl.root.cert"),
+    ],
+)
+def test_mongodb_without_a_counterpart(option: str, value: str, text: str) -> None:
+    _, translation = translated(MONGODB, {option: value})
+    assert text in refusals(translation)[option]

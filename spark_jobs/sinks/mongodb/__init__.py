@@ -1,0 +1,1 @@
+"""The MongoDB sink: a document per row, replaced only by a newer change."""
