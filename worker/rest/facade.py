@@ -170,6 +170,12 @@ class Herder(Protocol):
     async def connector_tables(self, name: str) -> list[dict[str, Any]]:
         """Its tables with their versions."""
 
+    async def unknown_lines(self, name: str, lines: int) -> dict[str, Any]:
+        """The newest lines that no rule of a logs connector accepted, with what there is to say of them; 404 if unknown."""
+
+    async def recent_lines(self, name: str, lines: int) -> list[dict[str, Any]]:
+        """The newest lines of a logs connector's input: ``{line, origin}``. Answered by the worker that runs task 0."""
+
     async def plugin_environments(self) -> dict[str, Any]:
         """This worker's environments of ``plugin.path``, their plugins and hosts, and what can't be used."""
 

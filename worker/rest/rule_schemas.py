@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -24,6 +24,33 @@ Lines = Annotated[
         extra={"missing": "The field 'lines' is missing: a list of raw lines is expected"},
     ),
 ]
+SomeLines = (
+    Annotated[
+        list[str],
+        Meta(max_length=MOST_LINES, description=f"Raw lines, at most {MOST_LINES}. Give either these or a connector."),
+    ]
+    | None
+)
+ConnectorName = (
+    Annotated[str, Meta(min_length=1, description="A connector of class `logs`, from which lines are taken.")] | None
+)
+Source = Annotated[
+    Literal["INPUT", "UNKNOWN"],
+    Meta(
+        description="With a connector: its newest raw lines (its files on the worker of its first task, or its topics), or the "
+        "newest lines of its `unknown_table`. In any case; INPUT without it.",
+        extra={"absent": "INPUT"},
+    ),
+]
+Count = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=MOST_LINES,
+        description=f"With a connector: how many lines, at most {MOST_LINES}; 1000 without it.",
+        extra={"absent": 1000, "refusal": f"The field 'count' must be a whole number from 1 to {MOST_LINES}"},
+    ),
+]
 RowsByTable = Annotated[dict[str, list[dict[str, Any]]], Meta(description="Rows by table.")]
 
 
@@ -34,7 +61,10 @@ class RulesPreviewRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Rules, and lines to try them on."""
 
     rules: Rules
-    lines: Lines
+    lines: SomeLines = None
+    connector: ConnectorName = None
+    source: Source = "INPUT"
+    count: Count = 1000
 
 
 class RulesDiffRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +72,10 @@ class RulesDiffRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     before: Rules
     after: Rules
-    lines: Lines
+    lines: SomeLines = None
+    connector: ConnectorName = None
+    source: Source = "INPUT"
+    count: Count = 1000
 
 
 class RulesProposalRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,6 +177,31 @@ class LinePattern(Struct):
     rules: Annotated[
         dict[str, Any] | None, Meta(description="A rule set that accepts all of them; null: none was found.")
     ]
+
+
+class FailedStep(Struct):
+    """A step at which unknown lines failed."""
+
+    table: str | None
+    group: str | None
+    step: int | None
+    operator: str | None
+    lines: Annotated[int, Meta(description="How many lines.")]
+    reason: Annotated[str | None, Meta(description="Of the newest of them.")]
+
+
+class UnknownLines(Struct):
+    """The newest lines that no rule accepts, by pattern."""
+
+    connector: str
+    topic: Annotated[str, Meta(description="Where they are.")]
+    lines: Annotated[int, Meta(description="How many were looked at.")]
+    unreadable: Annotated[int, Meta(description="Records of the topic that are no such lines.")]
+    replayed: Annotated[int, Meta(description="Lines among the newest that a replay has made rows of; they are left out.")]
+    first_ms: Annotated[int | None, Meta(description="The time of the oldest of them, milliseconds since 1970.")]
+    last_ms: Annotated[int | None, Meta(description="That of the newest.")]
+    patterns: Annotated[list[LinePattern], Meta(description="Those with the most lines first; at most 100.")]
+    failures: Annotated[list[FailedStep], Meta(description="Where they failed; at most 50.")]
 
 
 class RulesProposal(Struct):

@@ -236,6 +236,26 @@ class MemoryHerder:
         if savepoint != "s":
             raise RestError(404, f"Savepoint {savepoint} of connector {name} not found")
 
+    async def unknown_lines(self, name: str, lines: int) -> dict[str, Any]:
+        self.known(name)
+        self.calls.append(("unknown", name, lines))
+        found = [{"line": f"job {number} took={number}ms", "origin": {"host": "web-1"}} for number in (1, 2)]
+        steps = [{"table": "t", "group": "g", "step": 1, "operator": "grok", "lines": 2, "reason": "no match"}]
+        return {
+            "topic": "logs.unknown_table",
+            "unreadable": 0,
+            "replayed": 0,
+            "first_ms": 1,
+            "last_ms": 2,
+            "failures": steps,
+            "lines": found,
+        }
+
+    async def recent_lines(self, name: str, lines: int) -> list[dict[str, Any]]:
+        self.known(name)
+        self.calls.append(("recent", name, lines))
+        return [{"line": "10.0.0.1 GET /", "origin": {"host": "web-1", "file": "/log", "position": 7, "timestamp": 1}}]
+
     async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         self.lead()
         self.known(name)

@@ -77,6 +77,7 @@ WANTED = {
         "POST /rules/preview",
         "POST /rules/diff",
         "POST /rules/propose",
+        "GET /connectors/{connector}/unknown",
         "PUT /admin/loggers/{logger}",
         "PUT /admin/drain",
         "PUT /admin/plugins/refresh",
