@@ -21,6 +21,7 @@ from worker.control.herder_admin import AdminOperations
 from worker.control.herder_base import lock_of
 from worker.control.herder_flows import FlowOperations
 from worker.control.herder_offsets import OffsetOperations
+from worker.control.herder_rule_sets import RuleStore
 from worker.control.herder_rules import RuleOperations
 from worker.control.herder_savepoints import SavepointOperations
 from worker.control.herder_snapshots import SnapshotOperations
@@ -42,7 +43,13 @@ _TARGETS: Final[dict[str, TargetStateName]] = {"STARTED": "STARTED", "PAUSED": "
 
 
 class ClusterHerder(
-    OffsetOperations, SnapshotOperations, SavepointOperations, FlowOperations, RuleOperations, AdminOperations
+    OffsetOperations,
+    SnapshotOperations,
+    SavepointOperations,
+    FlowOperations,
+    RuleOperations,
+    RuleStore,
+    AdminOperations,
 ):
     """Implements ``worker.rest.facade.Herder`` and the requests between workers (``InternalHerder``)."""
 

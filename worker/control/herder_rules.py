@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: How long lines of an input are read before what was found is answered, seconds.
 _READ_S: Final = 8.0
+Question = Literal["unknown", "recent", "schemas"]
 _STATUS: Final = {"ConfigInvalid": 400, "LookupError": 404, "Retriable": 503}
 
 
@@ -29,7 +30,7 @@ class RuleOperations:
     async def unknown_lines(self, name: str, lines: int) -> dict[str, Any]:
         """The newest lines of a connector's ``unknown_table``; any worker can read them."""
         await self.ctx.known(name)
-        return await self._ask_logs(name, "unknown", {"lines": lines})
+        return await ask_logs(self.ctx, name, "unknown", {"lines": lines})
 
     async def recent_lines(self, name: str, lines: int) -> list[dict[str, Any]]:
         """The newest lines of a connector's input; files are on the machine of the worker that runs its first task.
@@ -45,33 +46,32 @@ class RuleOperations:
             if url is None:
                 raise RestError(409, REBALANCE_TEXT)
             raise NotLeader(url)
-        found = await self._ask_logs(name, "recent", {"lines": lines, "seconds": min(_READ_S, self.ctx.validate_s / 2)})
+        found = await ask_logs(self.ctx, name, "recent", {"lines": lines, "seconds": min(_READ_S, self.ctx.validate_s / 2)})
         recent: list[dict[str, Any]] = found["lines"]
         return recent
 
-    async def _ask_logs(
-        self, name: str, what: Literal["unknown", "recent", "schemas"], request: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """What a task host answers.
 
-        Raises:
-            RestError: 400 for a refusal, 503 while something does not answer, 500 for anything else.
-        """
-        config = self.ctx.snapshot.connectors[name]
-        if self.ctx.connector_type(config) == "sink":
-            raise RestError(400, f"Connector {name} is a sink: it has no rules and no lines")
-        try:
-            answer: dict[str, Any] = orjson.loads(
-                await self.ctx.node.pool.ask(AskLogs(config, what, orjson.dumps(request)), self.ctx.validate_s)
-            )
-        except RemoteError as error:
-            raise RestError(_STATUS.get(error.kind, 500), f"Connector {name}: {error}") from error
-        except TimeoutError:
-            raise RestError(
-                503,
-                f"Connector {name} did not answer within {self.ctx.validate_s:g} s (validate.timeout.ms): ask for fewer "
-                "lines, or check that Kafka answers",
-            ) from None
-        except Retriable as error:
-            raise RestError(503, str(error)) from error
-        return answer
+async def ask_logs(ctx: HerderContext, name: str, what: Question, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task host answers about a connector.
+
+    Raises:
+        RestError: 400 for a refusal, 503 while something does not answer, 500 for anything else.
+    """
+    config = ctx.snapshot.connectors[name]
+    if ctx.connector_type(config) == "sink":
+        raise RestError(400, f"Connector {name} is a sink: it has no rules and no lines")
+    try:
+        answer: dict[str, Any] = orjson.loads(
+            await ctx.node.pool.ask(AskLogs(config, what, orjson.dumps(request)), ctx.validate_s)
+        )
+    except RemoteError as error:
+        raise RestError(_STATUS.get(error.kind, 500), f"Connector {name}: {error}") from error
+    except TimeoutError:
+        raise RestError(
+            503,
+            f"Connector {name} did not answer within {ctx.validate_s:g} s (validate.timeout.ms): ask for fewer "
+            "lines, or check that Kafka answers",
+        ) from None
+    except Retriable as error:
+        raise RestError(503, str(error)) from error
+    return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 #: Lines of one request.
 MOST_LINES: Final = 10_000
@@ -76,6 +76,39 @@ class RulesDiffRequest(Struct, frozen=True, forbid_unknown_fields=True):
     connector: ConnectorName = None
     source: Source = "INPUT"
     count: Count = 1000
+
+
+class RuleSetRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule set to save."""
+
+    rules: Rules
+    comment: Annotated[
+        str, Meta(description="What its author says of this version.", extra={"absent": ""})
+    ] = ""
+
+
+class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lines to give to the rules again."""
+
+    since: (
+        Annotated[
+            str,
+            Meta(description="Only lines from this time on, such as 2026-11-26T17:00:00Z; without it all that there are."),
+        ]
+        | None
+    ) = None
+    id: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^(?!\.+$)[A-Za-z0-9._-]{1,64}$",
+                extra={
+                    "refusal": "The field 'id' must be 1 to 64 letters, digits, '.', '_' or '-'; without it an id is chosen"
+                },
+            ),
+        ]
+        | None
+    ) = None
 
 
 class RulesProposalRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,6 +212,21 @@ class LinePattern(Struct):
     ]
 
 
+class Replay(Struct):
+    """Lines that are given to the rules again."""
+
+    id: str
+    state: Annotated[str, Meta(description="waiting, running, paused, cancelled or completed.")]
+    origin: str
+    created_ms: Annotated[int, Meta(description="When it was asked for, milliseconds since 1970.")]
+    replay: Annotated[dict[str, Any], Meta(description="What is replayed.")]
+    lines: Annotated[int | UnsetType, Meta(description="Lines that were given to the rules.")] = UNSET
+    accepted: Annotated[int | UnsetType, Meta(description="Lines of these that the rules accept now.")] = UNSET
+    records_left: Annotated[
+        int | UnsetType | None, Meta(description="Records of the topic that are yet to be read; null before it begins.")
+    ] = UNSET
+
+
 class FailedStep(Struct):
     """A step at which unknown lines failed."""
 
@@ -202,6 +250,38 @@ class UnknownLines(Struct):
     last_ms: Annotated[int | None, Meta(description="That of the newest.")]
     patterns: Annotated[list[LinePattern], Meta(description="Those with the most lines first; at most 100.")]
     failures: Annotated[list[FailedStep], Meta(description="Where they failed; at most 50.")]
+
+
+class RuleVersion(Struct):
+    """A version of a rule set."""
+
+    version: int
+    created_ms: Annotated[int, Meta(description="When it was saved, milliseconds since 1970.")]
+    forced: Annotated[bool, Meta(description="Whether it was saved with `force`.")]
+    comment: str
+
+
+class RuleVersionRules(RuleVersion):
+    """A version of a rule set, with its rules."""
+
+    name: str
+    rules: Annotated[Any, Meta(description="As they were saved.")]
+
+
+class RuleSetInfo(RuleVersion):
+    """A rule set, and its newest version."""
+
+    name: str
+    versions: Annotated[int, Meta(description="How many versions there are.")]
+    connectors: Annotated[
+        dict[str, int | None], Meta(description="The connectors that name it, and the version that each runs.")
+    ]
+
+
+class RuleSet(RuleSetInfo):
+    """A rule set with its newest rules."""
+
+    rules: Annotated[Any, Meta(description="As they were saved.")]
 
 
 class RulesProposal(Struct):

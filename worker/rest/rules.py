@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -14,6 +15,8 @@ from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Operation, Query,
 from worker.rest.routing import Access, Route
 from worker.rest.rule_schemas import (
     MOST_LINES,
+    Replay,
+    ReplayRequest,
     RulesDiff,
     RulesDiffRequest,
     RulesPreview,
@@ -72,6 +75,19 @@ async def unknown(call: Call) -> web.Response:
     return answer({"connector": call.connector, **found, "lines": len(lines), "patterns": shown})
 
 
+async def replay(call: Call) -> web.Response:
+    """``POST /connectors/{connector}/replay``: 201 with the request as it is kept, among the connector's snapshots."""
+    request = bodies.read_replay(await call.request.read())
+    given = {"id": request.pop("id")} if "id" in request else {}
+    made = await call.herder.create_snapshot(call.connector, {"replay": request, **given})
+    return answer(made, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(made['id'], safe='')}"})
+
+
+async def replays(call: Call) -> web.Response:
+    """``GET /connectors/{connector}/replay``: the replays with their progress."""
+    return answer([each for each in await call.herder.snapshots(call.connector) if "replay" in each])
+
+
 def _count(request: web.Request) -> int:
     """How many lines are asked for."""
     text = request.query.get("lines", "1000")
@@ -103,7 +119,7 @@ def _answer(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-_RULES = {
+RULES = {
     "tables": [
         {
             "name": "requests",
@@ -144,8 +160,8 @@ ROUTES = (
             (FORWARD,),
             RulesPreviewRequest,
             {
-                "two lines": {"rules": _RULES, "lines": ["10.0.0.1 GET /", "no request"]},
-                "a connector": {"rules": _RULES, "connector": "access", "count": 500},
+                "two lines": {"rules": RULES, "lines": ["10.0.0.1 GET /", "no request"]},
+                "a connector": {"rules": RULES, "connector": "access", "count": 500},
             },
             note="Takes about 10 s at most. Lines times steps may be 100,000 at most.",
             kafka=False,
@@ -164,7 +180,7 @@ ROUTES = (
             _TRIED,
             (FORWARD,),
             RulesDiffRequest,
-            {"the same rules": {"before": _RULES, "after": _RULES, "lines": ["10.0.0.1 GET /"]}},
+            {"the same rules": {"before": RULES, "after": RULES, "lines": ["10.0.0.1 GET /"]}},
             note="Takes about 10 s at most.",
             kafka=False,
         ),
@@ -202,6 +218,37 @@ ROUTES = (
                 Query("table", "The table of the proposed rules.", str, "lines"),
             ),
             note="Reads at most 16 MiB of the topic of `unknown_table`. No consumer group takes part.",
+            kafka=False,
+        ),
+    ),
+    Route(
+        "POST",
+        "/connectors/{connector}/replay",
+        replay,
+        Access.OPERATE,
+        operation=Operation(
+            "replayLines",
+            "Give the lines of `unknown_table` to the rules of a connector of class `logs` again.",
+            Tag.RULES,
+            {201: Reply("The request as it is kept.", Replay, location=True)},
+            {400: "It is not of class `logs`, or the body is not understood.", 404: UNKNOWN, 409: f"There is one of this id. {CONFLICT}"},
+            (FORWARD,),
+            ReplayRequest,
+            {"all": {}, "since a time": {"since": "2026-11-26T17:00:00Z", "id": "again-1"}},
+            note="A replay is one of the connector's snapshots: it is paused, resumed, cancelled and deleted as these are.",
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        "/connectors/{connector}/replay",
+        replays,
+        operation=Operation(
+            "listReplays",
+            "The replays of a connector with their progress.",
+            Tag.RULES,
+            {200: Reply("Those that were asked for.", list[Replay])},
+            {400: "It is not of class `logs`.", 404: UNKNOWN},
             kafka=False,
         ),
     ),

@@ -84,6 +84,37 @@ def compare_lines(
     return msgspec.json.encode({"lines": changed, "versions": versions, "golden": _failures(second, limits)})
 
 
+def check_saved(rules: Any, earlier: Any = None) -> list[str]:
+    """What speaks against saving a rule set that can work; [] if nothing does. Blocks while it computes.
+
+    Golden lines of the earlier version count too, unless the rule set has the same lines with other rows.
+
+    Args:
+        rules: the rule set as text or as a decoded document.
+        earlier: the version that it follows; None for none.
+
+    Raises:
+        ConfigInvalid: the rules can't work, or take too long.
+    """
+    built = build_any(rules)
+    before = None if earlier is None else build_any(earlier)
+    limits = _Limits(MOST_SECONDS)
+    problems: list[str] = []
+    if before is not None:
+        problems += [str(problem) for problem in check_versions(before, built)]
+        lines = {golden.line for golden in built.golden}
+        kept = tuple(golden for golden in before.golden if golden.line not in lines)
+        problems += _golden_problems(built._replace(golden=kept), limits, "of the version before, which is left out now, ")
+    return problems + _golden_problems(built, limits, "")
+
+
+def _golden_problems(rules: BuiltRules, limits: _Limits, which: str) -> list[str]:
+    return [
+        f"the golden line {failure['line']!r} {which}must make {failure['expected']} and makes {failure['actual']}"
+        for failure in _failures(rules, limits)
+    ]
+
+
 def propose_for_lines(lines: Sequence[str], table: str) -> bytes:
     """The JSON answer to a request for rules: the patterns of lines, those with the most lines first, each with a rule.
 

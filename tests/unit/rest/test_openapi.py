@@ -289,7 +289,7 @@ async def test_refusals_by_setting_are_answered(
 
 
 def _raise(error: Exception) -> Callable[..., Any]:
-    def raising(*_: object) -> Any:
+    def raising(*_: object, **__: object) -> Any:
         raise error
 
     return raising
