@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 URL = "http://localhost:8083"
 ALL = ROUTES["all"]
-NAMES = {"connector": "a", "task": "0", "plugin": "B", "logger": "root", "snapshot": "s", "savepoint": "s"}
+NAMES = {"connector": "a", "task": "0", "plugin": "B", "logger": "root", "snapshot": "s", "savepoint": "s", "rules": "r", "version": "1"}
 CONFIG = {"connector.class": "B"}
 
 
@@ -311,6 +311,8 @@ async def test_documented_successes_are_answered(start: Start, route: Route, sta
     if (route.operation.id, status) != ("putConfig", 201):
         await call("PUT", "/connectors/a/config", CONFIG)
         herder.requests["a"] = [{"id": "s", "state": "running"}]
+        if (route.operation.id, status) != ("putRuleSet", 201):
+            await call("PUT", "/rules/r", {"rules": {}})
         if "Offsets" in route.operation.id:
             await call("PUT", "/connectors/a/stop")
     query = {("restartConnector", 202): "?includeTasks=true", ("setLogLevel", 204): "?scope=cluster"}
