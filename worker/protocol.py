@@ -217,13 +217,13 @@ class AskLogs(Message, frozen=True):
 
     Attributes:
         config: the connector's properties (unresolved).
-        what: ``unknown``: its newest unknown lines; ``recent``: the newest lines of its input, as far as this machine has them;
+        question: ``unknown``: its newest unknown lines; ``recent``: the newest lines of its input that this machine has;
             ``schemas``: whether the schema registry takes the schemas that a rule set makes.
         request: a JSON object as bytes; see ``worker.host.log_questions``.
     """
 
     config: dict[str, str]
-    what: Literal["unknown", "recent", "schemas"]
+    question: Literal["unknown", "recent", "schemas"]
     request: bytes
 
 

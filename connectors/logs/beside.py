@@ -1,4 +1,4 @@
-"""A task's source with what comes beside it: new versions of its rules between two batches, and replays."""
+"""A task's source, and at the same time: new versions of its rules between two batches, and replays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def run_beside(
     Args:
         source: the input; its caller closes it.
         context: of the task.
-        standing: what the task is told.
+        standing: the instructions of the task.
         rows: gets new rules.
         used: the stored rules that it has now.
         replays: makes the batches of replays.
@@ -44,40 +44,42 @@ async def run_beside(
     standing.changed.set()
     try:
         while True:
-            steps.update({each: asyncio.create_task(_next(each)) for each in live if each not in steps})
+            steps.update(
+                {generator: asyncio.create_task(_next(generator)) for generator in live if generator not in steps}
+            )
             await asyncio.wait({news, *steps.values()}, return_when=asyncio.FIRST_COMPLETED)
             prepared = None
-            told = news.done()
-            if told:
+            noticed = news.done()
+            if noticed:
                 standing.changed.clear()
                 news = asyncio.create_task(standing.changed.wait())
                 if used is not None and standing.rules is not None and standing.rules != used:
                     prepared, used = await prepare_rules(context.config, standing)
-            while ready := [each for each, step in steps.items() if step.done()]:
-                for each in ready:
-                    batch = steps.pop(each).result()
+            while ready := [generator for generator, step in steps.items() if step.done()]:
+                for generator in ready:
+                    batch = steps.pop(generator).result()
                     if batch is None:
-                        live.remove(each)
+                        live.remove(generator)
                         continue
-                    if each is source:
+                    if generator is source:
                         replays.passed(batch)
                     yield batch
             # Nothing is awaited from here to the next step: no batch of the rules before waits to be given.
             if prepared is not None:
                 rows.use(prepared)
                 _show_version(context, used)
-            if told:
+            if noticed:
                 replays.take(standing.replays)
-            if replays.wanted and not any(each is not source for each in live):
+            if replays.pending and not any(generator is not source for generator in live):
                 live.append(replays.run())
     finally:
         waiting = [news, *steps.values()]
         for waiting_step in waiting:
             waiting_step.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        for each in live:
-            if each is not source:
-                await each.aclose()
+        for generator in live:
+            if generator is not source:
+                await generator.aclose()
 
 
 async def _next(generator: AsyncGenerator[Batch, None]) -> Batch | None:

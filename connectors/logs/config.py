@@ -152,8 +152,8 @@ CONFIG: Final = ConfigDef(
             default=None,
             group=_RULES_GROUP,
             validator=_version,
-            doc="The version of rules.name. Not set means the newest: a new version is taken over between two batches, without a "
-            "restart.",
+            doc="The version of rules.name. Not set means the newest: a new version is taken over between two batches, "
+            "without a restart.",
             example="3",
         ),
         ConfigKey(
@@ -297,7 +297,7 @@ CONFIG: Final = ConfigDef(
             group=_EVENTS_GROUP,
             validator=_pattern,
             doc="With input=file: an expression that matches the first line of an event. The lines up to the next match are "
-            "given to the rules as one, joined by line feeds. Not set means that each line is an event.",
+            "used to the rules as one, joined by line feeds. Not set means that each line is an event.",
             example=r"^\d{4}-\d\d-\d\d ",
         ),
         ConfigKey(
@@ -405,11 +405,11 @@ def check_config(config: Mapping[str, Any]) -> list[ConfigProblem]:
 
 
 def _rule_problems(config: Mapping[str, Any]) -> list[ConfigProblem]:
-    """Complaints about the rules, and about where they are given."""
-    given = [name for name in (RULES, RULES_FILE, RULES_NAME) if config[name]]
-    if len(given) > 1:
-        message = f"Give one of {RULES}, {RULES_FILE} and {RULES_NAME}; {' and '.join(given)} are set"
-        return [ConfigProblem(given[-1], invalid(given[-1], config[given[-1]], message))]
+    """Complaints about the rules, and about where they are used."""
+    used = [name for name in (RULES, RULES_FILE, RULES_NAME) if config[name]]
+    if len(used) > 1:
+        message = f"Give one of {RULES}, {RULES_FILE} and {RULES_NAME}; {' and '.join(used)} are set"
+        return [ConfigProblem(used[-1], invalid(used[-1], config[used[-1]], message))]
     if config[RULES_VERSION] and not config[RULES_NAME]:
         message = f"It is the version of {RULES_NAME}, which is not set"
         return [ConfigProblem(RULES_VERSION, invalid(RULES_VERSION, config[RULES_VERSION], message))]
@@ -419,7 +419,7 @@ def _rule_problems(config: Mapping[str, Any]) -> list[ConfigProblem]:
         elif config[RULES_DOCUMENT]:  # whether there is such a rule set only the cluster knows
             check_stored(config, config[RULES_DOCUMENT], config[RULES_NAME])
     except ConfigInvalid as error:
-        return [ConfigProblem(given[0] if given else RULES, str(error))]
+        return [ConfigProblem(used[0] if used else RULES, str(error))]
     return []
 
 

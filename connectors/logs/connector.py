@@ -113,11 +113,13 @@ class LogsConnector(SourceConnector):
         """A replay is the only thing that can be asked for.
 
         Raises:
-            ConfigInvalid: it is none, or its time can't be read.
+            ConfigInvalid: it is something else, or its time can't be read.
         """
         del config
         if REPLAY not in request:
-            raise ConfigInvalid("logs connectors take no snapshots; POST /connectors/NAME/replay gives lines to the rules again")
+            raise ConfigInvalid(
+                "logs connectors take no snapshots; POST /connectors/NAME/replay gives lines to the rules again"
+            )
         return {REPLAY: check_replay(request[REPLAY])}
 
     @classmethod

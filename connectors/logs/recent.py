@@ -1,4 +1,4 @@
-"""The newest lines of a connector's input, for trying rules on them. They are read beside the tasks, whose positions stay."""
+"""The newest lines of a connector's input, for trying rules on them. The tasks and their positions are left alone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def read_recent(config: Mapping[str, Any], most: int, seconds: float) -> l
     Args:
         config: the connector's options.
         most: lines.
-        seconds: how long it may take; what was found until then is given.
+        seconds: how long it may take; what was lines until then is given.
 
     Raises:
         ConfigInvalid: nothing can be read back from this input.
@@ -67,7 +67,7 @@ async def _read_topics(config: Mapping[str, Any], most: int, seconds: float) -> 
     until = time.monotonic() + seconds
     partitions = [TopicPartition(topic, number) for topic, number in await list_partitions(config)]
     consumer = await start_consumer(config)
-    found: list[tuple[int, str, Origin]] = []
+    lines: list[tuple[int, str, Origin]] = []
     try:
         first, last = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
         waiting = {partition for partition in partitions if last[partition] > first[partition]}
@@ -78,13 +78,18 @@ async def _read_topics(config: Mapping[str, Any], most: int, seconds: float) -> 
             for partition, records in (await consumer.getmany(timeout_ms=_WAIT_MS, max_records=most)).items():
                 for record in records:
                     default = Origin(
-                        config[HOST] or "", f"{partition.topic}/{partition.partition}", record.offset, max(record.timestamp, 0)
+                        config[HOST] or "",
+                        f"{partition.topic}/{partition.partition}",
+                        record.offset,
+                        max(record.timestamp, 0),
                     )
                     try:
-                        line, origin = read_record(record.value or b"", default, recognise=config[KAFKA_FORMAT] == "auto")
+                        line, origin = read_record(
+                            record.value or b"", default, recognise=config[KAFKA_FORMAT] == "auto"
+                        )
                     except UnicodeDecodeError:
                         continue  # a bad record for the task; no rule gets it
-                    found.append((record.timestamp, line, origin))
+                    lines.append((record.timestamp, line, origin))
             for partition in list(waiting):
                 if await consumer.position(partition) >= last[partition]:
                     waiting.discard(partition)
@@ -93,8 +98,8 @@ async def _read_topics(config: Mapping[str, Any], most: int, seconds: float) -> 
         raise Retriable(f"the topics can't be read now: {error!r}") from error
     finally:
         await consumer.stop()
-    found.sort(key=lambda item: item[0])
-    return [(line, origin) for _, line, origin in found[-most:]]
+    lines.sort(key=lambda item: item[0])
+    return [(line, origin) for _, line, origin in lines[-most:]]
 
 
 def _read_files(config: Mapping[str, Any], most: int, seconds: float) -> list[RecentLine]:
@@ -102,17 +107,17 @@ def _read_files(config: Mapping[str, Any], most: int, seconds: float) -> list[Re
     settings, joining = read_settings(config), join_settings(config)
     paths = matching(config[DIRECTORY], config[PATTERN]) if config[DIRECTORY] else [config[FILE]]
     newest_first = sorted(paths, key=_changed, reverse=True)[:_MOST_FILES]
-    found: list[RecentLine] = []
+    lines: list[RecentLine] = []
     for path in newest_first:
-        left = most - len(found)
+        left = most - len(lines)
         if left <= 0 or time.monotonic() > until:
             break
         origin = Origin(config[HOST] or os.uname().nodename, path, 0, int(time.time() * 1000))
-        found[:0] = [
+        lines[:0] = [
             (line, Origin(origin.host, path, position, origin.timestamp))
             for line, position in _read_end(path, settings, config[COMPRESSION], joining, left, until)
         ]
-    return found
+    return lines
 
 
 def _changed(path: str) -> float:
@@ -174,11 +179,11 @@ def _lines_of(
             )
             data = data[skipped:]
         before = splitter.position
-        found = _positioned(splitter.feed(data), before)
-        if partial and found:
+        lines = _positioned(splitter.feed(data), before)
+        if partial and lines:
             partial = False
-            del found[0]
-        yield found
+            del lines[0]
+        yield lines
 
 
 def _positioned(lines: Lines, before: int) -> list[tuple[str, int]]:

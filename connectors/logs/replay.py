@@ -1,4 +1,4 @@
-"""Replays: lines that were read before are given to the rules again, beside the task's source.
+"""Replays: lines that were read before are given to the rules again, at the same time as the task's source.
 
 The first task replays the lines of ``unknown_table``: it reads the topic back, up to its end when the replay begins. How far it
 is, is saved with the rows, under source partitions of the replay, so that with exactly once a crash neither loses nor repeats a
@@ -56,13 +56,13 @@ class Replays:
 
     def take(self, asked: Sequence[Instruction]) -> None:
         """Note the complete list of replays that are asked for."""
-        self._asked = {each["id"]: each for each in asked}
+        self._asked = {replay["id"]: replay for replay in asked}
 
     def passed(self, batch: Batch) -> None:
         """A batch of the source was given."""
 
     @property
-    def wanted(self) -> bool:
+    def pending(self) -> bool:
         """Whether ``run`` has something to do."""
         return self._context.task == 0 and (bool(self._forgotten()) or self._next_replay() is not None)
 
@@ -74,13 +74,15 @@ class Replays:
         """
         forgotten = self._forgotten()
         if forgotten:
-            yield Batch([], offsets=tuple((partition, None) for name in forgotten for partition in self._parts_of(name)))
+            yield Batch(
+                [], offsets=tuple((partition, None) for name in forgotten for partition in self._parts_of(name))
+            )
             for name in forgotten:
                 del self._progress[name]
         while (name := self._next_replay()) is not None:
             if name not in self._progress:
                 yield await self._begin(name)
-            for part in sorted(each for each in self._progress[name] if each != ""):
+            for part in sorted(part for part in self._progress[name] if part != ""):
                 async with aclosing(self._run_part(name, part)) as batches:
                     async for batch in batches:
                         yield batch
@@ -90,15 +92,15 @@ class Replays:
                 await asyncio.sleep(_SAVED_PAUSE_S)
 
     def _forgotten(self) -> list[str]:
-        """Replays with progress that nobody asks for any more."""
+        """Replays with progress that are not asked for any more."""
         return [name for name in self._progress if name not in self._asked]
 
     def _next_replay(self) -> str | None:
         return next(
             (
                 name
-                for name, each in self._asked.items()
-                if each["state"] == "running" and REPLAY in each and not is_done(self._progress.get(name, {}))
+                for name, replay in self._asked.items()
+                if replay["state"] == "running" and REPLAY in replay and not is_done(self._progress.get(name, {}))
             ),
             None,
         )
@@ -135,23 +137,30 @@ class Replays:
         start, end = offset[NEXT], offset[END]
         if start >= end or not self._runs(name):
             return
-        deleted: set[bytes | None] = set()
+        #: Key -> the offset of its last tombstone.
+        deleted: dict[bytes | None, int] = {}
         async with aclosing(written.read(topic, part, start, end)) as stretches:
             async for records, _ in stretches:
-                deleted.update(record.key for record in records if record.value is None)
+                deleted.update({record.key: record.offset for record in records if record.value is None})
                 yield Batch([])
         async with aclosing(written.read(topic, part, start, end)) as stretches:
             async for records, behind in stretches:
                 if not self._runs(name):
                     return
-                yield await self._make_batch(name, part, [each for each in records if each.key not in deleted], behind)
+                yield await self._make_batch(
+                    name, part, [record for record in records if record.offset >= deleted.get(record.key, -1)], behind
+                )
 
     async def _make_batch(self, name: str, part: int, records: Sequence[WrittenRecord], behind: int) -> Batch:
         since = self._asked[name][REPLAY].get("since_ms") or 0
-        lines = [(each, await self._read(each)) for each in records if each.value is not None and each.timestamp >= since]
+        lines = [
+            (record, await self._read(record))
+            for record in records
+            if record.value is not None and record.timestamp >= since
+        ]
         # Nothing is awaited from here on: all rows are made by the same rules.
         partition, offset = _partition(name, part), self._progress[name][part]
-        made: list[SourceRecord] = []
+        created: list[SourceRecord] = []
         for record, line in lines:
             if line is None:
                 continue
@@ -160,32 +169,42 @@ class Replays:
             before.pop(DELIVERED, None)
             after = {**before, NEXT: record.offset + 1, LINES: offset[LINES] + 1}
             identity = line.name or f"{self._rows.unknown_topic}/{part}:{record.offset}"
-            counted = len(made)
+            counted = len(created)
             accepted = self._rows.add_replayed(
-                made, partition, before, after, line.line, line.origin, identity, line.number, delivered, unknown=True
+                created,
+                partition,
+                before,
+                after,
+                line.line,
+                line.origin,
+                identity,
+                line.number,
+                delivered,
             )
             after[ACCEPTED] += accepted
-            if len(made) > counted:
-                made[-1].source_offset = after
+            if len(created) > counted:
+                created[-1].source_offset = after
             offset = after
             self._context.metrics.add(REPLAYED, 1, {"result": "accepted" if accepted else "unknown"})
         offset = {key: value for key, value in offset.items() if key != DELIVERED} | {NEXT: behind}
         self._progress[name][part] = offset
         self._rows.counts.report()
-        return Batch(made, offsets=((partition, offset),))
+        return Batch(created, offsets=((partition, offset),))
 
     async def _read(self, record: WrittenRecord) -> UnknownLine | None:
-        """The line in a record; None if it is none."""
+        """The line in a record; None if it is something else."""
         try:
             value = await self._context.written.decode(self._rows.unknown_topic, record.value or b"")
         except Skippable as error:
-            self._context.log.warning("offset %d of %s is no unknown line: %s", record.offset, self._rows.unknown_topic, error)
+            self._context.log.warning(
+                "offset %d of %s is no unknown line: %s", record.offset, self._rows.unknown_topic, error
+            )
             return None
         return read_unknown(value, record.timestamp, self._context.config[ID_COLUMN])
 
 
 def check_replay(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a request.
+    """The part of a request that is kept.
 
     Raises:
         ConfigInvalid: its time can't be read.
@@ -218,17 +237,21 @@ def show_replays(
         if REPLAY in partition:
             progress.setdefault(partition[REPLAY], {})[partition.get(PARTITION, "")] = offset
     shown = []
-    for each in instructions:
-        found = progress.get(each["id"], {})
-        parts = [offset for part, offset in found.items() if part != ""]
-        state = "completed" if is_done(found) else each["state"] if each["state"] != "running" or found else "waiting"
+    for replay in instructions:
+        saved = progress.get(replay["id"], {})
+        parts = [offset for part, offset in saved.items() if part != ""]
+        state = replay["state"]
+        if is_done(saved):
+            state = "completed"
+        elif state == "running" and not saved:
+            state = "waiting"
         shown.append(
             {
-                **each,
+                **replay,
                 "state": state,
                 "lines": sum(part[LINES] for part in parts),
                 "accepted": sum(part[ACCEPTED] for part in parts),
-                "records_left": sum(max(0, part[END] - part[NEXT]) for part in parts) if found else None,
+                "records_left": sum(max(0, part[END] - part[NEXT]) for part in parts) if saved else None,
             }
         )
     return shown

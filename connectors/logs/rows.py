@@ -101,7 +101,7 @@ class RowMaker:
             return
         self._append(records, partition, before, after, rows, origin, name, number, delivered, len(rows) - 1)
 
-    def add_replayed(
+    def add_replayed(  # noqa: D417 - the arguments of ``add_line``
         self,
         records: list[SourceRecord],
         partition: Position,
@@ -112,33 +112,29 @@ class RowMaker:
         name: str,
         number: int,
         delivered: int = 0,
-        *,
-        unknown: bool,
     ) -> bool:
-        """Append the records of a line that was read before; the arguments of ``add_line``.
+        """Append the records of a line of ``unknown_table`` that the rules accept now, and the tombstone that deletes it there.
 
-        Args:
-            unknown: whether the line is in ``unknown_table``: it is deleted there where rows have keys of their own, and stays
-                as it is if it is not accepted.
+        There is no tombstone where rows have no keys of their own. The arguments are those of ``add_line``.
 
         Returns:
-            Whether the rules accept the line.
+            Whether the rules accept the line; if they don't, nothing is appended.
         """
         accepted = self._apply(line, origin)
-        if not accepted and unknown:
+        if not accepted:
             return False
-        rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin)
-        tombstone = self._make_tombstone(partition, after, line, name, number, origin) if unknown else None
+        rows = self._flatten(accepted)
+        tombstone = self._make_tombstone(partition, after, line, name, number, origin)
         last = len(rows) - 1 if tombstone is None else len(rows)
         self._append(records, partition, before, after, rows, origin, name, number, delivered, last)
         if tombstone is not None:
             records.append(tombstone)
-        return bool(accepted)
+        return True
 
     def _make_tombstone(
         self, partition: Position, offset: Position, line: str, name: str, number: int, origin: Origin
     ) -> SourceRecord | None:
-        """What deletes a line in ``unknown_table``; None where the key is not the row's alone."""
+        """The record that deletes a line in ``unknown_table``; None where the key is not the row's alone."""
         identity = f"{name}:0"
         row = {"line": line, "host": "", "file": "", "position": 0, "failures": []}
         record = self._make_record(partition, offset, UNKNOWN_TABLE, row, identity, number, origin)

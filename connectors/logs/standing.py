@@ -1,4 +1,4 @@
-"""What a task is told while it runs: the rule set that the cluster keeps for it, and replays. ``Standing`` does no I/O."""
+"""The instructions of a running task: the rule set that the cluster keeps for it, and replays. ``Standing`` does no I/O."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Standing:
 
     def take(self, instructions: Sequence[Instruction]) -> None:
         """Note a new list."""
-        stored = next((each for each in instructions if each.get("origin") == FROM_STORE), None)
+        stored = next((asked for asked in instructions if asked.get("origin") == FROM_STORE), None)
         self.rules = None if stored is None else msgspec.convert(stored, StoredRules, strict=False)
-        self.replays = [each for each in instructions if "replay" in each or each.get("origin") != FROM_STORE]
+        self.replays = [asked for asked in instructions if asked.get("origin") != FROM_STORE]
         self.changed.set()
 
 
@@ -51,7 +51,7 @@ async def prepare_rules(config: Mapping[str, Any], standing: Standing) -> tuple[
 
     Raises:
         Fatal: they can't be read, or don't work with this configuration.
-        Retriable: the cluster has not told this task its rules yet.
+        Retriable: this task has not got its rules from the cluster yet.
     """
     stored = standing.rules
     if config[RULES_NAME] and stored is None:

@@ -31,7 +31,7 @@ class UnknownLine(msgspec.Struct, frozen=True):
 
 
 def read_unknown(value: Any, timestamp: int, id_column: str) -> UnknownLine | None:
-    """The line in a row of ``unknown_table``, in any of the forms of ``output``; None if there is none in it.
+    """The line in a row of ``unknown_table``, in any of the forms of ``output``; None if it has no line.
 
     Args:
         value: the record's value, as the converter reads it.

@@ -140,7 +140,7 @@ class NothingWritten:
         Raises:
             Skippable: always.
         """
-        raise Skippable(f"nothing was written to {topic}: {value!r} is none of its values")
+        raise Skippable(f"nothing was written to {topic}: {value!r} is not one of its values")
 
 
 class MemoryTaskContext:

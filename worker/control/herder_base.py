@@ -131,9 +131,7 @@ class HerderContext:
         """Whether source records are written in transactions."""
         return str(self.config["exactly.once.source.support"]).lower() == "enabled"
 
-    async def ask_validation(
-        self, config: dict[str, str], plugin: str | None, rules: Any = None
-    ) -> dict[str, Any]:
+    async def ask_validation(self, config: dict[str, str], plugin: str | None, rules: Any = None) -> dict[str, Any]:
         """``ConfigInfos`` from a task host that has the plugins which the configuration names.
 
         Args:
@@ -186,7 +184,7 @@ class HerderContext:
         return {**config, RULES_DOCUMENT: rules if isinstance(rules, str) else orjson.dumps(rules).decode()}
 
     def _rule_problems(self, config: Mapping[str, str], rules: Any) -> dict[str, str]:
-        """What is wrong with the name of a rule set."""
+        """The complaints about the name of a rule set."""
         name = config.get(RULES_NAME)
         if not name or rules is not None or self.node.placement.rules.chosen(config) is not None:
             return {}

@@ -55,14 +55,14 @@ class RuleStore:
     async def rule_versions(self, name: str) -> list[dict[str, Any]]:
         """The versions of a rule set, the newest first."""
         await self._known_rules(name)
-        return [_shown_version(each) for each in reversed(self._table.versions(name))]
+        return [_shown_version(version) for version in reversed(self._table.versions(name))]
 
     async def rule_version(self, name: str, version: int) -> dict[str, Any]:
         """One version."""
         await self._known_rules(name)
-        for each in self._table.versions(name):
-            if each.version == version:
-                return {"name": name, **_shown_version(each), "rules": each.rules}
+        for saved in self._table.versions(name):
+            if saved.version == version:
+                return {"name": name, **_shown_version(saved), "rules": saved.rules}
         raise RestError(404, f"Rule set {name} has no version {version}")
 
     async def put_rules(self, name: str, rules: Any, *, force: bool, comment: str) -> tuple[bool, dict[str, Any]]:
@@ -81,13 +81,13 @@ class RuleStore:
                 raise RestError(400, f"There are {MOST_SETS} rule sets, as many as a cluster may have: delete some")
             await self._check_rules(name, rules, newest, force=force)
             number = 1 if newest is None else newest.version + 1
-            made = RuleVersion(number, rules, int(time.time() * 1000), forced=force, comment=comment)
-            pair = version_record(name, number, made)
+            version = RuleVersion(number, rules, int(time.time() * 1000), forced=force, comment=comment)
+            pair = version_record(name, number, version)
             if pair[1] is not None and len(pair[1]) > MOST_BYTES:
                 raise RestError(
                     400, f"The rule set {name} takes {len(pair[1])} bytes; {MOST_BYTES} are allowed: divide its tables"
                 )
-            gone = surplus((*versions, made), self._named_versions(name))
+            gone = surplus((*versions, version), self._named_versions(name))
             await self.ctx.node.leader.write(placement=[pair, *(version_record(name, old, None) for old in gone)])
         return newest is None, await self.rule_set(name)
 
@@ -102,7 +102,7 @@ class RuleStore:
                     409, f"Rule set {name} is used by {', '.join(users)}: change their rules.name, or delete them first"
                 )
             await self.ctx.node.leader.write(
-                placement=[version_record(name, each.version, None) for each in self._table.versions(name)]
+                placement=[version_record(name, version.version, None) for version in self._table.versions(name)]
             )
 
     # Parts.
@@ -114,7 +114,7 @@ class RuleStore:
     async def _catch_up_rules(self) -> None:
         """Read the placement topic to its end where another worker may have written."""
         if not self.ctx.node.leader.active:
-            with contextlib.suppress(Retriable):  # Kafka is away: what is known is the best answer there is
+            with contextlib.suppress(Retriable):  # without Kafka the answer is the state as it was read last
                 await self.ctx.node.placement.log.read_to_end(_CATCH_UP_S)
 
     async def _known_rules(self, name: str) -> None:
@@ -124,22 +124,22 @@ class RuleStore:
 
     def _users(self, name: str) -> list[str]:
         connectors = self.ctx.snapshot.connectors
-        return sorted(each for each, config in connectors.items() if config.get(RULES_NAME) == name)
+        return sorted(user for user, config in connectors.items() if config.get(RULES_NAME) == name)
 
     def _named_versions(self, name: str) -> frozenset[int]:
         """Versions that connectors name."""
         connectors = self.ctx.snapshot.connectors
-        named = (connectors[each].get(RULES_VERSION, "").strip() for each in self._users(name))
+        named = (connectors[user].get(RULES_VERSION, "").strip() for user in self._users(name))
         return frozenset(int(version) for version in named if version.isascii() and version.isdecimal())
 
     def _shown_set(self, name: str) -> dict[str, Any]:
         versions, connectors = self._table.versions(name), self.ctx.snapshot.connectors
-        used = {each: self._table.chosen(connectors[each]) for each in self._users(name)}
+        used = {user: self._table.chosen(connectors[user]) for user in self._users(name)}
         return {
             "name": name,
             **_shown_version(versions[-1]),
             "versions": len(versions),
-            "connectors": {each: None if version is None else version.version for each, version in used.items()},
+            "connectors": {user: None if version is None else version.version for user, version in used.items()},
         }
 
     async def _check_rules(self, name: str, rules: Any, newest: RuleVersion | None, *, force: bool) -> None:
@@ -164,7 +164,7 @@ class RuleStore:
             )
 
     async def _check_for_connector(self, user: str, config: dict[str, str], rules: Any) -> list[str]:
-        """What speaks against a rule set in a connector that would run it at once: its options, and its schema registry."""
+        """The objections to a rule set in a connector that would run it at once: its options, and its schema registry."""
         infos = await self.ctx.ask_validation(config, None, rules)
         entries = [entry["value"] for entry in infos["configs"]]
         problems = [
@@ -174,8 +174,8 @@ class RuleStore:
             for message in value["errors"]
         ]
         if not problems:
-            found = (await ask_logs(self.ctx, user, "schemas", {"rules": rules}))["problems"]
-            problems += [f"connector {user}: {problem}" for problem in found]
+            refused = (await ask_logs(self.ctx, user, "schemas", {"rules": rules}))["problems"]
+            problems += [f"connector {user}: {problem}" for problem in refused]
         return problems
 
 

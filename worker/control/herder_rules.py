@@ -1,4 +1,4 @@
-"""What REST asks about connectors of class ``logs``: their unknown lines, and the newest lines of their input."""
+"""Questions of REST about connectors of class ``logs``: their unknown lines, and the newest lines of their input."""
 
 from __future__ import annotations
 
@@ -46,13 +46,15 @@ class RuleOperations:
             if url is None:
                 raise RestError(409, REBALANCE_TEXT)
             raise NotLeader(url)
-        found = await ask_logs(self.ctx, name, "recent", {"lines": lines, "seconds": min(_READ_S, self.ctx.validate_s / 2)})
-        recent: list[dict[str, Any]] = found["lines"]
+        answer = await ask_logs(
+            self.ctx, name, "recent", {"lines": lines, "seconds": min(_READ_S, self.ctx.validate_s / 2)}
+        )
+        recent: list[dict[str, Any]] = answer["lines"]
         return recent
 
 
-async def ask_logs(ctx: HerderContext, name: str, what: Question, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What a task host answers about a connector.
+async def ask_logs(ctx: HerderContext, name: str, question: Question, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of a task host about a connector.
 
     Raises:
         RestError: 400 for a refusal, 503 while something does not answer, 500 for anything else.
@@ -62,7 +64,7 @@ async def ask_logs(ctx: HerderContext, name: str, what: Question, request: Mappi
         raise RestError(400, f"Connector {name} is a sink: it has no rules and no lines")
     try:
         answer: dict[str, Any] = orjson.loads(
-            await ctx.node.pool.ask(AskLogs(config, what, orjson.dumps(request)), ctx.validate_s)
+            await ctx.node.pool.ask(AskLogs(config, question, orjson.dumps(request)), ctx.validate_s)
         )
     except RemoteError as error:
         raise RestError(_STATUS.get(error.kind, 500), f"Connector {name}: {error}") from error

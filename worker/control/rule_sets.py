@@ -68,13 +68,13 @@ class RuleTable:
         name, _, number = text[len(_KEY) :].rpartition(":")
         if not name or not number.isascii() or not number.isdecimal():
             return True
-        others = tuple(each for each in self._sets.get(name, ()) if each.version != int(number))
+        others = tuple(version for version in self._sets.get(name, ()) if version.version != int(number))
         if value is not None:
             try:
-                made = msgspec.json.decode(value, type=RuleVersion)
+                decoded = msgspec.json.decode(value, type=RuleVersion)
             except msgspec.DecodeError:
                 return True
-            others = tuple(sorted((*others, made), key=lambda each: each.version))
+            others = tuple(sorted((*others, decoded), key=lambda version: version.version))
         if others:
             self._sets[name] = others
         else:
@@ -92,13 +92,13 @@ class RuleTable:
     def chosen(self, config: Mapping[str, str]) -> RuleVersion | None:
         """The version that a connector with this configuration runs; None if it names none, or one that there is not."""
         versions = self.versions(config.get(RULES_NAME, ""))
-        wanted = config.get(RULES_VERSION, "").strip()
-        if not wanted:
+        number = config.get(RULES_VERSION, "").strip()
+        if not number:
             return versions[-1] if versions else None
-        return next((each for each in versions if str(each.version) == wanted), None)
+        return next((version for version in versions if str(version.version) == number), None)
 
     def instructions(self, connector: str, config: Mapping[str, str], encoded: bytes) -> bytes:
-        """What the tasks of a connector get: its operators' requests, and its rule set if it names one.
+        """The instructions of a connector's tasks: its operators' requests, and its rule set if it names one.
 
         Args:
             connector: its name.
@@ -123,9 +123,9 @@ class RuleTable:
             "version": version.version,
             "rules": version.rules,
         }
-        made = orjson.dumps([*orjson.loads(encoded), row])
-        self._fed[connector] = encoded, version, made
-        return made
+        result = orjson.dumps([*orjson.loads(encoded), row])
+        self._fed[connector] = encoded, version, result
+        return result
 
 
 def version_record(name: str, number: int, version: RuleVersion | None) -> Pair:
@@ -136,5 +136,5 @@ def version_record(name: str, number: int, version: RuleVersion | None) -> Pair:
 def surplus(versions: Sequence[RuleVersion], named: frozenset[int], kept: int = KEPT) -> list[int]:
     """The numbers of the oldest versions that go when there are more than ``kept``; the newest and those in ``named`` stay."""
     over = len(versions) - kept
-    free = [each.version for each in versions[:-1] if each.version not in named]
+    free = [version.version for version in versions[:-1] if version.version not in named]
     return free[: max(0, over)]

@@ -28,7 +28,7 @@ def local_wishes(
     Args:
         assigned: units that are placed here, with their epochs.
         snapshot: the config topic's state.
-        instructions: what the tasks of a connector with this configuration are told, as JSON.
+        instructions: of the tasks of a connector with this configuration, as JSON.
     """
     wishes: dict[Unit, Wish] = {}
     tasks: dict[str, list[dict[str, str]]] = {}

@@ -110,10 +110,10 @@ class Converter(ABC):
         return self.encoder(topic, schema)(value)
 
     async def refusals(self, topic: str, schema: Schema | None) -> list[str]:
-        """Why ``prepare`` would refuse this pair, without registering anything; [] if it would not, as far as can be told.
+        """Why ``prepare`` would refuse this pair, without registering anything; [] if it would not, as far as that is known.
 
         Raises:
-            Retriable: a service it needs is away.
+            Retriable: a service it needs does not answer.
             Fatal: the service refuses this client.
         """
         del topic, schema

@@ -207,12 +207,6 @@ class RegisteredSchemas:
         )
         return " ".join(parts)
 
-    async def refusals(self, topic: str, schema: Schema | None) -> list[str]:
-        """What the registry would refuse; registers nothing."""
-        if schema is None and not self.describes_schemaless:
-            return []
-        return await self._schemas.refusals(topic, schema)
-
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         """The encoder that ``prepare`` made for this pair.
 
@@ -326,6 +320,12 @@ class RegistryConverter(Converter):
         """Find or register the schema for the topic; asks the registry once per subject and schema."""
         if schema is not None or self.describes_schemaless:
             await self._schemas.prepare(topic, schema)
+
+    async def refusals(self, topic: str, schema: Schema | None) -> list[str]:
+        """The refusals of the registry; registers nothing."""
+        if schema is None and not self.describes_schemaless:
+            return []
+        return await self._schemas.refusals(topic, schema)
 
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         """The encoder that ``prepare`` made for this pair.

@@ -1,4 +1,4 @@
-"""What REST asks about connectors of class ``logs``, answered in a task host: unknown lines, recent lines, schemas."""
+"""Questions of REST about connectors of class ``logs``, answered in a task host: unknown lines, recent lines, schemas."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _SLICE: Final = 200
 
 
 async def answer_question(
-    what: str, config: Mapping[str, str], worker: Mapping[str, str], plugins: PluginRegistry, request: bytes
+    question: str, config: Mapping[str, str], worker: Mapping[str, str], plugins: PluginRegistry, request: bytes
 ) -> dict[str, Any]:
     """The answer to ``worker.protocol.AskLogs``.
 
     Args:
-        what: the question.
+        question: ``unknown``, ``recent`` or ``schemas``.
         config: the connector's properties, resolved.
         worker: the worker's.
         plugins: finds classes.
@@ -54,11 +54,11 @@ async def answer_question(
         raise ConfigInvalid(f"{cls.__name__} connectors have no rules and no lines; it must be one of class logs")
     parsed = cls.config_def.parse(config)
     asked = orjson.loads(request)
-    if what == "unknown":
+    if question == "unknown":
         return await _read_unknown(config, parsed, worker, plugins, asked["lines"])
-    if what == "recent":
-        found = await read_recent(parsed, asked["lines"], asked["seconds"])
-        return {"lines": _bounded([(line, msgspec.to_builtins(origin)) for line, origin in found])}
+    if question == "recent":
+        lines = await read_recent(parsed, asked["lines"], asked["seconds"])
+        return {"lines": _bounded([(line, msgspec.to_builtins(origin)) for line, origin in lines])}
     return {"problems": await check_schemas(config, parsed, worker, plugins, asked["rules"])}
 
 
@@ -68,18 +68,14 @@ async def _read_unknown(
     topic = f"{parsed[PREFIX]}.{UNKNOWN_TABLE}"
     reader = reader_of(config, worker, plugins)
     try:
-        records = await reader.newest(topic, most, MOST_BYTES)
-        # A tombstone comes behind its line: a replay has made rows of it.
-        gone = {record.key for record in records if record.value is None}
+        records, deleted = await reader.newest(topic, most, MOST_BYTES)
         lines: list[tuple[UnknownLine, int]] = []
         unreadable = 0
         for number, record in enumerate(records):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)  # other tasks of this host have their turn
-            if record.value is None or record.key in gone:
-                continue
             try:
-                value = await reader.decode(topic, record.value)
+                value = await reader.decode(topic, record.value or b"")
             except Skippable:
                 unreadable += 1
                 continue
@@ -93,7 +89,7 @@ async def _read_unknown(
     return {
         "topic": topic,
         "unreadable": unreadable,
-        "replayed": len(gone),
+        "replayed": deleted,
         "first_ms": lines[0][1] if lines else None,
         "last_ms": lines[-1][1] if lines else None,
         "failures": _count_failures([line for line, _ in lines]),
@@ -138,7 +134,7 @@ def _bounded(lines: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]
 async def check_schemas(
     config: Mapping[str, str], parsed: Config, worker: Mapping[str, str], plugins: PluginRegistry, document: Any
 ) -> list[str]:
-    """What the schema registries of a connector's converters refuse of the schemas that a rule set makes.
+    """The refusals of the schema registries of a connector's converters of the schemas that a rule set makes.
 
     With transforms the schemas are theirs, and are not checked here.
 
@@ -150,14 +146,14 @@ async def check_schemas(
         return []
     rules = await asyncio.to_thread(build_any, document)
     problems: list[str] = []
-    for which, is_key in (("key.converter", True), ("value.converter", False)):
-        name, own = converter_config(config, worker, which)
-        converter = plugins.converter(name, own.get("plugin.version"))(own, is_key=is_key)
+    for option, is_key in (("key.converter", True), ("value.converter", False)):
+        name, options = converter_config(config, worker, option)
+        converter = plugins.converter(name, options.get("plugin.version"))(options, is_key=is_key)
         try:
             for table, schema in rules.schemas.items():
                 form = make_form(parsed[OUTPUT], parsed[PREFIX], table, schema, parsed[ID_COLUMN])
-                found = await converter.refusals(form.topic, form.key_schema if is_key else form.value_schema)
-                problems += [f"table {table}: {problem}" for problem in found]
+                refusals = await converter.refusals(form.topic, form.key_schema if is_key else form.value_schema)
+                problems += [f"table {table}: {problem}" for problem in refusals]
         finally:
             await converter.close()
     return problems

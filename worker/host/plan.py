@@ -238,15 +238,15 @@ def reader_of(merged: Mapping[str, str], worker: Mapping[str, str], plugins: Plu
 
     def client() -> dict[str, Any]:
         overrides = {
-            key: value for key, value in _shared_overrides(merged, worker).items() if "consumer" in kafka_clients.kinds(key)
+            key: value
+            for key, value in _shared_overrides(merged, worker).items()
+            if "consumer" in kafka_clients.kinds(key)
         }
         return kafka_clients.client_arguments(
             kafka_clients.inherited(worker, "consumer.") | overrides, "consumer"
         ).arguments
 
-    return KafkaReader(
-        client, lambda: plugins.converter(name, config.get("plugin.version"))(config, is_key=False)
-    )
+    return KafkaReader(client, lambda: plugins.converter(name, config.get("plugin.version"))(config, is_key=False))
 
 
 def own_offsets_topic(

@@ -1,4 +1,4 @@
-"""What a connector has written: its topics read back, with a consumer of their own and the connector's converter."""
+"""Topics that a connector has written, read back, with a consumer of their own and the connector's converter."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ _WAIT_MS: Final = 500
 _AT_ONCE: Final = 2000
 #: A partition that gives nothing for so long before its end can't be read, seconds.
 _PATIENCE_S: Final = 60.0
-#: Transactions leave offsets without a record: the first stretch that is read is so many times as long as what is asked for.
-_STRETCH: Final = 2
-_LONGER: Final = 8
+#: How many times as many offsets as records are read: transactions and tombstones leave fewer. The next where they are too few.
+_RANGES: Final = (2, 16, 128)
 
 
 class KafkaReader:
@@ -48,9 +47,7 @@ class KafkaReader:
             if topic not in await consumer.topics():
                 return {}
             partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-            first, last = await asyncio.gather(
-                consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
-            )
+            first, last = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
             return {partition.partition: (first[partition], last[partition]) for partition in sorted(partitions)}
         except (KafkaError, OSError) as error:
             raise _unavailable(topic, error) from error
@@ -64,17 +61,17 @@ class KafkaReader:
         if start >= end:
             return
         consumer = await self._start()
-        place = TopicPartition(topic, partition)
+        source = TopicPartition(topic, partition)
         try:
-            consumer.assign([place])
-            consumer.seek(place, start)
+            consumer.assign([source])
+            consumer.seek(source, start)
             seen = time.monotonic()
             while True:
-                fetched = await consumer.getmany(place, timeout_ms=_WAIT_MS, max_records=_AT_ONCE)
-                position = min(await consumer.position(place), end)
+                fetched = await consumer.getmany(source, timeout_ms=_WAIT_MS, max_records=_AT_ONCE)
+                position = min(await consumer.position(source), end)
                 records = [
                     WrittenRecord(record.offset, record.timestamp, record.key, record.value)
-                    for record in fetched.get(place, ())
+                    for record in fetched.get(source, ())
                     if record.offset < end
                 ]
                 if records or position >= end:
@@ -102,8 +99,10 @@ class KafkaReader:
             await self._converter.close()
             self._converter = None
 
-    async def newest(self, topic: str, most: int, most_bytes: int) -> list[WrittenRecord]:
-        """The newest records of a topic, oldest first; tombstones among them.
+    async def newest(self, topic: str, most: int, most_bytes: int) -> tuple[list[WrittenRecord], int]:
+        """The newest records of a topic that no tombstone behind them deletes, oldest first; and how many tombstones there are.
+
+        Looks at a limited part of the topic: where nearly all is deleted, it gives fewer records than there are.
 
         Args:
             topic: the topic.
@@ -113,39 +112,37 @@ class KafkaReader:
         Raises:
             Retriable: Kafka does not answer.
         """
-        found: list[WrittenRecord] = []
-        bounds = await self.bounds(topic)
-        for partition, (first, end) in bounds.items():
-            found += await self._newest_of(topic, partition, first, end, most, most_bytes)
+        records: list[WrittenRecord] = []
+        deleted = 0
+        for partition, (first, end) in (await self.bounds(topic)).items():
+            newest, tombstones = await self._newest_of(topic, partition, first, end, most, most_bytes)
+            records += newest
+            deleted += tombstones
         # Partitions by time; within one partition the order stays.
-        found.sort(key=lambda record: record.timestamp)
-        kept, size = [], 0
-        for record in reversed(found[-most:]):
-            size += len(record.value or b"")
-            if size > most_bytes:
-                break
-            kept.append(record)
-        return kept[::-1]
+        records.sort(key=lambda record: record.timestamp)
+        return _newest_within(records, most, most_bytes), deleted
 
     async def _newest_of(
         self, topic: str, partition: int, first: int, end: int, most: int, most_bytes: int
-    ) -> list[WrittenRecord]:
-        length = most * _STRETCH
-        while True:
-            start = max(first, end - length)
-            found: list[WrittenRecord] = []
-            size = dropped = 0
-            async with aclosing(self.read(topic, partition, start, end)) as parts:
-                async for records, _ in parts:
-                    for record in records:
-                        found.append(record)
-                        size += len(record.value or b"")
-                    while len(found) > most or size > most_bytes:
-                        size -= len(found.pop(0).value or b"")
-                        dropped += 1
-            if dropped or len(found) >= most or start == first:
-                return found
-            length *= _LONGER
+    ) -> tuple[list[WrittenRecord], int]:
+        for factor in _RANGES:
+            start = max(first, end - most * factor)
+            live: list[WrittenRecord] = []
+            tombstones = 0
+            cut = False
+            async with aclosing(self.read(topic, partition, start, end)) as chunks:
+                async for records, _ in chunks:
+                    deleted = {record.key: record.offset for record in records if record.value is None}
+                    tombstones += sum(record.value is None for record in records)
+                    live += [record for record in records if record.value is not None]
+                    if deleted:
+                        live = [record for record in live if record.offset >= deleted.get(record.key, -1)]
+                    newest = _newest_within(live, most, most_bytes)
+                    cut = cut or len(newest) < len(live)
+                    live = newest
+            if cut or len(live) >= most or start == first:
+                break
+        return live, tombstones
 
     async def _start(self) -> AIOKafkaConsumer:
         arguments: Mapping[str, Any] = {
@@ -166,3 +163,15 @@ class KafkaReader:
 
 def _unavailable(topic: str, error: BaseException) -> Retriable:
     return Retriable(f"topic {topic} can't be read now: {error!r}")
+
+
+def _newest_within(records: list[WrittenRecord], most: int, most_bytes: int) -> list[WrittenRecord]:
+    """The last records, as many as are allowed."""
+    size = 0
+    start = len(records)
+    while start and len(records) - start < most:
+        size += len(records[start - 1].value or b"")
+        if size > most_bytes:
+            break
+        start -= 1
+    return records[start:]

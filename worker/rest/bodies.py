@@ -14,7 +14,13 @@ from msgspec import Struct, inspect
 
 from worker.rest.facade import RestError
 from worker.rest.flow_schemas import PreviewRequest
-from worker.rest.rule_schemas import ReplayRequest, RuleSetRequest, RulesDiffRequest, RulesPreviewRequest, RulesProposalRequest
+from worker.rest.rule_schemas import (
+    ReplayRequest,
+    RulesDiffRequest,
+    RuleSetRequest,
+    RulesPreviewRequest,
+    RulesProposalRequest,
+)
 from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SavepointRequest, SnapshotRequest
 
 _BODY: Final = "The request body"

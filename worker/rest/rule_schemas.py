@@ -82,9 +82,7 @@ class RuleSetRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """A rule set to save."""
 
     rules: Rules
-    comment: Annotated[
-        str, Meta(description="What its author says of this version.", extra={"absent": ""})
-    ] = ""
+    comment: Annotated[str, Meta(description="What its author says of this version.", extra={"absent": ""})] = ""
 
 
 class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,7 +91,9 @@ class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
     since: (
         Annotated[
             str,
-            Meta(description="Only lines from this time on, such as 2026-11-26T17:00:00Z; without it all that there are."),
+            Meta(
+                description="Only lines from this time on, such as 2026-11-26T17:00:00Z; without it all that there are."
+            ),
         ]
         | None
     ) = None
@@ -245,7 +245,9 @@ class UnknownLines(Struct):
     topic: Annotated[str, Meta(description="Where they are.")]
     lines: Annotated[int, Meta(description="How many were looked at.")]
     unreadable: Annotated[int, Meta(description="Records of the topic that are no such lines.")]
-    replayed: Annotated[int, Meta(description="Lines among the newest that a replay has made rows of; they are left out.")]
+    replayed: Annotated[
+        int, Meta(description="Lines among the newest that a replay has made rows of; they are left out.")
+    ]
     first_ms: Annotated[int | None, Meta(description="The time of the oldest of them, milliseconds since 1970.")]
     last_ms: Annotated[int | None, Meta(description="That of the newest.")]
     patterns: Annotated[list[LinePattern], Meta(description="Those with the most lines first; at most 100.")]

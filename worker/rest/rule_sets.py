@@ -48,10 +48,10 @@ async def put(call: Call) -> web.Response:
     """``PUT /rules/{rules}``: 201 for a new rule set, 200 for a new version or for what is the newest one already."""
     request = bodies.read_rule_set(await call.request.read())
     force = call.flag("force", default=False)
-    created, made = await call.herder.put_rules(
+    created, saved = await call.herder.put_rules(
         call.parameters["rules"], request["rules"], force=force, comment=request["comment"]
     )
-    return answer(made, 201 if created else 200)
+    return answer(saved, 201 if created else 200)
 
 
 async def delete(call: Call) -> web.Response:
@@ -103,12 +103,20 @@ ROUTES = (
                 201: Reply("The first version of a new rule set.", RuleSet),
             },
             {
-                400: "The rules can't work, or without `force`: golden lines make other rows, a table's version has to rise, or "
-                "a connector or its schema registry refuses them.",
+                400: "The rules can't work, or without `force`: golden lines make other rows, a table's version has to rise, "
+                "or a connector or its schema registry refuses them.",
                 409: CONFLICT,
                 503: "A connector that names the rule set, or its schema registry, does not answer now.",
             },
-            (Query("force", "Save it although golden lines fail or something else speaks against it.", bool, default=False), FORWARD),
+            (
+                Query(
+                    "force",
+                    "Save it although golden lines fail or something else speaks against it.",
+                    bool,
+                    default=False,
+                ),
+                FORWARD,
+            ),
             RuleSetRequest,
             {"a rule set": {"rules": RULES, "comment": "the first rules"}},
             kafka=False,

@@ -48,9 +48,7 @@ async def diff(call: Call) -> web.Response:
     lines, origins = await _find_lines(call, request)
     from connectors.logs.rules.trials import compare_lines
 
-    return _answer(
-        await asyncio.to_thread(compare_lines, request["before"], request["after"], lines, origins=origins)
-    )
+    return _answer(await asyncio.to_thread(compare_lines, request["before"], request["after"], lines, origins=origins))
 
 
 async def propose(call: Call) -> web.Response:
@@ -63,29 +61,29 @@ async def propose(call: Call) -> web.Response:
 
 async def unknown(call: Call) -> web.Response:
     """``GET /connectors/{connector}/unknown``: the newest unknown lines by pattern, with a rule for each."""
-    found = await call.herder.unknown_lines(call.connector, _count(call.request))
+    unknown_lines = await call.herder.unknown_lines(call.connector, _count(call.request))
     from connectors.logs.rules.proposals import propose_rules
 
-    lines = [entry["line"] for entry in found.pop("lines")]
+    lines = [entry["line"] for entry in unknown_lines.pop("lines")]
     table = call.request.query.get("table", "lines")
     if not table.isidentifier() or not table.isascii():
         raise RestError(400, f"The table of the proposed rules can't be {table!r}: use letters, digits and underscores")
     patterns = await asyncio.to_thread(propose_rules, lines, table)
     shown = [{"pattern": p.pattern, "count": p.count, "examples": p.examples, "rules": p.rules} for p in patterns]
-    return answer({"connector": call.connector, **found, "lines": len(lines), "patterns": shown})
+    return answer({"connector": call.connector, **unknown_lines, "lines": len(lines), "patterns": shown})
 
 
 async def replay(call: Call) -> web.Response:
     """``POST /connectors/{connector}/replay``: 201 with the request as it is kept, among the connector's snapshots."""
     request = bodies.read_replay(await call.request.read())
-    given = {"id": request.pop("id")} if "id" in request else {}
-    made = await call.herder.create_snapshot(call.connector, {"replay": request, **given})
-    return answer(made, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(made['id'], safe='')}"})
+    named = {"id": request.pop("id")} if "id" in request else {}
+    asked = await call.herder.create_snapshot(call.connector, {"replay": request, **named})
+    return answer(asked, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(asked['id'], safe='')}"})
 
 
 async def replays(call: Call) -> web.Response:
     """``GET /connectors/{connector}/replay``: the replays with their progress."""
-    return answer([each for each in await call.herder.snapshots(call.connector) if "replay" in each])
+    return answer([asked for asked in await call.herder.snapshots(call.connector) if "replay" in asked])
 
 
 def _count(request: web.Request) -> int:
@@ -109,10 +107,10 @@ async def _find_lines(call: Call, request: Mapping[str, Any]) -> tuple[list[str]
         raise RestError(400, "Give either 'lines' or a 'connector' to take them from; both are there")
     call.principal.require(Access.ADMIN, name)
     if request["source"] == "UNKNOWN":
-        found = (await call.herder.unknown_lines(name, request["count"]))["lines"]
+        newest = (await call.herder.unknown_lines(name, request["count"]))["lines"]
     else:
-        found = await call.herder.recent_lines(name, request["count"])
-    return [entry["line"] for entry in found], [entry["origin"] for entry in found]
+        newest = await call.herder.recent_lines(name, request["count"])
+    return [entry["line"] for entry in newest], [entry["origin"] for entry in newest]
 
 
 def _answer(body: bytes) -> web.Response:
@@ -231,7 +229,11 @@ ROUTES = (
             "Give the lines of `unknown_table` to the rules of a connector of class `logs` again.",
             Tag.RULES,
             {201: Reply("The request as it is kept.", Replay, location=True)},
-            {400: "It is not of class `logs`, or the body is not understood.", 404: UNKNOWN, 409: f"There is one of this id. {CONFLICT}"},
+            {
+                400: "It is not of class `logs`, or the body is not understood.",
+                404: UNKNOWN,
+                409: f"There is one of this id. {CONFLICT}",
+            },
             (FORWARD,),
             ReplayRequest,
             {"all": {}, "since a time": {"since": "2026-11-26T17:00:00Z", "id": "again-1"}},

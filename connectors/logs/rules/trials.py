@@ -85,7 +85,7 @@ def compare_lines(
 
 
 def check_saved(rules: Any, earlier: Any = None) -> list[str]:
-    """What speaks against saving a rule set that can work; [] if nothing does. Blocks while it computes.
+    """The objections to saving a rule set that can work; [] if there are none. Blocks while it computes.
 
     Golden lines of the earlier version count too, unless the rule set has the same lines with other rows.
 
@@ -104,13 +104,15 @@ def check_saved(rules: Any, earlier: Any = None) -> list[str]:
         problems += [str(problem) for problem in check_versions(before, built)]
         lines = {golden.line for golden in built.golden}
         kept = tuple(golden for golden in before.golden if golden.line not in lines)
-        problems += _golden_problems(built._replace(golden=kept), limits, "of the version before, which is left out now, ")
+        problems += _golden_problems(
+            built._replace(golden=kept), limits, "of the version before, which is left out now, "
+        )
     return problems + _golden_problems(built, limits, "")
 
 
-def _golden_problems(rules: BuiltRules, limits: _Limits, which: str) -> list[str]:
+def _golden_problems(rules: BuiltRules, limits: _Limits, origin: str) -> list[str]:
     return [
-        f"the golden line {failure['line']!r} {which}must make {failure['expected']} and makes {failure['actual']}"
+        f"the golden line {failure['line']!r} {origin}must make {failure['expected']} and makes {failure['actual']}"
         for failure in _failures(rules, limits)
     ]
 
@@ -171,8 +173,8 @@ def _failures(rules: BuiltRules, limits: _Limits) -> list[dict[str, Any]]:
     return failures
 
 
-def _origins(lines: Sequence[str], given: Sequence[Mapping[str, Any]]) -> list[Origin]:
+def _origins(lines: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> list[Origin]:
     """Of given lines: from nowhere, and from now, which gives dates without a year their year."""
-    if given:
-        return [msgspec.convert(origin, Origin) for origin in given]
+    if documents:
+        return [msgspec.convert(origin, Origin) for origin in documents]
     return [Origin(timestamp=int(time.time() * 1000))] * len(lines)

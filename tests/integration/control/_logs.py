@@ -1,4 +1,4 @@
-"""What the tests of logs on real workers share."""
+"""Helpers of the tests of logs on real workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RULES: dict[str, Any] = {
 
 def logs(name: str, rules: Any = None, **options: str) -> dict[str, object]:
     """A logs connector whose topics begin with its name."""
-    own = {} if rules is None else {"rules": json.dumps(rules)}
+    inline = {} if rules is None else {"rules": json.dumps(rules)}
     return {
         "connector.class": "logs",
         "tasks.max": "1",
@@ -41,7 +41,7 @@ def logs(name: str, rules: Any = None, **options: str) -> dict[str, object]:
         "key.converter.schemas.enable": "false",
         "value.converter": "JsonConverter",
         "value.converter.schemas.enable": "false",
-        **own,
+        **inline,
         **options,
     }
 
@@ -62,7 +62,7 @@ def read_topic(bootstrap: str, topic: str) -> list[tuple[Any, Any]]:
     """Keys and values of all committed records of a topic, by partition; JSON, and None for a tombstone."""
 
     async def read() -> list[tuple[Any, Any]]:
-        found = []
+        records = []
         async with AIOKafkaConsumer(
             bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
         ) as consumer:
@@ -73,9 +73,9 @@ def read_topic(bootstrap: str, topic: str) -> list[tuple[Any, Any]]:
             consumer.assign(partitions)
             await consumer.seek_to_beginning()
             while any([await consumer.position(partition) < ends[partition] for partition in partitions]):
-                for records in (await consumer.getmany(timeout_ms=500)).values():
-                    found += [(_parsed(record.key), _parsed(record.value)) for record in records]
-        return found
+                for fetched in (await consumer.getmany(timeout_ms=500)).values():
+                    records += [(_parsed(record.key), _parsed(record.value)) for record in fetched]
+        return records
 
     return asyncio.run(read())
 

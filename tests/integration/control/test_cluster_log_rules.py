@@ -52,12 +52,14 @@ def test_a_running_task_takes_a_new_version_over(
     status, body = follower.request("PUT", f"/connectors/{name}/config", logs(name, **options))
     assert (status, f"There is no rule set {rules}" in body["message"]) == (400, True), body
 
-    status, made = follower.request("PUT", f"/rules/{rules}", {"rules": RULES, "comment": "first"})
-    assert (status, made["version"], made["connectors"]) == (201, 1, {}), made
+    status, saved = follower.request("PUT", f"/rules/{rules}", {"rules": RULES, "comment": "first"})
+    assert (status, saved["version"], saved["connectors"]) == (201, 1, {}), saved
     source.write_text("GET /1\njob 1 one\n")
     follower.create(name, logs(name, **options))
     wait_for(lambda: len(read_topic(bootstrap, f"{name}.unknown_table")) == 1, "the first version runs")
-    status, body = follower.request("PUT", f"/connectors/{name}/config", logs(name, **options, **{"rules.version": "9"}))
+    status, body = follower.request(
+        "PUT", f"/connectors/{name}/config", logs(name, **options, **{"rules.version": "9"})
+    )
     assert (status, "has no version 9" in body["message"]) == (400, True), body
     (owner,) = owners(leader, [name])[name]
     runs = leader if owner == leader.worker_id else follower
@@ -66,26 +68,28 @@ def test_a_running_task_takes_a_new_version_over(
     golden = {"line": "GET /1", "rows": {"requests": [{"path": "/2"}]}}
     status, body = leader.request("PUT", f"/rules/{rules}", {"rules": {**JOBS, "golden": [golden]}})
     assert status == 400
-    assert "'GET /1' must make {'requests': [{'path': '/2'}]} and makes {'requests': [{'path': '/1'}]}" in body["message"]
-    status, made = leader.request("PUT", f"/rules/{rules}?force=true", {"rules": {**JOBS, "golden": [golden]}})
-    assert (status, made["version"], made["forced"], made["connectors"]) == (200, 2, True, {name: 2}), made
+    assert (
+        "'GET /1' must make {'requests': [{'path': '/2'}]} and makes {'requests': [{'path': '/1'}]}" in body["message"]
+    )
+    status, saved = leader.request("PUT", f"/rules/{rules}?force=true", {"rules": {**JOBS, "golden": [golden]}})
+    assert (status, saved["version"], saved["forced"], saved["connectors"]) == (200, 2, True, {name: 2}), saved
     wait_for(lambda: _version(runs, name) == 2, "the task runs version 2")
     with source.open("a") as file:
         file.write("job 2 two\n")
     wait_for(lambda: len(read_topic(bootstrap, f"{name}.jobs")) == 2, "its rows come")
     assert [value["part"] for _, value in read_topic(bootstrap, f"{name}.jobs")] == ["2", "two"]
     assert len(read_topic(bootstrap, f"{name}.unknown_table")) == 1
-    # A column of the connector's own is refused, named with the connector.
-    own = json.loads(json.dumps(RULES).replace('"path"', '"log_id"').replace("<path>", "<log_id>"))
-    status, body = leader.request("PUT", f"/rules/{rules}", {"rules": {**own, "golden": [golden | {"rows": {}}]}})
+    # A column of the connector's renamed is refused, named with the connector.
+    renamed = json.loads(json.dumps(RULES).replace('"path"', '"log_id"').replace("<path>", "<log_id>"))
+    status, body = leader.request("PUT", f"/rules/{rules}", {"rules": {**renamed, "golden": [golden | {"rows": {}}]}})
     assert (status, f"connector {name}: " in body["message"], "log_id" in body["message"]) == (400, True, True), body
 
     # Both workers know all of it, and so do later ones.
     for worker in (leader, follower):
         status, versions = worker.request("GET", f"/rules/{rules}/versions")
-        assert (status, [each["version"] for each in versions]) == (200, [2, 1])
+        assert (status, [entry["version"] for entry in versions]) == (200, [2, 1])
         assert worker.request("GET", f"/rules/{rules}/versions/1")[1]["rules"] == RULES
-        assert rules in [each["name"] for each in worker.request("GET", "/rules")[1]]
+        assert rules in [entry["name"] for entry in worker.request("GET", "/rules")[1]]
         assert worker.request("DELETE", f"/rules/{rules}")[0] == 409
     runs.kill()
     other = follower if runs is leader else leader
@@ -116,7 +120,9 @@ def test_the_registry_is_asked_before_rules_are_saved(
     assert status == 400, body
     assert f"connector {name}: table requests: The schema registry would refuse" in body["message"]
     # A column that may be missing is compatible.
-    changed = json.loads(json.dumps(RULES).replace('{"name": "path"}', '{"name": "path"}, {"name": "q", "optional": true}'))
+    changed = json.loads(
+        json.dumps(RULES).replace('{"name": "path"}', '{"name": "path"}, {"name": "q", "optional": true}')
+    )
     changed["tables"][0]["version"] = 2
     changed["tables"][0]["groups"][0]["steps"].insert(1, {"set": {"fields": {"q": "x"}}})
     status, body = worker.request("PUT", f"/rules/{rules}", {"rules": changed})
@@ -153,14 +159,14 @@ def test_unknown_lines_are_replayed_exactly_once(
     assert (shown["lines"], shown["accepted"], shown["records_left"]) == (6001, 6000, 0)
 
     def row(value: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = value["after"] if form == "debezium" else value
-        return found
+        columns: dict[str, Any] = value["after"] if form == "debezium" else value
+        return columns
 
     jobs = [row(value) for _, value in read_topic(bootstrap, f"{name}.jobs")]
     assert len(jobs) == 12_000
     # A row's identity is the position of its line and its number among the rows of that line.
     names = {row(value)["log_id"].removesuffix(":0"): row(value)["line"].split() for _, value in before}
-    assert {each["log_id"]: each["part"] for each in jobs} == {
+    assert {job["log_id"]: job["part"] for job in jobs} == {
         f"{identity}:{number}": part
         for identity, words in names.items()
         if words[0] == "job"
@@ -175,10 +181,10 @@ def test_unknown_lines_are_replayed_exactly_once(
     wait_for(lambda: _replay(worker, name, "second")["state"] == "completed", "the second replay is done", 60)
     assert (_replay(worker, name, "second")["lines"], _replay(worker, name, "second")["accepted"]) == (1, 0)
     assert len(read_topic(bootstrap, f"{name}.jobs")) == 12_000
-    # The source goes on beside it all.
+    # The source continues.
     with source.open("a") as file:
         file.write("job 7000 s\n")
-    wait_for(lambda: len(read_topic(bootstrap, f"{name}.jobs")) == 12_002, "the source goes on")
+    wait_for(lambda: len(read_topic(bootstrap, f"{name}.jobs")) == 12_002, "the source continues")
     # What is forgotten leaves no offsets.
     for replay in ("first", "second"):
         assert worker.request("DELETE", f"/connectors/{name}/snapshots/{replay}")[0] == 204
@@ -189,12 +195,12 @@ def _replay(worker: MillraceWorker, name: str, replay: str) -> dict[str, Any]:
     status, body = worker.request("GET", f"/connectors/{name}/replay")
     if status != 200:
         raise LookupError(body)
-    return next(each for each in body if each["id"] == replay)
+    return next(entry for entry in body if entry["id"] == replay)
 
 
 def _replay_offsets(worker: MillraceWorker, name: str) -> list[Any]:
     offsets = worker.request("GET", f"/connectors/{name}/offsets")[1]["offsets"]
-    return [each for each in offsets if "replay" in each["partition"]]
+    return [entry for entry in offsets if "replay" in entry["partition"]]
 
 
 def _version(worker: MillraceWorker, name: str) -> int:

@@ -30,13 +30,13 @@ def test_unknown_lines_and_previews_of_files(
         file.write("something else\n")
     wait_for(lambda: len(read_topic(bootstrap, f"{name}.unknown_table")) == 201, "all unknown lines are in Kafka")
 
-    status, found = worker.request("GET", f"/connectors/{name}/unknown?table=jobs")
-    assert status == 200, found
-    assert (found["topic"], found["lines"], found["unreadable"]) == (f"{name}.unknown_table", 201, 0)
-    jobs, other = found["patterns"]
+    status, unknown = worker.request("GET", f"/connectors/{name}/unknown?table=jobs")
+    assert status == 200, unknown
+    assert (unknown["topic"], unknown["lines"], unknown["unreadable"]) == (f"{name}.unknown_table", 201, 0)
+    jobs, other = unknown["patterns"]
     assert (jobs["pattern"], jobs["count"], jobs["examples"][0]) == ("job <*> <*>", 200, "job 0 took=0ms")
     assert (other["pattern"], other["count"]) == ("something else", 1)
-    (failure,) = found["failures"]
+    (failure,) = unknown["failures"]
     assert (failure["table"], failure["group"], failure["step"], failure["lines"]) == ("requests", "get", 1, 201)
     # Only the newest are looked at.
     status, newest = worker.request("GET", f"/connectors/{name}/unknown?lines=11")
@@ -72,8 +72,8 @@ def test_previews_of_topics_and_of_the_network(
         "POST", "/rules/preview", {"rules": RULES, "connector": network, "source": "unknown"}
     )
     assert (status, shown["lines"]) == (200, [])
-    status, found = worker.request("GET", f"/connectors/{network}/unknown")
-    assert (status, found["lines"], found["patterns"]) == (200, 0, [])
+    status, unknown = worker.request("GET", f"/connectors/{network}/unknown")
+    assert (status, unknown["lines"], unknown["patterns"]) == (200, 0, [])
     # What has no lines.
     generated: dict[str, Any] = {"connector.class": "datagen", "topic": unique("t"), "tasks.max": "1"}
     other = unique("other")

@@ -1,4 +1,4 @@
-"""Rule sets behind REST: what is kept, what is refused, and what tasks are told; over a leader in memory."""
+"""Rule sets behind REST: what is kept, what is refused, and the instructions of tasks; over a leader in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rules_of(*columns: str, golden: Sequence[Any] = (), version: int = 1) -> dic
     """One table of words."""
     steps = [
         {"split": {"by": " ", "names": list(columns)}},
-        {"saveAs": {"columns": [{"name": each} for each in columns]}},
+        {"saveAs": {"columns": [{"name": column} for column in columns]}},
     ]
     table = {"name": "words", "version": version, "groups": [{"name": "all", "steps": steps}]}
     return {"tables": [table], "golden": list(golden)}
@@ -74,7 +74,7 @@ class Cluster:
         return {"configs": [{"value": {"name": name, "errors": errors}} for name, errors in values]}
 
     async def ask(self, message: AskLogs, deadline_s: float) -> bytes:
-        assert (message.what, deadline_s) == ("schemas", 5.0)
+        assert (message.question, deadline_s) == ("schemas", 5.0)
         if self.failure is not None:
             raise self.failure
         return orjson.dumps({"problems": self.refusals})
@@ -96,10 +96,14 @@ async def test_versions_follow_each_other() -> None:
     assert (await cluster.put(rules_of("a")))["version"] == 1, "the same rules are no new version"
     assert (await cluster.put(rules_of("a", "b", version=2)))["version"] == 2
     assert (await cluster.put(orjson.dumps(rules_of("a", "c", version=3)).decode()))["version"] == 3, "text"
-    assert [each["version"] for each in await cluster.store.rule_versions("shop")] == [3, 2, 1]
+    assert [entry["version"] for entry in await cluster.store.rule_versions("shop")] == [3, 2, 1]
     assert (await cluster.store.rule_version("shop", 2))["rules"] == rules_of("a", "b", version=2)
-    assert [each["name"] for each in await cluster.store.rule_sets()] == ["shop"]
-    for missing in (cluster.store.rule_set("x"), cluster.store.rule_version("shop", 9), cluster.store.delete_rules("x")):
+    assert [entry["name"] for entry in await cluster.store.rule_sets()] == ["shop"]
+    for missing in (
+        cluster.store.rule_set("x"),
+        cluster.store.rule_version("shop", 9),
+        cluster.store.delete_rules("x"),
+    ):
         with pytest.raises(RestError) as caught:
             await missing
         assert caught.value.status == 404
@@ -110,7 +114,7 @@ async def test_versions_follow_each_other() -> None:
 async def test_two_that_save_at_once_make_two_versions() -> None:
     cluster = Cluster()
     await asyncio.gather(cluster.put(rules_of("a")), cluster.put(rules_of("b"), force=True))
-    assert [each.version for each in cluster.table.versions("shop")] == [1, 2]
+    assert [entry.version for entry in cluster.table.versions("shop")] == [1, 2]
 
 
 async def test_golden_lines_guard_a_change() -> None:
@@ -160,16 +164,16 @@ def test_old_versions_go() -> None:
     assert surplus(versions[:3], frozenset({1, 2}), 1) == []
 
 
-def test_what_tasks_are_told() -> None:
+def test_instructions_of_tasks() -> None:
     table = RuleTable()
     config = {"rules.name": "shop"}
     asked = orjson.dumps([{"id": "s", "state": "running", "origin": "rest"}])
     assert table.instructions("c", config, asked) == asked, "there is no such rule set"
     for number in (1, 2):
         table.apply(*version_record("shop", number, RuleVersion(number, {"tables": number}, 5)))
-    told = table.instructions("c", config, asked)
-    assert table.instructions("c", dict(config), asked) is told, "made once"
-    request, rules = orjson.loads(told)
+    instructions = table.instructions("c", config, asked)
+    assert table.instructions("c", dict(config), asked) is instructions, "made once"
+    request, rules = orjson.loads(instructions)
     assert request["id"] == "s"
     assert (rules["origin"], rules["version"], rules["rules"]) == ("rules", 2, {"tables": 2})
     (pinned,) = orjson.loads(table.instructions("d", {**config, "rules.version": "1"}, NONE))

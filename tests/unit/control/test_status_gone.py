@@ -24,9 +24,9 @@ from worker.control.instructions import InstructionTable
 from worker.control.node import Node
 from worker.control.placement import INSTANCE, Unit
 from worker.control.reconciler import Have, Wish
+from worker.control.rule_sets import RuleTable
 from worker.control.stores import StatusStore
 from worker.logs import LoggerRegistry
-from worker.control.rule_sets import RuleTable
 from worker.protocol import TopicForgotten
 
 if TYPE_CHECKING:

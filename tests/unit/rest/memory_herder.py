@@ -240,7 +240,7 @@ class MemoryHerder:
     async def unknown_lines(self, name: str, lines: int) -> dict[str, Any]:
         self.known(name)
         self.calls.append(("unknown", name, lines))
-        found = [{"line": f"job {number} took={number}ms", "origin": {"host": "web-1"}} for number in (1, 2)]
+        lines_read = [{"line": f"job {number} took={number}ms", "origin": {"host": "web-1"}} for number in (1, 2)]
         steps = [{"table": "t", "group": "g", "step": 1, "operator": "grok", "lines": 2, "reason": "no match"}]
         return {
             "topic": "logs.unknown_table",
@@ -249,7 +249,7 @@ class MemoryHerder:
             "first_ms": 1,
             "last_ms": 2,
             "failures": steps,
-            "lines": found,
+            "lines": lines_read,
         }
 
     async def recent_lines(self, name: str, lines: int) -> list[dict[str, Any]]:

@@ -133,7 +133,14 @@ async def test_every_role_on_every_route(start: Start, tmp_path: Path) -> None:
         label = f"{route.method} {route.path}"
         for connector in ("sales-eu", "sales-us", "stock"):
             path = route.path.format(
-                connector=connector, task=0, plugin="B", logger="root", snapshot="s", savepoint="s", rules="r", version=1
+                connector=connector,
+                task=0,
+                plugin="B",
+                logger="root",
+                snapshot="s",
+                savepoint="s",
+                rules="r",
+                version=1,
             )
             body: dict[str, Any] = {"name": connector, "config": {}} if label == "POST /connectors" else {}
             for user in ("", *users):

@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 
 URL = "http://localhost:8083"
 ALL = ROUTES["all"]
-NAMES = {"connector": "a", "task": "0", "plugin": "B", "logger": "root", "snapshot": "s", "savepoint": "s", "rules": "r", "version": "1"}
+NAMES = {
+    "connector": "a",
+    "task": "0",
+    "plugin": "B",
+    "logger": "root",
+    "snapshot": "s",
+    "savepoint": "s",
+    "rules": "r",
+    "version": "1",
+}
 CONFIG = {"connector.class": "B"}
 
 
