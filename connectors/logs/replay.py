@@ -74,11 +74,9 @@ class Replays:
         """
         forgotten = self._forgotten()
         if forgotten:
-            yield Batch(
-                [], offsets=tuple((partition, None) for name in forgotten for partition in self._parts_of(name))
-            )
-            for name in forgotten:
-                del self._progress[name]
+            yield Batch([], offsets=tuple((part, None) for replay in forgotten for part in self._parts_of(replay)))
+            for replay in forgotten:
+                del self._progress[replay]
         while (name := self._next_replay()) is not None:
             if name not in self._progress:
                 yield await self._begin(name)

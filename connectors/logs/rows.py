@@ -101,7 +101,7 @@ class RowMaker:
             return
         self._append(records, partition, before, after, rows, origin, name, number, delivered, len(rows) - 1)
 
-    def add_replayed(  # noqa: D417 - the arguments of ``add_line``
+    def add_replayed(
         self,
         records: list[SourceRecord],
         partition: Position,

@@ -130,9 +130,8 @@ class NothingWritten:
         self, topic: str, partition: int, start: int, end: int
     ) -> AsyncGenerator[tuple[list[WrittenRecord], int], None]:
         """Nothing."""
-        del topic, partition, start, end
-        return
-        yield
+        del topic, partition, start
+        yield [], end
 
     async def decode(self, topic: str, value: bytes) -> Any:
         """Refuse it.

@@ -22,7 +22,7 @@ from worker.transforms.pipeline import Pipeline, build_pipeline
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from connectors.api import OffsetReader, SourceTask, TaskMetrics
+    from connectors.api import OffsetReader, SourceTask, TaskMetrics, WrittenTopics
     from connectors.options import Config
     from worker.converters.base import Converter, HeaderConverter
     from worker.host.tracing import Tracing
@@ -49,7 +49,7 @@ class Context:
     metrics: TaskMetrics
     log: logging.LoggerAdapter[logging.Logger]
     transaction_boundary: str
-    written: KafkaReader
+    written: WrittenTopics
 
 
 @dataclass(frozen=True, slots=True)

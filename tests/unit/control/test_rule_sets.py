@@ -137,7 +137,8 @@ async def test_what_is_refused() -> None:
     cluster = Cluster(user={"rules.name": "shop"}, pinned={"rules.name": "shop", "rules.version": "1"})
     await cluster.put(rules_of("a"))
     assert "give the table version 2" in str(await cluster.refused(rules_of("b")))
-    for rules in ({"tables": []}, "tables: [", 7):
+    broken: tuple[Any, ...] = ({"tables": []}, "tables: [", 7)
+    for rules in broken:
         assert (await cluster.refused(rules)).status == 400
     cluster.refusals = ["table words: The schema registry would refuse it"]
     assert "connector user: table words" in str(await cluster.refused(rules_of("a", "b", version=2)))
