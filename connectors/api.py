@@ -137,6 +137,50 @@ class TaskMetrics(Protocol):
         """Add to a counter."""
 
 
+class WrittenRecord(NamedTuple):
+    """A record that a connector has written, as it is in Kafka.
+
+    Attributes:
+        offset: its own.
+        timestamp: milliseconds since the epoch.
+        key: as bytes.
+        value: as bytes; None for a tombstone.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class WrittenTopics(Protocol):
+    """Reads back what the connector has written, as far as it is committed. No consumer group takes part."""
+
+    async def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        """The first offset and the end of each partition; {} for a topic that does not exist.
+
+        Raises:
+            Retriable: Kafka does not answer.
+        """
+
+    def read(
+        self, topic: str, partition: int, start: int, end: int
+    ) -> AsyncGenerator[tuple[list[WrittenRecord], int], None]:
+        """Yield records from offset ``start`` on before ``end``, and the offset behind them; close the generator.
+
+        Raises:
+            Retriable: Kafka does not answer.
+        """
+
+    async def decode(self, topic: str, value: bytes) -> Any:
+        """A value as the connector's ``value.converter`` reads it.
+
+        Raises:
+            Retriable: the schema registry does not answer.
+            Skippable: it is not in the converter's form.
+        """
+
+
 class TaskContext(Protocol):
     """What a task is given at its construction."""
 
@@ -148,6 +192,8 @@ class TaskContext(Protocol):
     log: logging.LoggerAdapter[logging.Logger]
     #: "" unless exactly once is on; then "poll", "interval" or "connector".
     transaction_boundary: str
+    #: Of the Kafka cluster that the task writes to.
+    written: WrittenTopics
 
 
 class ConnectorContext(Protocol):

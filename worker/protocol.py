@@ -212,6 +212,21 @@ class ConnectorView(Message, frozen=True):
     instructions: bytes = b"[]"
 
 
+class AskLogs(Message, frozen=True):
+    """Ask about a connector of class ``logs``; answered with JSON bytes.
+
+    Attributes:
+        config: the connector's properties (unresolved).
+        question: ``unknown``: its newest unknown lines; ``recent``: the newest lines of its input that this machine has;
+            ``schemas``: whether the schema registry takes the schemas that a rule set makes.
+        request: a JSON object as bytes; see ``worker.host.log_questions``.
+    """
+
+    config: dict[str, str]
+    question: Literal["unknown", "recent", "schemas"]
+    request: bytes
+
+
 class SetLogLevel(Message, frozen=True):
     """Change a logger's level (Java level names); answered None."""
 
@@ -441,6 +456,7 @@ ToHost = (
     | JobSavepoints
     | CheckSnapshot
     | ConnectorView
+    | AskLogs
     | SetLogLevel
     | Ping
     | TopicForgotten

@@ -9,7 +9,7 @@ import msgspec
 
 from connectors.errors import ConfigInvalid
 from connectors.logs.network.options import INPUT, NETWORK_KEYS, SCHEMES, network_problems
-from connectors.logs.rules.built import BuiltRules, build_rules
+from connectors.logs.rules.built import BuiltRules, build_any, build_rules
 from connectors.logs.rules.model import parse_rules
 from connectors.logs.rules.patterns import PatternInvalid, compile_pattern
 from connectors.logs.rules.preview import check_golden
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 RULES: Final = "rules"
 RULES_FILE: Final = "rules.file"
+RULES_NAME: Final = "rules.name"
+RULES_VERSION: Final = "rules.version"
+#: The rule set of ``rules.name``, where a configuration is checked; put there by the worker, not by users.
+RULES_DOCUMENT: Final = "rules.document"
 PREFIX: Final = "topic.prefix"
 OUTPUT: Final = "output"
 ID_COLUMN: Final = "row.id.column"
@@ -70,6 +74,10 @@ def _pattern(name: str, value: Any) -> str | None:
     except PatternInvalid as error:
         return invalid(name, value, str(error))
     return None
+
+
+def _version(name: str, value: Any) -> str | None:
+    return None if value is None else at_least(1)(name, value)
 
 
 CONFIG: Final = ConfigDef(
@@ -116,7 +124,7 @@ CONFIG: Final = ConfigDef(
             default=None,
             importance=Importance.HIGH,
             group=_RULES_GROUP,
-            doc="The rule set, in YAML or JSON; see docs/rules.md. Give either this or rules.file.",
+            doc="The rule set, in YAML or JSON; see docs/rules.md. Give one of this, rules.file and rules.name.",
             example='{"tables": [{"name": "lines", "groups": [{"name": "all", "steps": [{"saveAs": {"columns": '
             '[{"name": "line"}]}}]}]}]}',
         ),
@@ -128,6 +136,32 @@ CONFIG: Final = ConfigDef(
             group=_RULES_GROUP,
             doc="A file with the rule set. It must be on every worker, and is read when a task starts.",
             example="/etc/millrace/rules/shop.yml",
+        ),
+        ConfigKey(
+            name=RULES_NAME,
+            type=ConfigType.STRING,
+            default=None,
+            importance=Importance.HIGH,
+            group=_RULES_GROUP,
+            doc="A rule set that the cluster keeps (PUT /rules/NAME).",
+            example="access",
+        ),
+        ConfigKey(
+            name=RULES_VERSION,
+            type=ConfigType.INT,
+            default=None,
+            group=_RULES_GROUP,
+            validator=_version,
+            doc="The version of rules.name. Not set means the newest: a new version is taken over between two batches, "
+            "without a restart.",
+            example="3",
+        ),
+        ConfigKey(
+            name=RULES_DOCUMENT,
+            type=ConfigType.STRING,
+            default=None,
+            internal=True,
+            doc="The rules of rules.name while a configuration is checked; set by the worker.",
         ),
         ConfigKey(
             name=OUTPUT,
@@ -263,7 +297,7 @@ CONFIG: Final = ConfigDef(
             group=_EVENTS_GROUP,
             validator=_pattern,
             doc="With input=file: an expression that matches the first line of an event. The lines up to the next match are "
-            "given to the rules as one, joined by line feeds. Not set means that each line is an event.",
+            "used to the rules as one, joined by line feeds. Not set means that each line is an event.",
             example=r"^\d{4}-\d\d-\d\d ",
         ),
         ConfigKey(
@@ -307,17 +341,13 @@ def load_rules(config: Mapping[str, Any]) -> BuiltRules:
     if not text:
         name = config[RULES_FILE] or ""
         if not name:
-            raise ConfigInvalid(invalid(RULES, text, "Give rules, or a file with them in rules.file"))
+            message = "Give rules, a file with them in rules.file, or the name of a rule set in rules.name"
+            raise ConfigInvalid(invalid(RULES, text, message))
         try:
             text = Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigInvalid(invalid(RULES_FILE, name, f"The file can't be read: {error}")) from None
-    rules = build_rules(parse_rules(text, name))
-    for table, schema in rules.schemas.items():
-        if schema.field(config[ID_COLUMN]) is not None:
-            raise ConfigInvalid(
-                invalid(ID_COLUMN, config[ID_COLUMN], f"Table {table} has a column of this name; choose another one")
-            )
+    rules = _without_id_column(config, build_rules(parse_rules(text, name)))
     failures = check_golden(rules)
     if failures:
         first = failures[0]
@@ -326,6 +356,29 @@ def load_rules(config: Mapping[str, Any]) -> BuiltRules:
             f"The first is {first.line!r}: it must make {first.expected} and makes {first.actual}. Change the rules, or the "
             "golden line if its rows are right now"
         )
+    return rules
+
+
+def check_stored(config: Mapping[str, Any], document: Any, name: str) -> BuiltRules:
+    """A rule set that the cluster keeps, for a connector. Its golden lines were run when it was saved.
+
+    Args:
+        config: the connector's options.
+        document: the rules, as text or decoded.
+        name: of the rule set.
+
+    Raises:
+        ConfigInvalid: it can't work, or not with these options.
+    """
+    return _without_id_column(config, build_any(document, name))
+
+
+def _without_id_column(config: Mapping[str, Any], rules: BuiltRules) -> BuiltRules:
+    for table, schema in rules.schemas.items():
+        if schema.field(config[ID_COLUMN]) is not None:
+            raise ConfigInvalid(
+                invalid(ID_COLUMN, config[ID_COLUMN], f"Table {table} has a column of this name; choose another one")
+            )
     return rules
 
 
@@ -348,17 +401,26 @@ def check_config(config: Mapping[str, Any]) -> list[ConfigProblem]:
             problems.append(
                 ConfigProblem(USER, invalid(USER, config[USER], f"Give {USER} and {PASSWORD} with a SASL protocol"))
             )
-    if config[RULES] and config[RULES_FILE]:
-        problems.append(
-            ConfigProblem(
-                RULES_FILE, invalid(RULES_FILE, config[RULES_FILE], "Give either rules or rules.file; both are set")
-            )
-        )
+    return problems + _rule_problems(config)
+
+
+def _rule_problems(config: Mapping[str, Any]) -> list[ConfigProblem]:
+    """Complaints about the rules, and about where they are used."""
+    used = [name for name in (RULES, RULES_FILE, RULES_NAME) if config[name]]
+    if len(used) > 1:
+        message = f"Give one of {RULES}, {RULES_FILE} and {RULES_NAME}; {' and '.join(used)} are set"
+        return [ConfigProblem(used[-1], invalid(used[-1], config[used[-1]], message))]
+    if config[RULES_VERSION] and not config[RULES_NAME]:
+        message = f"It is the version of {RULES_NAME}, which is not set"
+        return [ConfigProblem(RULES_VERSION, invalid(RULES_VERSION, config[RULES_VERSION], message))]
     try:
-        load_rules(config)
+        if not config[RULES_NAME]:
+            load_rules(config)
+        elif config[RULES_DOCUMENT]:  # whether there is such a rule set only the cluster knows
+            check_stored(config, config[RULES_DOCUMENT], config[RULES_NAME])
     except ConfigInvalid as error:
-        problems.append(ConfigProblem(RULES if config[RULES] else RULES_FILE, str(error)))
-    return problems
+        return [ConfigProblem(used[0] if used else RULES, str(error))]
+    return []
 
 
 def join_settings(config: Mapping[str, Any]) -> JoinSettings | None:

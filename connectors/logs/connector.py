@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,15 +22,16 @@ from connectors.logs.kafka_input import OFFSET, PARTITION, TOPIC, list_partition
 from connectors.logs.metrics import METRICS
 from connectors.logs.network.input import LINES, LISTENER
 from connectors.logs.network.options import INPUT, LISTEN, SCHEMES, TASK_ADDRESSES
+from connectors.logs.replay import REPLAY, check_replay, show_replays
 from connectors.logs.rows import DELIVERED
 from connectors.logs.task import LogsTask
 from connectors.text_files.reader import FILENAME, POSITION
 from connectors.text_files.watch import DirectoryWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from connectors.api import ConnectorContext, Position
+    from connectors.api import ConnectorContext, Instruction, Position
     from connectors.options import Config, ConfigProblem
 
 #: Input -> the members of source partitions, and that of offsets.
@@ -106,6 +107,28 @@ class LogsConnector(SourceConnector):
     def exactly_once_support(cls, config: Config) -> bool:
         """True where lines can be read again: a line's position and the number of its rows are the offset."""
         return config[INPUT] not in SCHEMES
+
+    @classmethod
+    def check_snapshot(cls, config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
+        """A replay is the only thing that can be asked for.
+
+        Raises:
+            ConfigInvalid: it is something else, or its time can't be read.
+        """
+        del config
+        if REPLAY not in request:
+            raise ConfigInvalid(
+                "logs connectors take no snapshots; POST /connectors/NAME/replay gives lines to the rules again"
+            )
+        return {REPLAY: check_replay(request[REPLAY])}
+
+    @classmethod
+    def snapshots(
+        cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
+    ) -> list[dict[str, Any]]:
+        """The replays that were asked for, with their progress."""
+        del config
+        return show_replays(instructions, offsets)
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:

@@ -16,6 +16,8 @@ FAILURES: Final = "logs_step_failures_total"
 CUT: Final = "logs_cut_lines_total"
 LOST_DATAGRAMS: Final = "logs_lost_datagrams_total"
 REFUSED: Final = "logs_refused_total"
+REPLAYED: Final = "logs_replayed_lines_total"
+RULES_VERSION: Final = "logs_rules_version"
 
 #: Name -> (kind, help), for ``SourceConnector.metrics``.
 METRICS: Final[dict[str, tuple[str, str]]] = {
@@ -29,6 +31,11 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
         "Lines from the network that were longer than line.max.bytes, so that their end is lost.",
     ),
     LOST_DATAGRAMS: ("counter", "Datagrams that came while there was no room for them, and are lost."),
+    REPLAYED: ("counter", "Lines that replays gave to the rules again. Label: result (accepted, unknown)."),
+    RULES_VERSION: (
+        "gauge",
+        "The version of the rule set that the task runs, of those that the cluster keeps. Label: rules.",
+    ),
     REFUSED: ("counter", "Connections and requests that a listener refused. Label: reason."),
 }
 

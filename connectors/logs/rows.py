@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from connectors.api import Position, SourceRecord
 from connectors.logs.config import ID_COLUMN, OUTPUT, PREFIX, TIME_COLUMN
 from connectors.logs.forms import RowForm, make_form
@@ -43,10 +45,18 @@ class RowMaker:
     """
 
     def __init__(self, rules: CompiledRules, config: Mapping[str, Any], metrics: TaskMetrics) -> None:
-        self._apply = rules.apply
-        self._explain = rules.explain
+        self._config = config
         self._id_column: str = config[ID_COLUMN]
         self._time_column: str = config[TIME_COLUMN] or ""
+        self.use(rules)
+        self.unknown_topic = self._forms[UNKNOWN_TABLE].topic
+        self.counts = LineCounts(metrics)
+
+    def use(self, rules: CompiledRules) -> None:
+        """Make rows by these rules from now on. Call it between two batches."""
+        config = self._config
+        self._apply = rules.apply
+        self._explain = rules.explain
         self._forms: dict[str, RowForm] = {
             table: make_form(config[OUTPUT], config[PREFIX], table, schema, self._id_column)
             for table, schema in {**rules.schemas, UNKNOWN_TABLE: UNKNOWN_ROWS}.items()
@@ -56,8 +66,6 @@ class RowMaker:
             for table, schema in rules.schemas.items()
             if (field := schema.field(self._time_column)) is not None and field.schema.name == TIMESTAMP
         }
-        self.unknown_topic = self._forms[UNKNOWN_TABLE].topic
-        self.counts = LineCounts(metrics)
 
     def add_line(
         self,
@@ -91,7 +99,63 @@ class RowMaker:
             table, row = rows[0]
             records.append(self._make_record(partition, after, table, row, f"{name}:0", number, origin))
             return
-        last = len(rows) - 1
+        self._append(records, partition, before, after, rows, origin, name, number, delivered, len(rows) - 1)
+
+    def add_replayed(
+        self,
+        records: list[SourceRecord],
+        partition: Position,
+        before: Position,
+        after: Position,
+        line: str,
+        origin: Origin,
+        name: str,
+        number: int,
+        delivered: int = 0,
+    ) -> bool:
+        """Append the records of a line of ``unknown_table`` that the rules accept now, and the tombstone that deletes it there.
+
+        There is no tombstone where rows have no keys of their own. The arguments are those of ``add_line``.
+
+        Returns:
+            Whether the rules accept the line; if they don't, nothing is appended.
+        """
+        accepted = self._apply(line, origin)
+        if not accepted:
+            return False
+        rows = self._flatten(accepted)
+        tombstone = self._make_tombstone(partition, after, line, name, number, origin)
+        last = len(rows) - 1 if tombstone is None else len(rows)
+        self._append(records, partition, before, after, rows, origin, name, number, delivered, last)
+        if tombstone is not None:
+            records.append(tombstone)
+        return True
+
+    def _make_tombstone(
+        self, partition: Position, offset: Position, line: str, name: str, number: int, origin: Origin
+    ) -> SourceRecord | None:
+        """The record that deletes a line in ``unknown_table``; None where the key is not the row's alone."""
+        identity = f"{name}:0"
+        row = {"line": line, "host": "", "file": "", "position": 0, "failures": []}
+        record = self._make_record(partition, offset, UNKNOWN_TABLE, row, identity, number, origin)
+        if record.key != {self._id_column: identity}:
+            return None
+        return msgspec.structs.replace(record, value=None, value_schema=None)
+
+    def _append(
+        self,
+        records: list[SourceRecord],
+        partition: Position,
+        before: Position,
+        after: Position,
+        rows: list[tuple[str, Record]],
+        origin: Origin,
+        name: str,
+        number: int,
+        delivered: int,
+        last: int,
+    ) -> None:
+        """Append the rows of a line; that with the number ``last`` has the offset behind the line."""
         indexes: Counter[str] = Counter()
         for number_in_line, (table, row) in enumerate(rows):
             identity = f"{name}:{indexes[table]}"

@@ -2,53 +2,58 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from connectors.api import SourceTask
-from connectors.errors import ConfigInvalid, Fatal
-from connectors.logs.config import FROM_KAFKA, HOST, load_rules
+from connectors.logs.beside import run_beside
+from connectors.logs.config import FROM_KAFKA, HOST
 from connectors.logs.file_input import read_log_files
 from connectors.logs.kafka_input import read_topics
 from connectors.logs.network.input import read_network
 from connectors.logs.network.options import INPUT, SCHEMES
+from connectors.logs.replay import Replays
 from connectors.logs.rows import RowMaker
-from connectors.logs.rules.compiled import CompiledRules, compile_rules
+from connectors.logs.standing import Standing, prepare_rules
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
-    from connectors.api import Batch
+    from connectors.api import Batch, Instruction, TaskContext
 
 
 class LogsTask(SourceTask):
     """Makes rows of the lines of its files, partitions or addresses."""
+
+    def __init__(self, context: TaskContext) -> None:
+        super().__init__(context)
+        self._standing = Standing()
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """Take the rule set that the cluster keeps, and replays."""
+        self._standing.take(instructions)
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield batches of rows until cancelled.
 
         Raises:
             Fatal: the rules or a file can't be read, or records of a topic were deleted before they were read.
-            Retriable: a file or Kafka can't be read, or an address can't be bound, at the moment.
+            Retriable: a file, Kafka or the rules can't be read, or an address can't be bound, at the moment.
         """
         config = self.context.config
-
-        def prepare() -> CompiledRules:
-            return compile_rules(load_rules(config))
-
-        try:
-            rules = await asyncio.to_thread(prepare)
-        except ConfigInvalid as error:
-            raise Fatal(str(error)) from error
+        rules, stored = await prepare_rules(config, self._standing)
         rows = RowMaker(rules, config, self.context.metrics)
         host = config[HOST] or socket.gethostname()
         if config[INPUT] in SCHEMES:
             source = read_network(self.context, rows, config[HOST] or "")
         else:
             source = (read_topics if config[INPUT] == FROM_KAFKA else read_log_files)(self.context, rows, host)
-        async with aclosing(source) as batches:
+        replays = Replays(self.context, rows)
+        async with (
+            aclosing(source),
+            aclosing(run_beside(source, self.context, self._standing, rows, stored, replays)) as batches,
+        ):
             async for batch in batches:
                 yield batch
 

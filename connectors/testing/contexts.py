@@ -6,10 +6,12 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from connectors.errors import Skippable
 
-    from connectors.api import Batch, OffsetReader, Position, TaskMetrics
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from connectors.api import Batch, OffsetReader, Position, TaskMetrics, WrittenRecord, WrittenTopics
     from connectors.options import Config
 
 
@@ -116,6 +118,30 @@ def logger(name: str, capture: LogCapture) -> logging.LoggerAdapter[logging.Logg
     return logging.LoggerAdapter(own, {})
 
 
+class NothingWritten:
+    """``TaskContext.written`` of a task whose records go to no Kafka: there are no topics."""
+
+    async def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        """No partition."""
+        del topic
+        return {}
+
+    async def read(
+        self, topic: str, partition: int, start: int, end: int
+    ) -> AsyncGenerator[tuple[list[WrittenRecord], int], None]:
+        """Nothing."""
+        del topic, partition, start
+        yield [], end
+
+    async def decode(self, topic: str, value: bytes) -> Any:
+        """Refuse it.
+
+        Raises:
+            Skippable: always.
+        """
+        raise Skippable(f"nothing was written to {topic}: {value!r} is not one of its values")
+
+
 class MemoryTaskContext:
     """A ``TaskContext``."""
 
@@ -136,6 +162,7 @@ class MemoryTaskContext:
         self.metrics: TaskMetrics = metrics
         self.log = log
         self.transaction_boundary = transaction_boundary
+        self.written: WrittenTopics = NothingWritten()
 
 
 class MemoryConnectorContext:

@@ -12,6 +12,7 @@ import orjson
 
 from connectors.errors import Retriable
 from worker.control.placement import INSTANCE
+from worker.control.rule_sets import RULES_DOCUMENT, RULES_NAME, RULES_VERSION
 from worker.control.waiting import until
 from worker.protocol import RemoteError, Validate
 from worker.rest.facade import REBALANCE_TEXT, RestError
@@ -38,6 +39,11 @@ def with_problems(infos: dict[str, Any], problems: Mapping[str, str]) -> dict[st
             infos["error_count"] += 1 - len(entry["value"]["errors"])
             entry["value"]["errors"] = [problem]
     return infos
+
+
+def hide_rules(infos: dict[str, Any]) -> None:
+    """Take the rule set that was put into a configuration out of the answer."""
+    infos["configs"] = [entry for entry in infos["configs"] if entry["value"]["name"] != RULES_DOCUMENT]
 
 
 def lock_of(locks: weakref.WeakValueDictionary[str, asyncio.Lock], name: str) -> asyncio.Lock:
@@ -79,6 +85,8 @@ class HerderContext:
         self.instruction_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         #: The same, held from looking at a connector's configuration, state or offsets until their successors are written.
         self.config_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        #: Rule set -> held from looking at its versions until the next is written.
+        self.rule_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._behind_until = 0.0
 
     @property
@@ -123,8 +131,14 @@ class HerderContext:
         """Whether source records are written in transactions."""
         return str(self.config["exactly.once.source.support"]).lower() == "enabled"
 
-    async def ask_validation(self, config: dict[str, str], plugin: str | None) -> dict[str, Any]:
-        """``ConfigInfos`` from a task host that has the plugins which the configuration names."""
+    async def ask_validation(self, config: dict[str, str], plugin: str | None, rules: Any = None) -> dict[str, Any]:
+        """``ConfigInfos`` from a task host that has the plugins which the configuration names.
+
+        Args:
+            config: the configuration.
+            plugin: the class that the URL names, or None.
+            rules: the rule set that ``rules.name`` shall stand for; None: the one that is kept.
+        """
         named = config if plugin is None or "connector.class" in config else {**config, "connector.class": plugin}
         selection = self.node.plugins.select(named)
         if selection.problems and self.node.plugins.pending:
@@ -135,7 +149,9 @@ class HerderContext:
             connector is None or connector.environment not in ("", *selection.environments)
         ):
             raise RestError(400, selection.problems["connector.class"])
-        message = Validate(config, plugin, self.node.plugins.catalog.others(selection.environments))
+        message = Validate(
+            self._with_rules(config, rules), plugin, self.node.plugins.catalog.others(selection.environments)
+        )
         try:
             answer: dict[str, Any] = orjson.loads(
                 await self.node.pool.ask(message, self.validate_s, selection.environments)
@@ -153,7 +169,30 @@ class HerderContext:
         except RemoteError as error:
             status = 404 if error.kind == "LookupError" else 400 if error.kind == "ConfigInvalid" else 500
             raise RestError(status, str(error)) from error
-        return with_problems(answer, selection.problems)
+        hide_rules(answer)
+        return with_problems(answer, {**self._rule_problems(config, rules), **selection.problems})
+
+    def _with_rules(self, config: dict[str, str], rules: Any) -> dict[str, str]:
+        """The configuration with the rule set that it names, which no task host knows."""
+        if not config.get(RULES_NAME):
+            return config
+        if rules is None:
+            version = self.node.placement.rules.chosen(config)
+            if version is None:
+                return config
+            rules = version.rules
+        return {**config, RULES_DOCUMENT: rules if isinstance(rules, str) else orjson.dumps(rules).decode()}
+
+    def _rule_problems(self, config: Mapping[str, str], rules: Any) -> dict[str, str]:
+        """The complaints about the name of a rule set."""
+        name = config.get(RULES_NAME)
+        if not name or rules is not None or self.node.placement.rules.chosen(config) is not None:
+            return {}
+        if not self.node.placement.rules.versions(name):
+            return {RULES_NAME: f"There is no rule set {name}. PUT /rules/{name} saves one, GET /rules lists them"}
+        return {
+            RULES_VERSION: f"Rule set {name} has no version {config.get(RULES_VERSION)}; GET /rules/{name}/versions lists them"
+        }
 
     async def wait_stopped(self, name: str, deadline_s: float) -> None:
         """Wait until no worker runs a task of the connector.

@@ -201,7 +201,7 @@ class Node:
         if self.fenced or not self.caught_up:
             return {}
         assigned = self.placement.table.assigned_to(self.me)
-        wishes = local_wishes(assigned, self.config.snapshot, self.placement.instructions.encoded)
+        wishes = local_wishes(assigned, self.config.snapshot, self._instructions)
         self.stats.assigned_connectors = sum(unit.task == INSTANCE for unit in assigned)
         self.stats.assigned_tasks = len(assigned) - self.stats.assigned_connectors
         for unit in assigned:
@@ -213,11 +213,15 @@ class Node:
             self.tasks.forget(gone)
         return wishes
 
+    def _instructions(self, name: str, config: Mapping[str, str]) -> bytes:
+        """The instructions of a connector's tasks: operators' requests, and its rule set."""
+        return self.placement.rules.instructions(name, config, self.placement.instructions.encoded(name))
+
     def _wished(self, unit: Unit) -> bool:
         """Whether one unit shall run here now. ``wishes`` looks at all of them: too slow for thousands that stop at once."""
         if self.fenced or not self.caught_up or self.placement.table.owner(unit) != self.me:
             return False
-        return unit in local_wishes({unit: 0}, self.config.snapshot, self.placement.instructions.encoded)
+        return unit in local_wishes({unit: 0}, self.config.snapshot, self._instructions)
 
     def choose(self, wish: Wish) -> Choice | None:
         """With which plugins a unit shall run; None: they are being looked at, wait."""

@@ -16,6 +16,7 @@ from offsets.log import CompactedLog
 from offsets.records import Status, TaskStatusRecord, TopicStatusRecord, decode_status
 from offsets.status import StatusState, can_write_safely
 from worker.control.instructions import InstructionTable
+from worker.control.rule_sets import RuleTable
 from worker.control.table import Table
 from worker.control.waiting import until
 
@@ -100,6 +101,7 @@ class PlacementStore:
     def __init__(self, topic: str, client: Mapping[str, Any], on_change: Callable[[], None]) -> None:
         self.table = Table()
         self.instructions = InstructionTable()
+        self.rules = RuleTable()
         self._on_change = on_change
         self.applied = Applied()
         self.log = CompactedLog(topic, client, self._sink)
@@ -107,7 +109,7 @@ class PlacementStore:
     def _sink(self, partition: int, records: Iterable[Record]) -> None:
         del partition
         for record in records:
-            if not self.instructions.apply(record.key, record.value):
+            if not self.instructions.apply(record.key, record.value) and not self.rules.apply(record.key, record.value):
                 self.table.apply(record.key, record.value)
             self.applied.reached(record.offset + 1)
         self._on_change()

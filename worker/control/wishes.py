@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def local_wishes(
-    assigned: Mapping[Unit, int], snapshot: ClusterSnapshot, instructions: Callable[[str], bytes] = lambda _: NONE
+    assigned: Mapping[Unit, int],
+    snapshot: ClusterSnapshot,
+    instructions: Callable[[str, Mapping[str, str]], bytes] = lambda *_: NONE,
 ) -> dict[Unit, Wish]:
     """What shall run, by unit.
 
@@ -26,7 +28,7 @@ def local_wishes(
     Args:
         assigned: units that are placed here, with their epochs.
         snapshot: the config topic's state.
-        instructions: what operators ask of a connector, as JSON.
+        instructions: of the tasks of a connector with this configuration, as JSON.
     """
     wishes: dict[Unit, Wish] = {}
     tasks: dict[str, list[dict[str, str]]] = {}
@@ -45,9 +47,8 @@ def local_wishes(
         if configs is None:
             configs = tasks[name] = snapshot.task_configs(name)
         if unit.task < len(configs):
-            wishes[unit] = Wish(
-                snapshot.applied.get(name, config), configs[unit.task], epoch, paused, instructions(name), born
-            )
+            applied = snapshot.applied.get(name, config)
+            wishes[unit] = Wish(applied, configs[unit.task], epoch, paused, instructions(name, applied), born)
     return wishes
 
 

@@ -109,6 +109,16 @@ class Converter(ABC):
         """Encode one value. Does not block."""
         return self.encoder(topic, schema)(value)
 
+    async def refusals(self, topic: str, schema: Schema | None) -> list[str]:
+        """Why ``prepare`` would refuse this pair, without registering anything; [] if it would not, as far as that is known.
+
+        Raises:
+            Retriable: a service it needs does not answer.
+            Fatal: the service refuses this client.
+        """
+        del topic, schema
+        return []
+
     async def prepare_data(self, topic: str, data: bytes | None) -> None:
         """Do the I/O that ``to_connect`` needs for these bytes; raises as ``prepare`` does."""
         del topic, data

@@ -119,6 +119,25 @@ class RegisteredSchemas:
             raise
         self._encoders.put(topic, schema, made)
 
+    async def refusals(self, topic: str, schema: Schema | None) -> list[str]:
+        """See ``Converter.refusals``."""
+        if not self._register:  # nothing is registered by asking
+            try:
+                await self._prepared(topic, schema)
+            except Skippable as error:
+                return [str(error)]
+            return []
+        text, subject = self._form.text(schema), self.subject(topic, schema)
+        try:
+            reasons = await self._registry.reasons(subject, text, self._form.type)
+        except SchemaRefused as refusal:
+            return [f"The schema registry finds the schema of {subject} invalid: {refusal.reason}"]
+        except Skippable:
+            return []  # the subject is new, or the registry can't compare
+        if not reasons:
+            return []
+        return [f"The schema registry would refuse the schema of {subject}: {'; '.join(reasons[:5])}"]
+
     async def _prepared(self, topic: str, schema: Schema | None) -> Encode:
         form = self._form
         text = form.text(schema)
@@ -301,6 +320,12 @@ class RegistryConverter(Converter):
         """Find or register the schema for the topic; asks the registry once per subject and schema."""
         if schema is not None or self.describes_schemaless:
             await self._schemas.prepare(topic, schema)
+
+    async def refusals(self, topic: str, schema: Schema | None) -> list[str]:
+        """The refusals of the registry; registers nothing."""
+        if schema is None and not self.describes_schemaless:
+            return []
+        return await self._schemas.refusals(topic, schema)
 
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         """The encoder that ``prepare`` made for this pair.

@@ -35,6 +35,7 @@ from worker.protocol import (
     ActiveTopic,
     AlterOffsets,
     AskFlow,
+    AskLogs,
     CheckSnapshot,
     ConnectorView,
     DescribePlugins,
@@ -159,8 +160,8 @@ class Host:
                 return None
             case Init():
                 return await self._start(message)
-            case AskFlow():
-                return await self._ask_flow(message)
+            case AskFlow() | AskLogs():
+                return await (self._ask_flow(message) if isinstance(message, AskFlow) else self._ask_logs(message))
             case _:
                 return await self._ask_plugin(message)
 
@@ -446,6 +447,17 @@ class Host:
                 f"the {message.method} was not done within {message.deadline_s:g} s: ask for fewer rows, or raise "
                 "validate.timeout.ms of the workers"
             ) from None
+        return orjson.dumps(scrub_all(answer, self._masker.scrub))
+
+    async def _ask_logs(self, message: AskLogs) -> bytes:
+        current = asyncio.current_task()
+        if current is not None:
+            current.set_name(f"{message.config.get('name', '')}|{message.question}")
+        # Imported where it is needed: hosts without logs do not load its pattern library.
+        from worker.host.log_questions import answer_question
+
+        config = await self._resolve(message.config)
+        answer = await answer_question(message.question, config, self._worker, self._known_plugins(), message.request)
         return orjson.dumps(scrub_all(answer, self._masker.scrub))
 
     async def _flow_answer(self, message: AskFlow) -> dict[str, Any]:

@@ -15,13 +15,14 @@ from worker.host.options import CONNECTOR, WORKER
 from worker.host.routes import ProducerSettings
 from worker.host.saved import OffsetWriter, SavedOffsets
 from worker.host.task_metrics import Metrics
+from worker.host.written import KafkaReader
 from worker.logs import connector_logger
 from worker.transforms.pipeline import Pipeline, build_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from connectors.api import OffsetReader, SourceTask, TaskMetrics
+    from connectors.api import OffsetReader, SourceTask, TaskMetrics, WrittenTopics
     from connectors.options import Config
     from worker.converters.base import Converter, HeaderConverter
     from worker.host.tracing import Tracing
@@ -48,6 +49,7 @@ class Context:
     metrics: TaskMetrics
     log: logging.LoggerAdapter[logging.Logger]
     transaction_boundary: str
+    written: WrittenTopics
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,27 @@ def admin_client(merged: Mapping[str, str], worker: Mapping[str, str]) -> kafka_
     )
 
 
+def reader_of(merged: Mapping[str, str], worker: Mapping[str, str], plugins: PluginRegistry) -> KafkaReader:
+    """Reads back what a connector has written; ``merged`` are its properties as they are when something is read.
+
+    Raises:
+        ConfigInvalid: a property is wrong.
+    """
+    name, config = converter_config(merged, worker, "value.converter")
+
+    def client() -> dict[str, Any]:
+        overrides = {
+            key: value
+            for key, value in _shared_overrides(merged, worker).items()
+            if "consumer" in kafka_clients.kinds(key)
+        }
+        return kafka_clients.client_arguments(
+            kafka_clients.inherited(worker, "consumer.") | overrides, "consumer"
+        ).arguments
+
+    return KafkaReader(client, lambda: plugins.converter(name, config.get("plugin.version"))(config, is_key=False))
+
+
 def own_offsets_topic(
     merged: Mapping[str, str], options: Config, worker: Mapping[str, str], boundary: str
 ) -> str | None:
@@ -301,11 +324,13 @@ def make_plan(
     offsets = SavedOffsets(task.connector, request, own_topic, admin.arguments)
     adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}")
     metrics = Metrics(cls.metrics, WORKER.parse(worker)["metrics.tables.max"], adapter)
-    context = Context(task.connector, task.task, config, offsets, metrics, adapter, boundary)
+    current = dict(merged)
+    context = Context(
+        task.connector, task.task, config, offsets, metrics, adapter, boundary, reader_of(current, worker, plugins)
+    )
     dead_letters = CreationGroup(
         "default", (re.compile(".*", re.DOTALL),), (), 1, options["errors.deadletterqueue.topic.replication.factor"], {}
     )
-    current = dict(merged)
 
     def renew(newer: Mapping[str, str], names: frozenset[str]) -> Renewal:
         current.update({name: newer[name] for name in names})

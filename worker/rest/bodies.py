@@ -14,7 +14,13 @@ from msgspec import Struct, inspect
 
 from worker.rest.facade import RestError
 from worker.rest.flow_schemas import PreviewRequest
-from worker.rest.rule_schemas import RulesDiffRequest, RulesPreviewRequest, RulesProposalRequest
+from worker.rest.rule_schemas import (
+    ReplayRequest,
+    RulesDiffRequest,
+    RuleSetRequest,
+    RulesPreviewRequest,
+    RulesProposalRequest,
+)
 from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SavepointRequest, SnapshotRequest
 
 _BODY: Final = "The request body"
@@ -149,6 +155,26 @@ def read_rules_proposal(data: bytes) -> dict[str, Any]:
         RestError: 400.
     """
     body: dict[str, Any] = _read(read_json(data), _declared(RulesProposalRequest), _BODY)
+    return body
+
+
+def read_replay(data: bytes) -> dict[str, Any]:
+    """The body of ``POST .../replay``: the fields that are given; no body is an empty one.
+
+    Raises:
+        RestError: 400.
+    """
+    body: dict[str, Any] = _read(read_json(data) if data.strip() else {}, _declared(ReplayRequest), _BODY)
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def read_rule_set(data: bytes) -> dict[str, Any]:
+    """The body of ``PUT /rules/{name}``.
+
+    Raises:
+        RestError: 400.
+    """
+    body: dict[str, Any] = _read(read_json(data), _declared(RuleSetRequest), _BODY)
     return body
 
 

@@ -170,6 +170,33 @@ class Herder(Protocol):
     async def connector_tables(self, name: str) -> list[dict[str, Any]]:
         """Its tables with their versions."""
 
+    async def unknown_lines(self, name: str, lines: int) -> dict[str, Any]:
+        """The newest lines that no rule of a logs connector accepted, with what there is to say of them; 404 if unknown."""
+
+    async def recent_lines(self, name: str, lines: int) -> list[dict[str, Any]]:
+        """The newest lines of a logs connector's input: ``{line, origin}``. Answered by the worker that runs task 0."""
+
+    async def rule_sets(self) -> list[dict[str, Any]]:
+        """All rule sets: ``{name, version, created_ms, forced, comment, versions, connectors}``."""
+
+    async def rule_set(self, name: str) -> dict[str, Any]:
+        """One of them with its newest ``rules``; 404 if unknown."""
+
+    async def rule_versions(self, name: str) -> list[dict[str, Any]]:
+        """Its versions, the newest first; 404 if unknown."""
+
+    async def rule_version(self, name: str, version: int) -> dict[str, Any]:
+        """One version with its ``rules``; 404 if unknown."""
+
+    async def put_rules(self, name: str, rules: Any, *, force: bool, comment: str) -> tuple[bool, dict[str, Any]]:
+        """Save a new version, unless it is the newest: (whether there was none, the set). 400 with what speaks against it.
+
+        Leader only.
+        """
+
+    async def delete_rules(self, name: str) -> None:
+        """Delete it; 404 if unknown, 409 while a connector names it. Leader only."""
+
     async def plugin_environments(self) -> dict[str, Any]:
         """This worker's environments of ``plugin.path``, their plugins and hosts, and what can't be used."""
 

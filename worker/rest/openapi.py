@@ -40,7 +40,7 @@ TAGS: Final[dict[Tag, str]] = {
     Tag.SNAPSHOTS: "Snapshots on request, lag and tables of source connectors.",
     Tag.PLUGINS: "What can be run, with its options.",
     Tag.FLOWS: "What a flow (the configuration of a Spark job) would do, before it runs.",
-    Tag.RULES: "What rules of the connector `logs` make of lines, before they are used.",
+    Tag.RULES: "Rules of the connector `logs`: what they make of lines before they are used, and rule sets that are kept.",
     Tag.ADMIN: "Loggers, and taking a worker out of service. May be served by listeners of its own (`admin.listeners`).",
     Tag.INTERNAL: "Between workers.",
 }
@@ -50,6 +50,8 @@ _PARAMETERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "plugin": ("The plugin's class, its simple name, or that without `Connector`.", {"type": "string", "minLength": 1}),
     "logger": ("The logger's name; `root` is the parent of all.", {"type": "string", "minLength": 1}),
     "savepoint": ("The savepoint's name.", {"type": "string", "minLength": 1}),
+    "rules": ("The rule set's name: 1 to 100 letters, digits, `.`, `_` and `-`.", {"type": "string", "minLength": 1}),
+    "version": ("The version's number.", {"type": "integer", "format": "int32", "minimum": 1, "maximum": 2**31 - 1}),
     "snapshot": ("The snapshot's id.", {"type": "string", "minLength": 1}),
 }
 _LEVELS: Final = {Access.READ: "read", Access.OPERATE: "operate", Access.ADMIN: "admin"}

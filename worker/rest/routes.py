@@ -15,6 +15,7 @@ from worker.rest import (
     offsets,
     plugins,
     root,
+    rule_sets,
     rules,
     savepoints,
     snapshots,
@@ -92,6 +93,7 @@ _MAIN: Final = (
     *plugins.ROUTES,
     *flows.ROUTES,
     *rules.ROUTES,
+    *rule_sets.ROUTES,
     *internal.ROUTES,
 )
 _ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 #: Lines of one request.
 MOST_LINES: Final = 10_000
@@ -24,6 +24,33 @@ Lines = Annotated[
         extra={"missing": "The field 'lines' is missing: a list of raw lines is expected"},
     ),
 ]
+SomeLines = (
+    Annotated[
+        list[str],
+        Meta(max_length=MOST_LINES, description=f"Raw lines, at most {MOST_LINES}. Give either these or a connector."),
+    ]
+    | None
+)
+ConnectorName = (
+    Annotated[str, Meta(min_length=1, description="A connector of class `logs`, from which lines are taken.")] | None
+)
+Source = Annotated[
+    Literal["INPUT", "UNKNOWN"],
+    Meta(
+        description="With a connector: its newest raw lines (its files on the worker of its first task, or its topics), or the "
+        "newest lines of its `unknown_table`. In any case; INPUT without it.",
+        extra={"absent": "INPUT"},
+    ),
+]
+Count = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=MOST_LINES,
+        description=f"With a connector: how many lines, at most {MOST_LINES}; 1000 without it.",
+        extra={"absent": 1000, "refusal": f"The field 'count' must be a whole number from 1 to {MOST_LINES}"},
+    ),
+]
 RowsByTable = Annotated[dict[str, list[dict[str, Any]]], Meta(description="Rows by table.")]
 
 
@@ -34,7 +61,10 @@ class RulesPreviewRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Rules, and lines to try them on."""
 
     rules: Rules
-    lines: Lines
+    lines: SomeLines = None
+    connector: ConnectorName = None
+    source: Source = "INPUT"
+    count: Count = 1000
 
 
 class RulesDiffRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +72,43 @@ class RulesDiffRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     before: Rules
     after: Rules
-    lines: Lines
+    lines: SomeLines = None
+    connector: ConnectorName = None
+    source: Source = "INPUT"
+    count: Count = 1000
+
+
+class RuleSetRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule set to save."""
+
+    rules: Rules
+    comment: Annotated[str, Meta(description="What its author says of this version.", extra={"absent": ""})] = ""
+
+
+class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lines to give to the rules again."""
+
+    since: (
+        Annotated[
+            str,
+            Meta(
+                description="Only lines from this time on, such as 2026-11-26T17:00:00Z; without it all that there are."
+            ),
+        ]
+        | None
+    ) = None
+    id: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^(?!\.+$)[A-Za-z0-9._-]{1,64}$",
+                extra={
+                    "refusal": "The field 'id' must be 1 to 64 letters, digits, '.', '_' or '-'; without it an id is chosen"
+                },
+            ),
+        ]
+        | None
+    ) = None
 
 
 class RulesProposalRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,6 +210,80 @@ class LinePattern(Struct):
     rules: Annotated[
         dict[str, Any] | None, Meta(description="A rule set that accepts all of them; null: none was found.")
     ]
+
+
+class Replay(Struct):
+    """Lines that are given to the rules again."""
+
+    id: str
+    state: Annotated[str, Meta(description="waiting, running, paused, cancelled or completed.")]
+    origin: str
+    created_ms: Annotated[int, Meta(description="When it was asked for, milliseconds since 1970.")]
+    replay: Annotated[dict[str, Any], Meta(description="What is replayed.")]
+    lines: Annotated[int | UnsetType, Meta(description="Lines that were given to the rules.")] = UNSET
+    accepted: Annotated[int | UnsetType, Meta(description="Lines of these that the rules accept now.")] = UNSET
+    records_left: Annotated[
+        int | UnsetType | None, Meta(description="Records of the topic that are yet to be read; null before it begins.")
+    ] = UNSET
+
+
+class FailedStep(Struct):
+    """A step at which unknown lines failed."""
+
+    table: str | None
+    group: str | None
+    step: int | None
+    operator: str | None
+    lines: Annotated[int, Meta(description="How many lines.")]
+    reason: Annotated[str | None, Meta(description="Of the newest of them.")]
+
+
+class UnknownLines(Struct):
+    """The newest lines that no rule accepts, by pattern."""
+
+    connector: str
+    topic: Annotated[str, Meta(description="Where they are.")]
+    lines: Annotated[int, Meta(description="How many were looked at.")]
+    unreadable: Annotated[int, Meta(description="Records of the topic that are no such lines.")]
+    replayed: Annotated[
+        int, Meta(description="Lines among the newest that a replay has made rows of; they are left out.")
+    ]
+    first_ms: Annotated[int | None, Meta(description="The time of the oldest of them, milliseconds since 1970.")]
+    last_ms: Annotated[int | None, Meta(description="That of the newest.")]
+    patterns: Annotated[list[LinePattern], Meta(description="Those with the most lines first; at most 100.")]
+    failures: Annotated[list[FailedStep], Meta(description="Where they failed; at most 50.")]
+
+
+class RuleVersion(Struct):
+    """A version of a rule set."""
+
+    version: int
+    created_ms: Annotated[int, Meta(description="When it was saved, milliseconds since 1970.")]
+    forced: Annotated[bool, Meta(description="Whether it was saved with `force`.")]
+    comment: str
+
+
+class RuleVersionRules(RuleVersion):
+    """A version of a rule set, with its rules."""
+
+    name: str
+    rules: Annotated[Any, Meta(description="As they were saved.")]
+
+
+class RuleSetInfo(RuleVersion):
+    """A rule set, and its newest version."""
+
+    name: str
+    versions: Annotated[int, Meta(description="How many versions there are.")]
+    connectors: Annotated[
+        dict[str, int | None], Meta(description="The connectors that name it, and the version that each runs.")
+    ]
+
+
+class RuleSet(RuleSetInfo):
+    """A rule set with its newest rules."""
+
+    rules: Annotated[Any, Meta(description="As they were saved.")]
 
 
 class RulesProposal(Struct):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
+from connectors.errors import ConfigInvalid
 from connectors.logs.rules.errors import OptionInvalid, RuleProblem, RulesInvalid
+from connectors.logs.rules.model import MOST_DOCUMENT, parse_rules, read_rules
 from connectors.logs.rules.operators.repeating import FlattenJsonArray, FlattenUms
 from connectors.logs.rules.operators.saving import SaveAs
 from connectors.logs.rules.plans import ExtractFields, KeepRecord, Plan, UniqueRecords
@@ -151,6 +155,21 @@ def build_rules(rules: RuleSet) -> BuiltRules:
     if problems:
         raise RulesInvalid(rules.name, problems)
     return BuiltRules(rules.name, tuple(groups), schemas, rules.most_characters, rules.golden)
+
+
+def build_any(rules: Any, name: str = "rules") -> BuiltRules:
+    """As ``build_rules``, for a rule set as it comes in a request: text, or a decoded document.
+
+    Raises:
+        RulesInvalid: something in it is wrong.
+        ConfigInvalid: it is too long.
+    """
+    if isinstance(rules, str):
+        return build_rules(parse_rules(rules, name))
+    size = len(msgspec.json.encode(rules))
+    if size > MOST_DOCUMENT:
+        raise ConfigInvalid(f"The rule set {name} has {size} bytes as JSON; {MOST_DOCUMENT} are allowed")
+    return build_rules(read_rules(rules, name))
 
 
 def _build_group(table: Table, group: Group, problems: list[RuleProblem]) -> BuiltGroup:

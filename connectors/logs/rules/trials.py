@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import ConfigInvalid
-from connectors.logs.rules.built import BuiltRules, build_rules
-from connectors.logs.rules.model import MOST_DOCUMENT, parse_rules, read_rules
+from connectors.logs.rules.built import BuiltRules, build_any
 from connectors.logs.rules.preview import check_golden, check_versions, diff_rules, preview_rules
 from connectors.logs.rules.proposals import propose_rules
 from connectors.logs.rules.records import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from connectors.logs.rules.records import Record
 
@@ -29,7 +28,9 @@ MOST_SHOWN: Final = 16_000_000
 MOST_SECONDS: Final = 10.0
 
 
-def preview_lines(rules: Any, lines: Sequence[str], seconds: float = MOST_SECONDS) -> bytes:
+def preview_lines(
+    rules: Any, lines: Sequence[str], seconds: float = MOST_SECONDS, origins: Sequence[Mapping[str, Any]] = ()
+) -> bytes:
     """The JSON answer to a preview: each group with its steps, each line with its rows, and golden lines that fail.
 
     Blocks while it computes.
@@ -38,11 +39,12 @@ def preview_lines(rules: Any, lines: Sequence[str], seconds: float = MOST_SECOND
         rules: a rule set as text or as a decoded document.
         lines: raw lines.
         seconds: how long it may take; asked between steps.
+        origins: where each line comes from, as ``Origin`` in JSON; () for nowhere, and from now.
 
     Raises:
         ConfigInvalid: the rules can't work, or the lines, their steps or their records are too many.
     """
-    built = _read(rules, "rules")
+    built = build_any(rules, "rules")
     limits = _Limits(seconds)
     limits.check("Line", lines)
     limits.check("Golden line", [golden.line for golden in built.golden])
@@ -52,22 +54,27 @@ def preview_lines(rules: Any, lines: Sequence[str], seconds: float = MOST_SECOND
             f"{len(lines)} lines through {steps} steps are too many: lines times steps may be {MOST_LINE_STEPS} at most; "
             "send fewer lines, or the rules of one table"
         )
-    shown = preview_rules(built, lines, [_origin()] * len(lines), limits.clock, limits.spend)
+    shown = preview_rules(built, lines, _origins(lines, origins), limits.clock, limits.spend)
     return msgspec.json.encode({"groups": shown.groups, "lines": shown.lines, "golden": _failures(built, limits)})
 
 
-def compare_lines(before: Any, after: Any, lines: Sequence[str], seconds: float = MOST_SECONDS) -> bytes:
+def compare_lines(
+    before: Any,
+    after: Any,
+    lines: Sequence[str],
+    seconds: float = MOST_SECONDS,
+    origins: Sequence[Mapping[str, Any]] = (),
+) -> bytes:
     """The JSON answer to a diff: lines whose rows differ, versions that must rise, and golden lines of ``after`` that fail.
 
     Blocks and raises as ``preview_lines``.
     """
-    first, second = _read(before, "before"), _read(after, "after")
+    first, second = build_any(before, "before"), build_any(after, "after")
     limits = _Limits(seconds)
     limits.check("Line", lines)
     limits.check("Golden line", [golden.line for golden in second.golden])
-    origin = _origin()
     changed = []
-    for number, line in enumerate(lines):
+    for number, (line, origin) in enumerate(zip(lines, _origins(lines, origins), strict=True)):
         limits.clock()
         for change in diff_rules(first, second, [line], [origin]):
             for rows in (*change.before.values(), *change.after.values()):
@@ -75,6 +82,39 @@ def compare_lines(before: Any, after: Any, lines: Sequence[str], seconds: float 
             changed.append(msgspec.structs.replace(change, number=number))
     versions = [str(problem) for problem in check_versions(first, second)]
     return msgspec.json.encode({"lines": changed, "versions": versions, "golden": _failures(second, limits)})
+
+
+def check_saved(rules: Any, earlier: Any = None) -> list[str]:
+    """The objections to saving a rule set that can work; [] if there are none. Blocks while it computes.
+
+    Golden lines of the earlier version count too, unless the rule set has the same lines with other rows.
+
+    Args:
+        rules: the rule set as text or as a decoded document.
+        earlier: the version that it follows; None for none.
+
+    Raises:
+        ConfigInvalid: the rules can't work, or take too long.
+    """
+    built = build_any(rules)
+    before = None if earlier is None else build_any(earlier)
+    limits = _Limits(MOST_SECONDS)
+    problems: list[str] = []
+    if before is not None:
+        problems += [str(problem) for problem in check_versions(before, built)]
+        lines = {golden.line for golden in built.golden}
+        kept = tuple(golden for golden in before.golden if golden.line not in lines)
+        problems += _golden_problems(
+            built._replace(golden=kept), limits, "of the version before, which is left out now, "
+        )
+    return problems + _golden_problems(built, limits, "")
+
+
+def _golden_problems(rules: BuiltRules, limits: _Limits, origin: str) -> list[str]:
+    return [
+        f"the golden line {failure['line']!r} {origin}must make {failure['expected']} and makes {failure['actual']}"
+        for failure in _failures(rules, limits)
+    ]
 
 
 def propose_for_lines(lines: Sequence[str], table: str) -> bytes:
@@ -133,15 +173,8 @@ def _failures(rules: BuiltRules, limits: _Limits) -> list[dict[str, Any]]:
     return failures
 
 
-def _read(rules: Any, name: str) -> BuiltRules:
-    if isinstance(rules, str):
-        return build_rules(parse_rules(rules, name))
-    size = len(msgspec.json.encode(rules))
-    if size > MOST_DOCUMENT:
-        raise ConfigInvalid(f"The rule set {name} has {size} bytes as JSON; {MOST_DOCUMENT} are allowed")
-    return build_rules(read_rules(rules, name))
-
-
-def _origin() -> Origin:
+def _origins(lines: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> list[Origin]:
     """Of given lines: from nowhere, and from now, which gives dates without a year their year."""
-    return Origin(timestamp=int(time.time() * 1000))
+    if documents:
+        return [msgspec.convert(origin, Origin) for origin in documents]
+    return [Origin(timestamp=int(time.time() * 1000))] * len(lines)

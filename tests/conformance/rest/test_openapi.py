@@ -32,6 +32,7 @@ from tests.selection import scaled
 from tests.support.eventually import eventually
 from worker.rest.operations import NAMED
 from worker.rest.routes import ROUTES
+from worker.rest.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,6 +73,8 @@ NAMES: dict[str, list[Any]] = {
     "task": [0, 1],
     "snapshot": ["1"],
     "savepoint": ["one"],
+    "rules": ["kept"],
+    "version": [1],
     "logger": ["openapi.a", "openapi"],
     "plugin": [*CLASSES, "JsonConverter", "RegexRouter", "org.apache.kafka.connect.file.FileStreamSourceConnector"],
 }
@@ -84,6 +87,9 @@ NOT_REACHED = {
     ("pauseSnapshot", 202),
     ("resumeSnapshot", 202),
     ("cancelSnapshot", 202),
+    ("listUnknownLines", 200),
+    ("replayLines", 201),
+    ("listReplays", 200),
     ("createSavepoint", 202),
     ("deleteSavepoint", 204),
     ("getLag", 200),
@@ -144,6 +150,8 @@ GOOD: dict[str, Any] = {
     "logger": "root",
     "snapshot": "1",
     "savepoint": "one",
+    "rules": "kept",
+    "version": 1,
 }
 GOOD_OF: dict[str, dict[str, Any]] = {
     "alterOffsets": {"connector": "stopped"},
@@ -151,6 +159,7 @@ GOOD_OF: dict[str, dict[str, Any]] = {
     "getProgress": {"connector": "job"},
     "setLogLevel": {"logger": "openapi.a"},
     "deleteConnector": {"connector": "stopped"},
+    "deleteRuleSet": {"rules": "gone"},
     "putConfig": {"connector": "new"},
 }
 
@@ -185,6 +194,9 @@ def _prepare(url: str, file: str) -> None:
             config = {key: value.replace("{file}", file) for key, value in connector["config"].items()}
             status, body = call("POST", f"{url}/connectors", {"name": name, **connector, "config": config}, 30)
             assert status == 201, body
+    for name in ("kept", "gone"):
+        status, body = call("PUT", f"{url}/rules/{name}?force=true", {"rules": RULES}, 30)
+        assert status in {200, 201}, body
     for name, action in (("runs", "resume"), ("stopped", "stop")):
         call("PUT", f"{url}/connectors/{name}/{action}", None, 30)
 

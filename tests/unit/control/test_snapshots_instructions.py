@@ -107,7 +107,7 @@ def test_tasks_are_told_without_a_restart() -> None:
     assigned = {task: 1, instance: 1}
     before = local_wishes(assigned, snapshot())
     assert before[task].instructions == NONE
-    after = local_wishes(assigned, snapshot(), lambda name: name.encode())
+    after = local_wishes(assigned, snapshot(), lambda name, _: name.encode())
     assert (after[task].instructions, after[instance].instructions) == (b"c", NONE)
     have = {unit: Have(wish, Host(0), busy=False) for unit, wish in before.items()}
     assert plan(before, have) == []

@@ -20,9 +20,11 @@ from offsets.records import (
     task_status_record,
     topic_status_record,
 )
+from worker.control.instructions import InstructionTable
 from worker.control.node import Node
 from worker.control.placement import INSTANCE, Unit
 from worker.control.reconciler import Have, Wish
+from worker.control.rule_sets import RuleTable
 from worker.control.stores import StatusStore
 from worker.logs import LoggerRegistry
 from worker.protocol import TopicForgotten
@@ -71,7 +73,7 @@ class Worker:
             "status": self.store,
             "reconciler": SimpleNamespace(have=have),
             "placement": SimpleNamespace(
-                table=SimpleNamespace(owner=self.owners.get), instructions=SimpleNamespace(encoded=lambda _: b"")
+                table=SimpleNamespace(owner=self.owners.get), instructions=InstructionTable(), rules=RuleTable()
             ),
             "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None)),
         }.items():

@@ -26,6 +26,7 @@ class MemoryHerder:
         self.levels: dict[str, dict[str, Any]] = {"root": {"level": "INFO", "last_modified": None}}
         self.task_configs: dict[str, list[Mapping[str, str]]] = {}
         self.fenced: list[str] = []
+        self.rules: dict[str, list[Any]] = {}
         self.is_ready = True
         self.leader_url: str | None = ""
         self.health_answer: tuple[bool, str] = (True, "")
@@ -235,6 +236,53 @@ class MemoryHerder:
         self.known(name)
         if savepoint != "s":
             raise RestError(404, f"Savepoint {savepoint} of connector {name} not found")
+
+    async def unknown_lines(self, name: str, lines: int) -> dict[str, Any]:
+        self.known(name)
+        self.calls.append(("unknown", name, lines))
+        lines_read = [{"line": f"job {number} took={number}ms", "origin": {"host": "web-1"}} for number in (1, 2)]
+        steps = [{"table": "t", "group": "g", "step": 1, "operator": "grok", "lines": 2, "reason": "no match"}]
+        return {
+            "topic": "logs.unknown_table",
+            "unreadable": 0,
+            "replayed": 0,
+            "first_ms": 1,
+            "last_ms": 2,
+            "failures": steps,
+            "lines": lines_read,
+        }
+
+    async def recent_lines(self, name: str, lines: int) -> list[dict[str, Any]]:
+        self.known(name)
+        self.calls.append(("recent", name, lines))
+        return [{"line": "10.0.0.1 GET /", "origin": {"host": "web-1", "file": "/log", "position": 7, "timestamp": 1}}]
+
+    async def rule_sets(self) -> list[dict[str, Any]]:
+        return [await self.rule_set(name) for name in self.rules]
+
+    async def rule_set(self, name: str) -> dict[str, Any]:
+        newest = await self.rule_version(name, len(self.rules.get(name, ())))
+        return {**newest, "versions": len(self.rules[name]), "connectors": {}}
+
+    async def rule_versions(self, name: str) -> list[dict[str, Any]]:
+        return [await self.rule_version(name, number) for number in range(len(self.rules.get(name, ())), 0, -1)]
+
+    async def rule_version(self, name: str, version: int) -> dict[str, Any]:
+        if not 0 < version <= len(self.rules.get(name, ())):
+            raise RestError(404, f"no version {version} of {name}")
+        rules = self.rules[name][version - 1]
+        return {"name": name, "version": version, "created_ms": 1, "forced": False, "comment": "", "rules": rules}
+
+    async def put_rules(self, name: str, rules: Any, *, force: bool, comment: str) -> tuple[bool, dict[str, Any]]:
+        self.lead()
+        self.calls.append(("rules", name, force, comment))
+        self.rules.setdefault(name, []).append(rules)
+        return len(self.rules[name]) == 1, await self.rule_set(name)
+
+    async def delete_rules(self, name: str) -> None:
+        self.lead()
+        await self.rule_set(name)
+        del self.rules[name]
 
     async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         self.lead()

@@ -48,6 +48,11 @@ WANTED = {
         "GET /connectors/{connector}/savepoints",
         "GET /connectors/{connector}/lag",
         "GET /connectors/{connector}/tables",
+        "GET /connectors/{connector}/replay",
+        "GET /rules",
+        "GET /rules/{rules}",
+        "GET /rules/{rules}/versions",
+        "GET /rules/{rules}/versions/{version}",
     ],
     Access.OPERATE: [
         "POST /connectors/{connector}/restart",
@@ -57,6 +62,7 @@ WANTED = {
         "POST /connectors/{connector}/tasks/{task}/restart",
         "PUT /connectors/{connector}/topics/reset",
         "POST /connectors/{connector}/savepoints",
+        "POST /connectors/{connector}/replay",
         "DELETE /connectors/{connector}/savepoints/{savepoint}",
         "POST /connectors/{connector}/snapshots",
         "DELETE /connectors/{connector}/snapshots/{snapshot}",
@@ -77,6 +83,9 @@ WANTED = {
         "POST /rules/preview",
         "POST /rules/diff",
         "POST /rules/propose",
+        "GET /connectors/{connector}/unknown",
+        "PUT /rules/{rules}",
+        "DELETE /rules/{rules}",
         "PUT /admin/loggers/{logger}",
         "PUT /admin/drain",
         "PUT /admin/plugins/refresh",
@@ -124,7 +133,14 @@ async def test_every_role_on_every_route(start: Start, tmp_path: Path) -> None:
         label = f"{route.method} {route.path}"
         for connector in ("sales-eu", "sales-us", "stock"):
             path = route.path.format(
-                connector=connector, task=0, plugin="B", logger="root", snapshot="s", savepoint="s"
+                connector=connector,
+                task=0,
+                plugin="B",
+                logger="root",
+                snapshot="s",
+                savepoint="s",
+                rules="r",
+                version=1,
             )
             body: dict[str, Any] = {"name": connector, "config": {}} if label == "POST /connectors" else {}
             for user in ("", *users):

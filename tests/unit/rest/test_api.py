@@ -298,10 +298,42 @@ async def test_rules_are_proposed_for_lines(rest: Served) -> None:
         assert (reply.status, error in reply.error) == (400, True), reply.error
 
 
+async def test_rules_are_tried_on_the_lines_of_a_connector(rest: Served) -> None:
+    call, herder = rest
+    await call("POST", "/connectors", {"name": "c", "config": CONFIG})
+    steps = [{"set": {"fields": {"host": "{@host}"}}}, *_STEPS[:1], {"saveAs": {"columns": [{"name": "host"}]}}]
+    rules = {"tables": [{"name": "requests", "groups": [{"name": "get", "steps": steps}]}]}
+    reply = await call("POST", "/rules/preview", {"rules": rules, "connector": "c", "count": 5})
+    assert (reply.status, herder.calls[-1]) == (200, ("recent", "c", 5)), reply.error
+    assert [line["rows"] for line in reply.json["lines"]] == [{"requests": [{"host": "web-1"}]}]
+    reply = await call("POST", "/rules/preview", {"rules": rules, "connector": "c", "source": "unknown"})
+    assert (reply.status, herder.calls[-1], len(reply.json["lines"])) == (200, ("unknown", "c", 1000), 2)
+    reply = await call("POST", "/rules/diff", {"before": RULES, "after": rules, "connector": "c"})
+    assert [change["changes"] for change in reply.json["lines"]] == [["columns"]]
+    assert (await call("POST", "/rules/preview", {"rules": rules, "connector": "x"})).status == 404
+
+
+async def test_unknown_lines_by_pattern(rest: Served) -> None:
+    call, herder = rest
+    await call("POST", "/connectors", {"name": "c", "config": CONFIG})
+    reply = await call("GET", "/connectors/c/unknown?lines=20&table=jobs")
+    assert (reply.status, herder.calls[-1]) == (200, ("unknown", "c", 20))
+    (pattern,) = reply.json["patterns"]
+    assert (reply.json["lines"], pattern["pattern"], pattern["count"]) == (2, "job <*> <*>", 2)
+    assert pattern["rules"]["tables"][0]["name"] == "jobs"
+    assert reply.json["failures"][0]["lines"] == 2
+    for query in ("lines=0", "lines=x", "lines=10001", "table=a-b"):
+        assert (await call("GET", f"/connectors/c/unknown?{query}")).status == 400
+    assert (await call("GET", "/connectors/x/unknown")).status == 404
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [
         ({"lines": []}, "A rule set is missing"),
+        ({"rules": RULES, "lines": [], "connector": "c"}, "Give either 'lines' or a 'connector'"),
+        ({"rules": RULES, "connector": "c", "count": 10_001}, "from 1 to 10000"),
+        ({"rules": RULES, "connector": "c", "source": "x"}, "must be one of INPUT, UNKNOWN"),
         ({"rules": RULES}, "The field 'lines' is missing"),
         ({"rules": RULES, "lines": [1]}, "must be a string"),
         ({"rules": RULES, "lines": [""] * 10_001}, "must have 10000 entries at most"),

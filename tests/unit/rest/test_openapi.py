@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 
 URL = "http://localhost:8083"
 ALL = ROUTES["all"]
-NAMES = {"connector": "a", "task": "0", "plugin": "B", "logger": "root", "snapshot": "s", "savepoint": "s"}
+NAMES = {
+    "connector": "a",
+    "task": "0",
+    "plugin": "B",
+    "logger": "root",
+    "snapshot": "s",
+    "savepoint": "s",
+    "rules": "r",
+    "version": "1",
+}
 CONFIG = {"connector.class": "B"}
 
 
@@ -289,7 +298,7 @@ async def test_refusals_by_setting_are_answered(
 
 
 def _raise(error: Exception) -> Callable[..., Any]:
-    def raising(*_: object) -> Any:
+    def raising(*_: object, **__: object) -> Any:
         raise error
 
     return raising
@@ -311,6 +320,8 @@ async def test_documented_successes_are_answered(start: Start, route: Route, sta
     if (route.operation.id, status) != ("putConfig", 201):
         await call("PUT", "/connectors/a/config", CONFIG)
         herder.requests["a"] = [{"id": "s", "state": "running"}]
+        if (route.operation.id, status) != ("putRuleSet", 201):
+            await call("PUT", "/rules/r", {"rules": {}})
         if "Offsets" in route.operation.id:
             await call("PUT", "/connectors/a/stop")
     query = {("restartConnector", 202): "?includeTasks=true", ("setLogLevel", 204): "?scope=cluster"}

@@ -118,9 +118,11 @@ async def test_ums_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rules": ""}, "Give rules, or a file with them in rules.file"),
+        ({"rules": ""}, "Give rules, a file with them in rules.file"),
         ({"rules": "tables: []"}, "there is no table"),
-        ({"rules_file": "/nowhere/rules.yml"}, "both are set"),
+        ({"rules_file": "/nowhere/rules.yml"}, "rules and rules.file are set"),
+        ({"rules_name": "shop"}, "rules and rules.name are set"),
+        ({"rules_version": "1"}, "rules.name, which is not set"),
         ({"rules": "", "rules_file": "/nowhere/rules.yml"}, "The file can't be read"),
         ({"row_id_column": "path"}, "Table requests has a column of this name"),
         ({"file": ""}, "Give file or directory with input=file"),

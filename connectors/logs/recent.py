@@ -1,0 +1,200 @@
+"""The newest lines of a connector's input, for trying rules on them. The tasks and their positions are left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from connectors.errors import ConfigInvalid, Retriable
+from connectors.logs.config import FROM_KAFKA, HOST, KAFKA_FORMAT, join_settings
+from connectors.logs.kafka_input import list_partitions, start_consumer
+from connectors.logs.kafka_records import read_record
+from connectors.logs.network.options import INPUT, SCHEMES
+from connectors.logs.rules.records import Origin
+from connectors.text_files.directory import matching
+from connectors.text_files.joining import LineJoiner
+from connectors.text_files.lines import Lines, LineSplitter, byte_order, mark_length
+from connectors.text_files.options import COMPRESSION, DIRECTORY, FILE, PATTERN, read_settings
+from connectors.text_files.stream import BLOCK, CorruptInput, GzipStream, PlainStream, TextStream, read_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from connectors.text_files.joining import JoinSettings
+    from connectors.text_files.options import ReadSettings
+
+#: Bytes of a file, before its end, that are looked at.
+_MOST_BYTES: Final = 16 * 1024 * 1024
+#: Files of a directory that are looked at; those that changed last.
+_MOST_FILES: Final = 100
+_WAIT_MS: Final = 500
+
+RecentLine = tuple[str, Origin]
+
+
+async def read_recent(config: Mapping[str, Any], most: int, seconds: float) -> list[RecentLine]:
+    """The newest lines of the input, oldest first.
+
+    Files are read where this runs; those of a directory that changed last count as the newest.
+
+    Args:
+        config: the connector's options.
+        most: lines.
+        seconds: how long it may take; what was lines until then is given.
+
+    Raises:
+        ConfigInvalid: nothing can be read back from this input.
+        Retriable: it can't be read now.
+        Fatal: a file can't be read.
+    """
+    if config[INPUT] in SCHEMES:
+        raise ConfigInvalid(
+            f"it takes lines from the network (input={config[INPUT]}), where nothing can be read back. Try the rules on its "
+            'unknown lines ("source": "unknown"), or give lines'
+        )
+    if config[INPUT] == FROM_KAFKA:
+        return await _read_topics(config, most, seconds)
+    return await asyncio.to_thread(_read_files, config, most, seconds)
+
+
+async def _read_topics(config: Mapping[str, Any], most: int, seconds: float) -> list[RecentLine]:
+    until = time.monotonic() + seconds
+    partitions = [TopicPartition(topic, number) for topic, number in await list_partitions(config)]
+    consumer = await start_consumer(config)
+    lines: list[tuple[int, str, Origin]] = []
+    try:
+        first, last = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
+        waiting = {partition for partition in partitions if last[partition] > first[partition]}
+        consumer.assign(list(waiting))
+        for partition in waiting:
+            consumer.seek(partition, max(first[partition], last[partition] - most))
+        while waiting and time.monotonic() < until:
+            for partition, records in (await consumer.getmany(timeout_ms=_WAIT_MS, max_records=most)).items():
+                for record in records:
+                    default = Origin(
+                        config[HOST] or "",
+                        f"{partition.topic}/{partition.partition}",
+                        record.offset,
+                        max(record.timestamp, 0),
+                    )
+                    try:
+                        line, origin = read_record(
+                            record.value or b"", default, recognise=config[KAFKA_FORMAT] == "auto"
+                        )
+                    except UnicodeDecodeError:
+                        continue  # a bad record for the task; no rule gets it
+                    lines.append((record.timestamp, line, origin))
+            for partition in list(waiting):
+                if await consumer.position(partition) >= last[partition]:
+                    waiting.discard(partition)
+                    consumer.pause(partition)
+    except (KafkaError, OSError) as error:
+        raise Retriable(f"the topics can't be read now: {error!r}") from error
+    finally:
+        await consumer.stop()
+    lines.sort(key=lambda item: item[0])
+    return [(line, origin) for _, line, origin in lines[-most:]]
+
+
+def _read_files(config: Mapping[str, Any], most: int, seconds: float) -> list[RecentLine]:
+    until = time.monotonic() + seconds
+    settings, joining = read_settings(config), join_settings(config)
+    paths = matching(config[DIRECTORY], config[PATTERN]) if config[DIRECTORY] else [config[FILE]]
+    newest_first = sorted(paths, key=_changed, reverse=True)[:_MOST_FILES]
+    lines: list[RecentLine] = []
+    for path in newest_first:
+        left = most - len(lines)
+        if left <= 0 or time.monotonic() > until:
+            break
+        origin = Origin(config[HOST] or os.uname().nodename, path, 0, int(time.time() * 1000))
+        lines[:0] = [
+            (line, Origin(origin.host, path, position, origin.timestamp))
+            for line, position in _read_end(path, settings, config[COMPRESSION], joining, left, until)
+        ]
+    return lines
+
+
+def _changed(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime  # noqa: PTH116 - the path as users write it
+    except OSError:
+        return 0.0
+
+
+def _read_end(
+    path: str, settings: ReadSettings, compression: str, joining: JoinSettings | None, most: int, until: float
+) -> Sequence[tuple[str, int]]:
+    """The last lines of a file with their positions."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise read_error(path, error) from error
+    try:
+        head = os.pread(descriptor, 1024, 0)
+        compressed = compression == "gzip" or (compression == "auto" and head.startswith(b"\x1f\x8b"))
+        size = os.fstat(descriptor).st_size
+        # A multiple of all widths of code units.
+        start = 0 if compressed else max(0, size - _MOST_BYTES) // 4 * 4
+        stream: TextStream = GzipStream(descriptor) if compressed else PlainStream(descriptor, start)
+        lines: deque[tuple[str, int]] = deque(maxlen=most)
+        for block in _lines_of(stream, start, settings, until, head):
+            lines.extend(block)
+        result = list(lines)
+        return _joined(result, joining) if joining is not None else result
+    except OSError as error:
+        raise read_error(path, error) from error
+    finally:
+        os.close(descriptor)
+
+
+def _lines_of(
+    stream: TextStream, start: int, settings: ReadSettings, until: float, head: bytes
+) -> Iterator[list[tuple[str, int]]]:
+    """Whole lines with the position of each; a part of a line at ``start`` is left out."""
+    splitter: LineSplitter | None = None
+    partial = start > 0
+    while time.monotonic() < until:
+        try:
+            data = stream.read(BLOCK)
+        except CorruptInput:
+            return
+        if not data:
+            return
+        if splitter is None:
+            skipped = 0 if start else mark_length(settings.encoding, data)
+            splitter = LineSplitter(
+                byte_order(settings.encoding, data if not start else head),
+                position=start + skipped,
+                limit=settings.line_limit,
+                replace=True,
+                cut=settings.split_long,
+            )
+            data = data[skipped:]
+        before = splitter.position
+        lines = _positioned(splitter.feed(data), before)
+        if partial and lines:
+            partial = False
+            del lines[0]
+        yield lines
+
+
+def _positioned(lines: Lines, before: int) -> list[tuple[str, int]]:
+    starts = [before, *lines.ends]
+    return list(zip(lines.texts, starts, strict=False))
+
+
+def _joined(lines: Sequence[tuple[str, int]], joining: JoinSettings) -> list[tuple[str, int]]:
+    """Events; their numbers stand for positions while they are joined."""
+    joiner = LineJoiner(joining)
+    events, ends = joiner.add([line for line, _ in lines], range(1, len(lines) + 1))
+    last, last_ends = joiner.flush()
+    starts = [0, *ends, *last_ends]
+    return [(event, lines[start][1]) for event, start in zip([*events, *last], starts, strict=False)]

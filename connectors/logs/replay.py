@@ -1,0 +1,259 @@
+"""Replays: lines that were read before are given to the rules again, at the same time as the task's source.
+
+The first task replays the lines of ``unknown_table``: it reads the topic back, up to its end when the replay begins. How far it
+is, is saved with the rows, under source partitions of the replay, so that with exactly once a crash neither loses nor repeats a
+row. A line that is accepted is deleted in ``unknown_table`` by a tombstone among its rows: no later replay gets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.api import Batch, Position, SourceRecord
+from connectors.errors import ConfigInvalid, Skippable
+from connectors.logs.config import ID_COLUMN
+from connectors.logs.metrics import REPLAYED
+from connectors.logs.rows import DELIVERED
+from connectors.logs.unknown_lines import read_unknown
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from connectors.api import Instruction, TaskContext, WrittenRecord
+    from connectors.logs.rows import RowMaker
+    from connectors.logs.unknown_lines import UnknownLine
+
+#: In an instruction: what is replayed. In a source partition: of which replay it is the progress.
+REPLAY: Final = "replay"
+PARTITION: Final = "partition"
+#: In an offset: the next record, the end of the replay, and what was read and accepted so far.
+NEXT, END, LINES, ACCEPTED = "next", "end", "lines", "accepted"
+#: In the offset of a replay as a whole: into how many parts it is divided.
+PARTS: Final = "parts"
+_SAVED_PAUSE_S: Final = 0.2
+
+
+class Replays:
+    """The replays of one task.
+
+    Args:
+        context: of the task.
+        rows: makes records of lines.
+    """
+
+    def __init__(self, context: TaskContext, rows: RowMaker) -> None:
+        self._context = context
+        self._rows = rows
+        self._asked: dict[str, Instruction] = {}
+        #: Replay -> part -> offset, as it was saved or given since; the part "" is the replay as a whole.
+        self._progress: dict[str, dict[Any, Position]] = {}
+        for partition, offset in context.offsets.items():
+            if REPLAY in partition:
+                self._progress.setdefault(partition[REPLAY], {})[partition.get(PARTITION, "")] = offset
+
+    def take(self, asked: Sequence[Instruction]) -> None:
+        """Note the complete list of replays that are asked for."""
+        self._asked = {replay["id"]: replay for replay in asked}
+
+    def passed(self, batch: Batch) -> None:
+        """A batch of the source was given."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether ``run`` has something to do."""
+        return self._context.task == 0 and (bool(self._forgotten()) or self._next_replay() is not None)
+
+    async def run(self) -> AsyncGenerator[Batch, None]:
+        """Yield batches until no replay is left to run.
+
+        Raises:
+            Retriable: Kafka does not answer.
+        """
+        forgotten = self._forgotten()
+        if forgotten:
+            yield Batch([], offsets=tuple((part, None) for replay in forgotten for part in self._parts_of(replay)))
+            for replay in forgotten:
+                del self._progress[replay]
+        while (name := self._next_replay()) is not None:
+            if name not in self._progress:
+                yield await self._begin(name)
+            for part in sorted(part for part in self._progress[name] if part != ""):
+                async with aclosing(self._run_part(name, part)) as batches:
+                    async for batch in batches:
+                        yield batch
+            while not self._is_saved(name):
+                # The next replay reads what this one deletes: only what is committed can be read.
+                yield Batch([])
+                await asyncio.sleep(_SAVED_PAUSE_S)
+
+    def _forgotten(self) -> list[str]:
+        """Replays with progress that are not asked for any more."""
+        return [name for name in self._progress if name not in self._asked]
+
+    def _next_replay(self) -> str | None:
+        return next(
+            (
+                name
+                for name, replay in self._asked.items()
+                if replay["state"] == "running" and REPLAY in replay and not is_done(self._progress.get(name, {}))
+            ),
+            None,
+        )
+
+    def _runs(self, name: str) -> bool:
+        return name in self._asked and self._asked[name]["state"] == "running"
+
+    def _parts_of(self, name: str) -> list[Position]:
+        return [_partition(name, part) for part in self._progress[name]]
+
+    def _is_saved(self, name: str) -> bool:
+        """Whether all progress of a replay is committed; true where it does not run any more."""
+        if not self._runs(name) or not is_done(self._progress[name]):
+            return True
+        saved = self._context.offsets.get
+        return all(saved(_partition(name, part)) == offset for part, offset in self._progress[name].items())
+
+    async def _begin(self, name: str) -> Batch:
+        """Note where each partition of the topic ends now; nothing behind it is replayed."""
+        topic = self._rows.unknown_topic
+        bounds = await self._context.written.bounds(topic)
+        progress: dict[Any, Position] = {
+            part: {NEXT: first, END: end, LINES: 0, ACCEPTED: 0} for part, (first, end) in bounds.items()
+        }
+        progress[""] = {PARTS: len(bounds)}
+        self._progress[name] = progress
+        self._context.log.info("replay %s begins with topic %s", name, topic)
+        return Batch([], offsets=tuple((_partition(name, part), offset) for part, offset in progress.items()))
+
+    async def _run_part(self, name: str, part: int) -> AsyncGenerator[Batch, None]:
+        """The batches of one partition of the topic, until its end or until the replay is paused."""
+        topic, written = self._rows.unknown_topic, self._context.written
+        offset = self._progress[name][part]
+        start, end = offset[NEXT], offset[END]
+        if start >= end or not self._runs(name):
+            return
+        #: Key -> the offset of its last tombstone.
+        deleted: dict[bytes | None, int] = {}
+        async with aclosing(written.read(topic, part, start, end)) as stretches:
+            async for records, _ in stretches:
+                deleted.update({record.key: record.offset for record in records if record.value is None})
+                yield Batch([])
+        async with aclosing(written.read(topic, part, start, end)) as stretches:
+            async for records, behind in stretches:
+                if not self._runs(name):
+                    return
+                yield await self._make_batch(
+                    name, part, [record for record in records if record.offset >= deleted.get(record.key, -1)], behind
+                )
+
+    async def _make_batch(self, name: str, part: int, records: Sequence[WrittenRecord], behind: int) -> Batch:
+        since = self._asked[name][REPLAY].get("since_ms") or 0
+        lines = [
+            (record, await self._read(record))
+            for record in records
+            if record.value is not None and record.timestamp >= since
+        ]
+        # Nothing is awaited from here on: all rows are made by the same rules.
+        partition, offset = _partition(name, part), self._progress[name][part]
+        created: list[SourceRecord] = []
+        for record, line in lines:
+            if line is None:
+                continue
+            before = {**offset, NEXT: record.offset}
+            delivered = before.pop(DELIVERED, 0) if offset[NEXT] == record.offset else 0
+            before.pop(DELIVERED, None)
+            after = {**before, NEXT: record.offset + 1, LINES: offset[LINES] + 1}
+            identity = line.name or f"{self._rows.unknown_topic}/{part}:{record.offset}"
+            counted = len(created)
+            accepted = self._rows.add_replayed(
+                created,
+                partition,
+                before,
+                after,
+                line.line,
+                line.origin,
+                identity,
+                line.number,
+                delivered,
+            )
+            after[ACCEPTED] += accepted
+            if len(created) > counted:
+                created[-1].source_offset = after
+            offset = after
+            self._context.metrics.add(REPLAYED, 1, {"result": "accepted" if accepted else "unknown"})
+        offset = {key: value for key, value in offset.items() if key != DELIVERED} | {NEXT: behind}
+        self._progress[name][part] = offset
+        self._rows.counts.report()
+        return Batch(created, offsets=((partition, offset),))
+
+    async def _read(self, record: WrittenRecord) -> UnknownLine | None:
+        """The line in a record; None if it is something else."""
+        try:
+            value = await self._context.written.decode(self._rows.unknown_topic, record.value or b"")
+        except Skippable as error:
+            self._context.log.warning(
+                "offset %d of %s is no unknown line: %s", record.offset, self._rows.unknown_topic, error
+            )
+            return None
+        return read_unknown(value, record.timestamp, self._context.config[ID_COLUMN])
+
+
+def check_replay(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a request that is kept.
+
+    Raises:
+        ConfigInvalid: its time can't be read.
+    """
+    since = request.get("since")
+    if not since:
+        return {}
+    try:
+        moment = datetime.fromisoformat(since)
+    except ValueError as error:
+        raise ConfigInvalid(f"since is no time: {error}; write it as in 2026-11-26T17:00:00Z") from error
+    if moment.tzinfo is None:
+        raise ConfigInvalid(f"since has no time zone: {since}; write it as in 2026-11-26T17:00:00Z")
+    return {"since_ms": int(moment.timestamp() * 1000)}
+
+
+def is_done(progress: Mapping[Any, Position]) -> bool:
+    """Whether a replay with this progress has come to its end."""
+    whole = progress.get("")
+    parts = [offset for part, offset in progress.items() if part != ""]
+    return whole is not None and len(parts) >= whole[PARTS] and all(part[NEXT] >= part[END] for part in parts)
+
+
+def show_replays(
+    instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
+) -> list[dict[str, Any]]:
+    """The replays of a connector with their progress (``SourceConnector.snapshots``)."""
+    progress: dict[str, dict[Any, Position]] = {}
+    for partition, offset in offsets:
+        if REPLAY in partition:
+            progress.setdefault(partition[REPLAY], {})[partition.get(PARTITION, "")] = offset
+    shown = []
+    for replay in instructions:
+        saved = progress.get(replay["id"], {})
+        parts = [offset for part, offset in saved.items() if part != ""]
+        state = replay["state"]
+        if is_done(saved):
+            state = "completed"
+        elif state == "running" and not saved:
+            state = "waiting"
+        shown.append(
+            {
+                **replay,
+                "state": state,
+                "lines": sum(part[LINES] for part in parts),
+                "accepted": sum(part[ACCEPTED] for part in parts),
+                "records_left": sum(max(0, part[END] - part[NEXT]) for part in parts) if saved else None,
+            }
+        )
+    return shown
+
+
+def _partition(name: str, part: Any) -> Position:
+    return {REPLAY: name} if part == "" else {REPLAY: name, PARTITION: part}

@@ -1,0 +1,166 @@
+"""``/rules``: the rule sets of the connector ``logs`` that the cluster keeps, with their versions. Not in Kafka Connect."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from worker.rest import bodies
+from worker.rest.call import answer, empty
+from worker.rest.facade import RestError
+from worker.rest.operations import CONFLICT, FORWARD, Operation, Query, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.rule_schemas import RuleSet, RuleSetInfo, RuleSetRequest, RuleVersion, RuleVersionRules
+from worker.rest.rules import RULES
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from worker.rest.call import Call
+
+_NUMBER: Final = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
+
+
+async def list_all(call: Call) -> web.Response:
+    """``GET /rules``."""
+    return answer(await call.herder.rule_sets())
+
+
+async def get(call: Call) -> web.Response:
+    """``GET /rules/{rules}``."""
+    return answer(await call.herder.rule_set(call.parameters["rules"]))
+
+
+async def versions(call: Call) -> web.Response:
+    """``GET /rules/{rules}/versions``."""
+    return answer(await call.herder.rule_versions(call.parameters["rules"]))
+
+
+async def version(call: Call) -> web.Response:
+    """``GET /rules/{rules}/versions/{version}``."""
+    name, number = call.parameters["rules"], call.parameters["version"]
+    if not _NUMBER.match(number):
+        raise RestError(404, f"Rule set {name} has no version {number}")
+    return answer(await call.herder.rule_version(name, int(number)))
+
+
+async def put(call: Call) -> web.Response:
+    """``PUT /rules/{rules}``: 201 for a new rule set, 200 for a new version or for what is the newest one already."""
+    request = bodies.read_rule_set(await call.request.read())
+    force = call.flag("force", default=False)
+    created, saved = await call.herder.put_rules(
+        call.parameters["rules"], request["rules"], force=force, comment=request["comment"]
+    )
+    return answer(saved, 201 if created else 200)
+
+
+async def delete(call: Call) -> web.Response:
+    """``DELETE /rules/{rules}``."""
+    await call.herder.delete_rules(call.parameters["rules"])
+    return empty(204)
+
+
+_PATH = "/rules/{rules}"
+_UNKNOWN = {404: "There is no such rule set, or no such version of it."}
+
+ROUTES = (
+    Route(
+        "GET",
+        "/rules",
+        list_all,
+        operation=Operation(
+            "listRuleSets",
+            "The rule sets that the cluster keeps.",
+            Tag.RULES,
+            {200: Reply("All of them, sorted by name.", list[RuleSetInfo])},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        _PATH,
+        get,
+        operation=Operation(
+            "getRuleSet",
+            "A rule set, with the rules of its newest version.",
+            Tag.RULES,
+            {200: Reply("The rule set.", RuleSet)},
+            _UNKNOWN,
+            kafka=False,
+        ),
+    ),
+    Route(
+        "PUT",
+        _PATH,
+        put,
+        Access.ADMIN,
+        operation=Operation(
+            "putRuleSet",
+            "Save a rule set as a new version. Running connectors that name it without a version take it over.",
+            Tag.RULES,
+            {
+                200: Reply("A new version, or the newest one if it has the same rules.", RuleSet),
+                201: Reply("The first version of a new rule set.", RuleSet),
+            },
+            {
+                400: "The rules can't work, or without `force`: golden lines make other rows, a table's version has to rise, "
+                "or a connector or its schema registry refuses them.",
+                409: CONFLICT,
+                503: "A connector that names the rule set, or its schema registry, does not answer now.",
+            },
+            (
+                Query(
+                    "force",
+                    "Save it although golden lines fail or something else speaks against it.",
+                    bool,
+                    default=False,
+                ),
+                FORWARD,
+            ),
+            RuleSetRequest,
+            {"a rule set": {"rules": RULES, "comment": "the first rules"}},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "DELETE",
+        _PATH,
+        delete,
+        Access.ADMIN,
+        operation=Operation(
+            "deleteRuleSet",
+            "Delete a rule set with all its versions.",
+            Tag.RULES,
+            {204: Reply("It is deleted.")},
+            {**_UNKNOWN, 409: f"A connector names it. {CONFLICT}"},
+            (FORWARD,),
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        f"{_PATH}/versions",
+        versions,
+        operation=Operation(
+            "listRuleVersions",
+            "The versions of a rule set.",
+            Tag.RULES,
+            {200: Reply("The newest first.", list[RuleVersion])},
+            _UNKNOWN,
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        f"{_PATH}/versions/{{version}}",
+        version,
+        operation=Operation(
+            "getRuleVersion",
+            "One version of a rule set.",
+            Tag.RULES,
+            {200: Reply("The version with its rules.", RuleVersionRules)},
+            _UNKNOWN,
+            kafka=False,
+        ),
+    ),
+)
