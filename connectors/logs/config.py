@@ -46,6 +46,9 @@ KAFKA_CHECK_INTERVAL: Final = "kafka.partitions.check.interval.ms"
 EVENT_START: Final = "multiline.start"
 EVENT_LINES: Final = "multiline.most.lines"
 EVENT_WAIT: Final = "multiline.wait.ms"
+HEARTBEAT: Final = "heartbeat.interval.ms"
+HEARTBEAT_PREFIX: Final = "topic.heartbeat.prefix"
+HEARTBEAT_LINE: Final = "heartbeat.line"
 PROTOCOL: Final = "kafka.security.protocol"
 MECHANISM: Final = "kafka.sasl.mechanism"
 USER: Final = "kafka.sasl.username"
@@ -60,6 +63,7 @@ _RULES_GROUP: Final = "Rules"
 _ROWS_GROUP: Final = "Rows"
 _KAFKA_GROUP: Final = "Lines from Kafka"
 _EVENTS_GROUP: Final = "Events of several lines"
+_HEARTBEATS_GROUP: Final = "Heartbeats"
 
 
 def _pattern(name: str, value: Any) -> str | None:
@@ -285,6 +289,37 @@ CONFIG: Final = ConfigDef(
             importance=Importance.LOW,
             validator=between(10, 600_000),
             doc="How long a file must be quiet until its last event is taken as complete.",
+        ),
+        ConfigKey(
+            name=HEARTBEAT,
+            type=ConfigType.INT,
+            default=0,
+            unit="ms",
+            group=_HEARTBEATS_GROUP,
+            validator=at_least(0),
+            doc="How often a record for each input that is in order, and for each host that wrote heartbeat lines, goes to the "
+            "heartbeat topic; 0: never. The metrics of heartbeats are there all the same.",
+            example="10000",
+        ),
+        ConfigKey(
+            name=HEARTBEAT_PREFIX,
+            type=ConfigType.STRING,
+            default="__debezium-heartbeat",
+            group=_HEARTBEATS_GROUP,
+            importance=Importance.LOW,
+            validator=non_empty,
+            aliases=("heartbeat.topics.prefix",),
+            doc="First part of the name of the topic for heartbeats; topic.prefix is the second.",
+        ),
+        ConfigKey(
+            name=HEARTBEAT_LINE,
+            type=ConfigType.STRING,
+            default=None,
+            group=_HEARTBEATS_GROUP,
+            validator=_pattern,
+            doc="An expression that matches lines which a host writes now and then to show that its log, and all on the way to "
+            "here, works. They make no rows. Not set means that there are none.",
+            example="^millrace heartbeat",
         ),
         ConfigKey(
             name=TASK_PARTITIONS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.api import Position, SourceRecord
 from connectors.logs.config import ID_COLUMN, OUTPUT, PREFIX, TIME_COLUMN
 from connectors.logs.forms import RowForm, make_form
-from connectors.logs.metrics import LineCounts
+from connectors.logs.metrics import HostCounts, LineCounts
 from connectors.logs.rules.model import UNKNOWN_TABLE
 from connectors.logs.rules.records import Dropped, Origin, Record
 from connectors.schema import INT32, INT64, STRING, TIMESTAMP, array, struct
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.api import TaskMetrics
+    from connectors.logs.heartbeats import Heartbeats
     from connectors.logs.rules.compiled import CompiledRules, TableRows
 
 #: In an offset: records of the next line that are delivered already.
@@ -33,6 +34,11 @@ UNKNOWN_ROWS: Final = struct(
 )
 
 
+def input_name(partition: Position) -> str:
+    """The name of an input in metrics and heartbeats, from its source partition: a file, a topic, an address."""
+    return str(next(iter(partition.values())))
+
+
 class RowMaker:
     """Makes the records of lines by a rule set, in one form.
 
@@ -40,9 +46,18 @@ class RowMaker:
         rules: the rule set.
         config: the connector's options.
         metrics: where to report what becomes of lines.
+        heartbeats: gets heartbeat lines; None if no line is one.
     """
 
-    def __init__(self, rules: CompiledRules, config: Mapping[str, Any], metrics: TaskMetrics) -> None:
+    def __init__(
+        self,
+        rules: CompiledRules,
+        config: Mapping[str, Any],
+        metrics: TaskMetrics,
+        heartbeats: Heartbeats | None = None,
+    ) -> None:
+        self._heartbeats = heartbeats
+        self._is_heartbeat = None if heartbeats is None else heartbeats.is_line
         self._apply = rules.apply
         self._explain = rules.explain
         self._id_column: str = config[ID_COLUMN]
@@ -58,6 +73,9 @@ class RowMaker:
         }
         self.unknown_topic = self._forms[UNKNOWN_TABLE].topic
         self.counts = LineCounts(metrics)
+        #: The host of the last line, and its counts.
+        self._host = ""
+        self._host_counts = HostCounts()
 
     def add_line(
         self,
@@ -84,9 +102,15 @@ class RowMaker:
             number: the order number of its first row.
             delivered: how many of its records are delivered already and left out.
         """
-        self.counts.lines += 1
+        if origin.host is not self._host or not self.counts.hosts:
+            self._host, self._host_counts = origin.host, self.counts.of_host(origin.host)
+        counts = self._host_counts
+        counts.lines += 1
+        if self._is_heartbeat is not None and self._is_heartbeat(line):
+            self._note_heartbeat(partition, origin)
+            return
         accepted = self._apply(line, origin)
-        rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin)
+        rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin, counts)
         if len(rows) == 1 and not delivered:
             table, row = rows[0]
             records.append(self._make_record(partition, after, table, row, f"{name}:0", number, origin))
@@ -107,6 +131,11 @@ class RowMaker:
         row[self._id_column] = identity
         topic, key_schema, value_schema, make = self._forms[table]
         timestamp = row[self._time_column] if table in self._timed else None
+        if timestamp is None:
+            timestamp = origin.timestamp
+        counts = self._host_counts
+        counts.rows[table] = counts.rows.get(table, 0) + 1
+        counts.times[table] = counts.times.get(table, 0) + timestamp
         key, value = make(row, identity, number, origin)
         return SourceRecord(
             partition,
@@ -118,7 +147,7 @@ class RowMaker:
             key_schema,
             None,
             (),
-            origin.timestamp if timestamp is None else timestamp,
+            timestamp,
         )
 
     def _flatten(self, accepted: TableRows) -> list[tuple[str, Record]]:
@@ -130,17 +159,18 @@ class RowMaker:
                 if isinstance(row, Dropped):
                     counts.dropped[table, row.reason] += 1
                 else:
-                    counts.rows[table] += 1
                     result.append((table, row))
         return result
 
-    def _make_unknown(self, line: str, origin: Origin) -> list[tuple[str, Record]]:
+    def _note_heartbeat(self, partition: Position, origin: Origin) -> None:
+        if self._heartbeats is not None:
+            self._heartbeats.add_line(origin.host, input_name(partition), partition, origin.timestamp)
+
+    def _make_unknown(self, line: str, origin: Origin, counts: HostCounts) -> list[tuple[str, Record]]:
         failures = self._explain(line, origin)
-        counts = self.counts
         counts.unknown += 1
-        counts.rows[UNKNOWN_TABLE] += 1
         for failure in failures:
-            counts.failures[failure.table, failure.group, failure.step] += 1
+            self.counts.failures[failure.table, failure.group, failure.step] += 1
         row = {
             "line": line,
             "host": origin.host,

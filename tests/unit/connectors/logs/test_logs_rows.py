@@ -51,7 +51,9 @@ async def test_plain_rows(tmp_path: Path) -> None:
     async with Run(LogsConnector, config) as run:
         first, unknown, last = await run.read(3)
         series = {
-            (name, *dict(labels).values()): value for (name, labels), value in run.metrics.series.items() if value
+            (name, *sorted(dict(labels).values())): value
+            for (name, labels), value in run.metrics.series.items()
+            if value
         }
     assert first.topic == "shop.requests"
     assert first.key == {"log_id": first.value["log_id"]}
@@ -77,11 +79,13 @@ async def test_plain_rows(tmp_path: Path) -> None:
             "reason": "there are 1 parts for 3 names",
         }
     ]
-    assert series["logs_lines_total",] == 4
-    assert series["logs_rows_total", "requests"] == 2
-    assert series["logs_rows_total", "unknown_table"] == 1
-    assert series["logs_unknown_lines_total",] == 1
-    assert ("logs_dropped_records_total", "health check", "requests") in {(key[0], *sorted(key[1:])) for key in series}
+    assert series["logs_lines_total", "web-1"] == 4
+    assert series["logs_rows_total", "requests", "web-1"] == 2
+    assert series["logs_rows_total", "unknown_table", "web-1"] == 1
+    assert series["logs_unknown_lines_total", "web-1"] == 1
+    assert series["logs_dropped_records_total", "health check", "requests"] == 1
+    assert series["logs_delivered_rows_total", "requests", "web-1"] == 2
+    assert series["logs_delivery_delay_seconds_total", "requests", "web-1"] > 0
 
 
 async def test_identities_are_positions(tmp_path: Path) -> None:
