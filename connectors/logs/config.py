@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import ConfigInvalid
+from connectors.logs.keys import make_keys
 from connectors.logs.network.options import INPUT, NETWORK_KEYS, SCHEMES, network_problems
 from connectors.logs.rules.built import BuiltRules, build_rules
 from connectors.logs.rules.model import parse_rules
@@ -36,6 +37,7 @@ RULES_FILE: Final = "rules.file"
 PREFIX: Final = "topic.prefix"
 OUTPUT: Final = "output"
 ID_COLUMN: Final = "row.id.column"
+KEY_TEMPLATE: Final = "row.key.template"
 TIME_COLUMN: Final = "row.timestamp.column"
 HOST: Final = "host"
 TOPICS: Final = "kafka.topics"
@@ -148,7 +150,17 @@ CONFIG: Final = ConfigDef(
             group=_ROWS_GROUP,
             validator=non_empty,
             doc="The column, behind those of saveAs, that identifies a row: the position of its line, and its number among "
-            "the rows of its table from that line. It is also the record's key.",
+            "the rows of its table from that line. It is also the record's key, unless row.key.template is set.",
+        ),
+        ConfigKey(
+            name=KEY_TEMPLATE,
+            type=ConfigType.STRING,
+            default=None,
+            group=_ROWS_GROUP,
+            doc="The record's key as text: {user} is the value of a column, {@host} of where the line comes from, {{ and }} "
+            "are braces. Tables that lack one of the columns keep the identity as their key. With output=ums the key stays "
+            "that of UMS, and the text decides the partition.",
+            example="{@host}/{user}",
         ),
         ConfigKey(
             name=TIME_COLUMN,
@@ -353,6 +365,18 @@ def load_rules(config: Mapping[str, Any]) -> BuiltRules:
             raise ConfigInvalid(
                 invalid(ID_COLUMN, config[ID_COLUMN], f"Table {table} has a column of this name; choose another one")
             )
+    try:
+        keys = make_keys(config[KEY_TEMPLATE], rules.schemas, config[ID_COLUMN])
+    except ConfigInvalid as error:
+        raise ConfigInvalid(invalid(KEY_TEMPLATE, config[KEY_TEMPLATE], str(error))) from None
+    if config[KEY_TEMPLATE] and not keys:
+        raise ConfigInvalid(
+            invalid(
+                KEY_TEMPLATE,
+                config[KEY_TEMPLATE],
+                f"No table has all of its columns; tables: {', '.join(rules.schemas)}",
+            )
+        )
     failures = check_golden(rules)
     if failures:
         first = failures[0]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.api import Position, SourceRecord
-from connectors.logs.config import ID_COLUMN, OUTPUT, PREFIX, TIME_COLUMN
+from connectors.api import Position, SameAs, SourceRecord
+from connectors.logs.config import ID_COLUMN, KEY_TEMPLATE, OUTPUT, PREFIX, TIME_COLUMN
 from connectors.logs.forms import RowForm, make_form
+from connectors.logs.keys import make_keys
 from connectors.logs.metrics import HostCounts, LineCounts
 from connectors.logs.rules.model import UNKNOWN_TABLE
 from connectors.logs.rules.records import Dropped, Origin, Record
@@ -62,10 +63,13 @@ class RowMaker:
         self._explain = rules.explain
         self._id_column: str = config[ID_COLUMN]
         self._time_column: str = config[TIME_COLUMN] or ""
+        schemas = {**rules.schemas, UNKNOWN_TABLE: UNKNOWN_ROWS}
         self._forms: dict[str, RowForm] = {
             table: make_form(config[OUTPUT], config[PREFIX], table, schema, self._id_column)
-            for table, schema in {**rules.schemas, UNKNOWN_TABLE: UNKNOWN_ROWS}.items()
+            for table, schema in schemas.items()
         }
+        self._keys = make_keys(config[KEY_TEMPLATE], schemas, self._id_column)
+        self._is_ums = config[OUTPUT] == "ums"
         self._timed = {
             table
             for table, schema in rules.schemas.items()
@@ -137,6 +141,13 @@ class RowMaker:
         counts.rows[table] = counts.rows.get(table, 0) + 1
         counts.times[table] = counts.times.get(table, 0) + timestamp
         key, value = make(row, identity, number, origin)
+        kafka_partition: SameAs | None = None
+        if table in self._keys:
+            text = self._keys[table](row, origin)
+            if self._is_ums:  # readers of UMS need its key: rows of one text go to one partition
+                kafka_partition = SameAs(text)
+            else:
+                key, key_schema = text, STRING
         return SourceRecord(
             partition,
             offset,
@@ -145,7 +156,7 @@ class RowMaker:
             value_schema,
             key,
             key_schema,
-            None,
+            kafka_partition,
             (),
             timestamp,
         )

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from connectors.api import SourceRecord
+from connectors.api import SameAs, SourceRecord
 from connectors.errors import ConfigInvalid
 from connectors.logs.config import CONFIG
 from connectors.logs.connector import LogsConnector
 from connectors.logs.kafka_records import read_record
 from connectors.logs.rules.records import Origin
+from connectors.schema import STRING
 from connectors.testing import Run
 
 RULES = """
@@ -119,6 +120,24 @@ async def test_ums_messages(tmp_path: Path) -> None:
     assert json.loads(unknown.value["payload"][0]["tuple"][8])[0]["operator"] == "split"
 
 
+async def test_keys_by_template(tmp_path: Path) -> None:
+    first, unknown, last = await read(config_of(tmp_path, row_key_template="{{{@host}}}{path}"))
+    assert (first.key, last.key) == ("{web-1}/cart", "{web-1}/pay")
+    assert first.key_schema == STRING
+    assert unknown.key == {"log_id": unknown.value["log_id"]}, "unknown_table has no such column"
+    ums, *_ = await read(config_of(tmp_path, row_key_template="{path}", output="ums"))
+    assert ums.key == "data_increment_data.logs.shop.shop.requests.2.0.0"
+    assert ums.partition == SameAs("/cart")
+
+
+@pytest.mark.parametrize(
+    ("output", "time"), [("plain", 1795714140500), ("debezium", 1795714140500), ("ums", 1795714140500)]
+)
+async def test_the_time_of_an_event_is_its_records_timestamp(tmp_path: Path, output: str, time: int) -> None:
+    first, *_ = await read(config_of(tmp_path, output=output, row_timestamp_column="time"))
+    assert first.timestamp == time
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -127,6 +146,8 @@ async def test_ums_messages(tmp_path: Path) -> None:
         ({"rules_file": "/nowhere/rules.yml"}, "both are set"),
         ({"rules": "", "rules_file": "/nowhere/rules.yml"}, "The file can't be read"),
         ({"row_id_column": "path"}, "Table requests has a column of this name"),
+        ({"row_key_template": "{user}"}, "No table has all of its columns; tables: requests"),
+        ({"row_key_template": "{path"}, "has a single '{'"),
         ({"file": ""}, "Give file or directory with input=file"),
         ({"directory": "/var/log"}, "both are set"),
         ({"input": "kafka"}, "It is needed with input=kafka"),
