@@ -204,8 +204,9 @@ CONFIG: Final = ConfigDef(
             default="auto",
             group=_KAFKA_GROUP,
             validator=one_of("auto", "plain"),
-            doc="What a record's value is: auto recognises the JSON of Filebeat, Logstash, Fluent Bit and Flume and takes "
-            "line, host, file and time out of it, and takes any other value as a line; plain takes every value as a line.",
+            doc="What a record's value is: auto recognises the JSON of Filebeat, Logstash, Fluent Bit and Flume, and Flume's "
+            "Avro, takes line, host, file and time out of it, and takes any other value as a line; plain takes every value "
+            "as a line.",
         ),
         ConfigKey(
             name=KAFKA_START,

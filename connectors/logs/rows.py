@@ -12,7 +12,7 @@ from connectors.logs.keys import make_keys
 from connectors.logs.metrics import HostCounts, LineCounts
 from connectors.logs.rules.model import UNKNOWN_TABLE
 from connectors.logs.rules.records import Dropped, Origin, Record
-from connectors.schema import INT32, INT64, STRING, TIMESTAMP, array, struct
+from connectors.schema import INT32, INT64, OPTIONAL_STRING, STRING, TIMESTAMP, array, struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,14 @@ _FAILURE: Final = struct(
 #: The columns of ``unknown_table``.
 UNKNOWN_ROWS: Final = struct(
     UNKNOWN_TABLE,
-    {"line": STRING, "host": STRING, "file": STRING, "position": INT64, "failures": array(_FAILURE)},
+    {
+        "line": STRING,
+        "host": STRING,
+        "file": STRING,
+        "position": INT64,
+        "failures": array(_FAILURE),
+        "header": OPTIONAL_STRING,
+    },
     version=1,
 )
 
@@ -92,6 +99,7 @@ class RowMaker:
         name: str,
         number: int,
         delivered: int = 0,
+        header: str = "",
     ) -> None:
         """Append the records of one line.
 
@@ -105,6 +113,7 @@ class RowMaker:
             name: what identifies the line.
             number: the order number of its first row.
             delivered: how many of its records are delivered already and left out.
+            header: the text of the message before the line.
         """
         if origin.host is not self._host or not self.counts.hosts:
             self._host, self._host_counts = origin.host, self.counts.of_host(origin.host)
@@ -114,7 +123,7 @@ class RowMaker:
             self._note_heartbeat(partition, origin)
             return
         accepted = self._apply(line, origin)
-        rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin, counts)
+        rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin, counts, header)
         if len(rows) == 1 and not delivered:
             table, row = rows[0]
             records.append(self._make_record(partition, after, table, row, f"{name}:0", number, origin))
@@ -177,7 +186,7 @@ class RowMaker:
         if self._heartbeats is not None:
             self._heartbeats.add_line(origin.host, input_name(partition), partition, origin.timestamp)
 
-    def _make_unknown(self, line: str, origin: Origin, counts: HostCounts) -> list[tuple[str, Record]]:
+    def _make_unknown(self, line: str, origin: Origin, counts: HostCounts, header: str) -> list[tuple[str, Record]]:
         failures = self._explain(line, origin)
         counts.unknown += 1
         for failure in failures:
@@ -188,5 +197,6 @@ class RowMaker:
             "file": origin.file,
             "position": origin.position,
             "failures": [failure._asdict() for failure in failures],
+            "header": header or None,
         }
         return [(UNKNOWN_TABLE, row)]

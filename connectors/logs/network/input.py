@@ -42,6 +42,7 @@ from connectors.logs.network.options import (
     task_addresses,
 )
 from connectors.logs.network.relp import RelpDecoder
+from connectors.logs.network.room import Room
 from connectors.logs.network.streams import StreamServer
 from connectors.logs.network.syslog import parse_syslog
 from connectors.logs.rules.records import Origin
@@ -94,6 +95,7 @@ async def read_network(
     secure = any(address.secure for address in addresses)
     tls = await asyncio.to_thread(server_context, config) if secure else None
     intake = Intake(config[BATCH_SIZE], config[RATE])
+    room = Room()
     makers = {address.text: _Rows(address.text, context, rows) for address in addresses}
     servers: list[Server] = []
     for counter in (CUT, LOST_DATAGRAMS):
@@ -102,7 +104,7 @@ async def read_network(
         context.metrics.add(REFUSED, 0, {"reason": reason})
     try:
         for address in addresses:
-            server = await _open(address, tls, context, intake, host)
+            server = await _open(address, tls, context, intake, host, room)
             servers.append(server)
         context.log.info("listens on %s", ", ".join(makers))
         while True:
@@ -150,7 +152,7 @@ def server_context(config: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 async def _open(
-    address: Address, tls: ssl.SSLContext | None, context: TaskContext, intake: Intake, host: str
+    address: Address, tls: ssl.SSLContext | None, context: TaskContext, intake: Intake, host: str, room: Room
 ) -> Server:
     config, add = context.config, context.metrics.add
     limits = line_limits(config)
@@ -163,7 +165,7 @@ async def _open(
 
     server: DatagramServer | StreamServer | HttpServer
     if config[INPUT] == FROM_HTTP:
-        server = HttpServer(address, intake, context, limits, make_sender_origin, count_refused)
+        server = HttpServer(address, intake, context, limits, make_sender_origin, count_refused, room)
         start = server.start(tls if address.secure else None)
     elif address.scheme == "udp":
 
@@ -174,7 +176,7 @@ async def _open(
         start = server.start()
     else:
         make_decoder = partial(_make_decoder, config, limits, make_sender_origin)
-        server = StreamServer(address, intake, make_decoder, config[CONNECTIONS], context.log, count_refused)
+        server = StreamServer(address, intake, make_decoder, config[CONNECTIONS], context.log, count_refused, room)
         start = server.start(tls if address.secure else None)
     try:
         await start
@@ -263,7 +265,10 @@ class _Rows:
                     timestamp=origin.timestamp if 0 <= origin.timestamp <= now + _AHEAD_MS else now,
                 )
             name = line.identity or f"{portion.sender}:{portion.first + index}"
-            rows.add_line(records, self.partition, after, after, line.line, origin, f"{self.address}:{name}", number)
+            identity = f"{self.address}:{name}"
+            rows.add_line(
+                records, self.partition, after, after, line.line, origin, identity, number, header=line.header
+            )
             number += len(line.line) + 1
         self._number = number
         return self.partition, after

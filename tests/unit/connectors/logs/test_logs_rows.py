@@ -192,6 +192,12 @@ async def test_offsets_that_can_not_be_resumed_from(tmp_path: Path, offsets: Any
         (b'{"log": {"file": 1}}', '{"log": {"file": 1}}', "d", 5),
         (b'{"headers": {}, "body": "b"}', "b", "d", 5),
         (b"{not json", "{not json", "d", 5),
+        (b"\x00\x08body", "body", "d", 5),
+        (b"\x04\x08host\x02h\x12timestamp\x1a1795714140500\x00\x08body", "body", "h", 1795714140500),
+        (b"\x01\x10\x08host\x02h\x00\x08body", "body", "h", 5),  # a block with its size
+        (b"\x04\x08host", "\x04\x08host", "d", 5),
+        (b"\x00\x08bodies", "\x00\x08bodies", "d", 5),
+        (b"\x1b[31mred", "\x1b[31mred", "d", 5),
         (b"", "", "d", 5),
     ],
 )
