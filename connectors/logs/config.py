@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import ConfigInvalid
+from connectors.logs.keys import make_keys
 from connectors.logs.network.options import INPUT, NETWORK_KEYS, SCHEMES, network_problems
 from connectors.logs.rules.built import BuiltRules, build_any, build_rules
 from connectors.logs.rules.model import parse_rules
@@ -40,6 +41,7 @@ RULES_DOCUMENT: Final = "rules.document"
 PREFIX: Final = "topic.prefix"
 OUTPUT: Final = "output"
 ID_COLUMN: Final = "row.id.column"
+KEY_TEMPLATE: Final = "row.key.template"
 TIME_COLUMN: Final = "row.timestamp.column"
 HOST: Final = "host"
 TOPICS: Final = "kafka.topics"
@@ -50,6 +52,9 @@ KAFKA_CHECK_INTERVAL: Final = "kafka.partitions.check.interval.ms"
 EVENT_START: Final = "multiline.start"
 EVENT_LINES: Final = "multiline.most.lines"
 EVENT_WAIT: Final = "multiline.wait.ms"
+HEARTBEAT: Final = "heartbeat.interval.ms"
+HEARTBEAT_PREFIX: Final = "topic.heartbeat.prefix"
+HEARTBEAT_LINE: Final = "heartbeat.line"
 PROTOCOL: Final = "kafka.security.protocol"
 MECHANISM: Final = "kafka.sasl.mechanism"
 USER: Final = "kafka.sasl.username"
@@ -64,6 +69,7 @@ _RULES_GROUP: Final = "Rules"
 _ROWS_GROUP: Final = "Rows"
 _KAFKA_GROUP: Final = "Lines from Kafka"
 _EVENTS_GROUP: Final = "Events of several lines"
+_HEARTBEATS_GROUP: Final = "Heartbeats"
 
 
 def _pattern(name: str, value: Any) -> str | None:
@@ -178,7 +184,17 @@ CONFIG: Final = ConfigDef(
             group=_ROWS_GROUP,
             validator=non_empty,
             doc="The column, behind those of saveAs, that identifies a row: the position of its line, and its number among "
-            "the rows of its table from that line. It is also the record's key.",
+            "the rows of its table from that line. It is also the record's key, unless row.key.template is set.",
+        ),
+        ConfigKey(
+            name=KEY_TEMPLATE,
+            type=ConfigType.STRING,
+            default=None,
+            group=_ROWS_GROUP,
+            doc="The record's key as text: {user} is the value of a column, {@host} of where the line comes from, {{ and }} "
+            "are braces. Tables that lack one of the columns keep the identity as their key. With output=ums the key stays "
+            "that of UMS, and the text decides the partition.",
+            example="{@host}/{user}",
         ),
         ConfigKey(
             name=TIME_COLUMN,
@@ -222,8 +238,9 @@ CONFIG: Final = ConfigDef(
             default="auto",
             group=_KAFKA_GROUP,
             validator=one_of("auto", "plain"),
-            doc="What a record's value is: auto recognises the JSON of Filebeat, Logstash, Fluent Bit and Flume and takes "
-            "line, host, file and time out of it, and takes any other value as a line; plain takes every value as a line.",
+            doc="What a record's value is: auto recognises the JSON of Filebeat, Logstash, Fluent Bit and Flume, and Flume's "
+            "Avro, takes line, host, file and time out of it, and takes any other value as a line; plain takes every value "
+            "as a line.",
         ),
         ConfigKey(
             name=KAFKA_START,
@@ -321,6 +338,37 @@ CONFIG: Final = ConfigDef(
             doc="How long a file must be quiet until its last event is taken as complete.",
         ),
         ConfigKey(
+            name=HEARTBEAT,
+            type=ConfigType.INT,
+            default=0,
+            unit="ms",
+            group=_HEARTBEATS_GROUP,
+            validator=at_least(0),
+            doc="How often a record for each input that is in order, and for each host that wrote heartbeat lines, goes to the "
+            "heartbeat topic; 0: never. The metrics of heartbeats are there all the same.",
+            example="10000",
+        ),
+        ConfigKey(
+            name=HEARTBEAT_PREFIX,
+            type=ConfigType.STRING,
+            default="__debezium-heartbeat",
+            group=_HEARTBEATS_GROUP,
+            importance=Importance.LOW,
+            validator=non_empty,
+            aliases=("heartbeat.topics.prefix",),
+            doc="First part of the name of the topic for heartbeats; topic.prefix is the second.",
+        ),
+        ConfigKey(
+            name=HEARTBEAT_LINE,
+            type=ConfigType.STRING,
+            default=None,
+            group=_HEARTBEATS_GROUP,
+            validator=_pattern,
+            doc="An expression that matches lines which a host writes now and then to show that its log, and all on the way to "
+            "here, works. They make no rows. Not set means that there are none.",
+            example="^millrace heartbeat",
+        ),
+        ConfigKey(
             name=TASK_PARTITIONS,
             type=ConfigType.STRING,
             default=None,
@@ -347,7 +395,7 @@ def load_rules(config: Mapping[str, Any]) -> BuiltRules:
             text = Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigInvalid(invalid(RULES_FILE, name, f"The file can't be read: {error}")) from None
-    rules = _without_id_column(config, build_rules(parse_rules(text, name)))
+    rules = _check_tables(config, build_rules(parse_rules(text, name)))
     failures = check_golden(rules)
     if failures:
         first = failures[0]
@@ -370,15 +418,23 @@ def check_stored(config: Mapping[str, Any], document: Any, name: str) -> BuiltRu
     Raises:
         ConfigInvalid: it can't work, or not with these options.
     """
-    return _without_id_column(config, build_any(document, name))
+    return _check_tables(config, build_any(document, name))
 
 
-def _without_id_column(config: Mapping[str, Any], rules: BuiltRules) -> BuiltRules:
+def _check_tables(config: Mapping[str, Any], rules: BuiltRules) -> BuiltRules:
     for table, schema in rules.schemas.items():
         if schema.field(config[ID_COLUMN]) is not None:
             raise ConfigInvalid(
                 invalid(ID_COLUMN, config[ID_COLUMN], f"Table {table} has a column of this name; choose another one")
             )
+    template = config[KEY_TEMPLATE]
+    try:
+        keys = make_keys(template, rules.schemas, config[ID_COLUMN])
+    except ConfigInvalid as error:
+        raise ConfigInvalid(invalid(KEY_TEMPLATE, template, str(error))) from None
+    if template and not keys:
+        tables = ", ".join(rules.schemas)
+        raise ConfigInvalid(invalid(KEY_TEMPLATE, template, f"No table has all of its columns; tables: {tables}"))
     return rules
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from connectors.logs.config import join_settings
+from connectors.logs.heartbeats import Look
 from connectors.logs.rows import DELIVERED, RowMaker
 from connectors.logs.rules.records import Origin
 from connectors.text_files.options import read_settings
@@ -17,33 +19,46 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from connectors.api import Batch, Position, SourceRecord, TaskContext
+    from connectors.logs.heartbeats import Heartbeats
+    from connectors.text_files.reader import FileReader
 
 
-def read_log_files(context: TaskContext, rows: RowMaker, host: str) -> AsyncGenerator[Batch, None]:
-    """Batches of rows until cancelled; raises as ``read_files``.
+async def read_log_files(
+    context: TaskContext, rows: RowMaker, host: str, heartbeats: Heartbeats
+) -> AsyncGenerator[Batch, None]:
+    """Yield batches of rows until cancelled; raises as ``read_files``.
 
     Args:
         context: of the task.
         rows: makes records of lines.
         host: the host of all lines.
+        heartbeats: learns which files can be read.
     """
     # A fingerprint is in every offset: it tells the lines of a file from those of another one of its name.
     options = msgspec.structs.replace(read_settings(context.config), tracking=True)
-    maker = _FileRows(rows, host)
+    maker = _FileRows(rows, host, heartbeats)
     for path in options.files:
         partition: Position = {FILENAME: path}
         saved = context.offsets.get(partition)
         if saved is not None and saved.get(DELIVERED):
             maker.resume(path, saved)
-    return read_files(context, options, maker.make_records, rows.unknown_topic, join_settings(context.config))
+    source = read_files(
+        context, options, maker.make_records, rows.unknown_topic, join_settings(context.config), maker.beat
+    )
+    async with aclosing(source) as batches:
+        async for batch in batches:
+            if rows.counts.hosts:
+                batch.receipt = rows.counts.report()
+            yield batch
 
 
 class _FileRows:
     """Makes the records of lines of files."""
 
-    def __init__(self, rows: RowMaker, host: str) -> None:
+    def __init__(self, rows: RowMaker, host: str, heartbeats: Heartbeats) -> None:
         self._rows = rows
         self._host = host
+        self._heartbeats = heartbeats
         #: Path -> the saved offset of a line that was delivered in part.
         self._partly: dict[str, Position] = {}
 
@@ -67,8 +82,19 @@ class _FileRows:
             rows.add_line(records, partition, before, after, line, origin, name, position, delivered)
             delivered = 0
             before = after
-        rows.counts.report()
+        self._heartbeats.add_lines(path)
         return records
+
+    def beat(self, readers: Sequence[FileReader]) -> Batch | None:
+        """The heartbeats that are due; None if there are none."""
+        if not self._heartbeats.due:
+            return None
+        return self._heartbeats.beat(
+            # The place of a line that was delivered in part must not be saved as that of a whole one.
+            Look(reader.path, reader.partition, reader.offset, reader.seen_ms)
+            for reader in readers
+            if reader.is_expected and reader.path not in self._partly
+        )
 
     def _delivered(self, path: str, before: Position) -> int:
         """How many records of the line at this offset were delivered before the task started."""

@@ -22,6 +22,7 @@ from connectors.logs.config import (
     USER,
     task_partitions,
 )
+from connectors.logs.heartbeats import Look
 from connectors.logs.kafka_records import read_record
 from connectors.logs.rows import DELIVERED, RowMaker
 from connectors.logs.rules.records import Origin
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from connectors.api import TaskContext
+    from connectors.logs.heartbeats import Heartbeats
 
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"
@@ -105,13 +107,16 @@ async def list_partitions(config: Mapping[str, Any]) -> list[tuple[str, int]]:
     return sorted((topic, partition["partition"]) for topic in set(config[TOPICS]) for partition in described[topic])
 
 
-async def read_topics(context: TaskContext, rows: RowMaker, host: str) -> AsyncGenerator[Batch, None]:
+async def read_topics(
+    context: TaskContext, rows: RowMaker, host: str, heartbeats: Heartbeats
+) -> AsyncGenerator[Batch, None]:
     """Yield batches of rows until cancelled.
 
     Args:
         context: of the task.
         rows: makes records of lines.
         host: the host of lines whose record does not name it.
+        heartbeats: learns which partitions answer.
 
     Raises:
         Fatal: records were deleted from a topic before they were read.
@@ -134,17 +139,24 @@ async def read_topics(context: TaskContext, rows: RowMaker, host: str) -> AsyncG
         consumer.assign(list(partitions))
         for partition, position in positions.items():
             consumer.seek(partition, position)
+        for partition, reader in partitions.items():
+            reader.start(positions[partition])
         # Where the start is the end of the topic, it is saved before the first record comes.
-        yield Batch(
-            [],
-            offsets=tuple((reader.partition, reader.resume_offset(positions[tp])) for tp, reader in partitions.items()),
-        )
+        yield Batch([], offsets=tuple((reader.partition, reader.offset) for reader in partitions.values()))
         while True:
             fetched = await consumer.getmany(timeout_ms=_WAIT_MS, max_records=config[BATCH_SIZE])
             if not fetched:
                 yield Batch([])
             for partition, records in fetched.items():
+                heartbeats.add_lines(partition.topic)
                 yield partitions[partition].make_batch(records)
+            if heartbeats.due:
+                beats = heartbeats.beat(
+                    Look(tp.topic, reader.partition, reader.offset, consumer.last_poll_timestamp(tp) or 0)
+                    for tp, reader in partitions.items()
+                )
+                if beats is not None:
+                    yield beats
     except OffsetOutOfRangeError as error:
         behind = ", ".join(f"{name}/{number}" for name, number in (error.args[0] if error.args else ()))
         raise Fatal(
@@ -182,6 +194,8 @@ class _Reader:
         self._rows = rows
         self._host = host
         self._recognise = recognise
+        #: The offset behind all that was yielded.
+        self.offset: Position = {OFFSET: 0}
         #: The offset of the record that was delivered in part, and how many of its rows were.
         self._partly = (-1, 0)
 
@@ -189,10 +203,10 @@ class _Reader:
         """Leave out what of the next record is delivered already."""
         self._partly = (saved[OFFSET], int(saved.get(DELIVERED) or 0))
 
-    def resume_offset(self, position: int) -> Position:
-        """The offset to save before the first record comes, for a start at ``position``."""
+    def start(self, position: int) -> None:
+        """Records come from this offset on."""
         delivered = self._partly[1] if position == self._partly[0] else 0
-        return {OFFSET: position, DELIVERED: delivered} if delivered else {OFFSET: position}
+        self.offset = {OFFSET: position, DELIVERED: delivered} if delivered else {OFFSET: position}
 
     def make_batch(self, fetched: Sequence[ConsumerRecord[Any, Any]]) -> Batch:
         """The records of one partition as rows."""
@@ -212,6 +226,7 @@ class _Reader:
             delivered = self._partly[1] if record.offset == self._partly[0] else 0
             name, number = f"{self._name}:{record.offset}", record.offset * _LINE_UNIT
             self._rows.add_line(records, self.partition, before, after, line, origin, name, number, delivered)
-        self._rows.counts.report()
+        self.offset = after or self.offset
         moved = not records or records[-1].source_offset is not after
-        return Batch(records, tuple(bad), ((self.partition, after),) if moved and after else ())
+        offsets = ((self.partition, after),) if moved and after else ()
+        return Batch(records, tuple(bad), offsets, receipt=self._rows.counts.report())

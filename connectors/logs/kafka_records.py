@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from connectors.logs.flume import read_flume
 from connectors.logs.rules.records import Origin
 
 
@@ -46,8 +47,8 @@ _decode = msgspec.json.Decoder(_Envelope).decode
 def read_record(value: bytes, default: Origin, *, recognise: bool) -> ShippedLine:
     """The line in a record's value.
 
-    Filebeat and Logstash write ``message`` and ``@timestamp``, Fluent Bit a string ``log``, Flume ``headers`` and ``body``. Any
-    other value is a line as it is.
+    Filebeat and Logstash write ``message`` and ``@timestamp``, Fluent Bit a string ``log``, Flume ``headers`` and ``body``, in
+    JSON or Avro. Any other value is a line as it is.
 
     Args:
         value: the record's value.
@@ -65,6 +66,8 @@ def read_record(value: bytes, default: Origin, *, recognise: bool) -> ShippedLin
         shipped = _open_envelope(envelope, default)
         if shipped is not None:
             return shipped
+    if recognise and (event := read_flume(value)) is not None:
+        return ShippedLine(event.body.decode(), _origin_of_flume(event.headers, default))
     return ShippedLine(value.decode(), default)
 
 
@@ -79,13 +82,14 @@ def _open_envelope(envelope: _Envelope, default: Origin) -> ShippedLine | None:
         )
     headers = envelope.headers
     if isinstance(envelope.body, str) and isinstance(headers, dict):
-        host = _first_text(headers.get("host"), headers.get("hostname")) or default.host
-        file = _first_text(headers.get("file"), headers.get("basename")) or default.file
-        return ShippedLine(
-            envelope.body,
-            Origin(host, file, default.position, _milliseconds(headers.get("timestamp"), default.timestamp)),
-        )
+        return ShippedLine(envelope.body, _origin_of_flume(headers, default))
     return None
+
+
+def _origin_of_flume(headers: dict[str, Any], default: Origin) -> Origin:
+    host = _first_text(headers.get("host"), headers.get("hostname")) or default.host
+    file = _first_text(headers.get("file"), headers.get("basename")) or default.file
+    return Origin(host, file, default.position, _milliseconds(headers.get("timestamp"), default.timestamp))
 
 
 def _origin_of_beat(envelope: _Envelope, default: Origin) -> Origin:

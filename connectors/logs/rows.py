@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from connectors.api import Position, SourceRecord
-from connectors.logs.config import ID_COLUMN, OUTPUT, PREFIX, TIME_COLUMN
+from connectors.api import Position, SameAs, SourceRecord
+from connectors.logs.config import ID_COLUMN, KEY_TEMPLATE, OUTPUT, PREFIX, TIME_COLUMN
 from connectors.logs.forms import RowForm, make_form
-from connectors.logs.metrics import LineCounts
+from connectors.logs.keys import make_keys
+from connectors.logs.metrics import HostCounts, LineCounts
 from connectors.logs.rules.model import UNKNOWN_TABLE
 from connectors.logs.rules.records import Dropped, Origin, Record
-from connectors.schema import INT32, INT64, STRING, TIMESTAMP, array, struct
+from connectors.schema import INT32, INT64, OPTIONAL_STRING, STRING, TIMESTAMP, array, struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.api import TaskMetrics
+    from connectors.logs.heartbeats import Heartbeats
     from connectors.logs.rules.compiled import CompiledRules, TableRows
 
 #: In an offset: records of the next line that are delivered already.
@@ -30,9 +30,21 @@ _FAILURE: Final = struct(
 #: The columns of ``unknown_table``.
 UNKNOWN_ROWS: Final = struct(
     UNKNOWN_TABLE,
-    {"line": STRING, "host": STRING, "file": STRING, "position": INT64, "failures": array(_FAILURE)},
+    {
+        "line": STRING,
+        "host": STRING,
+        "file": STRING,
+        "position": INT64,
+        "failures": array(_FAILURE),
+        "header": OPTIONAL_STRING,
+    },
     version=1,
 )
+
+
+def input_name(partition: Position) -> str:
+    """The name of an input in metrics and heartbeats, from its source partition: a file, a topic, an address."""
+    return str(next(iter(partition.values())))
 
 
 class RowMaker:
@@ -42,15 +54,28 @@ class RowMaker:
         rules: the rule set.
         config: the connector's options.
         metrics: where to report what becomes of lines.
+        heartbeats: gets heartbeat lines; None if no line is one.
     """
 
-    def __init__(self, rules: CompiledRules, config: Mapping[str, Any], metrics: TaskMetrics) -> None:
+    def __init__(
+        self,
+        rules: CompiledRules,
+        config: Mapping[str, Any],
+        metrics: TaskMetrics,
+        heartbeats: Heartbeats | None = None,
+    ) -> None:
         self._config = config
+        self._heartbeats = heartbeats
+        self._is_heartbeat = None if heartbeats is None else heartbeats.is_line
         self._id_column: str = config[ID_COLUMN]
         self._time_column: str = config[TIME_COLUMN] or ""
+        self._is_ums = config[OUTPUT] == "ums"
         self.use(rules)
         self.unknown_topic = self._forms[UNKNOWN_TABLE].topic
         self.counts = LineCounts(metrics)
+        #: The host of the last line, and its counts.
+        self._host = ""
+        self._host_counts = HostCounts()
 
     def use(self, rules: CompiledRules) -> None:
         """Make rows by these rules from now on. Call it between two batches."""
@@ -61,6 +86,7 @@ class RowMaker:
             table: make_form(config[OUTPUT], config[PREFIX], table, schema, self._id_column)
             for table, schema in {**rules.schemas, UNKNOWN_TABLE: UNKNOWN_ROWS}.items()
         }
+        self._keys = make_keys(config[KEY_TEMPLATE], rules.schemas, self._id_column)
         self._timed = {
             table
             for table, schema in rules.schemas.items()
@@ -78,6 +104,7 @@ class RowMaker:
         name: str,
         number: int,
         delivered: int = 0,
+        header: str = "",
     ) -> None:
         """Append the records of one line.
 
@@ -91,10 +118,15 @@ class RowMaker:
             name: what identifies the line.
             number: the order number of its first row.
             delivered: how many of its records are delivered already and left out.
+            header: the text of the message before the line.
         """
-        self.counts.lines += 1
+        counts = self._count_for(origin.host)
+        counts.lines += 1
+        if self._is_heartbeat is not None and self._is_heartbeat(line):
+            self._note_heartbeat(partition, origin)
+            return
         accepted = self._apply(line, origin)
-        rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin)
+        rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin, counts, header)
         if len(rows) == 1 and not delivered:
             table, row = rows[0]
             records.append(self._make_record(partition, after, table, row, f"{name}:0", number, origin))
@@ -123,6 +155,7 @@ class RowMaker:
         accepted = self._apply(line, origin)
         if not accepted:
             return False
+        self._count_for(origin.host)
         rows = self._flatten(accepted)
         tombstone = self._make_tombstone(partition, after, line, name, number, origin)
         last = len(rows) - 1 if tombstone is None else len(rows)
@@ -136,11 +169,13 @@ class RowMaker:
     ) -> SourceRecord | None:
         """The record that deletes a line in ``unknown_table``; None where the key is not the row's alone."""
         identity = f"{name}:0"
-        row = {"line": line, "host": "", "file": "", "position": 0, "failures": []}
-        record = self._make_record(partition, offset, UNKNOWN_TABLE, row, identity, number, origin)
-        if record.key != {self._id_column: identity}:
+        row = {"line": line, "host": "", "file": "", "position": 0, "failures": [], "header": None}
+        row[self._id_column] = identity
+        topic, key_schema, _, make = self._forms[UNKNOWN_TABLE]
+        key, _ = make(row, identity, number, origin)
+        if key != {self._id_column: identity}:
             return None
-        return msgspec.structs.replace(record, value=None, value_schema=None)
+        return SourceRecord(partition, offset, topic, None, None, key, key_schema, None, (), origin.timestamp)
 
     def _append(
         self,
@@ -171,7 +206,19 @@ class RowMaker:
         row[self._id_column] = identity
         topic, key_schema, value_schema, make = self._forms[table]
         timestamp = row[self._time_column] if table in self._timed else None
+        if timestamp is None:
+            timestamp = origin.timestamp
+        counts = self._host_counts
+        counts.rows[table] = counts.rows.get(table, 0) + 1
+        counts.times[table] = counts.times.get(table, 0) + timestamp
         key, value = make(row, identity, number, origin)
+        kafka_partition: SameAs | None = None
+        if table in self._keys:
+            text = self._keys[table](row, origin)
+            if self._is_ums:  # readers of UMS need its key: rows of one text go to one partition
+                kafka_partition = SameAs(text)
+            else:
+                key, key_schema = text, STRING
         return SourceRecord(
             partition,
             offset,
@@ -180,9 +227,9 @@ class RowMaker:
             value_schema,
             key,
             key_schema,
-            None,
+            kafka_partition,
             (),
-            origin.timestamp if timestamp is None else timestamp,
+            timestamp,
         )
 
     def _flatten(self, accepted: TableRows) -> list[tuple[str, Record]]:
@@ -194,22 +241,30 @@ class RowMaker:
                 if isinstance(row, Dropped):
                     counts.dropped[table, row.reason] += 1
                 else:
-                    counts.rows[table] += 1
                     result.append((table, row))
         return result
 
-    def _make_unknown(self, line: str, origin: Origin) -> list[tuple[str, Record]]:
+    def _count_for(self, host: str) -> HostCounts:
+        """Count the rows that follow for this host."""
+        if host is not self._host or not self.counts.hosts:
+            self._host, self._host_counts = host, self.counts.of_host(host)
+        return self._host_counts
+
+    def _note_heartbeat(self, partition: Position, origin: Origin) -> None:
+        if self._heartbeats is not None:
+            self._heartbeats.add_line(origin.host, input_name(partition), partition, origin.timestamp)
+
+    def _make_unknown(self, line: str, origin: Origin, counts: HostCounts, header: str) -> list[tuple[str, Record]]:
         failures = self._explain(line, origin)
-        counts = self.counts
         counts.unknown += 1
-        counts.rows[UNKNOWN_TABLE] += 1
         for failure in failures:
-            counts.failures[failure.table, failure.group, failure.step] += 1
+            self.counts.failures[failure.table, failure.group, failure.step] += 1
         row = {
             "line": line,
             "host": origin.host,
             "file": origin.file,
             "position": origin.position,
             "failures": [failure._asdict() for failure in failures],
+            "header": header or None,
         }
         return [(UNKNOWN_TABLE, row)]

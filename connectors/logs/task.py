@@ -10,6 +10,7 @@ from connectors.api import SourceTask
 from connectors.logs.beside import run_beside
 from connectors.logs.config import FROM_KAFKA, HOST
 from connectors.logs.file_input import read_log_files
+from connectors.logs.heartbeats import Heartbeats
 from connectors.logs.kafka_input import read_topics
 from connectors.logs.network.input import read_network
 from connectors.logs.network.options import INPUT, SCHEMES
@@ -43,12 +44,14 @@ class LogsTask(SourceTask):
         """
         config = self.context.config
         rules, stored = await prepare_rules(config, self._standing)
-        rows = RowMaker(rules, config, self.context.metrics)
         host = config[HOST] or socket.gethostname()
+        heartbeats = Heartbeats(config, self.context.metrics, host)
+        rows = RowMaker(rules, config, self.context.metrics, heartbeats)
         if config[INPUT] in SCHEMES:
-            source = read_network(self.context, rows, config[HOST] or "")
+            source = read_network(self.context, rows, config[HOST] or "", heartbeats)
         else:
-            source = (read_topics if config[INPUT] == FROM_KAFKA else read_log_files)(self.context, rows, host)
+            read = read_topics if config[INPUT] == FROM_KAFKA else read_log_files
+            source = read(self.context, rows, host, heartbeats)
         replays = Replays(self.context, rows)
         async with (
             aclosing(source),
@@ -58,5 +61,5 @@ class LogsTask(SourceTask):
                 yield batch
 
     def delivered(self, receipt: Any) -> None:
-        """Let the senders of a batch be answered."""
+        """Count the rows of a batch as delivered, and let its senders be answered."""
         receipt.confirm()

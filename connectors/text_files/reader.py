@@ -33,11 +33,16 @@ _SHORTEST_PAUSE: Final = 0.01
 _OPEN_FILES: Final = 128
 #: Files looked at in one call in a thread.
 _STEPS: Final = 64
+#: Steps after which a file does not count as one that can be read.
+_OUT_OF_ORDER: Final = frozenset({Kind.MISSING, Kind.GONE, Kind.CORRUPT})
 
 T = TypeVar("T")
 #: Source partition, the offset before the first line, lines, and the offset after each line -> records. The last record of a
 #: line has that line's offset, the very object, or the position is saved without a record.
 MakeRecords = Callable[[Position, Position, list[str], Sequence[Position]], list[SourceRecord]]
+
+#: Readers of all files -> a batch to yield, or None.
+LookAtReaders = Callable[[Sequence["FileReader"]], Batch | None]
 
 
 async def read_files(
@@ -46,6 +51,7 @@ async def read_files(
     make_records: MakeRecords,
     topic: str,
     joining: JoinSettings | None = None,
+    look: LookAtReaders | None = None,
 ) -> AsyncGenerator[Batch, None]:
     """Yield batches of lines until cancelled; each file's bytes are read in a thread.
 
@@ -55,6 +61,7 @@ async def read_files(
         make_records: makes records of lines.
         topic: where bad records would have gone.
         joining: which lines belong together; None for none.
+        look: called after each look at all files; what it returns is yielded.
 
     Raises:
         Fatal: a file can't be read, or a saved offset is not one of this reader's.
@@ -78,6 +85,8 @@ async def read_files(
             for source in sources if joining is not None else ():
                 for batch in source.flush_when_quiet():
                     yield batch
+            if look is not None and (noted := look(sources)) is not None:
+                yield noted
             if busy:
                 pause = _SHORTEST_PAUSE
                 continue
@@ -90,7 +99,13 @@ async def read_files(
 
 
 class FileReader:
-    """One file's way from bytes to batches."""
+    """One file's way from bytes to batches.
+
+    Attributes:
+        path: its name.
+        partition: its source partition.
+        seen_ms: when it was last found and could be read, milliseconds since 1970; 0 for never.
+    """
 
     def __init__(
         self,
@@ -106,8 +121,10 @@ class FileReader:
         self._several = options.several
         self._make_records = make_records
         self._topic = topic
-        self._partition: Position = {FILENAME: path}
-        position, print_of_head = _saved(path, context.offsets.get(self._partition))
+        self.path = path
+        self.partition: Position = {FILENAME: path}
+        self.seen_ms = 0
+        position, print_of_head = _saved(path, context.offsets.get(self.partition))
         self.follower = Follower(
             path,
             compression=options.compression,
@@ -132,6 +149,16 @@ class FileReader:
         self.more = True
 
     @property
+    def is_expected(self) -> bool:
+        """Whether there should be such a file now: one of a directory may go for good."""
+        return self._started or not self._several
+
+    @property
+    def offset(self) -> Position:
+        """The offset after all that was yielded of it."""
+        return self._offset(self._event_end if self._joiner is not None else self._position())
+
+    @property
     def idle_and_open(self) -> bool:
         """Whether the file could be closed until it changes."""
         return self.follower.is_open and not self.more
@@ -145,6 +172,8 @@ class FileReader:
         """The batches that follow from what the follower found; they are made as they are asked for."""
         kind = step.kind
         self.more = kind in {Kind.DATA, Kind.BUSY, Kind.BEGIN}
+        if kind not in _OUT_OF_ORDER:
+            self.seen_ms = time.time_ns() // 1_000_000
         if kind is Kind.DATA:
             self._head = self.follower.head
             start = self._position()
@@ -154,7 +183,7 @@ class FileReader:
         if kind is Kind.MISSING:
             if not self._known_missing:
                 self._known_missing = True
-                self._log.warning("Couldn't find file %s, waiting for it to be created", self._partition[FILENAME])
+                self._log.warning("Couldn't find file %s, waiting for it to be created", self.partition[FILENAME])
             return []
         if kind is Kind.BEGIN:
             return self._begin(step.position, step.note)
@@ -162,12 +191,12 @@ class FileReader:
             return self._corrupt(step.note)
         rest = self._finish() if kind is Kind.COMPLETE or self._several else []
         if kind is Kind.GONE and self._several and self._started:
-            self._log.info("%s is read to its end and gone", self._partition[FILENAME])
+            self._log.info("%s is read to its end and gone", self.partition[FILENAME])
             self.follower.forget()
             self._started = False
             self._splitter = None
             self._start = 0
-            rest.append(Batch([], offsets=((self._partition, None),)))
+            rest.append(Batch([], offsets=((self.partition, None),)))
         return rest
 
     def _begin(self, position: int, note: str) -> list[Batch]:
@@ -182,7 +211,7 @@ class FileReader:
         if self._started:
             # What follows is of another file: its first position is saved at once, so that a restart does not look for the
             # old one's position in it.
-            batches.append(Batch([], offsets=((self._partition, self._offset(position)),)))
+            batches.append(Batch([], offsets=((self.partition, self._offset(position)),)))
         self._started = True
         return batches
 
@@ -233,7 +262,7 @@ class FileReader:
             done = upto
             reported = self._bad_record(line)
             self._event_end = line.end
-            yield Batch([], (reported,), ((self._partition, reported.source_offset),))
+            yield Batch([], (reported,), ((self.partition, reported.source_offset),))
         yield from self._event_batches(*joiner.add(strings[done:], ends[done:]))
 
     def _event_batches(self, events: list[str], ends: list[int]) -> Iterator[Batch]:
@@ -251,12 +280,12 @@ class FileReader:
     def _corrupt(self, reason: str) -> list[Batch]:
         batches = self._finish()
         position = self._position()
-        path = self._partition[FILENAME]
+        path = self.partition[FILENAME]
         error = Skippable(
             f"{path} can't be decompressed after position {position}: {reason}; the rest of it is left out until "
             "it is replaced by a whole file"
         )
-        bad = BadRecord(self._partition, self._offset(position), error, topic=self._topic)
+        bad = BadRecord(self.partition, self._offset(position), error, topic=self._topic)
         return [*batches, Batch([], (bad,))]
 
     def _offset(self, end: int) -> Position:
@@ -292,10 +321,10 @@ class FileReader:
         if not lines:
             return Batch([], bad)
         offsets = self._offsets(ends)
-        records = self._make_records(self._partition, self._offset(start), lines, offsets)
+        records = self._make_records(self.partition, self._offset(start), lines, offsets)
         if records and records[-1].source_offset is offsets[-1]:
             return Batch(records, bad)
-        return Batch(records, bad, ((self._partition, offsets[-1]),))
+        return Batch(records, bad, ((self.partition, offsets[-1]),))
 
     def _with_bad(self, lines: Lines, start: int) -> Iterator[Batch]:
         """Slices of the lines, each with the bad lines among them."""
@@ -312,13 +341,13 @@ class FileReader:
             done = upto
             batch = self._batch(strings[at : at + size], part, ends[at - 1] if at else start, reported)
             if moved:
-                batch.offsets = ((self._partition, reported[-1].source_offset),)
+                batch.offsets = ((self.partition, reported[-1].source_offset),)
             yield batch
 
     def _bad_record(self, line: BadLine) -> BadRecord:
-        path = self._partition[FILENAME]
+        path = self.partition[FILENAME]
         error = Skippable(f"{path}, before position {line.end}: {line.error}")
-        return BadRecord(self._partition, self._offset(line.end), error, line.raw, self._topic)
+        return BadRecord(self.partition, self._offset(line.end), error, line.raw, self._topic)
 
 
 class _Thread:

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping
 
+#: Labels whose values senders decide: they are folded first, so that what there is of each table stays apart for longer.
+SENDERS: Final = frozenset({"host", "input"})
 #: Labels whose values the source decides: as many as it has tables.
-BOUNDED: Final = frozenset({"table", "topic", "database", "keyspace", "partition"})
+BOUNDED: Final = frozenset({"table", "topic", "database", "keyspace", "partition"}) | SENDERS
 OTHER: Final = "other"
 
 _Labels = tuple[tuple[str, str], ...]
@@ -32,7 +34,7 @@ class Metrics:
 
     A metric has at most ``most`` label sets with tables (or what else the source decides). What comes beyond them goes into
     one more, whose table is ``other``: the sum of counters, the largest gauge since the last report. That is counted, and
-    logged once.
+    logged once. Of a metric with tables and hosts the hosts are ``other`` first, for up to ``most`` tables more.
 
     Args:
         declared: name -> (kind, help), as in ``SourceConnector.metrics``.
@@ -79,11 +81,14 @@ class Metrics:
             return values, key, False
         if not self.folded and self._log is not None:
             self._log.warning(
-                "more tables than metrics.tables.max=%d: further ones share the series %r of each metric",
+                "more tables or hosts than metrics.tables.max=%d: further ones share the series %r of each metric",
                 self._most,
                 OTHER,
             )
         self.folded += 1
+        of_table = tuple((label, OTHER if label in SENDERS else text) for label, text in key)
+        if of_table != key and (of_table in values or len(values) < 2 * self._most):
+            return values, of_table, True
         return values, tuple((label, OTHER if label in BOUNDED else text) for label, text in key), True
 
     def report(self) -> list[CustomMetric]:

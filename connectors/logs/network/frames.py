@@ -37,6 +37,10 @@ class Decoder(Protocol):
     #: What is written now and then while the sender waits for its answer; b"" for nothing.
     keepalive: bytes
 
+    @property
+    def incomplete(self) -> int:
+        """Bytes of a message or frame that is not complete."""
+
     def feed(self, data: bytes) -> Received:
         """Take some more bytes.
 
@@ -68,6 +72,11 @@ class SyslogDecoder:
         self._rest = bytearray()
         #: Bytes of a counted message that are still to be skipped; -1: up to the next line feed.
         self._skip = 0
+
+    @property
+    def incomplete(self) -> int:
+        """As in ``Decoder``."""
+        return len(self._rest)
 
     def feed(self, data: bytes) -> Received:
         """Take some more bytes; nothing is invalid."""

@@ -18,6 +18,7 @@ from aiohttp import web
 from connectors.logs.network.bodies import BulkItem, bulk_answer, read_bulk, read_events, read_ndjson, read_raw
 from connectors.logs.network.options import CONNECTIONS, FORMAT, REQUEST_LIMIT, TOKENS
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
+from connectors.logs.network.room import Lease, Room
 
 if TYPE_CHECKING:
     import ssl
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 #: How long a request may take until Kafka has its lines, seconds; then its sender is asked to send it once more.
 ANSWER_S: Final = 60.0
-#: Bodies that are in memory at one time; further requests wait.
-_BODIES: Final = 4
 #: How long a stop waits for requests, seconds.
 _STOP_S: Final = 1.0
 #: The version of Elasticsearch whose clients are known to be content with the answers.
@@ -52,6 +51,7 @@ class HttpServer:
         limits: of lines.
         make_origin: the address of a sender -> the origin of what it says nothing about.
         refused: called with a reason for each request or connection that is refused.
+        room: for the bodies of requests.
     """
 
     def __init__(
@@ -62,7 +62,9 @@ class HttpServer:
         limits: LineLimits,
         make_origin: Callable[[str], Origin],
         refused: Callable[[str], None],
+        room: Room,
     ) -> None:
+        self._room = room
         self._address = address
         self._intake = intake
         self._config = context.config
@@ -70,7 +72,6 @@ class HttpServer:
         self._make_origin = make_origin
         self._refused = refused
         self._recognise = context.config[FORMAT] == "auto"
-        self._bodies = asyncio.Semaphore(_BODIES)
         self._server: asyncio.AbstractServer | None = None
         self._runner = web.AppRunner(
             self._make_app(), access_log=None, handle_signals=False, shutdown_timeout=_STOP_S, keepalive_timeout=75
@@ -155,18 +156,34 @@ class HttpServer:
             RequestInvalid: the body has not the form that it must have.
             TimeoutError: Kafka has not taken them in time.
         """
+        lease = Lease()
         async with asyncio.timeout(ANSWER_S):
-            async with self._bodies:
-                body = await request.read()
-                lines = read(body, self._make_origin(request.remote or "unknown"))
-                del body
+            try:
+                lines = read(await self._read_body(request, lease), self._make_origin(request.remote or "unknown"))
                 name = request.headers.get("Idempotency-Key")
                 if name:
                     for number, line in enumerate(lines):
                         line.identity = line.identity or f"{name}:{number}"
                 delivery = await self._intake.put(self._address.text, secrets.token_hex(8), 0, lines)
+            finally:
+                self._room.replace(lease, 0)
             await delivery.done.wait()
         return lines
+
+    async def _read_body(self, request: web.Request, lease: Lease) -> bytes:
+        """The body, decompressed.
+
+        Raises:
+            HTTPRequestEntityTooLarge: it is larger than a request may be.
+        """
+        most = self._config[REQUEST_LIMIT]
+        body = bytearray()
+        async for chunk in request.content.iter_any():
+            await self._room.grow(lease, len(chunk))
+            body += chunk
+            if len(body) > most:
+                raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=len(body))
+        return bytes(body)
 
     async def _take_ndjson(self, request: web.Request) -> web.Response:
         lines = await self._deliver(

@@ -16,7 +16,8 @@ import msgspec
 
 from connectors.api import BadRecord, Batch, Position, SourceRecord
 from connectors.errors import Fatal, Retriable, Skippable
-from connectors.logs.metrics import CUT, LOST_DATAGRAMS, REFUSED
+from connectors.logs.heartbeats import Look
+from connectors.logs.metrics import CUT, LOST_DATAGRAMS, REASONS, REFUSED
 from connectors.logs.network.datagrams import DatagramServer
 from connectors.logs.network.documents import document_line
 from connectors.logs.network.frames import Decoder, SyslogDecoder
@@ -41,6 +42,7 @@ from connectors.logs.network.options import (
     task_addresses,
 )
 from connectors.logs.network.relp import RelpDecoder
+from connectors.logs.network.room import Room
 from connectors.logs.network.streams import StreamServer
 from connectors.logs.network.syslog import parse_syslog
 from connectors.logs.rules.records import Origin
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from connectors.api import TaskContext
+    from connectors.logs.heartbeats import Heartbeats
     from connectors.logs.rows import RowMaker
 
 #: In source partitions: an address as the user wrote it.
@@ -70,27 +73,16 @@ class Server(Protocol):
         """Close it, and all of its connections."""
 
 
-class Receipt:
-    """The receipt of a batch: ``confirm`` lets its senders be answered."""
-
-    __slots__ = ("_intake", "_portions")
-
-    def __init__(self, intake: Intake, portions: Sequence[Portion]) -> None:
-        self._intake = intake
-        self._portions = portions
-
-    def confirm(self) -> None:
-        """Kafka has the batch."""
-        self._intake.confirm(self._portions)
-
-
-async def read_network(context: TaskContext, rows: RowMaker, host: str) -> AsyncGenerator[Batch, None]:
+async def read_network(
+    context: TaskContext, rows: RowMaker, host: str, heartbeats: Heartbeats
+) -> AsyncGenerator[Batch, None]:
     """Yield batches of rows until cancelled.
 
     Args:
         context: of the task.
         rows: makes records of lines.
         host: the host of lines whose sender does not name it; "" for the address of the sender.
+        heartbeats: learns which addresses are open.
 
     Raises:
         Fatal: a certificate can't be read, or an address can't ever be bound here.
@@ -103,20 +95,35 @@ async def read_network(context: TaskContext, rows: RowMaker, host: str) -> Async
     secure = any(address.secure for address in addresses)
     tls = await asyncio.to_thread(server_context, config) if secure else None
     intake = Intake(config[BATCH_SIZE], config[RATE])
+    room = Room()
     makers = {address.text: _Rows(address.text, context, rows) for address in addresses}
     servers: list[Server] = []
+    for counter in (CUT, LOST_DATAGRAMS):
+        context.metrics.add(counter, 0)
+    for reason in REASONS:
+        context.metrics.add(REFUSED, 0, {"reason": reason})
     try:
         for address in addresses:
-            server = await _open(address, tls, context, intake, host)
+            server = await _open(address, tls, context, intake, host, room)
             servers.append(server)
         context.log.info("listens on %s", ", ".join(makers))
         while True:
             portions = await intake.take(_WAIT_S)
             if portions:
-                yield _make_batch(makers, portions, Receipt(intake, portions))
-                rows.counts.report()
+                batch = _make_batch(makers, portions)
+                batch.receipt = rows.counts.report(partial(intake.confirm, portions))
+                yield batch
+                for name in {portion.address for portion in portions}:
+                    heartbeats.add_lines(name)
             else:
                 yield Batch([])
+            if heartbeats.due:
+                now = time.time_ns() // 1_000_000
+                beats = heartbeats.beat(
+                    Look(maker.address, maker.partition, maker.offset, now) for maker in makers.values()
+                )
+                if beats is not None:
+                    yield beats
     finally:
         await asyncio.gather(*(server.stop() for server in servers))
 
@@ -145,7 +152,7 @@ def server_context(config: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 async def _open(
-    address: Address, tls: ssl.SSLContext | None, context: TaskContext, intake: Intake, host: str
+    address: Address, tls: ssl.SSLContext | None, context: TaskContext, intake: Intake, host: str, room: Room
 ) -> Server:
     config, add = context.config, context.metrics.add
     limits = line_limits(config)
@@ -158,7 +165,7 @@ async def _open(
 
     server: DatagramServer | StreamServer | HttpServer
     if config[INPUT] == FROM_HTTP:
-        server = HttpServer(address, intake, context, limits, make_sender_origin, count_refused)
+        server = HttpServer(address, intake, context, limits, make_sender_origin, count_refused, room)
         start = server.start(tls if address.secure else None)
     elif address.scheme == "udp":
 
@@ -169,7 +176,7 @@ async def _open(
         start = server.start()
     else:
         make_decoder = partial(_make_decoder, config, limits, make_sender_origin)
-        server = StreamServer(address, intake, make_decoder, config[CONNECTIONS], context.log, count_refused)
+        server = StreamServer(address, intake, make_decoder, config[CONNECTIONS], context.log, count_refused, room)
         start = server.start(tls if address.secure else None)
     try:
         await start
@@ -221,27 +228,32 @@ class _Rows:
     """Makes the records of lines from one address."""
 
     def __init__(self, address: str, context: TaskContext, rows: RowMaker) -> None:
-        self._partition: Position = {LISTENER: address}
-        self._address = address
+        self.partition: Position = {LISTENER: address}
+        self.address = address
         self._rows = rows
-        saved = context.offsets.get(self._partition)
+        saved = context.offsets.get(self.partition)
         self._lines = int(saved[LINES]) if saved is not None else 0
         self._number = 0
         self._add = context.metrics.add
+
+    @property
+    def offset(self) -> Position:
+        """The offset after all lines so far."""
+        return {LINES: self._lines}
 
     def add(self, portion: Portion, records: list[SourceRecord], bad: list[BadRecord]) -> tuple[Position, Position]:
         """Append the records of a portion; returns partition and offset after it."""
         rows = self._rows
         count = self._lines
         self._lines += len(portion.lines)
-        after: Position = {LINES: self._lines}
+        after = self.offset
         now = time.time_ns() // 1_000_000
         # Order numbers grow with time, also over restarts; a line has fewer rows than characters.
         number = max(self._number, now << 20)
         for index, line in enumerate(portion.lines):
             if line.error:
-                reason = Skippable(f"{self._address}, line {portion.first + index} of {portion.sender}: {line.error}")
-                bad.append(BadRecord(self._partition, after, reason, line.raw, rows.unknown_topic))
+                reason = Skippable(f"{self.address}, line {portion.first + index} of {portion.sender}: {line.error}")
+                bad.append(BadRecord(self.partition, after, reason, line.raw, rows.unknown_topic))
                 continue
             if line.cut:
                 self._add(CUT)
@@ -253,14 +265,17 @@ class _Rows:
                     timestamp=origin.timestamp if 0 <= origin.timestamp <= now + _AHEAD_MS else now,
                 )
             name = line.identity or f"{portion.sender}:{portion.first + index}"
-            rows.add_line(records, self._partition, after, after, line.line, origin, f"{self._address}:{name}", number)
+            identity = f"{self.address}:{name}"
+            rows.add_line(
+                records, self.partition, after, after, line.line, origin, identity, number, header=line.header
+            )
             number += len(line.line) + 1
         self._number = number
-        return self._partition, after
+        return self.partition, after
 
 
-def _make_batch(makers: Mapping[str, _Rows], portions: Sequence[Portion], receipt: Receipt) -> Batch:
+def _make_batch(makers: Mapping[str, _Rows], portions: Sequence[Portion]) -> Batch:
     records: list[SourceRecord] = []
     bad: list[BadRecord] = []
     offsets = [makers[portion.address].add(portion, records, bad) for portion in portions]
-    return Batch(records, tuple(bad), tuple(offsets), receipt=receipt)
+    return Batch(records, tuple(bad), tuple(offsets))

@@ -23,6 +23,7 @@ class NetworkLine(msgspec.Struct, gc=False):
         raw: with an error, the bytes.
         size: bytes that it holds in memory, about.
         cut: whether its end was left out, because it was too long.
+        header: the text of the message before the line, for ``unknown_table``.
     """
 
     line: str
@@ -32,6 +33,7 @@ class NetworkLine(msgspec.Struct, gc=False):
     raw: bytes = b""
     size: int = 0
     cut: bool = False
+    header: str = ""
 
 
 class LineLimits(msgspec.Struct, frozen=True):

@@ -38,6 +38,11 @@ class LumberjackDecoder:
         #: Events of the window that have not come yet.
         self._left = 0
 
+    @property
+    def incomplete(self) -> int:
+        """As in ``Decoder``."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> Received:
         """Take some more bytes.
 

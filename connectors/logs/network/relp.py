@@ -35,6 +35,11 @@ class RelpDecoder:
         #: Bytes of a message that are still to be skipped, with its line feed.
         self._skip = 0
 
+    @property
+    def incomplete(self) -> int:
+        """As in ``Decoder``."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> Received:
         """Take some more bytes.
 

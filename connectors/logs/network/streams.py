@@ -9,6 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from connectors.logs.network.frames import FrameInvalid
+from connectors.logs.network.room import Lease
 
 if TYPE_CHECKING:
     import logging
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from connectors.logs.network.frames import Decoder, Received
     from connectors.logs.network.intake import Delivery, Intake
     from connectors.logs.network.options import Address
+    from connectors.logs.network.room import Room
 
 #: Bytes that are read at one time.
 _READ: Final = 64 * 1024
@@ -27,6 +29,8 @@ _HANDSHAKE_S: Final = 30.0
 _WRITE_S: Final = 60.0
 #: Answers of one connection that may wait for Kafka.
 _MOST_ANSWERS: Final = 64
+#: How long a sender may pause within a large message or frame, seconds.
+_REST_S: Final = 60.0
 #: How often a waiting sender is shown that it is not forgotten, seconds.
 _KEEPALIVE_S: Final = 5.0
 
@@ -41,6 +45,7 @@ class StreamServer:
         most: connections at one time.
         log: for what senders do wrong.
         refused: called for each connection that is refused.
+        room: for what of messages and frames has come.
     """
 
     def __init__(
@@ -51,7 +56,9 @@ class StreamServer:
         most: int,
         log: logging.LoggerAdapter[logging.Logger],
         refused: Callable[[], None],
+        room: Room,
     ) -> None:
+        self._room = room
         self._address = address
         self._intake = intake
         self._make_decoder = make_decoder
@@ -135,18 +142,27 @@ class StreamServer:
         answers: asyncio.Queue[tuple[Delivery, Received] | None],
     ) -> None:
         sender, count = secrets.token_hex(8), 0
+        room, lease = self._room, Lease()
         ended = False
-        while not ended:
-            data = await reader.read(_READ)
-            received = decoder.feed(data) if data else decoder.end()
-            if received.at_once:
-                writer.write(received.at_once)
-            if received.lines or received.answer or received.close:
-                delivery = await self._intake.put(self._address.text, sender, count, received.lines)
-                count += len(received.lines)
-                if received.answer or received.close:
-                    await answers.put((delivery, received))
-            ended = not data or received.close
+        try:
+            while not ended:
+                # What has come of a large frame takes room that others may wait for.
+                async with asyncio.timeout(_REST_S if decoder.incomplete > _READ else None):
+                    data = await reader.read(_READ)
+                await room.grow(lease, len(data))
+                received = decoder.feed(data) if data else decoder.end()
+                room.replace(lease, decoder.incomplete + sum(line.size for line in received.lines))
+                if received.at_once:
+                    writer.write(received.at_once)
+                if received.lines or received.answer or received.close:
+                    delivery = await self._intake.put(self._address.text, sender, count, received.lines)
+                    count += len(received.lines)
+                    room.replace(lease, decoder.incomplete)
+                    if received.answer or received.close:
+                        await answers.put((delivery, received))
+                ended = not data or received.close
+        finally:
+            room.replace(lease, 0)
         await answers.put(None)
 
     async def _answer(

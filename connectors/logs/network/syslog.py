@@ -57,11 +57,11 @@ def parse_syslog(text: str, origin: Origin) -> NetworkLine:
         origin, priority=priority, facility=FACILITIES[priority >> 3], severity=SEVERITIES[priority & 7]
     )
     header = _NEW.match(text, match.end())
-    if header is not None:
-        line = _parse_new(text, header, origin)
-        if line is not None:
-            return line
-    return _parse_old(text, match.end(), origin)
+    line = None if header is None else _parse_new(text, header, origin)
+    if line is None:
+        line = _parse_old(text, match.end(), origin)
+    line.header = text[: len(text) - len(line.line)]
+    return line
 
 
 def _parse_new(text: str, header: re.Match[str], origin: Origin) -> NetworkLine | None:

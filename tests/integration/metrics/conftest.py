@@ -14,6 +14,7 @@ import pymysql
 import pytest
 
 from compose.local.errors import Unavailable
+from compose.local.ports import free_port
 from compose.local.prometheus import Prometheus, find_prometheus
 from compose.local.worker import MillraceWorker
 
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
     from compose.local.mariadb import MariaDb
 
 PLUGIN = "mariadb"
+#: Of the lines, which are times: some make rows, others are dropped or unknown.
+_RULES = """
+tables:
+  - name: times
+    groups:
+      - name: times
+        steps:
+          - drop: {reason: uninteresting}
+            when: {matches: '1$'}
+          - regexExtract: {pattern: '^(?P<time>[0-9.]*[35])$'}
+          - saveAs: {columns: [{name: time}]}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,26 @@ def _connectors(worker: MillraceWorker, name: str, folder: Path, mariadb: MariaD
         },
     )
     worker.create(
+        f"{name}-logs",
+        {
+            "connector.class": "logs",
+            "topic.prefix": f"{name}-logs",
+            "file": str(folder / "lines.txt"),
+            "heartbeat.line": "[02468]$",
+            "rules": _RULES,
+        },
+    )
+    worker.create(
+        f"{name}-syslog",
+        {
+            "connector.class": "logs",
+            "topic.prefix": f"{name}-syslog",
+            "input": "syslog",
+            "listen": f"tcp://127.0.0.1:{free_port()}",
+            "rules": _RULES,
+        },
+    )
+    worker.create(
         f"{name}-made",
         {
             **datagen,
@@ -151,7 +184,7 @@ def _connectors(worker: MillraceWorker, name: str, folder: Path, mariadb: MariaD
         worker.create(f"{name}-{state}", datagen)
         worker.wait_running(f"{name}-{state}", 1)
         assert worker.request("PUT", f"/connectors/{name}-{state}/{state}")[0] in {202, 204}
-    for each, tasks in (("db", 1), ("file", 1), ("made", 2), ("job", 1)):
+    for each, tasks in (("db", 1), ("file", 1), ("logs", 1), ("syslog", 1), ("made", 2), ("job", 1)):
         worker.wait_running(f"{name}-{each}", tasks)
 
 

@@ -96,6 +96,23 @@ def test_metrics_must_be_declared() -> None:
         metrics.set("other", 1)
 
 
+def test_hosts_are_folded_before_tables() -> None:
+    metrics = Metrics({"rows": ("counter", "x")}, most=2)
+    for number in range(6):
+        for table in ("a", "b"):
+            metrics.add("rows", 1, {"table": table, "host": f"h{number}"})
+    for number in range(6):
+        metrics.add("rows", 1, {"table": f"t{number}", "host": "h0"})
+    assert {(item.labels["table"], item.labels["host"]): item.value for item in metrics.report()} == {
+        ("a", "h0"): 1,
+        ("b", "h0"): 1,
+        ("a", "other"): 5,
+        ("b", "other"): 5,
+        ("other", "other"): 6,
+    }
+    assert metrics.folded == 16
+
+
 def test_tasks_max_is_enforced_unless_switched_off(caplog: pytest.LogCaptureFixture) -> None:
     configs: list[dict[str, str]] = [{}, {}, {}]
     assert limited("c", configs, {"tasks.max": "3"}) == configs

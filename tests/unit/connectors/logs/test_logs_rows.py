@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from connectors.api import SourceRecord
+from connectors.api import SameAs, SourceRecord
 from connectors.errors import ConfigInvalid
 from connectors.logs.config import CONFIG
 from connectors.logs.connector import LogsConnector
 from connectors.logs.kafka_records import read_record
 from connectors.logs.rules.records import Origin
+from connectors.schema import STRING
 from connectors.testing import Run
 
 RULES = """
@@ -51,7 +52,9 @@ async def test_plain_rows(tmp_path: Path) -> None:
     async with Run(LogsConnector, config) as run:
         first, unknown, last = await run.read(3)
         series = {
-            (name, *dict(labels).values()): value for (name, labels), value in run.metrics.series.items() if value
+            (name, *sorted(dict(labels).values())): value
+            for (name, labels), value in run.metrics.series.items()
+            if value
         }
     assert first.topic == "shop.requests"
     assert first.key == {"log_id": first.value["log_id"]}
@@ -77,11 +80,13 @@ async def test_plain_rows(tmp_path: Path) -> None:
             "reason": "there are 1 parts for 3 names",
         }
     ]
-    assert series["logs_lines_total",] == 4
-    assert series["logs_rows_total", "requests"] == 2
-    assert series["logs_rows_total", "unknown_table"] == 1
-    assert series["logs_unknown_lines_total",] == 1
-    assert ("logs_dropped_records_total", "health check", "requests") in {(key[0], *sorted(key[1:])) for key in series}
+    assert series["logs_lines_total", "web-1"] == 4
+    assert series["logs_rows_total", "requests", "web-1"] == 2
+    assert series["logs_rows_total", "unknown_table", "web-1"] == 1
+    assert series["logs_unknown_lines_total", "web-1"] == 1
+    assert series["logs_dropped_records_total", "health check", "requests"] == 1
+    assert series["logs_delivered_rows_total", "requests", "web-1"] == 2
+    assert series["logs_delivery_delay_seconds_total", "requests", "web-1"] > 0
 
 
 async def test_identities_are_positions(tmp_path: Path) -> None:
@@ -115,6 +120,24 @@ async def test_ums_messages(tmp_path: Path) -> None:
     assert json.loads(unknown.value["payload"][0]["tuple"][8])[0]["operator"] == "split"
 
 
+async def test_keys_by_template(tmp_path: Path) -> None:
+    first, unknown, last = await read(config_of(tmp_path, row_key_template="{{{@host}}}{path}"))
+    assert (first.key, last.key) == ("{web-1}/cart", "{web-1}/pay")
+    assert first.key_schema == STRING
+    assert unknown.key == {"log_id": unknown.value["log_id"]}, "unknown_table has no such column"
+    ums, *_ = await read(config_of(tmp_path, row_key_template="{path}", output="ums"))
+    assert ums.key == "data_increment_data.logs.shop.shop.requests.2.0.0"
+    assert ums.partition == SameAs("/cart")
+
+
+@pytest.mark.parametrize(
+    ("output", "time"), [("plain", 1795714140500), ("debezium", 1795714140500), ("ums", 1795714140500)]
+)
+async def test_the_time_of_an_event_is_its_records_timestamp(tmp_path: Path, output: str, time: int) -> None:
+    first, *_ = await read(config_of(tmp_path, output=output, row_timestamp_column="time"))
+    assert first.timestamp == time
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -125,6 +148,8 @@ async def test_ums_messages(tmp_path: Path) -> None:
         ({"rules_version": "1"}, "rules.name, which is not set"),
         ({"rules": "", "rules_file": "/nowhere/rules.yml"}, "The file can't be read"),
         ({"row_id_column": "path"}, "Table requests has a column of this name"),
+        ({"row_key_template": "{user}"}, "No table has all of its columns; tables: requests"),
+        ({"row_key_template": "{path"}, "has a single '{'"),
         ({"file": ""}, "Give file or directory with input=file"),
         ({"directory": "/var/log"}, "both are set"),
         ({"input": "kafka"}, "It is needed with input=kafka"),
@@ -169,6 +194,12 @@ async def test_offsets_that_can_not_be_resumed_from(tmp_path: Path, offsets: Any
         (b'{"log": {"file": 1}}', '{"log": {"file": 1}}', "d", 5),
         (b'{"headers": {}, "body": "b"}', "b", "d", 5),
         (b"{not json", "{not json", "d", 5),
+        (b"\x00\x08body", "body", "d", 5),
+        (b"\x04\x08host\x02h\x12timestamp\x1a1795714140500\x00\x08body", "body", "h", 1795714140500),
+        (b"\x01\x10\x08host\x02h\x00\x08body", "body", "h", 5),  # a block with its size
+        (b"\x04\x08host", "\x04\x08host", "d", 5),
+        (b"\x00\x08bodies", "\x00\x08bodies", "d", 5),
+        (b"\x1b[31mred", "\x1b[31mred", "d", 5),
         (b"", "", "d", 5),
     ],
 )

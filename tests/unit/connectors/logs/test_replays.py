@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
 
-    from connectors.api import Position
 
 TOPIC = "logs.unknown_table"
 

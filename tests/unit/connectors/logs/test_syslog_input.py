@@ -49,6 +49,21 @@ async def test_messages_over_tcp() -> None:
         assert listener.run.offsets.get({"listen": address}) == {"lines": 3}
 
 
+async def test_unknown_messages_keep_their_header() -> None:
+    rules = RULES.replace("{name: line}", "{name: line, type: int}")
+    async with (
+        listening("syslog", "tcp", rules=rules) as listener,
+        connected(listener.port) as (_, writer),
+    ):
+        writer.write(MESSAGE + b"first\n<13>Nov 26 11:00:00 web-1 app[7]: second\nthird\n")
+        rows = await listener.rows(3)
+        assert [(row["header"], row["line"]) for row in rows] == [
+            (MESSAGE.decode(), "first"),
+            ("<13>Nov 26 11:00:00 web-1 app[7]: ", "second"),
+            (None, "third"),
+        ]
+
+
 async def test_bad_bytes_have_clear_outcomes() -> None:
     async with listening("syslog", "tcp", line_max_bytes="100") as listener, connected(listener.port) as (_, writer):
         writer.write(b"broken \xff\nnul \0 in it\n" + b"x" * 10_000_000 + b"\nnext\n")
