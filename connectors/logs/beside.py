@@ -38,6 +38,9 @@ async def run_beside(
         replays: makes the batches of replays.
     """
     _show_version(context, used)
+    current = asyncio.current_task()
+    #: The worker finds out by the name which task holds up its event loop.
+    name = None if current is None else current.get_name()
     news = asyncio.create_task(standing.changed.wait())
     steps: dict[AsyncGenerator[Batch, None], asyncio.Task[Batch | None]] = {}
     live = [source]
@@ -45,7 +48,11 @@ async def run_beside(
     try:
         while True:
             steps.update(
-                {generator: asyncio.create_task(_next(generator)) for generator in live if generator not in steps}
+                {
+                    generator: asyncio.create_task(_next(generator), name=name)
+                    for generator in live
+                    if generator not in steps
+                }
             )
             await asyncio.wait({news, *steps.values()}, return_when=asyncio.FIRST_COMPLETED)
             prepared = None

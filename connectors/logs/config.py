@@ -157,6 +157,7 @@ CONFIG: Final = ConfigDef(
             type=ConfigType.INT,
             default=None,
             group=_RULES_GROUP,
+            unit="version",
             validator=_version,
             doc="The version of rules.name. Not set means the newest: a new version is taken over between two batches, "
             "without a restart.",

@@ -43,10 +43,11 @@ class KafkaReader:
         """See the protocol."""
         consumer = await self._start()
         try:
-            # The list of all topics: asking for one by its name could create it.
-            if topic not in await consumer.topics():
+            # All topics: asking for one by its name could create it.
+            cluster = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public call gives names alone
+            partitions = [TopicPartition(topic, number) for number in cluster.partitions_for_topic(topic) or ()]
+            if not partitions:
                 return {}
-            partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
             first, last = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
             return {partition.partition: (first[partition], last[partition]) for partition in sorted(partitions)}
         except (KafkaError, OSError) as error:

@@ -66,9 +66,10 @@ def read_topic(bootstrap: str, topic: str) -> list[tuple[Any, Any]]:
         async with AIOKafkaConsumer(
             bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
         ) as consumer:
-            if topic not in await consumer.topics():
+            cluster = await consumer._client.fetch_all_metadata()
+            partitions = [TopicPartition(topic, number) for number in cluster.partitions_for_topic(topic) or ()]
+            if not partitions:
                 return []
-            partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
             ends = await consumer.end_offsets(partitions)
             consumer.assign(partitions)
             await consumer.seek_to_beginning()

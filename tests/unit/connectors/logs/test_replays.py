@@ -131,9 +131,7 @@ class World:
         return given
 
     def words(self) -> list[tuple[str, str]]:
-        return [
-            (record.value["log_id"], record.value["word"]) for record in self.rows if record.topic == "logs.words"
-        ]
+        return [(record.value["log_id"], record.value["word"]) for record in self.rows if record.topic == "logs.words"]
 
     def shown(self, asked: Sequence[dict[str, Any]]) -> list[tuple[str, int, int]]:
         rows = LogsConnector.snapshots(self.config, asked, self.offsets.items())

@@ -1,0 +1,100 @@
+"""The newest lines of files, for previews; and lines of ``unknown_table`` in every form of rows."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from connectors.errors import ConfigInvalid
+from connectors.logs import recent
+from connectors.logs.connector import LogsConnector
+from connectors.logs.recent import read_recent
+from connectors.logs.rows import RowMaker
+from connectors.logs.rules.built import build_any
+from connectors.logs.rules.compiled import compile_rules
+from connectors.logs.rules.records import Origin
+from connectors.logs.unknown_lines import read_unknown
+from connectors.testing.contexts import RecordedMetrics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from connectors.api import SourceRecord
+
+RULES = {"tables": [{"name": "t", "groups": [{"name": "g", "steps": [{"saveAs": {"columns": [{"name": "line"}]}}]}]}]}
+
+
+async def read(most: int, **options: str) -> list[tuple[str, str, int]]:
+    raw = {name.replace("_", "."): value for name, value in options.items()}
+    config = LogsConnector.config_def.parse({"topic.prefix": "logs", "rules.name": "r", **raw})
+    return [(line, origin.file, origin.position) for line, origin in await read_recent(config, most, 20)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1"])
+@pytest.mark.parametrize("limit", [16, 4096])
+async def test_the_end_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, limit: int) -> None:
+    monkeypatch.setattr(recent, "_MOST_BYTES", limit)
+    path = tmp_path / "app.log"
+    texts = [f"zeile {number} ä" for number in range(100)]
+    path.write_bytes("".join(f"{text}\n" for text in texts).encode(encoding))
+    found = await read(5, file=str(path), file_encoding=encoding)
+    lines = [line for line, _, _ in found]
+    assert lines == (texts[-5:] if limit > 16 else texts[100 - len(lines) :])
+    assert limit == 16 or len(lines) == 5
+    start = 2 if encoding == "utf-16" else 0
+    for line, file, position in found:
+        assert file == str(path)
+        number = texts.index(line)
+        wide = "utf-16-le" if encoding == "utf-16" else encoding
+        assert position == start + len("".join(f"{text}\n" for text in texts[:number]).encode(wide))
+
+
+async def test_compressed_files_and_events_of_several_lines(tmp_path: Path) -> None:
+    path = tmp_path / "app.log.gz"
+    path.write_bytes(gzip.compress(b"a\n  1\n  2\nb\nc\n  3\n"))
+    options = {"file": str(path), "multiline_start": r"^\S"}
+    assert [line for line, _, _ in await read(10, **options)] == ["a\n  1\n  2", "b", "c\n  3"]
+    assert [position for _, _, position in await read(10, **options)] == [0, 10, 12]
+    assert await read(10, file=str(tmp_path / "nothing")) == []
+
+
+async def test_the_files_of_a_directory_that_changed_last(tmp_path: Path) -> None:
+    for number in range(3):
+        path = tmp_path / f"{number}.log"
+        path.write_text(f"{number} first\n{number} last\n")
+        os.utime(path, (1000 - number, 1000 - number))
+    found = await read(3, directory=str(tmp_path))
+    assert [line for line, _, _ in found] == ["1 last", "0 first", "0 last"]
+
+
+async def test_nothing_can_be_read_back_from_the_network() -> None:
+    with pytest.raises(ConfigInvalid, match="nothing can be read back"):
+        await read(3, input="syslog", listen="tcp://127.0.0.1:0")
+
+
+@pytest.mark.parametrize("output", ["plain", "debezium", "ums"])
+def test_unknown_lines_in_every_form(output: str) -> None:
+    raw = {"topic.prefix": "logs", "file": "/x", "rules.name": "r", "output": output, "row.id.column": "key"}
+    config = LogsConnector.config_def.parse(raw)
+    steps: list[Any] = [{"filter": {"contains": "never"}}, *RULES["tables"][0]["groups"][0]["steps"]]  # type: ignore[index]
+    rules = {"tables": [{"name": "t", "groups": [{"name": "g", "steps": steps}]}]}
+    maker = RowMaker(compile_rules(build_any(rules)), config, RecordedMetrics(LogsConnector.metrics))
+    records: list[SourceRecord] = []
+    maker.add_line(records, {}, {}, {}, "a line", Origin("web-1", "/x", 120, 1000), "/x:f:120", 77)
+    value = msgspec.json.decode(msgspec.json.encode(records[0].value))
+    line = read_unknown(value, 1000, "key")
+    assert line is not None
+    assert (line.line, line.origin, line.name) == ("a line", Origin("web-1", "/x", 120, 1000), "/x:f:120")
+    assert line.number == (0 if output == "plain" else 77)
+    assert [(each["table"], each["group"], each["step"]) for each in line.failures] == [("t", "g", 1)]
+
+
+@pytest.mark.parametrize(
+    "value", [None, "text", 7, [], {}, {"line": 7}, {"payload": []}, {"payload": [{}], "schema": 1}]
+)
+def test_values_that_are_no_unknown_lines(value: Any) -> None:
+    assert read_unknown(value, 0, "log_id") is None
