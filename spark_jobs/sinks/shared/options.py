@@ -124,7 +124,7 @@ def batch_keys(prefix: str, rows: int = 1000, size: int = 4 << 20, most: int = 1
             importance=_LOW,
             group=SPEED,
             validator=between(1024, 256 << 20),
-            doc="Bytes of rows that are written together, about; a task needs some six times that of memory.",
+            doc="Bytes of rows that are written together, about; a task needs some ten times that of memory.",
         ),
         ConfigKey(
             name=f"{prefix}batch.ms",
