@@ -36,6 +36,10 @@ _SCRIPTS: Final = {
 }
 #: Rows in one call of a script: the server does nothing else meanwhile.
 _ROWS_PER_CALL: Final = 100
+#: Entries of one stream in a call. The next call has to wait for its answer: an entry may be refused.
+_ENTRIES_PER_CALL: Final = 1000
+#: Rows that are made into calls at a time, while the server works on those before.
+_ROWS_PER_PART: Final = 500
 #: Begin errors that pass: memory is full, a replica, loading, a cluster that moves slots.
 _PASSING: Final = (
     *("OOM", "READONLY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "BUSY", "MISCONF"),
@@ -71,27 +75,37 @@ class RedisClient:
         if self._settings.form != HASH:
             return self._write_rows(rows, refuse)
         rows = newest(rows, self._table.keys)
-        calls = hash_calls(self._settings, self._table, rows)
-        if calls is None:
-            return self._write_rows(rows_of(rows, self._table.columns), refuse)
-        with self._connected():
-            return self._merge(calls, refuse)
-
-    def _write_rows(self, rows: Sequence[Row], refuse: Refuse) -> Written:
-        calls: list[_Call] = []
+        size = max(1, rows.num_rows) if self._settings.cluster else _ROWS_PER_PART
         refused: list[tuple[Row, str]] = []
+        with self._connected():
+            done = self._merge(
+                (self._hashes(rows.slice(start, size), refused) for start in range(0, rows.num_rows, size)), refuse
+            )
+        refuse(refused)
+        return done
+
+    def _hashes(self, rows: Any, refused: list[tuple[Row, str]]) -> Calls:
+        """The calls of rows that Arrow has; those that have none are added to ``refused``."""
+        calls = hash_calls(self._settings, self._table, rows)
+        return calls or _as_calls(self._calls(rows_of(rows, self._table.columns), refused))
+
+    def _calls(self, rows: Sequence[Row], refused: list[tuple[Row, str]]) -> list[_Call]:
+        calls: list[_Call] = []
         for row in rows:
             try:
                 calls.append(self._form.call(row))
             except (Unfilled, NoText) as error:
                 refused.append((row, str(error)))
+        return calls
+
+    def _write_rows(self, rows: Sequence[Row], refuse: Refuse) -> Written:
+        refused: list[tuple[Row, str]] = []
+        calls = self._calls(rows, refused)
         refuse(refused)  # before positions move beyond these rows
         with self._connected():
             if self._settings.form == STREAM:
                 return self._append(calls, refuse)
-            keys, guards = [call.key for call in calls], [call.guard for call in calls]
-            arguments = [call.arguments for call in calls]
-            return self._merge(Calls(keys, guards, arguments, lambda number: calls[number].row), refuse)
+            return self._merge([_as_calls(calls)], refuse)
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
@@ -107,24 +121,26 @@ class RedisClient:
             with suppress(Exception):
                 client.close()
 
-    def _merge(self, calls: Calls, refuse: Refuse) -> Written:
-        """Rows that have keys of their own: several in a call, in a cluster those of one slot."""
+    def _merge(self, parts: Iterable[Calls], refuse: Refuse) -> Written:
+        """Rows that have keys of their own: several in a call, in a cluster those of one slot.
+
+        Parts are made while the server works on those before.
+        """
         chosen = self._settings
         word = msgspec.msgpack.encode(self._names) if chosen.form == HASH else chosen.command
         head = (chosen.ttl_ms, chosen.retention_ms, word)
-        parts = self._by_slot(calls.keys) if chosen.cluster else [range(len(calls.keys))]
-        groups = [
-            part[start : start + _ROWS_PER_CALL] for part in parts for start in range(0, len(part), _ROWS_PER_CALL)
-        ]
-        done, refused = Written(requests=len(groups)), []
-        requests = (
-            (
-                [name for number in group for name in (calls.keys[number], calls.guards[number])],
-                (*head, msgspec.msgpack.encode([calls.arguments[number] for number in group])),
-            )
-            for group in groups
-        )
-        for group, (digits, *errors) in zip(groups, self._run(requests), strict=True):
+        sent: list[tuple[Calls, Sequence[int]]] = []
+
+        def requests() -> Iterator[tuple[Sequence[str], Sequence[Any]]]:
+            for calls in parts:
+                for group in self._groups(calls.keys):
+                    sent.append((calls, group))
+                    names = [name for number in group for name in (calls.keys[number], calls.guards[number])]
+                    yield names, (*head, msgspec.msgpack.encode([calls.arguments[number] for number in group]))
+
+        answers = self._run(requests())
+        done, refused = Written(requests=len(sent)), []
+        for (calls, group), (digits, *errors) in zip(sent, answers, strict=True):
             done.rows += digits.count(b"1")
             done.stale += digits.count(b"0") - len(errors) // 2
             for number, error in zip(errors[::2], errors[1::2], strict=True):
@@ -142,6 +158,7 @@ class RedisClient:
         done = Written()
         chosen = self._settings
         while waiting:
+            parts = [part[:_ENTRIES_PER_CALL] for _, _, part in waiting]
             answers = self._run(
                 [
                     (
@@ -153,26 +170,34 @@ class RedisClient:
                             msgspec.msgpack.encode([call.arguments for call in part]),
                         ),
                     )
-                    for key, field, part in waiting
+                    for (key, field, _), part in zip(waiting, parts, strict=True)
                 ]
             )
             done.requests += len(waiting)
             left = []
             for (key, field, part), (count, before, error) in zip(waiting, answers, strict=True):
+                next_entry = count
                 done.rows += count - before
                 done.stale += before
                 if error:
                     refuse([(part[count].row, _reason(error.decode(errors="replace"), chosen))])
-                    if part[count + 1 :]:
-                        left.append((key, field, part[count + 1 :]))
+                    next_entry += 1
+                if part[next_entry:]:
+                    left.append((key, field, part[next_entry:]))
             waiting = left
         return done
 
-    def _by_slot(self, keys: Sequence[str]) -> list[list[int]]:
-        slots: dict[int, list[int]] = defaultdict(list)
-        for number, key in enumerate(keys):
-            slots[self._redis.keyslot(key)].append(number)
-        return list(slots.values())
+    def _groups(self, keys: Sequence[str]) -> Iterator[Sequence[int]]:
+        """The numbers of rows that go into one call."""
+        parts: list[Sequence[int]] = [range(len(keys))]
+        if self._settings.cluster:
+            slots: dict[int, list[int]] = defaultdict(list)
+            for number, key in enumerate(keys):
+                slots[self._redis.keyslot(key)].append(number)
+            parts = list(slots.values())
+        for part in parts:
+            for start in range(0, len(part), _ROWS_PER_CALL):
+                yield part[start : start + _ROWS_PER_CALL]
 
     def _run(self, requests: Iterable[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
         """The answers of the script to requests of keys and arguments."""
@@ -201,6 +226,12 @@ class _Call:
         self.key = key
         self.guard = guard
         self.arguments = arguments
+
+
+def _as_calls(calls: Sequence[_Call]) -> Calls:
+    """Rows that were made one by one."""
+    keys, guards = [call.key for call in calls], [call.guard for call in calls]
+    return Calls(keys, guards, [call.arguments for call in calls], lambda number: calls[number].row)
 
 
 class _Form:

@@ -152,7 +152,7 @@ CONFIG_DEF: Final = ConfigDef(
         ),
         delete_mode_key(PREFIX, note="`soft` is for hashes and JSON; a stream has an entry with ums_op_ = d."),
         delete_retention_key(PREFIX),
-        *batch_keys(PREFIX),
+        *batch_keys(PREFIX, rows=10_000),
         *retry_keys(PREFIX),
     ]
 )

@@ -114,7 +114,7 @@ def batch_keys(prefix: str, rows: int = 1000, size: int = 4 << 20, most: int = 1
             unit="rows",
             group=SPEED,
             validator=between(1, most),
-            doc="Rows that are written together, at most.",
+            doc="Rows that are written together, at most. A task prepares as many meanwhile.",
         ),
         ConfigKey(
             name=f"{prefix}batch.bytes",
@@ -124,7 +124,7 @@ def batch_keys(prefix: str, rows: int = 1000, size: int = 4 << 20, most: int = 1
             importance=_LOW,
             group=SPEED,
             validator=between(1024, 256 << 20),
-            doc="Bytes of rows that are written together, about; a task needs some six times that of memory.",
+            doc="Bytes of rows that are written together, about; a task needs some ten times that of memory.",
         ),
         ConfigKey(
             name=f"{prefix}batch.ms",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ from spark_jobs.sinks.shared.values import json_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
 
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.sinks.shared.model import ArrowClient, OpenClient, RowClient, RowTable, Written
@@ -45,6 +47,9 @@ OUTCOME: Final = pa.schema(
 )
 #: The column with the number of a row within its record, in rows of ``ArrowClient``.
 NUMBER: Final = "number_of_record_"
+#: Types whose values numpy gives back as Python has them: with nulls, and without.
+_OBJECTS: Final = (pa.types.is_decimal, pa.types.is_string, pa.types.is_large_string)
+_NUMBERS: Final = (pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_boolean)
 _LONGEST_PAUSE_S: Final = 10.0
 #: A system that asks for a longer pause gives the batch back to the job, which shows that it waits.
 _LONGEST_WAIT_S: Final = 60.0
@@ -105,17 +110,31 @@ class _Run:
     _last: tuple[Any, int] = (None, 0)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Write all rows. A fault of the system ends it and is in the outcome; those of the source are raised."""
-        for chunk in self._chunks(batches):
-            try:
+        """Write all rows. A fault of the system ends it and is in the outcome; those of the source are raised.
+
+        A thread writes a chunk while the next one is prepared: the system does not wait for that.
+        """
+        with ThreadPoolExecutor(1, "millrace-sink") as writer:
+            writing: Future[None] | None = None
+            for chunk in self._chunks(batches):
                 rows = self._reduced(chunk)
-                self._write(rows if self.task.arrow else rows_of(rows, self.task.table.columns))
-            except Retriable as error:
-                self.outcome.error, self.outcome.passing = str(error), True
-                return
-            except Fatal as error:
-                self.outcome.error = str(error)
-                return
+                if not self.task.arrow:
+                    rows = rows_of(rows, self.task.table.columns)
+                if writing is not None and not self._succeeded(writing):
+                    return
+                writing = writer.submit(self._write, rows)
+            if writing is not None:
+                self._succeeded(writing)
+
+    def _succeeded(self, writing: Future[None]) -> bool:
+        """Wait for the end of a write; whether it wrote its rows, else its fault is in the outcome."""
+        try:
+            writing.result()
+        except Retriable as error:
+            self.outcome.error, self.outcome.passing = str(error), True
+        except Fatal as error:
+            self.outcome.error = str(error)
+        return self.outcome.error is None
 
     def close(self) -> None:
         """Let the connection go."""
@@ -260,11 +279,11 @@ def rows_of(table: pa.Table, columns: Sequence[str]) -> list[Row]:
 
 
 def list_of(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column as Python has them: as ``to_pylist``, which takes 5 times as long for instants. Pure."""
+    """The values of a column as Python has them: as ``to_pylist``, which takes several times as long. Pure."""
     kind = column.type
-    if pa.types.is_decimal(kind):
-        decimals: list[Any] = column.to_numpy().tolist()
-        return decimals
+    if any(fits(kind) for fits in _OBJECTS) or (not column.null_count and any(fits(kind) for fits in _NUMBERS)):
+        values: list[Any] = column.to_numpy().tolist()
+        return values
     if not (pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC")):
         return list(column.to_pylist(maps_as_pydicts="lossy"))
     times: list[Any] = column.cast(pa.timestamp("us")).to_numpy().tolist()

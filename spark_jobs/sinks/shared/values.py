@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,8 +13,11 @@ import orjson
 from spark_jobs.steps.lookup import values as lookup_values
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spark_jobs.sinks.shared.model import Row
 
+_WITHOUT_PARTS: Final = frozenset({str, int, bool, type(None), Decimal, datetime, date, bytes})
 _JSON: Final = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 
 
@@ -49,14 +53,22 @@ def json_of(value: Any) -> bytes:
 
 def finite(value: Any) -> Any:
     """The value, with text in place of numbers that JSON does not have."""
-    match value:
-        case float() if not math.isfinite(value):
-            return str(value).replace("nan", "NaN").replace("inf", "Infinity")
-        case dict():
-            return {key: finite(item) for key, item in value.items()}
-        case list():
-            return [finite(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
+    if isinstance(value, dict):
+        return value if _plain(value.values()) else {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return value if _plain(value) else [finite(item) for item in value]
     return value
+
+
+def _plain(items: Iterable[Any]) -> bool:
+    """Whether JSON has all of the items as they are, without a look into others."""
+    for item in items:
+        kind = item.__class__
+        if kind not in _WITHOUT_PARTS and (kind is not float or not math.isfinite(item)):
+            return False
+    return True
 
 
 def document(row: Row, *, active: bool = False) -> dict[str, Any]:
