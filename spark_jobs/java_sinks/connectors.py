@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from spark_jobs.connector import SparkJob
-from spark_jobs.java_sinks import clickhouse, confluent_jdbc, debezium_jdbc, elasticsearch, file_stream, mongodb, redis
+from spark_jobs.java_sinks import (
+    clickhouse,
+    confluent_jdbc,
+    debezium_jdbc,
+    elasticsearch,
+    file_stream,
+    iceberg,
+    mongodb,
+    redis,
+)
 
 if TYPE_CHECKING:
     from connectors.options import ConfigDef
@@ -82,3 +91,11 @@ class MongoSink(SparkJob):
     java_sink: ClassVar[JavaSink | None] = mongodb.SINK
     config_def: ClassVar[ConfigDef] = mongodb.SINK.config_def
     aliases: ClassVar[tuple[str, ...]] = mongodb.SINK.class_names
+
+
+class IcebergSink(SparkJob):
+    """Apache Iceberg's own sink as a job with the sink ``iceberg``."""
+
+    java_sink: ClassVar[JavaSink | None] = iceberg.SINK
+    config_def: ClassVar[ConfigDef] = iceberg.SINK.config_def
+    aliases: ClassVar[tuple[str, ...]] = iceberg.SINK.class_names

@@ -258,9 +258,16 @@ class IcebergLake:
     def find(self, name: str) -> IcebergTable | None:
         """See ``Lake``."""
         try:
-            return IcebergTable(self.catalog.load_table(tuple(name.split(LEVELS))))
+            table = IcebergTable(self.catalog.load_table(tuple(name.split(LEVELS))))
         except NoSuchTableError:
             return None
+        foreign = [part.name for part in table.table.spec().fields if part.name != BUCKET]
+        if foreign:
+            raise Fatal(
+                f"table {table.address} is partitioned by {', '.join(foreign)}, and the sink writes tables without partitions, "
+                "or by the bucket of their key: write to another table (sink.iceberg.table)"
+            )
+        return table
 
     def create(self, name: str, definition: TableDefinition) -> IcebergTable:
         """See ``Lake``."""

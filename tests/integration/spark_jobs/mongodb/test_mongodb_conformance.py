@@ -51,7 +51,12 @@ class MongoTarget(SinkTarget):
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
         name = self.more.get("sink.mongodb.collection", schema.namespace)
         documents = list(self.server.client[DATABASE][collection_name(name)].find({}))
-        return [row for row in documents if row.get("ums_active_") != 0]
+        decimals = {column.name for column in schema.columns if column.type.typeName() == "decimal"}
+        return [
+            {column: _read(value, decimal=column in decimals) for column, value in row.items()}
+            for row in documents
+            if row.get("ums_active_") != 0
+        ]
 
     def stored(self, column: Column, value: Any) -> Any:
         del column
@@ -60,9 +65,6 @@ class MongoTarget(SinkTarget):
                 return value.replace(microsecond=value.microsecond // 1000 * 1000, tzinfo=UTC)
             case date():
                 return datetime(value.year, value.month, value.day, tzinfo=UTC)
-            case Decimal():
-                fits = len(value.as_tuple().digits) <= 34 and self.more.get("sink.mongodb.decimals") != "string"
-                return Decimal128(value) if fits else format(value, "f")
         return value
 
     def wrong_login(self) -> Mapping[str, str]:
@@ -73,6 +75,13 @@ class MongoTarget(SinkTarget):
         name = self.more["sink.mongodb.collection"]
         self.server.client[DATABASE].create_collection(name, validator={"name": {"$ne": "refused"}})
         return {"name": "refused"}
+
+
+def _read(value: Any, *, decimal: bool) -> Any:
+    """A value as Python has it; decimals may be text."""
+    if isinstance(value, Decimal128):
+        return value.to_decimal()
+    return Decimal(value) if decimal and isinstance(value, str) else value
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ CLASSES: dict[str, type[SparkJob]] = {
         connectors.AivenOpenSearchSink,
         connectors.ClickHouseSink,
         connectors.MongoSink,
+        connectors.IcebergSink,
     )
 }
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -42,6 +43,7 @@ ELASTICSEARCH = "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector"
 OPENSEARCH = "io.aiven.kafka.connect.opensearch.OpenSearchSinkConnector"
 CLICKHOUSE = "com.clickhouse.kafka.connect.ClickHouseSinkConnector"
 MONGODB = "com.mongodb.kafka.connect.MongoSinkConnector"
+ICEBERG = "org.apache.iceberg.connect.IcebergSinkConnector"
 WORKER = {"bootstrap.servers": "127.0.0.1:1", "key.converter": JSON, "value.converter": JSON}
 #: All options of the Java classes, as their documentation and code have them.
 ALL = {
@@ -94,6 +96,21 @@ ALL = {
         document.id.strategy.partial.value.projection.type document.id.strategy.partial.value.projection.list
         connection.ssl.truststore connection.ssl.truststorePassword connection.ssl.keystore
         connection.ssl.keystorePassword""",
+    # Those that are prefixes (iceberg.table., iceberg.hadoop., iceberg.kafka., properties of tables) have one sentence each.
+    ICEBERG: """iceberg.catalog iceberg.catalog.type iceberg.catalog.catalog-impl iceberg.catalog.io-impl iceberg.catalog.uri
+        iceberg.catalog.warehouse iceberg.catalog.scope iceberg.catalog.oauth2-server-uri iceberg.catalog.prefix
+        iceberg.catalog.client.region iceberg.catalog.s3.endpoint iceberg.catalog.s3.region
+        iceberg.catalog.s3.access-key-id iceberg.catalog.s3.secret-access-key iceberg.catalog.s3.session-token
+        iceberg.catalog.s3.path-style-access iceberg.catalog.glue.id iceberg.catalog.glue.endpoint
+        iceberg.catalog.rest.sigv4-enabled iceberg.catalog.rest.signing-name iceberg.catalog.rest.signing-region
+        iceberg.catalog.credential iceberg.catalog.token iceberg.tables iceberg.tables.dynamic-enabled
+        iceberg.tables.route-field iceberg.tables.default-commit-branch iceberg.tables.default-id-columns
+        iceberg.tables.default-partition-by iceberg.tables.auto-create-enabled iceberg.tables.evolve-schema-enabled
+        iceberg.tables.schema-force-optional iceberg.tables.schema-case-insensitive iceberg.control.topic
+        iceberg.control.group-id-prefix iceberg.control.commit.interval-ms iceberg.control.commit.timeout-ms
+        iceberg.control.commit.threads iceberg.control.commit.max-consecutive-failures iceberg.connect.group-id
+        iceberg.coordinator.transactional.prefix iceberg.coordinator-executor-keep-alive-timeout-ms
+        iceberg.hadoop-conf-dir""",
 }
 BASE = {
     DEBEZIUM: {
@@ -140,6 +157,13 @@ BASE = {
         "database": "shop",
         "document.id.strategy": "com.mongodb.kafka.connect.sink.processor.id.strategy.FullKeyStrategy",
         "delete.on.null.values": "true",
+    },
+    ICEBERG: {
+        "topics": "orders",
+        "iceberg.tables": "shop.eu.orders",
+        "iceberg.catalog.type": "rest",
+        "iceberg.catalog.uri": "http://catalog:8181",
+        "iceberg.catalog.credential": "id:secret",
     },
     CLICKHOUSE: {"topics": "orders", "hostname": "ch", "password": "secret", "exactlyOnce": "true"},
 }
@@ -197,7 +221,9 @@ def test_every_option_is_translated_or_has_a_consequence(class_name: str | None,
         formats = [parts(properties | {"source.format": name}).definition for name in ("plain", "debezium")]
         declared = {name for definition in formats for name in definition.keys}
         lists = ("transform.steps", "source.schema.registry.*", "sink.jdbc.ssl.*")
-        assert [name for name in option.to if name not in declared and name not in lists] == []
+        passed_on = "sink.iceberg.catalog."
+        others = [name for name in option.to if name not in declared and name not in lists]
+        assert [name for name in others if not name.startswith(passed_on)] == []
 
 
 @pytest.mark.parametrize(
@@ -675,3 +701,83 @@ def test_mongodb_with_envelopes() -> None:
 def test_mongodb_without_a_counterpart(option: str, value: str, text: str) -> None:
     _, translation = translated(MONGODB, {option: value})
     assert text in refusals(translation)[option]
+
+
+def test_iceberg() -> None:
+    properties, translation = translated(ICEBERG)
+    expected = {
+        "sink.type": "iceberg",
+        "sink.iceberg.catalog.name": "iceberg",
+        "sink.iceberg.catalog.type": "rest",
+        "sink.iceberg.catalog.uri": "http://catalog:8181",
+        "sink.iceberg.catalog.credential": "id:secret",
+        "sink.iceberg.namespace": "shop.eu",
+        "sink.iceberg.table": "orders",
+        "sink.iceberg.mode": "insert",
+        "sink.iceberg.auto.create": "false",
+        "sink.iceberg.auto.evolve": "false",
+        "source.tombstones": "ignore",
+        "trigger.interval.ms": "300000",
+        "source.starting.group": "connect-copy",
+    }
+    assert {name: properties.get(name) for name in expected} == expected
+    assert "before it commits the files" in notes(translation)["iceberg.connect.group-id"]
+    assert "sink.iceberg.table.shared" not in properties
+    properties, _ = translated(
+        ICEBERG,
+        {
+            "topics": "eu,us",
+            "iceberg.connect.group-id": "lake",
+            "iceberg.catalog.type": "",
+            "iceberg.catalog.catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
+            "iceberg.control.commit.interval-ms": "60000",
+        },
+    )
+    assert properties["sink.iceberg.table.shared"] == "true"
+    assert properties["source.starting.group"] == properties["kafka.group.id"] == "lake"
+    assert (properties["sink.iceberg.catalog.type"], properties["trigger.interval.ms"]) == ("glue", "60000")
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "text"),
+    [
+        ({"iceberg.catalog.type": "jdbc"}, "iceberg.catalog.type", "sink.iceberg.catalog.type=sql"),
+        ({"iceberg.catalog.type": "hadoop"}, "iceberg.catalog.type", "pyiceberg has rest, hive, glue and sql"),
+        ({"iceberg.catalog.type": ""}, "iceberg.catalog.type", "(none)"),
+        ({"iceberg.tables": "a.b,a.c"}, "iceberg.tables", "a connector for each table"),
+        ({"iceberg.tables": ""}, "iceberg.tables", "sink.iceberg.namespace"),
+        ({"iceberg.tables.dynamic-enabled": "true"}, "iceberg.tables.dynamic-enabled", "a step of type route"),
+        (
+            {"iceberg.tables.default-partition-by": "day(at)"},
+            "iceberg.tables.default-partition-by",
+            "without partitions",
+        ),
+        ({"iceberg.table.a.b.partition-by": "day(at)"}, "iceberg.table.a.b.partition-by", "without partitions"),
+        ({"iceberg.table.a.b.commit-branch": "x"}, "iceberg.table.a.b.commit-branch", "branch main"),
+    ],
+)
+def test_iceberg_without_a_counterpart(options: dict[str, str], option: str, text: str) -> None:
+    _, translation = translated(ICEBERG, options)
+    assert text in refusals(translation)[option]
+
+
+def test_iceberg_options_without_effect() -> None:
+    names = {
+        "iceberg.table.shop.orders.id-columns": "sink.iceberg.mode=upsert",
+        "iceberg.catalog.cache-enabled": "sink.iceberg.catalog.<property>",
+        "iceberg.hadoop.fs.defaultFS": "pyiceberg",
+        "iceberg.kafka.acks": "kafka.<option>",
+    }
+    _, translation = translated(ICEBERG, dict.fromkeys(names, "x"))
+    assert {name: text in notes(translation)[name] for name, text in names.items()} == dict.fromkeys(names, True)
+
+
+def test_iceberg_with_a_catalog_and_a_table_of_the_job() -> None:
+    ours = {
+        "sink.iceberg.catalog.type": "sql",
+        "sink.iceberg.catalog.uri": "postgresql+psycopg2://db/lake",
+        "sink.iceberg.table": "${table}",
+    }
+    properties, translation = translated(ICEBERG, {"iceberg.catalog.type": "jdbc", "iceberg.tables": "", **ours})
+    assert not refusals(translation)
+    assert {name: properties[name] for name in ours} == ours
