@@ -181,6 +181,10 @@ class RulesPreview(Struct):
     groups: list[RuleGroup]
     lines: list[RuleLine]
     golden: Annotated[list[FailedGoldenLine], Meta(description="Golden lines of the rule set that fail.")]
+    conflicts: Annotated[
+        list[str],
+        Meta(description="With a connector: what its schema registry would refuse of the schemas that the rules make."),
+    ]
 
 
 class ChangedLine(Struct):

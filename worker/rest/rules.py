@@ -9,7 +9,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from worker.rest import bodies
-from worker.rest.call import answer
+from worker.rest.call import answer, encode
 from worker.rest.facade import RestError
 from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Operation, Query, Reply, Tag
 from worker.rest.routing import Access, Route
@@ -39,7 +39,11 @@ async def preview(call: Call) -> web.Response:
     # Imported where it is needed: workers without logs do not load its pattern library.
     from connectors.logs.rules.trials import preview_lines
 
-    return _answer(await asyncio.to_thread(preview_lines, request["rules"], lines, origins=origins))
+    shown = await asyncio.to_thread(preview_lines, request["rules"], lines, origins=origins)
+    name = request.get("connector")
+    conflicts = [] if name is None else await call.herder.rule_conflicts(name, request["rules"])
+    # The answer may be large: it is not decoded for one more member.
+    return _answer(shown[:-1] + b',"conflicts":' + encode(conflicts) + b"}")
 
 
 async def diff(call: Call) -> web.Response:

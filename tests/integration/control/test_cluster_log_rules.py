@@ -119,6 +119,8 @@ def test_the_registry_is_asked_before_rules_are_saved(
     status, body = worker.request("PUT", f"/rules/{rules}", {"rules": changed})
     assert status == 400, body
     assert f"connector {name}: table requests: The schema registry would refuse" in body["message"]
+    body = worker.request("POST", "/rules/preview", {"rules": changed, "connector": name})[1]
+    assert "table requests: The schema registry would refuse" in body["conflicts"][0], body
     # A column that may be missing is compatible.
     changed = json.loads(
         json.dumps(RULES).replace('{"name": "path"}', '{"name": "path"}, {"name": "q", "optional": true}')

@@ -304,10 +304,11 @@ async def test_rules_are_tried_on_the_lines_of_a_connector(rest: Served) -> None
     steps = [{"set": {"fields": {"host": "{@host}"}}}, *_STEPS[:1], {"saveAs": {"columns": [{"name": "host"}]}}]
     rules = {"tables": [{"name": "requests", "groups": [{"name": "get", "steps": steps}]}]}
     reply = await call("POST", "/rules/preview", {"rules": rules, "connector": "c", "count": 5})
-    assert (reply.status, herder.calls[-1]) == (200, ("recent", "c", 5)), reply.error
+    assert (reply.status, herder.calls[-2:]) == (200, [("recent", "c", 5), ("conflicts", "c", rules)]), reply.error
+    assert reply.json["conflicts"] == ["table requests: no"]
     assert [line["rows"] for line in reply.json["lines"]] == [{"requests": [{"host": "web-1"}]}]
     reply = await call("POST", "/rules/preview", {"rules": rules, "connector": "c", "source": "unknown"})
-    assert (reply.status, herder.calls[-1], len(reply.json["lines"])) == (200, ("unknown", "c", 1000), 2)
+    assert (reply.status, herder.calls[-1], len(reply.json["lines"])) == (200, ("conflicts", "c", rules), 2)
     reply = await call("POST", "/rules/diff", {"before": RULES, "after": rules, "connector": "c"})
     assert [change["changes"] for change in reply.json["lines"]] == [["columns"]]
     assert (await call("POST", "/rules/preview", {"rules": rules, "connector": "x"})).status == 404

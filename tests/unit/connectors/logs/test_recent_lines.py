@@ -39,18 +39,18 @@ async def read(most: int, **options: str) -> list[tuple[str, str, int]]:
 async def test_the_end_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, limit: int) -> None:
     monkeypatch.setattr(recent, "_MOST_BYTES", limit)
     path = tmp_path / "app.log"
-    texts = [f"zeile {number} ä" for number in range(100)]
-    path.write_bytes("".join(f"{text}\n" for text in texts).encode(encoding))
-    found = await read(5, file=str(path), file_encoding=encoding)
-    lines = [line for line, _, _ in found]
-    assert lines == (texts[-5:] if limit > 16 else texts[100 - len(lines) :])
+    written = [f"zeile {number} ä" for number in range(100)]
+    path.write_bytes("".join(f"{text}\n" for text in written).encode(encoding))
+    recent_lines = await read(5, file=str(path), file_encoding=encoding)
+    lines = [line for line, _, _ in recent_lines]
+    assert lines == (written[-5:] if limit > 16 else written[100 - len(lines) :])
     assert limit == 16 or len(lines) == 5
     start = 2 if encoding == "utf-16" else 0
-    for line, file, position in found:
+    for line, file, position in recent_lines:
         assert file == str(path)
-        number = texts.index(line)
+        number = written.index(line)
         wide = "utf-16-le" if encoding == "utf-16" else encoding
-        assert position == start + len("".join(f"{text}\n" for text in texts[:number]).encode(wide))
+        assert position == start + len("".join(f"{text}\n" for text in written[:number]).encode(wide))
 
 
 async def test_compressed_files_and_events_of_several_lines(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ async def test_the_files_of_a_directory_that_changed_last(tmp_path: Path) -> Non
         path = tmp_path / f"{number}.log"
         path.write_text(f"{number} first\n{number} last\n")
         os.utime(path, (1000 - number, 1000 - number))
-    found = await read(3, directory=str(tmp_path))
-    assert [line for line, _, _ in found] == ["1 last", "0 first", "0 last"]
+    recent_lines = await read(3, directory=str(tmp_path))
+    assert [line for line, _, _ in recent_lines] == ["1 last", "0 first", "0 last"]
 
 
 async def test_nothing_can_be_read_back_from_the_network() -> None:
@@ -90,7 +90,7 @@ def test_unknown_lines_in_every_form(output: str) -> None:
     assert line is not None
     assert (line.line, line.origin, line.name) == ("a line", Origin("web-1", "/x", 120, 1000), "/x:f:120")
     assert line.number == (0 if output == "plain" else 77)
-    assert [(each["table"], each["group"], each["step"]) for each in line.failures] == [("t", "g", 1)]
+    assert [(failure["table"], failure["group"], failure["step"]) for failure in line.failures] == [("t", "g", 1)]
 
 
 @pytest.mark.parametrize(

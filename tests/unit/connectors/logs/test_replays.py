@@ -37,7 +37,7 @@ def rules_of(table: str, start: str) -> dict[str, Any]:
     return {"tables": [{"name": table, "groups": [{"name": "g", "steps": steps}]}]}
 
 
-def told(version: int, rules: Any) -> dict[str, Any]:
+def instruction_of(version: int, rules: Any) -> dict[str, Any]:
     """The instruction of a rule set."""
     return {
         "id": "rules:r",
@@ -116,19 +116,19 @@ class World:
         """Run the replays until ``most`` records are in Kafka, and save what is acknowledged; the number of records."""
         replays = Replays(self.context(), self.maker(rules))
         replays.take(asked)
-        given = 0
+        delivered = 0
         async with aclosing(replays.run()) as batches:
             async for batch in batches:
                 for record in batch.records:
                     self.rows.append(record)
                     self.topic.write([record])
                     self.offsets.put(record.source_partition, record.source_offset)
-                    given += 1
-                    if given == most:
-                        return given
+                    delivered += 1
+                    if delivered == most:
+                        return delivered
                 for partition, offset in batch.offsets:
                     self.offsets.put(partition, offset)
-        return given
+        return delivered
 
     def words(self) -> list[tuple[str, str]]:
         return [(record.value["log_id"], record.value["word"]) for record in self.rows if record.topic == "logs.words"]
@@ -230,12 +230,12 @@ async def test_a_running_task_takes_rules_and_replays(tmp_path: Path) -> None:
         (task,) = run.tasks
         topic = Topic()
         task.context.written = topic
-        task.instruct([told(1, rules_of("words", "say"))])
+        task.instruct([instruction_of(1, rules_of("words", "say"))])
         records = await run.read(2)
         topic.write(records)
         assert [record.topic for record in records] == ["logs.words", TOPIC]
         assert run.metrics.series["logs_rules_version", (("rules", "r"),)] == 1
-        task.instruct([told(2, rules_of("others", "other")), FIRST])
+        task.instruct([instruction_of(2, rules_of("others", "other")), FIRST])
         records = await run.read(3)
         assert [(record.topic, record.value and record.value["word"]) for record in records] == [
             ("logs.others", "x"),
