@@ -30,7 +30,7 @@ from connectors.text_files.joining import JoinSettings
 from connectors.text_files.options import BATCH_SIZE, DIRECTORY, FILE, LINE_LIMIT, READING_KEYS, reading_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 RULES: Final = "rules"
 RULES_FILE: Final = "rules.file"
@@ -314,8 +314,9 @@ CONFIG: Final = ConfigDef(
             default=None,
             group=_EVENTS_GROUP,
             validator=_pattern,
-            doc="With input=file: an expression that matches the first line of an event. The lines up to the next match are "
-            "used to the rules as one, joined by line feeds. Not set means that each line is an event.",
+            doc="With input=file or kafka: an expression that matches the first line of an event. The lines up to the next "
+            "match, of the same host and file, are given to the rules as one, joined by line feeds. Not set means that each "
+            "line is an event.",
             example=r"^\d{4}-\d\d-\d\d ",
         ),
         ConfigKey(
@@ -336,7 +337,7 @@ CONFIG: Final = ConfigDef(
             group=_EVENTS_GROUP,
             importance=Importance.LOW,
             validator=between(10, 600_000),
-            doc="How long a file must be quiet until its last event is taken as complete.",
+            doc="How long a file, or a host and file in a topic, must be quiet until its last event is taken as complete.",
         ),
         ConfigKey(
             name=HEARTBEAT,
@@ -481,11 +482,15 @@ def _rule_problems(config: Mapping[str, Any]) -> list[ConfigProblem]:
 
 
 def join_settings(config: Mapping[str, Any]) -> JoinSettings | None:
-    """The setting of which lines of files belong together; None if each is an event."""
+    """The setting of which lines of files or topics belong together; None if each is an event."""
     if not config[EVENT_START]:
         return None
     search = compile_pattern(config[EVENT_START]).search
-    return JoinSettings(search, config[EVENT_LINES], config[LINE_LIMIT], config[EVENT_WAIT] / 1000)
+    is_start: Callable[[str], Any] = search
+    if config[HEARTBEAT_LINE]:  # it is no part of the event before it
+        is_heartbeat = compile_pattern(config[HEARTBEAT_LINE]).search
+        is_start = lambda line: search(line) or is_heartbeat(line)  # noqa: E731
+    return JoinSettings(is_start, config[EVENT_LINES], config[LINE_LIMIT], config[EVENT_WAIT] / 1000)
 
 
 def task_partitions(config: Mapping[str, Any]) -> list[tuple[str, int]]:

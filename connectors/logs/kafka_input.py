@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -13,6 +14,8 @@ from connectors.errors import Fatal, Retriable, Skippable
 from connectors.logs.config import (
     AUTHORITIES,
     BROKERS,
+    EVENT_START,
+    EVENT_WAIT,
     KAFKA_FORMAT,
     KAFKA_START,
     MECHANISM,
@@ -20,9 +23,11 @@ from connectors.logs.config import (
     PROTOCOL,
     TOPICS,
     USER,
+    join_settings,
     task_partitions,
 )
 from connectors.logs.heartbeats import Look
+from connectors.logs.kafka_joining import PartitionJoiner
 from connectors.logs.kafka_records import read_record
 from connectors.logs.rows import DELIVERED, RowMaker
 from connectors.logs.rules.records import Origin
@@ -34,10 +39,13 @@ if TYPE_CHECKING:
 
     from connectors.api import TaskContext
     from connectors.logs.heartbeats import Heartbeats
+    from connectors.text_files.joining import JoinSettings
 
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"
 OFFSET: Final = "offset"
+#: In an offset where lines are joined: lines behind it that are delivered, see ``kafka_joining``.
+JOINED: Final = "joined"
 #: How long to wait for records before an empty batch, milliseconds.
 _WAIT_MS: Final = 1000
 #: Rows of one line that have order numbers of their own.
@@ -124,11 +132,14 @@ async def read_topics(
     """
     config = context.config
     partitions = {
-        TopicPartition(topic, number): _Reader(topic, number, rows, host, recognise=config[KAFKA_FORMAT] == "auto")
+        TopicPartition(topic, number): _Reader(
+            topic, number, rows, host, join_settings(config), recognise=config[KAFKA_FORMAT] == "auto"
+        )
         for topic, number in task_partitions(config)
     }
     if not partitions:
         return
+    wait_ms = min(_WAIT_MS, config[EVENT_WAIT] // 2) if config[EVENT_START] else _WAIT_MS
     consumer = await start_consumer(config)
     try:
         positions = {
@@ -144,12 +155,15 @@ async def read_topics(
         # Where the start is the end of the topic, it is saved before the first record comes.
         yield Batch([], offsets=tuple((reader.partition, reader.offset) for reader in partitions.values()))
         while True:
-            fetched = await consumer.getmany(timeout_ms=_WAIT_MS, max_records=config[BATCH_SIZE])
+            fetched = await consumer.getmany(timeout_ms=wait_ms, max_records=config[BATCH_SIZE])
             if not fetched:
                 yield Batch([])
             for partition, records in fetched.items():
                 heartbeats.add_lines(partition.topic)
                 yield partitions[partition].make_batch(records)
+            for partition, reader in partitions.items():
+                if partition not in fetched and (batch := reader.flush(consumer.last_poll_timestamp(partition) or 0)):
+                    yield batch
             if heartbeats.due:
                 beats = heartbeats.beat(
                     Look(tp.topic, reader.partition, reader.offset, consumer.last_poll_timestamp(tp) or 0)
@@ -188,7 +202,18 @@ def _unavailable(config: Mapping[str, Any], error: BaseException) -> Retriable:
 class _Reader:
     """One partition's way from records to batches."""
 
-    def __init__(self, topic: str, number: int, rows: RowMaker, host: str, *, recognise: bool) -> None:
+    def __init__(
+        self,
+        topic: str,
+        number: int,
+        rows: RowMaker,
+        host: str,
+        joining: JoinSettings | None = None,
+        *,
+        recognise: bool,
+    ) -> None:
+        # Answers of brokers are timed by the wall clock.
+        self._joiner = None if joining is None else PartitionJoiner(joining, time.time)
         self.partition: Position = {TOPIC: topic, PARTITION: number}
         self._name = f"{topic}/{number}"
         self._rows = rows
@@ -198,35 +223,99 @@ class _Reader:
         self.offset: Position = {OFFSET: 0}
         #: The offset of the record that was delivered in part, and how many of its rows were.
         self._partly = (-1, 0)
+        #: Records behind the saved offset that are delivered, as text.
+        self._listed = ""
 
     def resume(self, saved: Position) -> None:
-        """Leave out what of the next record is delivered already."""
+        """Leave out what of the next record, and of those behind it, is delivered already.
+
+        Raises:
+            Fatal: the offset is not one of this input.
+        """
         self._partly = (saved[OFFSET], int(saved.get(DELIVERED) or 0))
+        self._listed = str(saved.get(JOINED) or "")
+        if self._joiner is not None:
+            try:
+                self._joiner.resume(saved[OFFSET], self._listed)
+            except ValueError as error:
+                reason = f"the saved offset {saved} of {self._name} is not one of this connector: {error}; reset it"
+                raise Fatal(reason) from error
 
     def start(self, position: int) -> None:
         """Records come from this offset on."""
-        delivered = self._partly[1] if position == self._partly[0] else 0
-        self.offset = {OFFSET: position, DELIVERED: delivered} if delivered else {OFFSET: position}
+        resumed = position == self._partly[0]
+        self.offset = _offset(position, self._listed if resumed else "", self._partly[1] if resumed else 0)
 
     def make_batch(self, fetched: Sequence[ConsumerRecord[Any, Any]]) -> Batch:
         """The records of one partition as rows."""
         records: list[SourceRecord] = []
         bad: list[BadRecord] = []
-        after: Position = {}
+        joiner = self._joiner
         for record in fetched:
-            before: Position = {OFFSET: record.offset}
-            after = {OFFSET: record.offset + 1}
             default = Origin(self._host, self._name, record.offset, max(record.timestamp, 0))
             try:
                 line, origin = read_record(record.value or b"", default, recognise=self._recognise)
             except UnicodeDecodeError as error:
-                reason = Skippable(f"{self._name}, offset {record.offset}: the value is not UTF-8: {error}")
-                bad.append(BadRecord(self.partition, after, reason, record.value or b"", self._rows.unknown_topic))
+                bad.append(self._refuse(record, error))
                 continue
-            delivered = self._partly[1] if record.offset == self._partly[0] else 0
-            name, number = f"{self._name}:{record.offset}", record.offset * _LINE_UNIT
-            self._rows.add_line(records, self.partition, before, after, line, origin, name, number, delivered)
-        self.offset = after or self.offset
-        moved = not records or records[-1].source_offset is not after
-        offsets = ((self.partition, after),) if moved and after else ()
-        return Batch(records, tuple(bad), offsets, receipt=self._rows.counts.report())
+            if joiner is not None:
+                joiner.add(record.offset, line, origin, record.timestamp)
+                continue
+            self._add(records, line, origin, record.offset, {OFFSET: record.offset + 1})
+        if joiner is not None:
+            joiner.complete_quiet()
+            self._add_events(records, joiner)
+        elif fetched:
+            self.offset = {OFFSET: fetched[-1].offset + 1}
+        return self._finish(records, tuple(bad))
+
+    def flush(self, answered_ms: int) -> Batch | None:
+        """The events that are complete because nothing followed; None if there are none.
+
+        Args:
+            answered_ms: when the broker last answered for this partition, milliseconds since 1970.
+        """
+        if self._joiner is None:
+            return None
+        self._joiner.complete_quiet(answered_ms / 1000)
+        records: list[SourceRecord] = []
+        before = self.offset
+        self._add_events(records, self._joiner)
+        return self._finish(records) if records or self.offset != before else None
+
+    def _add(self, records: list[SourceRecord], line: str, origin: Origin, start: int, after: Position) -> None:
+        delivered = self._partly[1] if start == self._partly[0] else 0
+        name, number = f"{self._name}:{start}", start * _LINE_UNIT
+        before: Position = {OFFSET: start} if self._joiner is None else self.offset
+        self._rows.add_line(records, self.partition, before, after, line, origin, name, number, delivered)
+
+    def _add_events(self, records: list[SourceRecord], joiner: PartitionJoiner) -> None:
+        for event in joiner.take():
+            after = _offset(event.after, event.listed)
+            self._add(records, event.text, event.origin, event.start, after)
+            self.offset = after
+        position = joiner.position
+        self.offset = _offset(position, joiner.listed, self._partly[1] if position == self._partly[0] else 0)
+
+    def _refuse(self, record: ConsumerRecord[Any, Any], error: UnicodeDecodeError) -> BadRecord:
+        value = record.value or b""
+        after: Position = {OFFSET: record.offset + 1}
+        if self._joiner is not None:
+            self._joiner.pass_over(record.offset)
+            after = self.offset
+        reason = Skippable(f"{self._name}, offset {record.offset}: the value is not UTF-8: {error}")
+        return BadRecord(self.partition, after, reason, value, self._rows.unknown_topic)
+
+    def _finish(self, records: list[SourceRecord], bad: tuple[BadRecord, ...] = ()) -> Batch:
+        moved = not records or records[-1].source_offset != self.offset
+        offsets = ((self.partition, self.offset),) if moved else ()
+        return Batch(records, bad, offsets, receipt=self._rows.counts.report())
+
+
+def _offset(position: int, listed: str = "", delivered: int = 0) -> Position:
+    offset: Position = {OFFSET: position}
+    if listed:
+        offset[JOINED] = listed
+    if delivered:
+        offset[DELIVERED] = delivered
+    return offset

@@ -65,17 +65,15 @@ class HostCounts:
     Attributes:
         lines: lines.
         unknown: lines that no group accepts.
-        rows: table -> rows.
-        times: table -> the sum of the timestamps of rows, milliseconds since 1970.
+        rows: table -> how many rows, and the sum of their timestamps, milliseconds since 1970.
     """
 
-    __slots__ = ("lines", "rows", "times", "unknown")
+    __slots__ = ("lines", "rows", "unknown")
 
     def __init__(self) -> None:
         self.lines = 0
         self.unknown = 0
-        self.rows: dict[str, int] = {}
-        self.times: dict[str, int] = {}
+        self.rows: dict[str, list[int]] = {}
 
 
 class Delivery:
@@ -106,11 +104,11 @@ class Delivery:
         """Kafka has the batch."""
         now = self._clock()
         for host, counts in self._hosts.items():
-            for table, rows in counts.rows.items():
+            for table, (rows, times) in counts.rows.items():
                 labels = {"table": table, "host": host}
                 self._metrics.add(DELIVERED_ROWS, rows, labels)
                 # Clocks that are ahead do not make other rows look faster than they are by more than their batch.
-                self._metrics.add(DELAY, max(0, rows * now - counts.times[table]) / 1000, labels)
+                self._metrics.add(DELAY, max(0, rows * now - times) / 1000, labels)
         if self._answer is not None:
             self._answer()
 
@@ -149,7 +147,7 @@ class LineCounts:
             label = {"host": host}
             add(LINES, counts.lines, label)
             add(UNKNOWN, counts.unknown, label)
-            for table, rows in counts.rows.items():
+            for table, (rows, _) in counts.rows.items():
                 add(ROWS, rows, {"table": table, "host": host})
         for (table, reason), count in self.dropped.items():
             add(DROPPED, count, {"table": table, "reason": reason})

@@ -122,15 +122,16 @@ class RowMaker:
         """
         counts = self._count_for(origin.host)
         counts.lines += 1
-        if self._is_heartbeat is not None and self._is_heartbeat(line):
+        if self._is_heartbeat is not None and self._is_heartbeat(line) and "\n" not in line:
             self._note_heartbeat(partition, origin)
             return
         accepted = self._apply(line, origin)
+        if len(accepted) == 1 and not delivered:
+            table, outcomes = accepted[0]
+            if len(outcomes) == 1 and type(row := outcomes[0]) is dict:
+                records.append(self._make_record(partition, after, table, row, f"{name}:0", number, origin))
+                return
         rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin, counts, header)
-        if len(rows) == 1 and not delivered:
-            table, row = rows[0]
-            records.append(self._make_record(partition, after, table, row, f"{name}:0", number, origin))
-            return
         self._append(records, partition, before, after, rows, origin, name, number, delivered, len(rows) - 1)
 
     def add_replayed(
@@ -208,12 +209,14 @@ class RowMaker:
         timestamp = row[self._time_column] if table in self._timed else None
         if timestamp is None:
             timestamp = origin.timestamp
-        counts = self._host_counts
-        counts.rows[table] = counts.rows.get(table, 0) + 1
-        counts.times[table] = counts.times.get(table, 0) + timestamp
+        tally = self._host_counts.rows.get(table)
+        if tally is None:
+            tally = self._host_counts.rows[table] = [0, 0]
+        tally[0] += 1
+        tally[1] += timestamp
         key, value = make(row, identity, number, origin)
         kafka_partition: SameAs | None = None
-        if table in self._keys:
+        if self._keys and table in self._keys:
             text = self._keys[table](row, origin)
             if self._is_ums:  # readers of UMS need its key: rows of one text go to one partition
                 kafka_partition = SameAs(text)

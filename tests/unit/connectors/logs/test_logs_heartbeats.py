@@ -90,8 +90,7 @@ def test_a_heartbeat_line_counts_once_and_ages() -> None:
 def test_the_delay_is_that_of_all_rows_until_kafka_has_them() -> None:
     metrics = RecordedMetrics(LogsConnector.metrics)
     counts = HostCounts()
-    counts.rows = {"late": 2, "ahead": 1}
-    counts.times = {"late": 1_000 + 3_000, "ahead": 9_000}
+    counts.rows = {"late": [2, 1_000 + 3_000], "ahead": [1, 9_000]}
     done: list[str] = []
     delivery = Delivery(metrics, {"web-1": counts}, lambda: done.append("answered"), lambda: 5_000)
     assert not metrics.series
