@@ -1,8 +1,7 @@
 """The cluster as REST sees it: Kafka Connect 4.1's ``DistributedHerder``, with its texts where clients match on them.
 
-Split by subject: what connectors are and do here, offsets in ``herder_offsets``, snapshots and lag in ``herder_snapshots``, the
-rest in ``herder_admin``. Whatever changes
-the cluster goes through the leader; answers come from memory.
+Split by subject: what connectors are and do here, offsets in ``herder_offsets``, snapshots and lag in ``herder_snapshots``, rows
+of the console in ``herder_console``, the rest in ``herder_admin``. Whatever changes the cluster goes through the leader; answers come from memory.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from offsets.records import (
 )
 from worker.control.herder_admin import AdminOperations
 from worker.control.herder_base import lock_of
+from worker.control.herder_console import ConsoleOperations
 from worker.control.herder_flows import FlowOperations
 from worker.control.herder_offsets import OffsetOperations
 from worker.control.herder_savepoints import SavepointOperations
@@ -40,7 +40,9 @@ _INITIAL: Final[dict[str, TargetStateName]] = {"RUNNING": "STARTED", "PAUSED": "
 _TARGETS: Final[dict[str, TargetStateName]] = {"STARTED": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
 
 
-class ClusterHerder(OffsetOperations, SnapshotOperations, SavepointOperations, FlowOperations, AdminOperations):
+class ClusterHerder(
+    OffsetOperations, SnapshotOperations, SavepointOperations, FlowOperations, ConsoleOperations, AdminOperations
+):
     """Implements ``worker.rest.facade.Herder`` and the requests between workers (``InternalHerder``)."""
 
     def __init__(self, ctx: HerderContext) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from worker.console import routes as console
 from worker.rest import (
     admin,
     connectors,
@@ -92,6 +93,7 @@ _MAIN: Final = (
     *plugins.ROUTES,
     *flows.ROUTES,
     *rules.ROUTES,
+    *console.ROUTES,
     *internal.ROUTES,
 )
 _ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from worker.console.rows import row
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.signing import SessionKey
 
@@ -70,6 +71,14 @@ class MemoryHerder:
         if self.hang is not None:
             await self.hang.wait()
         return list(self.configs)
+
+    async def connector_rows(self) -> list[dict[str, Any]]:
+        return [
+            row(name, config, "source", None, [None], (1.5, None)) for name, config in sorted(self.configs.items())
+        ]
+
+    def own_rates(self) -> dict[str, tuple[float, float | None]]:
+        return {name: (1.5, None) for name in self.configs}
 
     async def connector_info(self, name: str) -> dict[str, Any]:
         self.known(name)
