@@ -14,9 +14,8 @@ from compose.local.errors import StackError, Unavailable
 from compose.local.paths import cache_dir
 from compose.local.resolver import Resolver
 
-#: One process, no sandbox and no GPU: what it takes where neither namespaces nor a display can be counted on.
+#: No sandbox and no GPU: what it takes where neither namespaces nor a display can be counted on.
 ARGUMENTS = (
-    "--single-process",
     "--no-zygote",
     "--no-sandbox",
     "--disable-setuid-sandbox",

@@ -162,6 +162,8 @@ async def events(call: Call) -> web.StreamResponse:
             }
         )
         await response.prepare(call.request)
+        if call.request.method == hdrs.METH_HEAD:
+            return response
         try:
             await response.write(_AGAIN)
             sent = _Sent()
@@ -254,22 +256,6 @@ ROUTES = (
             Tag.CONSOLE,
             {200: Reply("The page.", str, media="text/html")},
             {503: "Its libraries are not here."},
-            kafka=False,
-        ),
-    ),
-    Route(
-        "GET",
-        "/console/{file}",
-        file,
-        Access.PUBLIC,
-        when_ready=False,
-        negotiate=False,
-        operation=Operation(
-            "getConsoleFile",
-            "A file of the console.",
-            Tag.CONSOLE,
-            {200: Reply("The file.", str, media="text/javascript")},
-            {404: "There is no such file.", 503: "The console's libraries are not here."},
             kafka=False,
         ),
     ),
@@ -379,6 +365,23 @@ ROUTES = (
             Tag.INTERNAL,
             {200: Reply("By connector: records per second, and seconds behind.", dict[str, list[float | None]])},
             {400: "The request has no signature."},
+            kafka=False,
+        ),
+    ),
+    # The last: a name that is not one of those above.
+    Route(
+        "GET",
+        "/console/{file}",
+        file,
+        Access.PUBLIC,
+        when_ready=False,
+        negotiate=False,
+        operation=Operation(
+            "getConsoleFile",
+            "A file of the console.",
+            Tag.CONSOLE,
+            {200: Reply("The file.", str, media="text/javascript")},
+            {404: "There is no such file.", 503: "The console's libraries are not here."},
             kafka=False,
         ),
     ),
