@@ -57,10 +57,11 @@ class Feed:
             self._watching -= 1
 
     async def ticks(self, until: float) -> AsyncIterator[None]:
-        """Once now, then after each look at the cluster, until this time of the loop; ends when the feed is closed."""
+        """Once now, then after each look at the cluster, until this time of the loop; ends when the feed is closed.
+
+        Call ``refresh`` before the first stream.
+        """
         loop = asyncio.get_running_loop()
-        if not self.rows:
-            await self.refresh()
         while not self._closed:
             yield
             left = until - loop.time()
@@ -95,6 +96,8 @@ class Feed:
                 await self.refresh()
             except MillraceError as error:
                 _log.debug("The console's rows are not up to date: %s", error)
+            except Exception:
+                _log.exception("The console's rows can't be made; it tries again")
             async with self._news:
                 self._news.notify_all()
             await asyncio.sleep(_TICK_S)

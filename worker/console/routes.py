@@ -126,7 +126,7 @@ async def config(call: Call) -> web.Response:
         declared = await call.herder.plugin_config(found.get("connector.class", ""), found.get("connector.plugin.version"))
     except RestError:
         declared = []  # its plugin is not here: options are judged by their names
-    keys = [ConfigKey(each["name"], ConfigType(each["type"]), "") for each in declared]
+    keys = [ConfigKey(name=each["name"], type=ConfigType(each["type"]), doc="") for each in declared]
     return answer(mask_config(found, keys))
 
 
@@ -154,6 +154,8 @@ async def events(call: Call) -> web.StreamResponse:
     feed = call.console.feed
     until = asyncio.get_running_loop().time() + min(_LONGEST_S, call.settings.request_timeout_s * _SHARE)
     with feed.watch():
+        if not feed.rows:
+            await feed.refresh()
         response = web.StreamResponse(
             headers={
                 hdrs.CONTENT_TYPE: "text/event-stream",

@@ -209,7 +209,9 @@ class Guard:
 
     def audit(self, request: web.Request, route: Route | None, status: int) -> None:
         """Write down who changed what, or might not."""
-        changing = route is not None and route.access in {*_CHANGING, Access.INTERNAL}
+        changing = route is not None and (
+            route.access in _CHANGING or (route.access is Access.INTERNAL and route.method != hdrs.METH_GET)
+        )
         principal: Principal | None = request.get(_PRINCIPAL)
         if principal is None and self._settings.auth.on:
             return  # not let in: wrong credentials are in the log already

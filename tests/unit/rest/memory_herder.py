@@ -190,7 +190,7 @@ class MemoryHerder:
     async def plugin_config(self, plugin: str, version: str | None) -> list[dict[str, Any]]:
         if plugin != "B":
             raise RestError(404, f"Unknown plugin {plugin}.")
-        return [{"name": "x", "version": version}]
+        return [{"name": "x", "type": "PASSWORD", "version": version}]
 
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
         self.calls.append(("validate", plugin, dict(config)))

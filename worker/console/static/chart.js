@@ -2,7 +2,7 @@
 import uPlot from "./uplot.js";
 import { html, rateText, useEffect, useRef } from "./ui.js";
 
-const HEIGHT = 150;
+const HEIGHT = 140;
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -24,7 +24,7 @@ export function Chart({ points }) {
         cursor: { show: false },
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.15)] } },
         axes: [
-          { ...axis, values: (_, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB")), space: 90 },
+          { ...axis, values: (_, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB")), space: 90, size: 28 },
           { ...axis, values: (_, ticks) => ticks.map((rate) => rateText(rate)), size: 64 },
         ],
         series: [{}, { stroke: () => colour("--accent"), fill: () => colour("--accent-soft"), width: 2, points: { show: false } }],

@@ -57,7 +57,7 @@ function Task({ task, why, onRestart, allowed }) {
       ${allowed && task.id !== null && html`<${Button} kind="small" busy=${busy} onClick=${restart}>Restart</${Button}>`}
     </div>
     ${task.trace && html`<${Trace} text=${task.trace} />`}
-    ${why?.why_not_running && html`<p class="why">${why.why_not_running}</p>`}
+    ${why?.why_not_running && !task.trace && html`<p class="why">${why.why_not_running}</p>`}
     ${why?.placement && html`<p class="why muted">${why.placement[0].toUpperCase() + why.placement.slice(1)}.</p>`}
   </li>`;
 }
@@ -168,7 +168,7 @@ export function ConnectorPage({ name, tab }) {
     </div>
     <p class="facts">
       <span>${status.type}</span><span title=${row?.class}>${row?.short}</span>
-      <span>${rateText(row?.rate)}</span>
+      ${row?.rate !== null && row?.rate !== undefined && html`<span>${rateText(row.rate)}</span>`}
       ${row?.lag_s !== null && row?.lag_s !== undefined && html`<span>${secondsText(row.lag_s)} behind</span>`}
     </p>
     ${!live && html`<${Away} />`}

@@ -1,6 +1,6 @@
 /** Create a connector, or change one: a form made of its declarations. */
 import { call, connectorPath, curl } from "./api.js";
-import { basic, CLASS, difference, grouped, NAME, patchOf, readUpload } from "./options.js";
+import { basic, CLASS, difference, grouped, kinds, NAME, patchOf, readUpload } from "./options.js";
 import { go, placeHref } from "./place.js";
 import { Button, Calls, Dialog, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
 
@@ -22,13 +22,10 @@ function Choose({ onChoose }) {
   };
   if (error) return html`<${Notice}>${error.message}</${Notice}>`;
   if (!plugins) return html`<p class="muted">One moment …</p>`;
-  const fits = plugins.filter((each) => each.class.toLowerCase().includes(q.toLowerCase()));
-  const short = fits.filter((each) => !each.class.includes("."));
-  const long = fits.filter((each) => each.class.includes("."));
+  const { own, java } = kinds(plugins.filter((each) => each.class.toLowerCase().includes(q.toLowerCase())));
   const cards = (list) => html`<ul class="plugins">${list.map(
-    (each) => html`<li key=${each.class}><button type="button" class="plugin card" onClick=${() => onChoose({ [CLASS]: each.class })}>
-      <strong class="long">${each.class.split(".").pop()}</strong>
-      <span class="muted long">${each.type}${each.class.includes(".") ? ` · ${each.class}` : ""}</span>
+    (each) => html`<li key=${each.class}><button type="button" class="plugin card" title=${each.class} onClick=${() => onChoose({ [CLASS]: each.class })}>
+      <strong class="long">${each.label}</strong><span class="muted long">${each.note}</span>
     </button></li>`,
   )}</ul>`;
   return html`<div class="filters">
@@ -36,9 +33,9 @@ function Choose({ onChoose }) {
       <label class="button file">Upload a configuration<input type="file" accept=".json,application/json" onChange=${upload} /></label>
     </div>
     ${problem && html`<${Notice} title="The file can't be used">${problem}</${Notice}>`}
-    ${cards(short)}
-    ${long.length > 0 && html`<details open=${Boolean(q) || short.length === 0}><summary>By class, as in configurations of Kafka Connect (${long.length})</summary>${cards(long)}</details>`}
-    ${fits.length === 0 && html`<${Empty} title="Nothing fits the filter">Plugins are found in the folders of plugin.path.</${Empty}>`}
+    ${cards(own)}
+    ${java.length > 0 && html`<details open=${Boolean(q) || own.length === 0}><summary>By the classes of Java connectors that they stand for (${java.length})</summary>${cards(java)}</details>`}
+    ${own.length + java.length === 0 && html`<${Empty} title="Nothing fits the filter">Plugins are found in the folders of plugin.path.</${Empty}>`}
     <${Calls} calls=${[curl("GET", "connector-plugins")]} />`;
 }
 

@@ -12,7 +12,7 @@ export function grouped(declared) {
   const groups = new Map();
   for (const option of declared) {
     if (option.name === NAME || option.name === CLASS) continue;
-    const group = option.group ?? "Other";
+    const group = option.group ?? "Options";
     if (!groups.has(group)) groups.set(group, []);
     groups.get(group).push(option);
   }
@@ -57,4 +57,26 @@ export function readUpload(text) {
   }
   if (typeof value.name === "string") found[NAME] = value.name;
   return found;
+}
+
+const JAVA = /^(com|io|org|net)\./;
+
+/** Kinds of connectors to choose from: each once, and apart those that are named as in Java. */
+export function kinds(plugins) {
+  const own = new Map();
+  const java = [];
+  for (const plugin of plugins) {
+    const simple = plugin.class.split(".").pop();
+    const version = plugin.version ? ` · ${plugin.version}` : "";
+    if (plugin.class.includes(".java_sinks.")) continue;
+    if (JAVA.test(plugin.class)) {
+      java.push({ ...plugin, label: simple, note: `${plugin.type} · ${plugin.class}` });
+      continue;
+    }
+    const label = simple.replace(/(?<=.)Connector$/, "");
+    const before = own.get(label);
+    if (!before || plugin.class.length < before.class.length) own.set(label, { ...plugin, label, note: `${plugin.type}${version}` });
+  }
+  const named = (a, b) => a.type.localeCompare(b.type) * -1 || a.label.localeCompare(b.label);
+  return { own: [...own.values()].sort(named), java };
 }

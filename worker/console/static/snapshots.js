@@ -102,7 +102,7 @@ export function SnapshotsTab({ name, role }) {
             ${lag.bytes_behind !== null && lag.bytes_behind !== undefined && html`<span class="muted"> · ${lag.bytes_behind.toLocaleString("en")} bytes to read</span>`}
             <${Button} kind="small" onClick=${reload}>Ask again</${Button}></p>
           ${lag.tables?.length > 0 &&
-          html`<table class="plain"><thead><tr><th scope="col">Table</th><th scope="col" class="num">Behind</th><th scope="col" class="num">Changes to read</th></tr></thead>
+          html`<table class="grid card"><thead><tr><th scope="col">Table</th><th scope="col" class="num">Behind</th><th scope="col" class="num">Changes to read</th></tr></thead>
             <tbody>${lag.tables.map((table) => html`<tr key=${table.table}><th scope="row" class="long">${table.table}</th>
               <td class="num">${secondsText(table.time_behind_s)}</td><td class="num">${table.events_behind?.toLocaleString("en") ?? "–"}</td></tr>`)}</tbody></table>`}`}
     <h2>Snapshots</h2>

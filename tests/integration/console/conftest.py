@@ -1,0 +1,177 @@
+"""A real browser on real workers: two that let everybody in, and one that asks who its callers are."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from compose.local.browser import ARGUMENTS, Chromium, chromium
+from compose.local.console import say
+from compose.local.http import call
+from compose.local.worker import MillraceWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+#: Milliseconds that something may take to be seen.
+PATIENCE = 30_000
+
+
+@dataclass
+class View:
+    """A page of the console, watched for what it complains of.
+
+    Attributes:
+        page: Playwright's page.
+        url: the console's address.
+        axe: the script that checks accessibility.
+        complaints: errors of scripts and of the content security policy.
+    """
+
+    page: Page
+    url: str
+    axe: str
+    complaints: list[str] = field(default_factory=list)
+
+    def open(self, place: str = "") -> Page:
+        """Go to a place of the console, such as ``#/connectors``."""
+        self.page.goto(f"{self.url}{place}")
+        return self.page
+
+    def check(self) -> None:
+        """Nothing is wrong with what is shown now: no violation of accessibility, no error."""
+        # Playwright evaluates beside the page's policy.
+        self.page.evaluate(self.axe)
+        found: dict[str, Any] = self.page.evaluate("axe.run()")
+        assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found["violations"]] == []
+        assert self.complaints == []
+
+
+@pytest.fixture(scope="module")
+def engine() -> Chromium:
+    """The browser's files."""
+    return chromium(say)
+
+
+@pytest.fixture(scope="module")
+def browser(engine: Chromium) -> Iterator[Browser]:
+    """A browser for a module: the loop that it runs in this thread would be in the way of other tests."""
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=engine.program, args=list(ARGUMENTS), env={**os.environ, **engine.environment}
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def show(browser: Browser, engine: Chromium) -> Iterator[Callable[..., View]]:
+    """Opens pages: ``view = show(worker.url)``; further arguments are those of a browser's context."""
+    script = engine.axe.read_text(encoding="utf-8")
+    with ExitStack() as stack:
+
+        def one(url: str, **options: Any) -> View:
+            context = browser.new_context(**{"locale": "en-US", "viewport": {"width": 1280, "height": 800}, **options})
+            stack.callback(context.close)
+            page = context.new_page()
+            page.set_default_timeout(PATIENCE)
+            expect.set_options(timeout=PATIENCE)
+            view = View(page, f"{url}/console", script)
+            page.on("pageerror", lambda error: view.complaints.append(str(error)))
+            page.on(
+                "console",
+                lambda message: (
+                    view.complaints.append(message.text)
+                    if message.type == "error" and "Failed to load resource" not in message.text
+                    else None
+                ),
+            )
+            return view
+
+        yield one
+
+
+@pytest.fixture(scope="module")
+def workers(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[MillraceWorker]]:
+    """Two workers of a cluster that lets everybody in."""
+    group = f"console-{secrets.token_hex(4)}"
+    with ExitStack() as stack:
+        made = []
+        for number in (1, 2):
+            folder = tmp_path_factory.mktemp(f"worker-{number}")
+            worker = MillraceWorker(folder, bootstrap, group=group, processes=1)
+            stack.callback(worker.kill)
+            made.append(worker.start())
+        yield made
+
+
+#: Name -> role; a password is the name backwards.
+USERS = {"reader": "read", "chief": "admin", "seller": "read:sales-.*,operate:sales-eu"}
+
+
+def hashed(password: str) -> str:
+    """A cheap hash for a users file."""
+    made = hashlib.pbkdf2_hmac("sha256", password.encode(), b"salt" * 4, 10_000)
+    salt, digest = (base64.b64encode(each).decode().rstrip("=") for each in (b"salt" * 4, made))
+    return f"$pbkdf2-sha256$10000${salt}${digest}"
+
+
+@dataclass
+class Closed:
+    """A worker that asks who its callers are.
+
+    Attributes:
+        worker: the worker.
+        users: its file of users.
+    """
+
+    worker: MillraceWorker
+    users: Path
+
+    def write(self, users: dict[str, str]) -> None:
+        """Write the file of users."""
+        self.users.write_text("".join(f"{name}={hashed(name[::-1])},{roles}\n" for name, roles in users.items()))
+
+    def create(self, name: str, config: dict[str, str]) -> None:
+        """Create a connector that is stopped."""
+        body = {"name": name, "config": config, "initial_state": "STOPPED"}
+        header = f"Basic {base64.b64encode(b'chief:feihc').decode()}"
+        status, answer = call(
+            "POST", f"{self.worker.url}/connectors", body, headers={"Authorization": header}
+        )
+        assert status == 201, answer
+
+
+@pytest.fixture(scope="module")
+def closed(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
+    """That worker, with three connectors."""
+    folder = tmp_path_factory.mktemp("closed")
+    made = Closed(
+        MillraceWorker(
+            folder,
+            bootstrap,
+            group=f"console-{secrets.token_hex(4)}",
+            processes=1,
+            properties={"rest.authentication": "basic", "rest.auth.users.file": str(folder / "users")},
+        ),
+        folder / "users",
+    )
+    made.write(USERS)
+    try:
+        made.worker.start()
+        for name in ("sales-eu", "sales-us", "stock"):
+            made.create(name, {"connector.class": "datagen", "topic": name})
+        yield made
+    finally:
+        made.worker.kill()
