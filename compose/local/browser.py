@@ -47,7 +47,7 @@ def chromium(say: Say = silent) -> Chromium:
     """The browser, fetched and unpacked once. Blocks.
 
     Raises:
-        Unavailable: There is none for this machine's processor.
+        Unavailable: No browser for this machine's processor.
         StackError: It can't be fetched or unpacked.
     """
     if os.uname().machine != "x86_64":
@@ -55,12 +55,12 @@ def chromium(say: Say = silent) -> Chromium:
     packages = load_manifest().members("browser")
     archives = dict(
         zip(
-            (each.coordinates.rpartition("@")[0] for each in packages),
+            (package.coordinates.rpartition("@")[0] for package in packages),
             Resolver(say=say).fetch(packages, "a browser"),
             strict=True,
         )
     )
-    engine = next(each for each in packages if each.coordinates.startswith("@sparticuz/chromium@"))
+    engine = next(package for package in packages if package.coordinates.startswith("@sparticuz/chromium@"))
     folder = cache_dir() / "unpacked" / f"chromium-{engine.sha256[:16]}"
     if not folder.is_dir():
         _unpack(archives["@sparticuz/chromium"], archives["axe-core"], folder)
@@ -95,13 +95,15 @@ def _unpack(engine: Path, axe: Path, folder: Path) -> None:
             if not folder.is_dir():  # else another process was faster
                 raise
     except (OSError, KeyError, tarfile.TarError) as error:
-        raise StackError(f"{engine} could not be unpacked into {folder}: {error}; remove {engine} and call again") from error
+        raise StackError(
+            f"{engine} could not be unpacked into {folder}: {error}; remove {engine} and call again"
+        ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
-    found = archive.extractfile(name)
-    if found is None:
+    member = archive.extractfile(name)
+    if member is None:
         raise KeyError(name)
-    return found.read()
+    return member.read()

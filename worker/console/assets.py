@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STATIC: Final = Path(__file__).with_name("static")
 PAGE: Final = "index.html"
-#: Nothing but the worker's own files, no script or style in a page, no page around it.
+#: Only the worker's own files, no script or style in a page, no page around it.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -69,7 +69,7 @@ class Assets:
         self._files: Mapping[str, Asset] | None = None
 
     def get(self, name: str) -> Asset | None:
-        """A file, or None if there is none of this name. Blocks: the first call reads all, and may fetch libraries.
+        """A file, or None if no file has this name. Blocks: the first call reads all, and may fetch libraries.
 
         Raises:
             StackError: the libraries can't be fetched.
@@ -80,11 +80,11 @@ class Assets:
             return self._files.get(name)
 
     def _read(self) -> dict[str, Asset]:
-        found = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in _MEDIA}
+        files = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in _MEDIA}
         folder = libraries()
         try:
-            found |= {name: (folder / name).read_bytes() for name in FILES}
+            files |= {name: (folder / name).read_bytes() for name in FILES}
         except OSError as error:
             raise StackError(f"{folder} lacks a library of the console ({error}); remove the folder") from error
-        found[PAGE] = found[PAGE].replace(_LOGIN, self._ways)
-        return {name: asset(name, data) for name, data in found.items()}
+        files[PAGE] = files[PAGE].replace(_LOGIN, self._ways)
+        return {name: asset(name, data) for name, data in files.items()}

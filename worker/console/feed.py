@@ -1,4 +1,4 @@
-"""What open pages are told: rows are made once for all of them, and each page gets those that have changed."""
+"""The news for open pages: rows are made once for all of them, and each page gets those that have changed."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class Feed:
     async def refresh(self) -> None:
         """Look at the cluster now."""
         rows: dict[str, tuple[dict[str, Any], bytes]] = {}
-        for each in await self._herder.connector_rows():
-            before = self.rows.get(each["name"])
-            rows[each["name"]] = before if before is not None and before[0] == each else (each, orjson.dumps(each))
+        for row in await self._herder.connector_rows():
+            before = self.rows.get(row["name"])
+            rows[row["name"]] = before if before is not None and before[0] == row else (row, orjson.dumps(row))
         self.rows = rows
 
     async def close(self) -> None:
@@ -96,8 +96,8 @@ class Feed:
                 await self.refresh()
             except MillraceError as error:
                 _log.debug("The console's rows are not up to date: %s", error)
-            except Exception:
-                _log.exception("The console's rows can't be made; it tries again")
+            except Exception:  # noqa: BLE001 - pages wait for the next rows
+                _log.exception("The console's rows can't be made; this is retried")
             async with self._news:
                 self._news.notify_all()
             await asyncio.sleep(_TICK_S)

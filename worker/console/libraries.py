@@ -48,8 +48,10 @@ def libraries(say: Say = silent) -> Path:
     """
     if PACKED.is_dir():
         return PACKED
-    wanted = load_manifest().members("console")
-    digest = hashlib.sha256(Path(__file__).read_bytes() + "".join(each.sha256 for each in wanted).encode()).hexdigest()
+    pinned = load_manifest().members("console")
+    digest = hashlib.sha256(
+        Path(__file__).read_bytes() + "".join(artifact.sha256 for artifact in pinned).encode()
+    ).hexdigest()
     folder = cache_dir() / "console" / digest[:16]
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -70,20 +72,18 @@ def pack(folder: Path, say: Say = silent) -> None:
     Raises:
         StackError: a package can't be fetched.
     """
-    wanted = load_manifest().members("console")
+    pinned = load_manifest().members("console")
     archives = {
         artifact.coordinates.rpartition("@")[0]: path
-        for artifact, path in zip(
-            wanted, Resolver(say=say).fetch(wanted, "the console's libraries"), strict=True
-        )
+        for artifact, path in zip(pinned, Resolver(say=say).fetch(pinned, "the console's libraries"), strict=True)
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, (package, member) in FILES.items():
         with tarfile.open(archives[package]) as archive:
-            found = archive.extractfile(member)
-            if found is None:
+            member_file = archive.extractfile(member)
+            if member_file is None:
                 raise StackError(f"{package} has no file {member}: is FILES in {__file__} for this version?")
-            (folder / name).write_bytes(adapt(found.read()))
+            (folder / name).write_bytes(adapt(member_file.read()))
         with tarfile.open(archives[package]) as archive:
             licence = archive.extractfile("package/LICENSE")
             if licence is not None:

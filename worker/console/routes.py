@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LONGEST_S: Final = 60.0
 #: Or at this share of a request's deadline.
 _SHARE: Final = 0.8
-_AGAIN: Final = b"retry: 1000\n\n"
+_RETRY: Final = b"retry: 1000\n\n"
 
 
 async def page(call: Call) -> web.Response:
@@ -54,33 +54,33 @@ async def file(call: Call) -> web.Response:
 
 async def _file(call: Call, name: str) -> web.Response:
     try:
-        found = await asyncio.to_thread(call.console.assets.get, name)
+        asset = await asyncio.to_thread(call.console.assets.get, name)
     except StackError as error:
         raise RestError(503, f"The console's libraries are not here: {error}") from error
-    if found is None:
+    if asset is None:
         raise RestError(404, REASONS[404])
     packed = "gzip" in call.request.headers.get(hdrs.ACCEPT_ENCODING, "")
     headers = {
-        hdrs.ETAG: found.tag,
+        hdrs.ETAG: asset.tag,
         hdrs.CACHE_CONTROL: "no-cache",
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
     }
-    if call.request.headers.get(hdrs.IF_NONE_MATCH) == found.tag:
+    if call.request.headers.get(hdrs.IF_NONE_MATCH) == asset.tag:
         return web.Response(status=304, headers=headers)
     if packed:
         headers[hdrs.CONTENT_ENCODING] = "gzip"
     return web.Response(
-        body=found.packed if packed else found.plain, content_type=found.media, charset="utf-8", headers=headers
+        body=asset.packed if packed else asset.plain, content_type=asset.media, charset="utf-8", headers=headers
     )
 
 
 async def open_session(call: Call) -> web.Response:
     """``POST /console/session``: a cookie for the credentials of this very request."""
     sessions, request = call.console.sessions, call.request
-    given = request.headers.get(hdrs.AUTHORIZATION)
-    if given is None or call.principal.method not in {"basic", "bearer"}:
+    authorization = request.headers.get(hdrs.AUTHORIZATION)
+    if authorization is None or call.principal.method not in {"basic", "bearer"}:
         return answer(_shown(call, None))  # whoever comes by certificate, or is not asked, needs none
-    value, session = sessions.open(given)
+    value, session = sessions.open(authorization)
     response = answer(_shown(call, session.proof))
     secure = request.scheme == "https" or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
     response.set_cookie(
@@ -114,20 +114,22 @@ async def end_session(call: Call) -> web.Response:
 
 async def rows(call: Call) -> web.Response:
     """``GET /console/connectors``."""
-    found = await call.herder.connector_rows()
-    names = set(readable(call.principal, [each["name"] for each in found]))
-    return answer([{**each, "role": role(call.principal, each["name"])} for each in found if each["name"] in names])
+    all_rows = await call.herder.connector_rows()
+    names = set(readable(call.principal, [row["name"] for row in all_rows]))
+    return answer([{**row, "role": role(call.principal, row["name"])} for row in all_rows if row["name"] in names])
 
 
-async def config(call: Call) -> web.Response:
+async def shown_config(call: Call) -> web.Response:
     """``GET /console/connectors/{connector}/config``."""
-    found = (await call.herder.connector_info(call.connector))["config"]
+    config = (await call.herder.connector_info(call.connector))["config"]
     try:
-        declared = await call.herder.plugin_config(found.get("connector.class", ""), found.get("connector.plugin.version"))
+        declared = await call.herder.plugin_config(
+            config.get("connector.class", ""), config.get("connector.plugin.version")
+        )
     except RestError:
         declared = []  # its plugin is not here: options are judged by their names
-    keys = [ConfigKey(name=each["name"], type=ConfigType(each["type"]), doc="") for each in declared]
-    return answer(mask_config(found, keys))
+    keys = [ConfigKey(name=option["name"], type=ConfigType(option["type"]), doc="") for option in declared]
+    return answer(mask_config(config, keys))
 
 
 async def check(call: Call) -> web.Response:
@@ -167,19 +169,19 @@ async def events(call: Call) -> web.StreamResponse:
         if call.request.method == hdrs.METH_HEAD:
             return response
         try:
-            await response.write(_AGAIN)
+            await response.write(_RETRY)
             sent = _Sent()
             async for _ in feed.ticks(until):
                 message = sent.rows(call) if name is None else await sent.connector(call, name)
                 # A comment now and then lets the other side, and proxies, see that the stream lives.
                 await response.write(message or b":\n\n")
         except (ConnectionError, MillraceError):
-            pass  # the page is gone, or comes again and is told why
+            pass  # the page is gone, or comes again and learns why
     return response
 
 
 class _Sent:
-    """What a stream has told already."""
+    """The state that a stream has sent so far."""
 
     def __init__(self) -> None:
         self._rows: Mapping[str, tuple[dict[str, Any], bytes]] | None = None
@@ -193,9 +195,9 @@ class _Sent:
         self._rows = now
         old = before or {}
         changed = [
-            _row(call.principal, each)
-            for name, each in now.items()
-            if old.get(name) is not each and call.principal.may(Access.READ, name)
+            _row(call.principal, row)
+            for name, row in now.items()
+            if old.get(name) is not row and call.principal.may(Access.READ, name)
         ]
         gone = [name for name in old if name not in now and call.principal.may(Access.READ, name)]
         if before is not None and not changed and not gone:
@@ -315,7 +317,7 @@ ROUTES = (
     Route(
         "GET",
         "/console/connectors/{connector}/config",
-        config,
+        shown_config,
         operation=Operation(
             "getShownConfig",
             "A connector's configuration as people may see it: values of secrets are stars.",

@@ -1,19 +1,19 @@
-"""Connectors in short: a row for each, as the console's table shows them. Pure."""
+"""Connectors in short: a row for status, as the console's table shows them. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from worker.rest.access import Principal
 from worker.rest.routing import Access
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from offsets.records import Status
+    from worker.rest.access import Principal
 
-#: What is shown of an error in a row.
+#: Characters of an error in a row.
 _LONGEST: Final = 300
 _ROLES: Final = (Access.ADMIN, Access.OPERATE, Access.READ)
 
@@ -22,7 +22,7 @@ def row(
     name: str,
     config: Mapping[str, str],
     kind: str,
-    own: Status | None,
+    instance: Status | None,
     tasks: Sequence[Status | None],
     rates: tuple[float, float | None] | None,
 ) -> dict[str, Any]:
@@ -32,18 +32,20 @@ def row(
         name: its name.
         config: its configuration.
         kind: source, sink or unknown.
-        own: its own status; None: nobody runs it.
+        instance: the status of the connector itself; None: no worker runs it.
         tasks: those of its tasks, by number.
         rates: records per second, and seconds that they are behind; None where no worker knows.
     """
-    failed = next((each for each in (own, *tasks) if each is not None and each.state == "FAILED"), None)
+    failed = next((status for status in (instance, *tasks) if status is not None and status.state == "FAILED"), None)
     return {
         "name": name,
         "type": kind,
         "class": config.get("connector.class", ""),
-        "state": own.state if own is not None else "UNASSIGNED",
-        "tasks": dict(Counter("UNASSIGNED" if each is None else each.state for each in tasks)),
-        "workers": sorted({each.worker_id for each in (own, *tasks) if each is not None and each.worker_id}),
+        "state": instance.state if instance is not None else "UNASSIGNED",
+        "tasks": dict(Counter("UNASSIGNED" if status is None else status.state for status in tasks)),
+        "workers": sorted(
+            {status.worker_id for status in (instance, *tasks) if status is not None and status.worker_id}
+        ),
         "error": first_line(failed.trace) if failed is not None else None,
         "rate": None if rates is None else _rounded(rates[0]),
         "lag_s": None if rates is None or rates[1] is None else _rounded(rates[1]),
@@ -56,19 +58,19 @@ def first_line(trace: str | None) -> str:
 
 
 def summed(reports: Iterable[Mapping[str, Sequence[float | None]]]) -> dict[str, tuple[float, float | None]]:
-    """What workers report of their tasks, by connector: rates together, and the largest lag."""
-    found: dict[str, tuple[float, float | None]] = {}
+    """Reports of workers on their tasks, by connector: rates together, and the largest lag."""
+    by_connector: dict[str, tuple[float, float | None]] = {}
     for report in reports:
         for name, (rate, lag) in report.items():
-            rate_before, lag_before = found.get(name, (0.0, None))
-            lags = [each for each in (lag, lag_before) if each is not None]
-            found[name] = (rate_before + (rate or 0.0), max(lags) if lags else None)
-    return found
+            rate_before, lag_before = by_connector.get(name, (0.0, None))
+            lags = [status for status in (lag, lag_before) if status is not None]
+            by_connector[name] = (rate_before + (rate or 0.0), max(lags) if lags else None)
+    return by_connector
 
 
 def role(principal: Principal, connector: str | None = None) -> str | None:
     """The highest role for a connector, or for the whole cluster (None); None without any."""
-    return next((str(each) for each in _ROLES if principal.may(each, connector)), None)
+    return next((str(status) for status in _ROLES if principal.may(status, connector)), None)
 
 
 def _rounded(value: float) -> float:

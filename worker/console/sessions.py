@@ -1,7 +1,7 @@
-"""Sessions of the console: a cookie in place of credentials, which the browser's pages never see again.
+"""Sessions of the console: a cookie in worker of credentials, which the browser's pages never see again.
 
 A session holds the credentials it was opened with, encrypted under a key that only the cookie has. Each request is admitted by
-them anew: whoever is removed, gets another role or another password, and a token that expires, are noticed at once.
+them again: whoever is removed, gets another role or another password, and a token that expires, are noticed at once.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Sessions:
 
     Args:
         lifetime_s: how long a session lasts.
-        place: what tells this worker's cookies from those of others on the same host; asked when the first cookie is made.
+        worker: what tells this worker's cookies from those of others on the same host; asked when the first cookie is made.
         clock: seconds of a steady clock.
     """
 
     def __init__(
-        self, lifetime_s: float, place: Callable[[], str], clock: Callable[[], float] = time.monotonic
+        self, lifetime_s: float, worker: Callable[[], str], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.lifetime_s = lifetime_s
-        self._place = place
+        self._worker = worker
         self._clock = clock
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
@@ -71,7 +71,7 @@ class Sessions:
     @property
     def cookie(self) -> str:
         """The cookie's name: browsers send cookies to all ports of a host."""
-        return f"millrace_{hashlib.sha256(self._place().encode()).hexdigest()[:8]}"
+        return f"millrace_{hashlib.sha256(self._worker().encode()).hexdigest()[:8]}"
 
     def open(self, authorization: str) -> tuple[str, Session]:
         """Begin a session with credentials that were found right: the cookie's value, and the session."""

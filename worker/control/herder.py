@@ -1,7 +1,8 @@
 """The cluster as REST sees it: Kafka Connect 4.1's ``DistributedHerder``, with its texts where clients match on them.
 
-Split by subject: what connectors are and do here, offsets in ``herder_offsets``, snapshots and lag in ``herder_snapshots``, rows
-of the console in ``herder_console``, the rest in ``herder_admin``. Whatever changes the cluster goes through the leader; answers come from memory.
+Split by subject: what connectors are and do here, offsets in ``herder_offsets``, snapshots and lag in ``herder_snapshots``,
+rows of the console in ``herder_console``, the rest in ``herder_admin``. Whatever changes the cluster goes through the leader;
+answers come from memory.
 """
 
 from __future__ import annotations

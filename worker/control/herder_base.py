@@ -79,7 +79,7 @@ class HerderContext:
         self.instruction_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         #: The same, held from looking at a connector's configuration, state or offsets until their successors are written.
         self.config_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        #: Rate and lag of all connectors as the workers told last, and when.
+        #: Rate and lag of all connectors as the workers reported last, and the time of that.
         self.rates: Mapping[str, tuple[float, float | None]] = {}
         self.rates_at = float("-inf")
         self._behind_until = 0.0

@@ -1,4 +1,4 @@
-"""What the console asks: all connectors in short, with the rates that the workers know of their own tasks."""
+"""Answers to the console: all connectors in short, with the rates that the workers know of their own tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Other workers are asked for rates so often at most, and have so long to answer.
 _AGAIN_S: Final = 2.0
 _ANSWER_S: Final = 2.0
-#: Rows are made in pieces, between which other work gets its turn.
+#: Rows are made in chunks, between which other work gets its turn.
 _STEP: Final = 200
 
 
@@ -59,13 +59,15 @@ class ConsoleOperations:
         if now - self.ctx.rates_at >= _AGAIN_S:
             self.ctx.rates_at = now
             view, node = self.ctx.node.view, self.ctx.node
-            urls = [member.url for member in view.members.values() if member.worker_id != node.worker_id] if view else []
+            urls = (
+                [member.url for member in view.members.values() if member.worker_id != node.worker_id] if view else []
+            )
             others = await asyncio.gather(*map(self._rates_of, urls))
             self.ctx.rates = summed([self.own_rates(), *others])
         return self.ctx.rates
 
     async def _rates_of(self, url: str) -> Mapping[str, tuple[float, float | None]]:
-        """What another worker answers; nothing if it does not: its tasks' rates are unknown then."""
+        """Rates that another worker reports; nothing if it does not answer."""
         key = self.ctx.node.session_key()
         if key is None:
             return {}
@@ -74,8 +76,8 @@ class ConsoleOperations:
                 answer = await self.ctx.node.client.ask_signed(url, "/console/rates", key)
         except (MillraceError, TimeoutError):
             return {}
-        found: dict[str, tuple[float, float | None]] = orjson.loads(answer)
-        return found
+        rates: dict[str, tuple[float, float | None]] = orjson.loads(answer)
+        return rates
 
 
 def lag_s(lag_ms: float) -> float | None:

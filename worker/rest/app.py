@@ -214,7 +214,7 @@ class _Dispatcher:
             response = failure(error.status, str(error))
             response.headers.update(error.headers)
             if PROOF_HEADER in request.headers or request.rel_url.raw_path.startswith("/console/"):
-                # The console has a form of its own: a browser must not ask for a password by itself.
+                # The console has a form of its own: a browser must not ask for a password.
                 response.headers.popall(hdrs.WWW_AUTHENTICATE, None)
             if error.status == 408:
                 response.force_close()

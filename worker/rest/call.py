@@ -32,11 +32,11 @@ _PATH_SAFE: Final = "!$&'()*+,;=:@~"
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What the console's handlers share.
+    """State that the handlers of the console share.
 
     Attributes:
         assets: the pages' files.
-        feed: what open pages are told.
+        feed: the news for open pages.
         sessions: who has logged in.
     """
 
@@ -57,7 +57,7 @@ class Call:
         settings: the REST layer's settings.
         principal: who asks.
         admin_ports: the ports of ``admin.listeners``, once they listen.
-        console: what the console's handlers share.
+        console: state that the handlers of the console share.
     """
 
     request: web.Request

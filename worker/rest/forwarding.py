@@ -210,7 +210,7 @@ class WorkerClient:
             raise RestError(status, answered.decode(errors="replace"))
 
     async def ask_signed(self, worker_url: str, raw_path: str, session: SessionKey) -> bytes:
-        """What another worker answers to this one's own GET.
+        """Answer of another worker to a GET of this one.
 
         Args:
             worker_url: the worker's REST address.
@@ -221,9 +221,7 @@ class WorkerClient:
             RestError: its refusal, or 500 if it can't be reached.
         """
         url = URL(worker_url.rstrip("/") + raw_path, encoded=True)
-        signed = sign_request(
-            session, Asked("GET", url.raw_path_qs, worker_url.rstrip("/")), b"", _WORKER, time.time()
-        )
+        signed = sign_request(session, Asked("GET", url.raw_path_qs, worker_url.rstrip("/")), b"", _WORKER, time.time())
         status, _, answered = await self._call("GET", url, [(WORKER_HEADER, signed)], b"")
         if status != 200:
             raise RestError(status, answered.decode(errors="replace"))

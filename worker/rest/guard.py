@@ -128,12 +128,12 @@ class Guard:
         return principal
 
     async def _identify(self, request: web.Request, address: str) -> tuple[Principal, Session | None]:
-        """Who asks: by the credentials of the request, else by those that a session of the console was opened with."""
-        given = request.headers.getall(hdrs.AUTHORIZATION, [])
-        session = None if given else self.sessions.find(request.cookies)
+        """The caller: by the credentials of the request, else by those that a session of the console was opened with."""
+        authorization = request.headers.getall(hdrs.AUTHORIZATION, [])
+        session = None if authorization else self.sessions.find(request.cookies)
         try:
             principal = await self.authenticator.identify(
-                given if session is None else [session.authorization], client_certificate(request), address
+                authorization if session is None else [session.authorization], client_certificate(request), address
             )
         except RestError as error:
             self._spend(f"address {address}")
@@ -235,7 +235,8 @@ def _check_proof(request: web.Request, session: Session) -> None:
     """A page of another origin can let a browser send a session's cookie, but not this header."""
     if not hmac.compare_digest(request.headers.get(PROOF_HEADER, "").encode(), session.proof.encode()):
         raise RestError(
-            403, f"In a session of the console, changes need the header {PROOF_HEADER}; GET /console/session says its value"
+            403,
+            f"In a session of the console, changes need the header {PROOF_HEADER}; GET /console/session says its value",
         )
 
 

@@ -504,10 +504,10 @@ class ConfigInfos(Struct):
 
 
 class ConsoleSession(Struct):
-    """Who asks, and what it may do."""
+    """The caller, and what it may do."""
 
     name: str
-    method: Annotated[str, Meta(description="How that is known; `none` where nobody is asked.")]
+    method: Annotated[str, Meta(description="How that is known; `none` without authentication.")]
     role: Annotated[str | None, Meta(description="The highest role for all connectors.")]
     roles: list[str]
     proof: Annotated[
@@ -525,7 +525,7 @@ class ConnectorRow(Struct):
     tasks: Annotated[dict[str, int], Meta(description="State to number of tasks.")]
     workers: list[str]
     error: Annotated[str | None, Meta(description="The first line of a trace, if something has failed.")]
-    rate: Annotated[float | None, Meta(description="Records per second; null: nobody knows.")]
+    rate: Annotated[float | None, Meta(description="Records per second; null: not known.")]
     lag_s: Annotated[float | None, Meta(description="Seconds that the last records were behind.")]
     role: Annotated[str | None, Meta(description="The caller's highest role for it.")]
 

@@ -44,17 +44,19 @@ class View:
     axe: str
     complaints: list[str] = field(default_factory=list)
 
-    def open(self, place: str = "") -> Page:
-        """Go to a place of the console, such as ``#/connectors``."""
-        self.page.goto(f"{self.url}{place}")
+    def open(self, fragment: str = "") -> Page:
+        """Go to a page of the console, such as ``#/connectors``."""
+        self.page.goto(f"{self.url}{fragment}")
         return self.page
 
     def check(self) -> None:
         """Nothing is wrong with what is shown now: no violation of accessibility, no error."""
-        # Playwright evaluates beside the page's policy.
+        # Playwright evaluates outside of the page's policy.
         self.page.evaluate(self.axe)
-        found: dict[str, Any] = self.page.evaluate("axe.run()")
-        assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found["violations"]] == []
+        result: dict[str, Any] = self.page.evaluate("axe.run()")
+        assert [
+            (violation["id"], [node["html"] for node in violation["nodes"]]) for violation in result["violations"]
+        ] == []
         assert self.complaints == []
 
 
@@ -81,7 +83,7 @@ def show(browser: Browser, engine: Chromium) -> Iterator[Callable[..., View]]:
     script = engine.axe.read_text(encoding="utf-8")
     with ExitStack() as stack:
 
-        def one(url: str, **options: Any) -> View:
+        def open_view(url: str, **options: Any) -> View:
             context = browser.new_context(**{"locale": "en-US", "viewport": {"width": 1280, "height": 800}, **options})
             stack.callback(context.close)
             page = context.new_page()
@@ -99,7 +101,7 @@ def show(browser: Browser, engine: Chromium) -> Iterator[Callable[..., View]]:
             )
             return view
 
-        yield one
+        yield open_view
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +109,13 @@ def workers(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Two workers of a cluster that lets everybody in."""
     group = f"console-{secrets.token_hex(4)}"
     with ExitStack() as stack:
-        made = []
+        started = []
         for number in (1, 2):
             folder = tmp_path_factory.mktemp(f"worker-{number}")
             worker = MillraceWorker(folder, bootstrap, group=group, processes=1)
             stack.callback(worker.kill)
-            made.append(worker.start())
-        yield made
+            started.append(worker.start())
+        yield started
 
 
 #: Name -> role; a password is the name backwards.
@@ -122,8 +124,8 @@ USERS = {"reader": "read", "chief": "admin", "seller": "read:sales-.*,operate:sa
 
 def hashed(password: str) -> str:
     """A cheap hash for a users file."""
-    made = hashlib.pbkdf2_hmac("sha256", password.encode(), b"salt" * 4, 10_000)
-    salt, digest = (base64.b64encode(each).decode().rstrip("=") for each in (b"salt" * 4, made))
+    derived = hashlib.pbkdf2_hmac("sha256", password.encode(), b"salt" * 4, 10_000)
+    salt, digest = (base64.b64encode(part).decode().rstrip("=") for part in (b"salt" * 4, derived))
     return f"$pbkdf2-sha256$10000${salt}${digest}"
 
 
@@ -147,9 +149,7 @@ class Closed:
         """Create a connector that is stopped."""
         body = {"name": name, "config": config, "initial_state": "STOPPED"}
         header = f"Basic {base64.b64encode(b'chief:feihc').decode()}"
-        status, answer = call(
-            "POST", f"{self.worker.url}/connectors", body, headers={"Authorization": header}
-        )
+        status, answer = call("POST", f"{self.worker.url}/connectors", body, headers={"Authorization": header})
         assert status == 201, answer
 
 
@@ -157,7 +157,7 @@ class Closed:
 def closed(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
     """That worker, with three connectors."""
     folder = tmp_path_factory.mktemp("closed")
-    made = Closed(
+    closed_worker = Closed(
         MillraceWorker(
             folder,
             bootstrap,
@@ -167,11 +167,11 @@ def closed(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ),
         folder / "users",
     )
-    made.write(USERS)
+    closed_worker.write(USERS)
     try:
-        made.worker.start()
+        closed_worker.worker.start()
         for name in ("sales-eu", "sales-us", "stock"):
-            made.create(name, {"connector.class": "datagen", "topic": name})
-        yield made
+            closed_worker.create(name, {"connector.class": "datagen", "topic": name})
+        yield closed_worker
     finally:
-        made.worker.kill()
+        closed_worker.worker.kill()

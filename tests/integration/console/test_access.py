@@ -1,4 +1,4 @@
-"""Who may see and do what in the console, and what happens when a session ends or a worker goes."""
+"""Roles in the console, and what happens when a session ends or a worker goes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from .conftest import Closed, View
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compose.local.worker import MillraceWorker
     from playwright.sync_api import Page
+
+    from compose.local.worker import MillraceWorker
+
+    from .conftest import Closed, View
 
 
 def log_in(page: Page, name: str) -> None:
@@ -71,9 +72,7 @@ def test_roles_are_for_each_connector(closed: Closed, show: Callable[..., View])
     expect(page.get_by_role("row", name="sales-eu")).to_contain_text("paused")
 
 
-def test_a_session_that_ends_shows_the_form_and_goes_on_where_it_was(
-    closed: Closed, show: Callable[..., View]
-) -> None:
+def test_a_session_that_ends_shows_the_form_and_goes_on_where_it_was(closed: Closed, show: Callable[..., View]) -> None:
     view = show(closed.worker.url)
     page = view.open("#/connectors/stock/config")
     log_in(page, "reader")

@@ -1,4 +1,4 @@
-"""What an operator does with the console: find, look, change; each page by a real browser on real workers."""
+"""The work of an operator with the console: find, look, change; each page by a real browser on real workers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cluster(workers: list[MillraceWorker]) -> Iterator[MillraceWorker]:
         }
         assert worker.request("POST", "/connectors", body)[0] == 201
     assert wait_until(lambda: worker.states("broken")[1] == ["FAILED"], 60)
-    yield worker
+    return worker
 
 
 @pytest.fixture
@@ -266,7 +266,9 @@ def test_a_connector_is_made_with_the_form(view: View, cluster: MillraceWorker) 
 
 def test_a_configuration_is_uploaded(view: View, tmp_path: Path) -> None:
     file = tmp_path / "orders.json"
-    file.write_text(json.dumps({"name": "uploaded", "config": {"connector.class": "datagen", "topic": "up", "rate": 3}}))
+    file.write_text(
+        json.dumps({"name": "uploaded", "config": {"connector.class": "datagen", "topic": "up", "rate": 3}})
+    )
     page = view.open("#/new")
     page.locator("input[type=file]").set_input_files(file)
     expect(page.get_by_label("name needed", exact=True)).to_have_value("uploaded")
@@ -317,14 +319,14 @@ def test_pages_fit_every_width_and_scheme(
     cluster: MillraceWorker, show: Callable[..., View], scheme: str, width: int
 ) -> None:
     view = show(cluster.url, color_scheme=scheme, viewport={"width": width, "height": 800})
-    for place, sign in (
+    for fragment, sign in (
         ("#/connectors", "tbody tr"),
         ("#/connectors/broken", ".trace"),
         (f"#/connectors/{LONG}/config", "dl.config"),
         ("#/connectors/orders/edit", ".option"),
         ("#/new", ".plugin"),
     ):
-        page = view.open(place)
+        page = view.open(fragment)
         page.reload()
         expect(page.locator(sign).first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -73,12 +73,10 @@ class MemoryHerder:
         return list(self.configs)
 
     async def connector_rows(self) -> list[dict[str, Any]]:
-        return [
-            row(name, config, "source", None, [None], (1.5, None)) for name, config in sorted(self.configs.items())
-        ]
+        return [row(name, config, "source", None, [None], (1.5, None)) for name, config in sorted(self.configs.items())]
 
     def own_rates(self) -> dict[str, tuple[float, float | None]]:
-        return {name: (1.5, None) for name in self.configs}
+        return dict.fromkeys(self.configs, (1.5, None))
 
     async def connector_info(self, name: str) -> dict[str, Any]:
         self.known(name)

@@ -32,16 +32,14 @@ USERS = {"reader": "read", "chief": "admin", "seller": "read:sales-.*,operate:sa
 @pytest.fixture
 async def closed(start: Start, tmp_path: Path) -> tuple[Rest, MemoryHerder]:
     """A server that asks who its callers are."""
-    call, herder = await start(
-        rest_authentication="basic", rest_auth_users_file=write_users(tmp_path / "users", USERS)
-    )
+    call, herder = await start(rest_authentication="basic", rest_auth_users_file=write_users(tmp_path / "users", USERS))
     for name in ("sales-eu", "sales-us", "stock"):
         herder.configs[name], herder.states[name] = {"connector.class": "B"}, "RUNNING"
     return call, herder
 
 
 async def log_in(call: Rest, name: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """The headers of a session, and what the console is told of it."""
+    """The headers of a session, and what the console knows of it."""
     reply = await call("POST", "/console/session", headers=basic(name, name[::-1]))
     assert reply.status == 200
     cookie = reply.headers["Set-Cookie"]
@@ -74,8 +72,8 @@ async def test_files_are_compressed_and_sent_once(rest: tuple[Rest, MemoryHerder
     assert first.headers["Content-Encoding"] == "gzip"
     assert first.headers["Content-Type"] == "text/javascript; charset=utf-8"
     assert first.raw == (STATIC / "app.js").read_bytes()
-    again = await call("GET", "/console/app.js", headers={"If-None-Match": first.headers["ETag"]})
-    assert (again.status, again.raw) == (304, b"")
+    repeated = await call("GET", "/console/app.js", headers={"If-None-Match": first.headers["ETag"]})
+    assert (repeated.status, repeated.raw) == (304, b"")
 
 
 async def test_all_files_of_a_page_are_below_300_kb(rest: tuple[Rest, MemoryHerder]) -> None:
@@ -103,8 +101,8 @@ async def test_a_session_stands_for_its_credentials(closed: tuple[Rest, MemoryHe
     session, said = await log_in(call, "chief")
     assert (said["name"], said["role"]) == ("chief", "admin")
     assert (await call("GET", "/connectors", headers=session)).json == ["sales-eu", "sales-us", "stock"]
-    again = (await call("GET", "/console/session", headers=session)).json
-    assert (again["proof"], again["method"]) == (said["proof"], "session")
+    caller = (await call("GET", "/console/session", headers=session)).json
+    assert (caller["proof"], caller["method"]) == (said["proof"], "session")
     assert "feihc" not in json.dumps(said)
 
 
@@ -164,8 +162,7 @@ def test_a_session_ends_in_time_and_its_secret_is_not_kept() -> None:
     sessions = Sessions(10.0, lambda: "a", lambda: now[0])
     value, opened = sessions.open("Basic c2VjcmV0")
     cookies = {sessions.cookie: value}
-    found = sessions.find(cookies)
-    assert found == opened
+    assert sessions.find(cookies) == opened
     assert b"c2VjcmV0" not in b"".join(kept.sealed for kept in sessions._kept.values())
     now[0] = 10.0
     assert sessions.find(cookies) is None
@@ -189,7 +186,7 @@ def status(state: str, worker: str = "w:1", trace: str | None = None) -> Status:
 
 
 def test_a_row_tells_what_is_worst() -> None:
-    found = row(
+    shown = row(
         "a",
         {"connector.class": "B"},
         "source",
@@ -197,9 +194,9 @@ def test_a_row_tells_what_is_worst() -> None:
         [status("RUNNING"), status("FAILED", "w:2", "Fatal: no\nTraceback"), None],
         (12.345, 0.0456),
     )
-    assert found["tasks"] == {"RUNNING": 1, "FAILED": 1, "UNASSIGNED": 1}
-    assert (found["error"], found["workers"]) == ("Fatal: no", ["w:1", "w:2"])
-    assert (found["rate"], found["lag_s"]) == (12.0, 0.046)
+    assert shown["tasks"] == {"RUNNING": 1, "FAILED": 1, "UNASSIGNED": 1}
+    assert (shown["error"], shown["workers"]) == ("Fatal: no", ["w:1", "w:2"])
+    assert (shown["rate"], shown["lag_s"]) == (12.0, 0.046)
     assert row("a", {}, "sink", None, [], None)["state"] == "UNASSIGNED"
 
 
@@ -212,13 +209,13 @@ def test_rates_of_workers_are_added_and_the_largest_lag_counts() -> None:
 async def test_rows_are_those_that_the_caller_may_read(closed: tuple[Rest, MemoryHerder]) -> None:
     call, _ = closed
     rows = (await call("GET", "/console/connectors", headers=basic("seller", "relles"))).json
-    assert {each["name"]: each["role"] for each in rows} == {"sales-eu": "operate", "sales-us": "read"}
+    assert {shown["name"]: shown["role"] for shown in rows} == {"sales-eu": "operate", "sales-us": "read"}
 
 
 async def test_secrets_do_not_reach_the_console(rest: tuple[Rest, MemoryHerder]) -> None:
     call, herder = rest
-    given = {"connector.class": "B", "x": "hunter2", "y": "plain", "other.password": "hunter3", "z": "${file:/a:b}"}
-    await call("PUT", "/connectors/a/config", given)
+    config = {"connector.class": "B", "x": "hunter2", "y": "plain", "other.password": "hunter3", "z": "${file:/a:b}"}
+    await call("PUT", "/connectors/a/config", config)
     shown = (await call("GET", "/console/connectors/a/config")).json
     assert {name: shown[name] for name in ("y", "z")} == {"y": "plain", "z": "${file:/a:b}"}
     assert "hunter" not in json.dumps(shown)
@@ -256,13 +253,17 @@ async def test_a_stream_tells_all_and_then_what_changes(closed: tuple[Rest, Memo
     ):
         stream = Stream(response)
         event, first = await stream.next()
-        assert (event, first["all"], [each["name"] for each in first["rows"]]) == ("rows", True, ["sales-eu", "sales-us"])
-        assert [each["role"] for each in first["rows"]] == ["operate", "read"]
+        assert (event, first["all"], [row["name"] for row in first["rows"]]) == (
+            "rows",
+            True,
+            ["sales-eu", "sales-us"],
+        )
+        assert [row["role"] for row in first["rows"]] == ["operate", "read"]
         del herder.configs["sales-us"]
         herder.configs["sales-de"] = {"connector.class": "B"}
         herder.configs["hidden"] = {"connector.class": "B"}
         _, change = await stream.next()
-        assert (change["all"], [each["name"] for each in change["rows"]], change["gone"]) == (
+        assert (change["all"], [row["name"] for row in change["rows"]], change["gone"]) == (
             False,
             ["sales-de"],
             ["sales-us"],
@@ -278,11 +279,11 @@ async def test_a_stream_of_one_connector(closed: tuple[Rest, MemoryHerder]) -> N
         session.get(URL(f"{call.url}/console/events?connector=stock"), headers=basic("reader", "redaer")) as response,
     ):
         stream = Stream(response)
-        event, found = await stream.next()
-        assert (event, found["status"]["name"], found["role"]) == ("connector", "stock", "read")
+        event, message = await stream.next()
+        assert (event, message["status"]["name"], message["role"]) == ("connector", "stock", "read")
         del herder.configs["stock"]
-        while found["status"] is not None:
-            _, found = await stream.next()
+        while message["status"] is not None:
+            _, message = await stream.next()
 
 
 async def test_a_stream_ends_before_its_deadline_for_the_browser_to_come_again(start: Start) -> None:
