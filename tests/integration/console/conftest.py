@@ -171,7 +171,7 @@ def closed(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     try:
         closed_worker.worker.start()
         for name in ("sales-eu", "sales-us", "stock"):
-            closed_worker.create(name, {"connector.class": "datagen", "topic": name})
+            closed_worker.create(name, {"connector.class": "datagen", "topic": name, "rate": "1"})
         yield closed_worker
     finally:
         closed_worker.worker.kill()

@@ -66,10 +66,10 @@ def test_roles_are_for_each_connector(closed: Closed, show: Callable[..., View])
     page.get_by_label("Choose sales-us").check()
     expect(page.get_by_role("group", name="With those").get_by_role("button")).to_have_text(["Choose none"])
     page.get_by_label("Choose sales-eu").check()
-    page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Pause sales-eu?")
-    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
-    expect(page.get_by_role("row", name="sales-eu")).to_contain_text("paused")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Resume sales-eu?")
+    page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("row", name="sales-eu")).to_contain_text("running")
 
 
 def test_a_session_that_ends_shows_the_form_and_goes_on_where_it_was(closed: Closed, show: Callable[..., View]) -> None:

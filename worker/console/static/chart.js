@@ -15,10 +15,11 @@ export function Chart({ points }) {
   const known = points.some((point) => point.rate !== null);
   useEffect(() => {
     if (!known) return undefined;
+    const element = box.current;
     const axis = { stroke: () => colour("--muted"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { show: false } };
     const made = new uPlot(
       {
-        width: box.current.clientWidth,
+        width: element.clientWidth,
         height: HEIGHT,
         legend: { show: false },
         cursor: { show: false },
@@ -30,11 +31,11 @@ export function Chart({ points }) {
         series: [{}, { stroke: () => colour("--accent"), fill: () => colour("--accent-soft"), width: 2, points: { show: false } }],
       },
       [[], []],
-      box.current,
+      element,
     );
     plot.current = made;
-    const watch = new ResizeObserver(() => made.setSize({ width: box.current.clientWidth, height: HEIGHT }));
-    watch.observe(box.current);
+    const watch = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    watch.observe(element);
     return () => {
       watch.disconnect();
       made.destroy();

@@ -62,6 +62,7 @@ function Table({ rows, query, set, picked, setPicked }) {
   const box = useRef(null);
   const [seen, setSeen] = useState({ top: 0, height: 900 });
   const look = () => {
+    if (box.current === null) return;
     const { scrollTop, clientHeight } = box.current;
     setSeen((before) =>
       before.top === scrollTop && before.height === clientHeight ? before : { top: scrollTop, height: clientHeight },
