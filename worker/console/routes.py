@@ -17,7 +17,7 @@ from worker.rest import bodies
 from worker.rest.access import readable
 from worker.rest.call import answer, empty
 from worker.rest.facade import RestError
-from worker.rest.operations import UNKNOWN, Operation, Query, Reply, Tag
+from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Operation, Query, Reply, Tag
 from worker.rest.routing import REASONS, Access, Route
 from worker.rest.schemas import Config, ConfigBody, ConfigInfos, ConnectorRow, ConsoleSession
 from worker.rest.signing import UNSIGNED
@@ -121,7 +121,17 @@ async def rows(call: Call) -> web.Response:
 
 async def shown_config(call: Call) -> web.Response:
     """``GET /console/connectors/{connector}/config``."""
-    config = (await call.herder.connector_info(call.connector))["config"]
+    return await _masked(call, (await call.herder.connector_info(call.connector))["config"])
+
+
+async def patch_config(call: Call) -> web.Response:
+    """``PATCH /console/connectors/{connector}/config``."""
+    patch = bodies.read_config(await call.request.read())
+    call.check_class(patch)
+    return await _masked(call, (await call.herder.patch_connector_config(call.connector, patch))["config"])
+
+
+async def _masked(call: Call, config: Mapping[str, str]) -> web.Response:
     try:
         declared = await call.herder.plugin_config(
             config.get("connector.class", ""), config.get("connector.plugin.version")
@@ -320,10 +330,28 @@ ROUTES = (
         shown_config,
         operation=Operation(
             "getShownConfig",
-            "A connector's configuration as people may see it: values of secrets are stars.",
+            "A connector's configuration as people may see it: `[hidden]` stands for secrets.",
             Tag.CONSOLE,
             {200: Reply("The configuration.", Config)},
             {404: UNKNOWN},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "PATCH",
+        "/console/connectors/{connector}/config",
+        patch_config,
+        Access.ADMIN,
+        operation=Operation(
+            "patchShownConfig",
+            "Change some properties as `PATCH /connectors/{connector}/config` does; the answer has no values of secrets.",
+            Tag.CONSOLE,
+            {200: Reply("They are changed.", Config)},
+            {400: "The configuration is invalid, or the body is not understood.", 404: UNKNOWN, 409: CONFLICT},
+            (FORWARD,),
+            ConfigBody,
+            {"one more": {"tasks.max": "2"}},
+            note="Null takes a property away.",
             kafka=False,
         ),
     ),

@@ -78,6 +78,7 @@ WANTED = {
         "PATCH /connectors/{connector}/offsets",
         "DELETE /connectors/{connector}/offsets",
         "PUT /connector-plugins/{plugin}/config/validate",
+        "PATCH /console/connectors/{connector}/config",
         "PUT /console/connectors/{connector}/check",
         "POST /flows/plan",
         "POST /flows/preview",

@@ -219,6 +219,9 @@ async def test_secrets_do_not_reach_the_console(rest: tuple[Rest, MemoryHerder])
     shown = (await call("GET", "/console/connectors/a/config")).json
     assert {name: shown[name] for name in ("y", "z")} == {"y": "plain", "z": "${file:/a:b}"}
     assert "hunter" not in json.dumps(shown)
+    changed = await call("PATCH", "/console/connectors/a/config", {"y": "other"})
+    assert (changed.status, changed.json["y"], b"hunter" in changed.raw) == (200, "other", False)
+    assert herder.configs["a"] == {**config, "y": "other", "name": "a"}
     await call("PUT", "/console/connectors/a/check", {"y": None, "w": "1"})
     kind, plugin, checked = herder.calls[-1]
     assert (kind, plugin) == ("validate", "B")

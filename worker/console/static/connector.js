@@ -117,7 +117,7 @@ function ConfigTab({ name, role }) {
         ([key, value]) => html`<div key=${key}><dt>${key}</dt><dd>${value === "" ? html`<span class="muted">empty</span>` : value}</dd></div>`,
       )}
     </dl>
-    <p class="muted">Values of secrets don't leave the worker: they are shown as stars, and stay as they are when the rest is edited.</p>
+    <p class="muted">Values of secrets don't leave the worker: [hidden] stands for them, and they stay as they are when the rest is edited.</p>
     <${Calls} calls=${[curl("GET", connectorPath(name, "/config"))]} />`;
 }
 

@@ -1,6 +1,6 @@
 /** Create a connector, or change one: a form made of its declarations. */
 import { call, connectorPath, curl } from "./api.js";
-import { basic, CLASS, difference, grouped, kinds, NAME, patchOf, readUpload } from "./options.js";
+import { basic, CLASS, difference, grouped, HIDDEN, kinds, NAME, patchOf, readUpload } from "./options.js";
 import { go, placeHref } from "./place.js";
 import { Button, Calls, Dialog, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
 
@@ -48,8 +48,10 @@ function Input({ option, value, recommended, id, described, invalid, onInput, on
       <option value="">${base}</option><option value="true">true</option><option value="false">false</option>
     </select>`;
   }
-  if (option.type === "PASSWORD") {
-    return html`<input ...${common} type="password" autocomplete="new-password" value=${value ?? ""} onInput=${change} placeholder=${"${file:/path:key}"} />`;
+  if (option.type === "PASSWORD" || value === HIDDEN) {
+    const kept = value === HIDDEN;
+    return html`<input ...${common} type="password" autocomplete="new-password" value=${kept ? "" : (value ?? "")} onInput=${change}
+      placeholder=${kept ? "unchanged" : "${file:/path:key}"} />`;
   }
   const list = recommended.length > 0 ? `${id}-list` : undefined;
   return html`<input ...${common} list=${list} spellcheck="false" autocomplete="off" value=${value ?? ""} onInput=${change}
@@ -62,8 +64,7 @@ function Field({ option, info, value, errors, onInput, onLeave }) {
   const id = `o-${option.name}`;
   const help = `${id}-help`;
   return html`<div class=${`option ${errors.length ? "wrong" : ""}`}>
-    <label for=${id}>${option.display_name && option.display_name !== option.name ? html`${option.display_name} <code>${option.name}</code>` : option.name}
-      ${option.required && html`<span class="required">needed</span>`}</label>
+    <label for=${id}>${option.display_name && option.display_name !== option.name ? html`${option.display_name} <code>${option.name}</code>` : option.name}${option.required && html`${" "}<span class="required">needed</span>`}</label>
     <${Input} option=${option} value=${value} recommended=${(info?.recommended_values ?? []).filter(Boolean)} id=${id}
       described=${help} invalid=${errors.length > 0} onInput=${onInput} onLeave=${onLeave} />
     <div id=${help}>
@@ -162,7 +163,8 @@ function Form({ start, existing, onBack }) {
   const input = (name, value) =>
     setValues((before) => {
       const next = { ...before };
-      if (value === "" && !(existing && name in start)) delete next[name];
+      if (value === "" && start[name] === HIDDEN) next[name] = HIDDEN;
+      else if (value === "" && !(existing && name in start)) delete next[name];
       else next[name] = value;
       return next;
     });
@@ -187,7 +189,7 @@ function Form({ start, existing, onBack }) {
     const kept = Object.fromEntries(Object.entries(values).filter(([name, value]) => value !== "" || start[name] === ""));
     setReview(
       existing
-        ? { before: start, after: kept, method: "PATCH", path: connectorPath(existing, "/config"), body: patchOf(start, kept) }
+        ? { before: start, after: kept, method: "PATCH", path: `console/${connectorPath(existing, "/config")}`, body: patchOf(start, kept) }
         : { before: {}, after: kept, method: "POST", path: "connectors", body: { name: kept[NAME], config: kept } },
     );
   };

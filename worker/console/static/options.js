@@ -3,6 +3,8 @@
 /** Options of every connector that the worker knows by itself; what else a configuration may hold is free. */
 export const NAME = "name";
 export const CLASS = "connector.class";
+/** What stands for a secret that the worker keeps to itself. */
+export const HIDDEN = "[hidden]";
 
 /**
  * Declarations by group, in their order. Aliases come as options of their own: a declaration is taken once.
@@ -53,7 +55,7 @@ export function readUpload(text) {
   const found = {};
   for (const [name, each] of Object.entries(config)) {
     if (each !== null && typeof each === "object") throw new Error(`${name} has a value that is neither text nor number.`);
-    if (each !== null) found[name] = String(each);
+    if (each !== null && each !== HIDDEN) found[name] = String(each);
   }
   if (typeof value.name === "string") found[NAME] = value.name;
   return found;
