@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from compose.local.worker import MillraceWorker
 
     from .conftest import Closed, View
+from .prefix_proxy import prefixed
 
 
 def log_in(page: Page, name: str) -> None:
@@ -34,6 +35,7 @@ def test_a_wrong_password_is_refused_and_the_right_one_opens(closed: Closed, sho
     view.check()
     log_in(page, "chief")
     expect(page.get_by_role("link", name="stock")).to_be_visible()
+    expect(page.get_by_role("button", name="Log out")).to_be_visible()
     assert page.evaluate("document.cookie") == ""
     page.reload()
     expect(page.get_by_role("link", name="stock")).to_be_visible()
@@ -83,6 +85,23 @@ def test_a_session_that_ends_shows_the_form_and_goes_on_where_it_was(closed: Clo
     view.check()
     log_in(page, "reader")
     expect(page.get_by_text("No topics yet")).to_be_visible()
+
+
+def test_the_console_works_under_a_prefix_of_a_proxy(closed: Closed, show: Callable[..., View]) -> None:
+    with prefixed(closed.worker.url, "/cdc/millrace") as root:
+        view = show(root)
+        page = view.open("/#/connectors/stock")
+        log_in(page, "chief")
+        expect(page.get_by_text("A stopped connector has none.")).to_be_visible()
+        page.get_by_text("The REST calls").click()
+        expect(page.locator(".calls pre")).to_contain_text(f"{root}/connectors/stock/status")
+        page.get_by_role("button", name="Resume").click()
+        page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+        expect(page.locator(".task").filter(has_text="Task 0")).to_contain_text("running")
+        assert view.complaints == []
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("A stopped connector has none.")).to_be_visible()
 
 
 def test_a_worker_that_goes_is_noticed_and_its_return_too(

@@ -314,8 +314,7 @@ def test_a_secret_never_reaches_the_browser(view: View, cluster: MillraceWorker)
 # How it looks.
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 1280), ("light", 390)])
 def test_pages_fit_every_width_and_scheme(
     cluster: MillraceWorker, show: Callable[..., View], scheme: str, width: int
 ) -> None:

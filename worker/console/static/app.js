@@ -49,7 +49,7 @@ function Header({ session, section, onLogout }) {
     <div class="top-right">
       <${Theme} />
       ${session.method !== "none" && html`<span class="who" title=${session.roles.join(", ")}>${session.name}</span>`}
-      ${session.method === "session" && html`<${Button} kind="small" onClick=${onLogout}>Log out</${Button}>`}
+      ${session.proof !== null && html`<${Button} kind="small" onClick=${onLogout}>Log out</${Button}>`}
     </div>
   </header>`;
 }
