@@ -101,3 +101,5 @@ class Feed:
             async with self._news:
                 self._news.notify_all()
             await asyncio.sleep(_TICK_S)
+        # What is old is not shown to whoever comes next.
+        self.rows = {}

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from compose.local.service import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from compose.local.worker import MillraceWorker
@@ -33,7 +33,7 @@ BROKEN = {
 
 
 @pytest.fixture(scope="module")
-def cluster(workers: list[MillraceWorker]) -> Iterator[MillraceWorker]:
+def cluster(workers: list[MillraceWorker]) -> MillraceWorker:
     """A worker of a cluster with connectors in every state."""
     worker = workers[0]
     for name in ("orders", LONG):
