@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -104,18 +105,21 @@ def show(browser: Browser, engine: Chromium) -> Iterator[Callable[..., View]]:
         yield open_view
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def workers(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[MillraceWorker]]:
     """Two workers of a cluster that lets everybody in."""
     group = f"console-{secrets.token_hex(4)}"
-    with ExitStack() as stack:
-        started = []
-        for number in (1, 2):
-            folder = tmp_path_factory.mktemp(f"worker-{number}")
-            worker = MillraceWorker(folder, bootstrap, group=group, processes=1)
-            stack.callback(worker.kill)
-            started.append(worker.start())
-        yield started
+    both = [
+        MillraceWorker(tmp_path_factory.mktemp(f"worker-{number}"), bootstrap, group=group, processes=1)
+        for number in (1, 2)
+    ]
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda worker: worker.start(), both))
+        yield both
+    finally:
+        for worker in both:
+            worker.kill()
 
 
 #: Name -> role; a password is the name backwards.
@@ -153,7 +157,7 @@ class Closed:
         assert status == 201, answer
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def closed(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
     """That worker, with three connectors."""
     folder = tmp_path_factory.mktemp("closed")
