@@ -146,6 +146,7 @@ GOOD: dict[str, Any] = {
     "logger": "root",
     "snapshot": "1",
     "savepoint": "one",
+    "file": "app.js",
 }
 GOOD_OF: dict[str, dict[str, Any]] = {
     "alterOffsets": {"connector": "stopped"},
