@@ -32,6 +32,7 @@ SUITES = (
             for name in (
                 "cassandra",
                 "connectors",
+                "console",
                 "control",
                 "converters",
                 "host",

@@ -122,7 +122,7 @@ class Demo:
             )
             worker.start()
             self.rest.workers.append(worker)
-            say(f"worker {number} is ready at {worker.url}")
+            say(f"worker {number} is ready at {worker.url}, its console at {worker.url}/console")
 
     def stop(self) -> None:
         """End everything."""

@@ -12,10 +12,11 @@ MANIFEST = Path(__file__).with_name("artifacts.toml")
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One file of a Maven repository, pinned by checksum.
+    """One file of a Maven repository, or a package of npm, pinned by checksum.
 
     Attributes:
-        coordinates: `group:artifact:version`, then `:classifier` and `@extension` where they are not the default (jar).
+        coordinates: Maven's `group:artifact:version`, then `:classifier` and `@extension` where they are not the default
+            (jar); of npm `name@version`.
         sha256: The file's checksum, hexadecimal.
         size: The file's size in bytes.
         sets: Names of the sets (services) that need the file.
@@ -27,8 +28,16 @@ class Artifact:
     sets: frozenset[str]
 
     @property
+    def of_npm(self) -> bool:
+        """Whether it is a package of npm."""
+        return ":" not in self.coordinates
+
+    @property
     def path(self) -> str:
-        """The file's path inside any Maven repository."""
+        """The file's path inside any Maven repository, or npm registry."""
+        if self.of_npm:
+            name, _, version = self.coordinates.rpartition("@")
+            return f"{name}/-/{name.rpartition('/')[2]}-{version}.tgz"
         names, _, extension = self.coordinates.partition("@")
         group, artifact, version, *classifier = names.split(":")
         suffix = "".join(f"-{part}" for part in classifier)
@@ -86,7 +95,7 @@ def load_manifest(path: Path = MANIFEST) -> Manifest:
             roots={name: tuple(values) for name, values in raw["roots"].items()},
             artifacts=tuple(
                 Artifact(coordinates, entry["sha256"], entry["size"], frozenset(entry["in"]))
-                for coordinates, entry in raw["artifacts"].items()
+                for coordinates, entry in (raw["artifacts"] | raw["npm"]).items()
             ),
         )
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:

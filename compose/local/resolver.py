@@ -1,4 +1,4 @@
-"""Brings pinned files from a Maven repository into the cache. Needs no Maven and, once warm, no network."""
+"""Brings pinned files from a Maven repository or from npm into the cache. Needs neither tool and, once warm, no network."""
 
 import hashlib
 import http.client
@@ -20,6 +20,7 @@ from compose.local.errors import StackError
 from compose.local.paths import cache_dir
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
+NPM = "https://registry.npmjs.org"
 _CHUNK = 1 << 18  # bytes
 _PROGRESS_EVERY = 5.0  # seconds between lines of a long download
 
@@ -28,6 +29,12 @@ def repository_urls() -> tuple[str, ...]:
     """Repositories to ask, in order: `MILLRACE_MAVEN_URL` (a comma list), else Maven Central."""
     named = os.environ.get("MILLRACE_MAVEN_URL", "")
     return tuple(url.strip().rstrip("/") for url in named.split(",") if url.strip()) or (MAVEN_CENTRAL,)
+
+
+def npm_urls() -> tuple[str, ...]:
+    """Registries of npm to ask, in order: `MILLRACE_NPM_URL` (a comma list), else the public one."""
+    named = os.environ.get("MILLRACE_NPM_URL", "")
+    return tuple(url.strip().rstrip("/") for url in named.split(",") if url.strip()) or (NPM,)
 
 
 class _Corrupt(Exception):
@@ -73,7 +80,7 @@ class Resolver:
     Safe to use from several processes at once: a file appears under its final name only when it is whole and right.
 
     Attributes:
-        urls: Repositories, tried in order for each file.
+        urls: Maven repositories, tried in order for each file.
         cache: Folder of the cache; files lie in `artifacts/<sha256>/<filename>`.
         attempts: How often each repository is asked for a file before it counts as failed.
         backoff: Seconds before the second attempt; doubled for each later one.
@@ -137,7 +144,7 @@ class Resolver:
 
     def _download(self, artifact: Artifact, progress: _Progress, stop: threading.Event) -> None:
         failures: list[str] = []
-        for url in self.urls:
+        for url in npm_urls() if artifact.of_npm else self.urls:
             source = f"{url}/{artifact.path}"
             for attempt in range(self.attempts):
                 if attempt and stop.wait(self.backoff * 2 ** (attempt - 1)):
@@ -161,7 +168,8 @@ class Resolver:
             failures.append(failure)
         raise StackError(
             f"{artifact.coordinates} could not be downloaded: {'; '.join(failures)}. "
-            "Check the network (HTTPS_PROXY, SSL_CERT_FILE), or name a Maven repository that has it in MILLRACE_MAVEN_URL"
+            "Check the network (HTTPS_PROXY, SSL_CERT_FILE), or name a registry that has it in "
+            + ("MILLRACE_NPM_URL" if artifact.of_npm else "MILLRACE_MAVEN_URL")
         )
 
     def _download_once(self, source: str, artifact: Artifact, progress: _Progress, stop: threading.Event) -> None:

@@ -392,6 +392,8 @@ class ControlProcess:
         self._build_node()
         self._rest = RestServer(self.herder, settings, workers=self.herder)
         await self._rest.start()
+        # A thread that is not awaited: a worker without a network must neither start nor stop later for it.
+        threading.Thread(target=_fetch_libraries, name="console-libraries", daemon=True).start()
         node.worker_id = self._rest.worker_id
         node.stats.client_id = self.config["client.id"] or node.worker_id
 
@@ -674,3 +676,17 @@ async def cluster_id(client: Mapping[str, Any]) -> str:
         return str(description.get("cluster_id", ""))
     finally:
         await admin.close()
+
+
+def _fetch_libraries() -> None:
+    """Fetch the libraries of the console's pages into the cache; a wheel has them already. Blocks."""
+    from compose.local.errors import StackError
+    from worker.console.libraries import libraries
+
+    try:
+        libraries()
+    except StackError as error:
+        _log.warning(
+            "The console can't be shown before its libraries are here; they are fetched at the first request, too: %s",
+            error,
+        )

@@ -1,8 +1,8 @@
 """The cluster as REST sees it: Kafka Connect 4.1's ``DistributedHerder``, with its texts where clients match on them.
 
 Split by subject: what connectors are and do here, offsets in ``herder_offsets``, snapshots and lag in ``herder_snapshots``,
-rules of logs in ``herder_rules`` and ``herder_rule_sets``, the rest in ``herder_admin``. Whatever changes the cluster goes
-through the leader; answers come from memory.
+rules of logs in ``herder_rules`` and ``herder_rule_sets``, rows of the console in ``herder_console``, the rest in
+``herder_admin``. Whatever changes the cluster goes through the leader; answers come from memory.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from offsets.records import (
 )
 from worker.control.herder_admin import AdminOperations
 from worker.control.herder_base import lock_of
+from worker.control.herder_console import ConsoleOperations
 from worker.control.herder_flows import FlowOperations
 from worker.control.herder_offsets import OffsetOperations
 from worker.control.herder_rule_sets import RuleStore
@@ -49,6 +50,7 @@ class ClusterHerder(
     FlowOperations,
     RuleOperations,
     RuleStore,
+    ConsoleOperations,
     AdminOperations,
 ):
     """Implements ``worker.rest.facade.Herder`` and the requests between workers (``InternalHerder``)."""

@@ -87,6 +87,9 @@ class HerderContext:
         self.config_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         #: Rule set -> held from looking at its versions until the next is written.
         self.rule_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        #: Rate and lag of all connectors as the workers reported last, and the time of that.
+        self.rates: Mapping[str, tuple[float, float | None]] = {}
+        self.rates_at = float("-inf")
         self._behind_until = 0.0
 
     @property

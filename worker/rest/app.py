@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import hdrs, web
 
 from connectors.errors import ConfigInvalid, MillraceError
-from worker.rest.call import Call, answer, failure
+from worker.console.assets import Assets
+from worker.console.feed import Feed
+from worker.console.sessions import PROOF_HEADER
+from worker.rest.call import Call, Console, answer, failure
 from worker.rest.cors import cors_headers, is_preflight
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.forwarding import WorkerClient
@@ -60,7 +63,9 @@ def create_app(
     """
     app = web.Application(client_max_size=settings.max_body)
     client = WorkerClient(settings.request_timeout_s, lambda: client_context(settings.tls), tls_files(settings.tls))
-    dispatcher = _Dispatcher(herder, settings, guard, workers, Router(ROUTES[part]), client, admin_ports)
+    ways = [name for name, on in (("basic", settings.auth.basic), ("bearer", settings.auth.bearer)) if on]
+    console = Console(Assets(ways), Feed(herder), guard.sessions)
+    dispatcher = _Dispatcher(herder, settings, guard, workers, Router(ROUTES[part]), client, admin_ports, console)
     app.router.add_route(hdrs.METH_ANY, r"/{path:[\s\S]*}", dispatcher.handle)
     app.on_response_prepare.append(dispatcher.finish)
 
@@ -68,7 +73,11 @@ def create_app(
         yield
         await client.close()
 
+    async def close_streams(_: web.Application) -> None:
+        await console.feed.close()
+
     app.cleanup_ctx.append(close_client)
+    app.on_shutdown.append(close_streams)
     return app
 
 
@@ -95,8 +104,9 @@ class _Dispatcher:
     router: Router
     client: WorkerClient
     admin_ports: Callable[[], Sequence[int]]
+    console: Console
 
-    async def handle(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request; never raises but for cancellation."""
         started = time.perf_counter()
         status = 0
@@ -104,7 +114,7 @@ class _Dispatcher:
         try:
             try:
                 async with asyncio.timeout(self.settings.request_timeout_s):
-                    response = await self._limited(request, found)
+                    response: web.StreamResponse = await self._limited(request, found)
             except Exception as error:  # noqa: BLE001 - every failure becomes an answer
                 response = self._failure(request, error)
             status = response.status
@@ -126,7 +136,7 @@ class _Dispatcher:
         response.headers[hdrs.SERVER] = "Millrace"
         response.headers["X-Content-Type-Options"] = "nosniff"
         if self.settings.auth.on:
-            response.headers[hdrs.CACHE_CONTROL] = "no-store"
+            response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
         response.headers.update(cors_headers(self.settings, request.method, request.headers))
         for rule in self.settings.headers:
             value = rule.value
@@ -147,7 +157,7 @@ class _Dispatcher:
         except RestError:
             return _Found(resource, parameters, None)
 
-    async def _limited(self, request: web.Request, found: _Found) -> web.Response:
+    async def _limited(self, request: web.Request, found: _Found) -> web.StreamResponse:
         counted = WORKER_HEADER not in request.headers and (
             found.route is None or found.route.access is not Access.PUBLIC
         )
@@ -157,7 +167,7 @@ class _Dispatcher:
         finally:
             self.guard.leave(counted=counted)
 
-    async def _answer(self, request: web.Request, found: _Found) -> web.Response:
+    async def _answer(self, request: web.Request, found: _Found) -> web.StreamResponse:
         resource, route = found.resource, found.route
         if resource is not None and is_preflight(request.method, request.headers):
             return _options(resource, request.headers.get(hdrs.ACCEPT))
@@ -182,7 +192,16 @@ class _Dispatcher:
             await self.guard.body(request)
         try:
             return await route.handler(
-                Call(request, found.parameters, self.herder, self.workers, self.settings, principal, self.admin_ports)
+                Call(
+                    request,
+                    found.parameters,
+                    self.herder,
+                    self.workers,
+                    self.settings,
+                    principal,
+                    self.admin_ports,
+                    self.console,
+                )
             )
         except NotLeader as error:
             return await self.client.forward(request, error.leader_url, principal, self._session_key)
@@ -194,6 +213,9 @@ class _Dispatcher:
         if isinstance(error, RestError):
             response = failure(error.status, str(error))
             response.headers.update(error.headers)
+            if PROOF_HEADER in request.headers or request.rel_url.raw_path.startswith("/console/"):
+                # The console has a form of its own: a browser must not ask for a password.
+                response.headers.popall(hdrs.WWW_AUTHENTICATE, None)
             if error.status == 408:
                 response.force_close()
             return response

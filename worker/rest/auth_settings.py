@@ -175,6 +175,15 @@ AUTH_KEYS: Final = (
         "Callers whose password was found right before go on.",
     ),
     ConfigKey(
+        name="rest.auth.session.ms",
+        type=ConfigType.LONG,
+        default=28_800_000,
+        validator=at_least(1000),
+        unit="ms",
+        importance=_LOW,
+        doc="How long a login at the console lasts.",
+    ),
+    ConfigKey(
         name="rest.extension.classes",
         type=ConfigType.LIST,
         default=[],
@@ -291,6 +300,7 @@ class AuthSettings:
         rules: how a certificate's subject becomes a name.
         failures_per_minute: wrong credentials that an address may send.
         metrics_public: whether /metrics asks nobody.
+        session_s: how long a session of the console lasts.
     """
 
     basic: bool = False
@@ -303,6 +313,7 @@ class AuthSettings:
     rules: tuple[Rule, ...] = (Rule(),)
     failures_per_minute: int = 20
     metrics_public: bool = False
+    session_s: float = 28_800.0
 
     @property
     def on(self) -> bool:
@@ -344,6 +355,7 @@ class AuthSettings:
             rules=parse_rules(config["rest.auth.certificate.rules"]),
             failures_per_minute=config["rest.auth.failures.per.minute"],
             metrics_public=config["rest.metrics.access"] == "public",
+            session_s=config["rest.auth.session.ms"] / 1000,
         )
         made._check()
         return made

@@ -17,6 +17,9 @@ from worker.rest.routing import REASONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from worker.console.assets import Assets
+    from worker.console.feed import Feed
+    from worker.console.sessions import Sessions
     from worker.rest.access import Principal
     from worker.rest.facade import Herder
     from worker.rest.internal import InternalHerder
@@ -25,6 +28,21 @@ if TYPE_CHECKING:
 _INTEGER: Final = re.compile(r"[+-]?\d{1,10}\Z", re.ASCII)
 #: Left as they are in a path, as Java's ``UriBuilder`` does; ``/`` is encoded, so that the address can be used.
 _PATH_SAFE: Final = "!$&'()*+,;=:@~"
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """State that the handlers of the console share.
+
+    Attributes:
+        assets: the pages' files.
+        feed: the news for open pages.
+        sessions: who has logged in.
+    """
+
+    assets: Assets
+    feed: Feed
+    sessions: Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,7 @@ class Call:
         settings: the REST layer's settings.
         principal: who asks.
         admin_ports: the ports of ``admin.listeners``, once they listen.
+        console: state that the handlers of the console share.
     """
 
     request: web.Request
@@ -48,6 +67,7 @@ class Call:
     settings: RestSettings
     principal: Principal
     admin_ports: Callable[[], Sequence[int]]
+    console: Console
 
     @property
     def connector(self) -> str:

@@ -199,6 +199,11 @@ class Herder(Protocol):
 
     async def delete_rules(self, name: str) -> None:
         """Delete it; 404 if unknown, 409 while a connector names it. Leader only."""
+    async def connector_rows(self) -> list[dict[str, Any]]:
+        """All connectors in short, by name: ``ConnectorRow`` without the caller's role."""
+
+    def own_rates(self) -> dict[str, tuple[float, float | None]]:
+        """Of this worker's tasks, by connector: records per second, and seconds behind (None: not known)."""
 
     async def plugin_environments(self) -> dict[str, Any]:
         """This worker's environments of ``plugin.path``, their plugins and hosts, and what can't be used."""

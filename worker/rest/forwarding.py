@@ -209,6 +209,24 @@ class WorkerClient:
         if status >= 300:
             raise RestError(status, answered.decode(errors="replace"))
 
+    async def ask_signed(self, worker_url: str, raw_path: str, session: SessionKey) -> bytes:
+        """Answer of another worker to a GET of this one.
+
+        Args:
+            worker_url: the worker's REST address.
+            raw_path: encoded path.
+            session: the key to sign with.
+
+        Raises:
+            RestError: its refusal, or 500 if it can't be reached.
+        """
+        url = URL(worker_url.rstrip("/") + raw_path, encoded=True)
+        signed = sign_request(session, Asked("GET", url.raw_path_qs, worker_url.rstrip("/")), b"", _WORKER, time.time())
+        status, _, answered = await self._call("GET", url, [(WORKER_HEADER, signed)], b"")
+        if status != 200:
+            raise RestError(status, answered.decode(errors="replace"))
+        return answered
+
     async def _call(
         self, method: str, url: URL, headers: Sequence[tuple[str, str]], body: bytes
     ) -> tuple[int, CIMultiDictProxy[str], bytes]:

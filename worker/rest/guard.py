@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
+from worker.console.sessions import PROOF_HEADER, Sessions
 from worker.rest.access import ANYBODY, Principal, check_access, needed_access
 from worker.rest.audit import AUDIT, quoted
 from worker.rest.auth import Authenticator
@@ -23,6 +24,7 @@ from worker.rest.signing import UNSIGNED, WORKER_HEADER, Asked, Nonces, read_req
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from worker.console.sessions import Session
     from worker.rest.internal import InternalHerder
     from worker.rest.routing import Route
     from worker.rest.settings import RestSettings
@@ -47,6 +49,7 @@ class Guard:
         self._workers = workers
         self._advertised = advertised
         self.authenticator = Authenticator(settings.auth)
+        self.sessions = Sessions(settings.auth.session_s, advertised)
         self._rate = TokenBuckets(settings.limits.rate, settings.limits.burst)
         self._nonces = Nonces(time.time())
         self._active = 0
@@ -111,22 +114,35 @@ class Guard:
         if not self._settings.auth.on:
             self._spend(f"address {address}")
             return ANYBODY
-        try:
-            principal = await self.authenticator.identify(
-                request.headers.getall(hdrs.AUTHORIZATION, []), client_certificate(request), address
-            )
-        except RestError:
-            self._spend(f"address {address}")
-            raise
+        principal, session = await self._identify(request, address)
         request[_PRINCIPAL] = principal
         self._spend(f"user {principal.name}")
         if route is not None:
             check_access(principal, route, needed, connector)
             if needed in _CHANGING and principal.method in _AMBIENT:
                 self._check_origin(request)
+            elif session is not None and route.method != "GET":
+                _check_proof(request, session)
         elif not principal.may_for_some(needed):
             raise RestError(403, f"{principal.name} has no role")
         return principal
+
+    async def _identify(self, request: web.Request, address: str) -> tuple[Principal, Session | None]:
+        """The caller: by the credentials of the request, else by those that a session of the console was opened with."""
+        authorization = request.headers.getall(hdrs.AUTHORIZATION, [])
+        session = None if authorization else self.sessions.find(request.cookies)
+        try:
+            principal = await self.authenticator.identify(
+                authorization if session is None else [session.authorization], client_certificate(request), address
+            )
+        except RestError as error:
+            self._spend(f"address {address}")
+            if session is not None and error.status == 401:
+                self.sessions.end(session)
+            raise
+        if session is None:
+            return principal, None
+        return Principal(principal.name, "session", principal.grants), session
 
     async def _by_worker(
         self, request: web.Request, signed: list[str], route: Route | None, connector: str | None
@@ -193,7 +209,9 @@ class Guard:
 
     def audit(self, request: web.Request, route: Route | None, status: int) -> None:
         """Write down who changed what, or might not."""
-        changing = route is not None and route.access in {*_CHANGING, Access.INTERNAL}
+        changing = route is not None and (
+            route.access in _CHANGING or (route.access is Access.INTERNAL and route.method != hdrs.METH_GET)
+        )
         principal: Principal | None = request.get(_PRINCIPAL)
         if principal is None and self._settings.auth.on:
             return  # not let in: wrong credentials are in the log already
@@ -210,6 +228,15 @@ class Guard:
             quoted(request.method),
             quoted(request.rel_url.raw_path),
             status,
+        )
+
+
+def _check_proof(request: web.Request, session: Session) -> None:
+    """A page of another origin can let a browser send a session's cookie, but not this header."""
+    if not hmac.compare_digest(request.headers.get(PROOF_HEADER, "").encode(), session.proof.encode()):
+        raise RestError(
+            403,
+            f"In a session of the console, changes need the header {PROOF_HEADER}; GET /console/session says its value",
         )
 
 

@@ -41,6 +41,7 @@ TAGS: Final[dict[Tag, str]] = {
     Tag.PLUGINS: "What can be run, with its options.",
     Tag.FLOWS: "What a flow (the configuration of a Spark job) would do, before it runs.",
     Tag.RULES: "Rules of the connector `logs`: what they make of lines before they are used, and rule sets that are kept.",
+    Tag.CONSOLE: "The console, and what only its pages ask.",
     Tag.ADMIN: "Loggers, and taking a worker out of service. May be served by listeners of its own (`admin.listeners`).",
     Tag.INTERNAL: "Between workers.",
 }
@@ -48,6 +49,7 @@ _PARAMETERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "connector": ("The connector's name.", {"type": "string", "minLength": 1}),
     "task": ("The task's number.", {"type": "integer", "format": "int32", "minimum": 0, "maximum": 2**31 - 1}),
     "plugin": ("The plugin's class, its simple name, or that without `Connector`.", {"type": "string", "minLength": 1}),
+    "file": ("The file's name.", {"type": "string", "minLength": 1}),
     "logger": ("The logger's name; `root` is the parent of all.", {"type": "string", "minLength": 1}),
     "savepoint": ("The savepoint's name.", {"type": "string", "minLength": 1}),
     "rules": ("The rule set's name: 1 to 100 letters, digits, `.`, `_` and `-`.", {"type": "string", "minLength": 1}),

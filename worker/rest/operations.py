@@ -27,6 +27,7 @@ class Tag(StrEnum):
     PLUGINS = "connector-plugins"
     FLOWS = "flows"
     RULES = "rules"
+    CONSOLE = "console"
     ADMIN = "admin"
     INTERNAL = "internal"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from worker.console import routes as console
 from worker.rest import (
     admin,
     connectors,
@@ -94,6 +95,7 @@ _MAIN: Final = (
     *flows.ROUTES,
     *rules.ROUTES,
     *rule_sets.ROUTES,
+    *console.ROUTES,
     *internal.ROUTES,
 )
 _ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)

@@ -60,7 +60,7 @@ class Route:
 
     method: str
     path: str
-    handler: Callable[[Call], Awaitable[web.Response]]
+    handler: Callable[[Call], Awaitable[web.StreamResponse]]
     access: Access = Access.READ
     when_ready: bool = True
     negotiate: bool = True

@@ -500,6 +500,36 @@ class ConfigInfos(Struct):
     configs: list[ConfigInfo]
 
 
+# The console.
+
+
+class ConsoleSession(Struct):
+    """The caller, and what it may do."""
+
+    name: str
+    method: Annotated[str, Meta(description="How that is known; `none` without authentication.")]
+    role: Annotated[str | None, Meta(description="The highest role for all connectors.")]
+    roles: list[str]
+    proof: Annotated[
+        str | None, Meta(description="In a session, what `X-CSRF-Token` must hold in requests that change something.")
+    ]
+
+
+class ConnectorRow(Struct):
+    """A connector in short."""
+
+    name: str
+    type: Kind
+    klass: str = field(name="class")
+    state: State
+    tasks: Annotated[dict[str, int], Meta(description="State to number of tasks.")]
+    workers: list[str]
+    error: Annotated[str | None, Meta(description="The first line of a trace, if something has failed.")]
+    rate: Annotated[float | None, Meta(description="Records per second; null: not known.")]
+    lag_s: Annotated[float | None, Meta(description="Seconds that the last records were behind.")]
+    role: Annotated[str | None, Meta(description="The caller's highest role for it.")]
+
+
 # Loggers.
 
 

@@ -16,7 +16,7 @@ def test_every_file_is_pinned_by_checksum_and_belongs_to_a_set() -> None:
     for artifact in manifest.artifacts:
         assert re.fullmatch(r"[0-9a-f]{64}", artifact.sha256), artifact
         assert artifact.size > 0
-        assert artifact.sets <= set(manifest.roots), artifact
+        assert artifact.of_npm or artifact.sets <= set(manifest.roots), artifact
     assert len({artifact.sha256 for artifact in manifest.artifacts}) == len(manifest.artifacts)
 
 
@@ -46,6 +46,18 @@ def test_a_version_is_named_once_and_followed_everywhere() -> None:
     setup = configparser.ConfigParser()
     setup.read(MANIFEST.parents[2] / "setup.cfg", encoding="utf-8")
     assert f"pyspark>={spark},<" in setup["options.extras_require"]["spark"]
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "path"),
+    [
+        ("htm@3.1.1", "htm/-/htm-3.1.1.tgz"),
+        ("@dagrejs/dagre@3.1.3", "@dagrejs/dagre/-/dagre-3.1.3.tgz"),
+    ],
+)
+def test_packages_of_npm_have_their_own_paths(coordinates: str, path: str) -> None:
+    artifact = Artifact(coordinates, "", 0, frozenset())
+    assert (artifact.of_npm, artifact.path) == (True, path)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from worker.console.rows import row
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.signing import SessionKey
 
@@ -71,6 +72,12 @@ class MemoryHerder:
         if self.hang is not None:
             await self.hang.wait()
         return list(self.configs)
+
+    async def connector_rows(self) -> list[dict[str, Any]]:
+        return [row(name, config, "source", None, [None], (1.5, None)) for name, config in sorted(self.configs.items())]
+
+    def own_rates(self) -> dict[str, tuple[float, float | None]]:
+        return dict.fromkeys(self.configs, (1.5, None))
 
     async def connector_info(self, name: str) -> dict[str, Any]:
         self.known(name)
@@ -182,7 +189,7 @@ class MemoryHerder:
     async def plugin_config(self, plugin: str, version: str | None) -> list[dict[str, Any]]:
         if plugin != "B":
             raise RestError(404, f"Unknown plugin {plugin}.")
-        return [{"name": "x", "version": version}]
+        return [{"name": "x", "type": "PASSWORD", "version": version}]
 
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
         self.calls.append(("validate", plugin, dict(config)))

@@ -204,7 +204,9 @@ async def test_plugins(rest: Served) -> None:
     assert len((await call("GET", "/connector-plugins")).json) == 1
     assert len((await call("GET", "/connector-plugins?connectorsOnly=false")).json) == 2
     assert len((await call("GET", "/connector-plugins/?connectorsOnly=bogus")).json) == 2
-    assert (await call("GET", "/connector-plugins/B/config?version=1")).json == [{"name": "x", "version": "1"}]
+    assert (await call("GET", "/connector-plugins/B/config?version=1")).json == [
+        {"name": "x", "type": "PASSWORD", "version": "1"}
+    ]
     assert (await call("GET", "/connector-plugins/C/config")).error == "Unknown plugin C."
     path = "/connector-plugins/FileStreamSource/config/validate"
     reply = await call("PUT", path, {**CONFIG, "n": 1})

@@ -1,0 +1,90 @@
+"""The modules of others that the console's pages are made with: pinned packages of npm, packed into the wheel.
+
+Nothing of them is in the repository. In a checkout they are fetched once, into the cache of the local stack.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from compose.local.artifacts import load_manifest
+from compose.local.console import Say, silent
+from compose.local.errors import StackError
+from compose.local.paths import cache_dir
+from compose.local.resolver import Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Where a wheel has them.
+PACKED: Final = Path(__file__).with_name("libraries")
+#: The name a page loads -> the package, and the file in it.
+FILES: Final[Mapping[str, tuple[str, str]]] = {
+    "preact.js": ("preact", "package/dist/preact.mjs"),
+    "hooks.js": ("preact", "package/hooks/dist/hooks.mjs"),
+    "htm.js": ("htm", "package/dist/htm.mjs"),
+    "uplot.js": ("uplot", "package/dist/uPlot.esm.js"),
+    "uplot.css": ("uplot", "package/dist/uPlot.min.css"),
+}
+_BARE: Final = re.compile(rb"""(from\s*)(["'])preact\2""")
+_MAP: Final = re.compile(rb"(?m)^//# sourceMappingURL=.*$")
+
+
+def adapt(source: bytes) -> bytes:
+    """A module as a browser loads it without an import map, which a strict content security policy forbids. Pure."""
+    return _MAP.sub(b"", _BARE.sub(rb"\1\2./preact.js\2", source))
+
+
+def libraries(say: Say = silent) -> Path:
+    """The folder with all of ``FILES``: the wheel's, else one in the cache, where it is made once. Blocks.
+
+    Raises:
+        StackError: they can't be fetched, or there is no room.
+    """
+    if PACKED.is_dir():
+        return PACKED
+    pinned = load_manifest().members("console")
+    digest = hashlib.sha256(
+        Path(__file__).read_bytes() + "".join(artifact.sha256 for artifact in pinned).encode()
+    ).hexdigest()
+    folder = cache_dir() / "console" / digest[:16]
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
+            part = Path(temporary) / "libraries"
+            pack(part, say)
+            try:
+                part.rename(folder)
+            except OSError as error:
+                if not folder.is_dir():  # else another process was faster, with the same content
+                    raise StackError(f"the console's libraries can't be stored in {folder}: {error}") from error
+    return folder
+
+
+def pack(folder: Path, say: Say = silent) -> None:
+    """Write ``FILES`` into a folder, which is made. Blocks.
+
+    Raises:
+        StackError: a package can't be fetched.
+    """
+    pinned = load_manifest().members("console")
+    archives = {
+        artifact.coordinates.rpartition("@")[0]: path
+        for artifact, path in zip(pinned, Resolver(say=say).fetch(pinned, "the console's libraries"), strict=True)
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (package, member) in FILES.items():
+        with tarfile.open(archives[package]) as archive:
+            member_file = archive.extractfile(member)
+            if member_file is None:
+                raise StackError(f"{package} has no file {member}: is FILES in {__file__} for this version?")
+            (folder / name).write_bytes(adapt(member_file.read()))
+        with tarfile.open(archives[package]) as archive:
+            licence = archive.extractfile("package/LICENSE")
+            if licence is not None:
+                (folder / f"{package}.LICENSE.txt").write_bytes(licence.read())

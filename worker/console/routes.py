@@ -1,0 +1,420 @@
+"""``/console``: pages, sessions, and what they show all the time. Not in Kafka Connect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from aiohttp import hdrs, web
+
+from compose.local.errors import StackError
+from connectors.errors import MillraceError
+from connectors.options import ConfigKey, ConfigType
+from worker.console.assets import PAGE, POLICY
+from worker.console.rows import role
+from worker.rest import bodies
+from worker.rest.access import readable
+from worker.rest.call import answer, empty
+from worker.rest.facade import RestError
+from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Operation, Query, Reply, Tag
+from worker.rest.routing import REASONS, Access, Route
+from worker.rest.schemas import Config, ConfigBody, ConfigInfos, ConnectorRow, ConsoleSession
+from worker.rest.signing import UNSIGNED
+from worker.secrets.masking import mask_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from worker.rest.access import Principal
+    from worker.rest.call import Call
+
+#: A stream ends so long after its beginning, for the browser to come again: whoever may not look any more is found then.
+_LONGEST_S: Final = 60.0
+#: Or at this share of a request's deadline.
+_SHARE: Final = 0.8
+_RETRY: Final = b"retry: 1000\n\n"
+
+
+async def page(call: Call) -> web.Response:
+    """``GET /console``: the page; all others are parts of it."""
+    if call.request.rel_url.raw_path.endswith("/"):
+        # The page names its files from its own address, whatever prefix a proxy has put before it.
+        return web.Response(status=308, headers={hdrs.LOCATION: "../console"})
+    response = await _file(call, PAGE)
+    response.headers["Content-Security-Policy"] = POLICY
+    response.headers["Referrer-Policy"] = "no-referrer"
+    return response
+
+
+async def file(call: Call) -> web.Response:
+    """``GET /console/{file}``."""
+    return await _file(call, call.parameters["file"])
+
+
+async def _file(call: Call, name: str) -> web.Response:
+    try:
+        asset = await asyncio.to_thread(call.console.assets.get, name)
+    except StackError as error:
+        raise RestError(503, f"The console's libraries are not here: {error}") from error
+    if asset is None:
+        raise RestError(404, REASONS[404])
+    packed = "gzip" in call.request.headers.get(hdrs.ACCEPT_ENCODING, "")
+    headers = {
+        hdrs.ETAG: asset.tag,
+        hdrs.CACHE_CONTROL: "no-cache",
+        hdrs.VARY: hdrs.ACCEPT_ENCODING,
+    }
+    if call.request.headers.get(hdrs.IF_NONE_MATCH) == asset.tag:
+        return web.Response(status=304, headers=headers)
+    if packed:
+        headers[hdrs.CONTENT_ENCODING] = "gzip"
+    return web.Response(
+        body=asset.packed if packed else asset.plain, content_type=asset.media, charset="utf-8", headers=headers
+    )
+
+
+async def open_session(call: Call) -> web.Response:
+    """``POST /console/session``: a cookie for the credentials of this very request."""
+    sessions, request = call.console.sessions, call.request
+    authorization = request.headers.get(hdrs.AUTHORIZATION)
+    if authorization is None or call.principal.method not in {"basic", "bearer"}:
+        return answer(_shown(call, None))  # whoever comes by certificate, or is not asked, needs none
+    value, session = sessions.open(authorization)
+    response = answer(_shown(call, session.proof))
+    secure = request.scheme == "https" or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+    response.set_cookie(
+        sessions.cookie,
+        value,
+        max_age=int(sessions.lifetime_s),
+        path="/",
+        secure=secure,
+        httponly=True,
+        samesite="Strict",
+    )
+    return response
+
+
+async def get_session(call: Call) -> web.Response:
+    """``GET /console/session``."""
+    session = call.console.sessions.find(call.request.cookies)
+    return answer(_shown(call, session.proof if session is not None and call.principal.method == "session" else None))
+
+
+async def end_session(call: Call) -> web.Response:
+    """``DELETE /console/session``."""
+    sessions = call.console.sessions
+    session = sessions.find(call.request.cookies)
+    if session is not None:
+        sessions.end(session)
+    response = empty(204)
+    response.del_cookie(sessions.cookie, path="/")
+    return response
+
+
+async def rows(call: Call) -> web.Response:
+    """``GET /console/connectors``."""
+    all_rows = await call.herder.connector_rows()
+    names = set(readable(call.principal, [row["name"] for row in all_rows]))
+    return answer([{**row, "role": role(call.principal, row["name"])} for row in all_rows if row["name"] in names])
+
+
+async def shown_config(call: Call) -> web.Response:
+    """``GET /console/connectors/{connector}/config``."""
+    return await _masked(call, (await call.herder.connector_info(call.connector))["config"])
+
+
+async def patch_config(call: Call) -> web.Response:
+    """``PATCH /console/connectors/{connector}/config``."""
+    patch = bodies.read_config(await call.request.read())
+    call.check_class(patch)
+    return await _masked(call, (await call.herder.patch_connector_config(call.connector, patch))["config"])
+
+
+async def _masked(call: Call, config: Mapping[str, str]) -> web.Response:
+    try:
+        declared = await call.herder.plugin_config(
+            config.get("connector.class", ""), config.get("connector.plugin.version")
+        )
+    except RestError:
+        declared = []  # its plugin is not here: options are judged by their names
+    keys = [ConfigKey(name=option["name"], type=ConfigType(option["type"]), doc="") for option in declared]
+    return answer(mask_config(config, keys))
+
+
+async def check(call: Call) -> web.Response:
+    """``PUT /console/connectors/{connector}/check``."""
+    patch = bodies.read_config(await call.request.read())
+    call.check_class(patch)
+    before = (await call.herder.connector_info(call.connector))["config"]
+    merged = {name: value for name, value in {**before, **patch, "name": call.connector}.items() if value is not None}
+    return answer(await call.herder.validate(merged.get("connector.class", ""), merged))
+
+
+async def rates(call: Call) -> web.Response:
+    """``GET /console/rates``, for other workers."""
+    if call.principal.method != "worker":
+        raise RestError(400, UNSIGNED)
+    return answer(call.herder.own_rates())
+
+
+async def events(call: Call) -> web.StreamResponse:
+    """``GET /console/events``: rows as they change, or one connector's status."""
+    name = call.request.query.get("connector")
+    if name is not None:
+        call.principal.require(Access.READ, name)
+    feed = call.console.feed
+    until = asyncio.get_running_loop().time() + min(_LONGEST_S, call.settings.request_timeout_s * _SHARE)
+    with feed.watch():
+        if not feed.rows:
+            await feed.refresh()
+        response = web.StreamResponse(
+            headers={
+                hdrs.CONTENT_TYPE: "text/event-stream",
+                hdrs.CACHE_CONTROL: "no-store",
+                "X-Accel-Buffering": "no",
+            }
+        )
+        await response.prepare(call.request)
+        if call.request.method == hdrs.METH_HEAD:
+            return response
+        try:
+            await response.write(_RETRY)
+            sent = _Sent()
+            async for _ in feed.ticks(until):
+                message = sent.rows(call) if name is None else await sent.connector(call, name)
+                # A comment now and then lets the other side, and proxies, see that the stream lives.
+                await response.write(message or b":\n\n")
+        except (ConnectionError, MillraceError):
+            pass  # the page is gone, or comes again and learns why
+    return response
+
+
+class _Sent:
+    """The state that a stream has sent so far."""
+
+    def __init__(self) -> None:
+        self._rows: Mapping[str, tuple[dict[str, Any], bytes]] | None = None
+        self._status: bytes | None = None
+
+    def rows(self, call: Call) -> bytes:
+        """Rows that are new or have changed since, as an event; empty if there are none."""
+        before, now = self._rows, call.console.feed.rows
+        if now is before:
+            return b""
+        self._rows = now
+        old = before or {}
+        changed = [
+            _row(call.principal, row)
+            for name, row in now.items()
+            if old.get(name) is not row and call.principal.may(Access.READ, name)
+        ]
+        gone = [name for name in old if name not in now and call.principal.may(Access.READ, name)]
+        if before is not None and not changed and not gone:
+            return b""
+        body = b'{"all":%s,"rows":[%s],"gone":%s}' % (
+            b"true" if before is None else b"false",
+            b",".join(changed),
+            orjson.dumps(gone),
+        )
+        return b"event: rows\ndata: " + body + b"\n\n"
+
+    async def connector(self, call: Call, name: str) -> bytes:
+        """A connector's status with its row, as an event; empty if nothing is new."""
+        try:
+            status: dict[str, Any] | None = await call.herder.connector_status(name)
+        except RestError as error:
+            if error.status != 404:
+                raise
+            status = None
+        row = call.console.feed.rows.get(name)
+        body = orjson.dumps(
+            {
+                "status": status,
+                "row": None if row is None else row[0],
+                "role": role(call.principal, name),
+            }
+        )
+        if body == self._status:
+            return b""
+        self._status = body
+        return b"event: connector\ndata: " + body + b"\n\n"
+
+
+def _row(principal: Principal, row: tuple[dict[str, Any], bytes]) -> bytes:
+    """A row's JSON with the caller's role for it."""
+    return row[1][:-1] + b',"role":"%s"}' % (role(principal, row[0]["name"]) or "").encode()
+
+
+def _shown(call: Call, proof: str | None) -> dict[str, Any]:
+    return {
+        "name": call.principal.name,
+        "method": call.principal.method,
+        "role": role(call.principal),
+        "roles": [str(grant) for grant in call.principal.grants],
+        "proof": proof,
+    }
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/console",
+        page,
+        Access.PUBLIC,
+        when_ready=False,
+        negotiate=False,
+        operation=Operation(
+            "getConsole",
+            "The console: a page for a browser.",
+            Tag.CONSOLE,
+            {200: Reply("The page.", str, media="text/html")},
+            {503: "Its libraries are not here."},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "POST",
+        "/console/session",
+        open_session,
+        when_ready=False,
+        operation=Operation(
+            "openSession",
+            "Begin a session of the console with the credentials of this request: its cookie stands for them.",
+            Tag.CONSOLE,
+            {200: Reply("Who the caller is; without authentication there is no cookie.", ConsoleSession)},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        "/console/session",
+        get_session,
+        when_ready=False,
+        operation=Operation(
+            "getSession",
+            "Who the caller is, and what it may do.",
+            Tag.CONSOLE,
+            {200: Reply("The caller.", ConsoleSession)},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "DELETE",
+        "/console/session",
+        end_session,
+        when_ready=False,
+        operation=Operation(
+            "endSession",
+            "End the session.",
+            Tag.CONSOLE,
+            {204: Reply("It has ended.")},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        "/console/connectors",
+        rows,
+        operation=Operation(
+            "listConnectorRows",
+            "All connectors in short, with rates and lag.",
+            Tag.CONSOLE,
+            {200: Reply("Those that the caller may read, by name.", list[ConnectorRow])},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        "/console/connectors/{connector}/config",
+        shown_config,
+        operation=Operation(
+            "getShownConfig",
+            "A connector's configuration as people may see it: `[hidden]` stands for secrets.",
+            Tag.CONSOLE,
+            {200: Reply("The configuration.", Config)},
+            {404: UNKNOWN},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "PATCH",
+        "/console/connectors/{connector}/config",
+        patch_config,
+        Access.ADMIN,
+        operation=Operation(
+            "patchShownConfig",
+            "Change some properties as `PATCH /connectors/{connector}/config` does; the answer has no values of secrets.",
+            Tag.CONSOLE,
+            {200: Reply("They are changed.", Config)},
+            {400: "The configuration is invalid, or the body is not understood.", 404: UNKNOWN, 409: CONFLICT},
+            (FORWARD,),
+            ConfigBody,
+            {"one more": {"tasks.max": "2"}},
+            note="Null takes a property away.",
+            kafka=False,
+        ),
+    ),
+    Route(
+        "PUT",
+        "/console/connectors/{connector}/check",
+        check,
+        Access.ADMIN,
+        operation=Operation(
+            "checkChange",
+            "Check what a change of some properties would make of a connector's configuration; changes nothing.",
+            Tag.CONSOLE,
+            {200: Reply("As `PUT /connector-plugins/{plugin}/config/validate` of the whole.", ConfigInfos)},
+            {400: "There is no such plugin, or the body is not understood.", 404: UNKNOWN},
+            body=ConfigBody,
+            examples={"one more": {"tasks.max": "2"}},
+            note="Null takes a property away.",
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        "/console/events",
+        events,
+        negotiate=False,
+        operation=Operation(
+            "watchConnectors",
+            "What changes, as server-sent events: `rows` (as `GET /console/connectors`), or with `connector` one's status.",
+            Tag.CONSOLE,
+            {200: Reply("A stream that ends within a minute; browsers come again.", str, media="text/event-stream")},
+            query=(Query("connector", "The connector to watch; without it all."),),
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        "/console/rates",
+        rates,
+        Access.INTERNAL,
+        operation=Operation(
+            "getRates",
+            "Between workers: rates and lag of this worker's tasks.",
+            Tag.INTERNAL,
+            {200: Reply("By connector: records per second, and seconds behind.", dict[str, list[float | None]])},
+            {400: "The request has no signature."},
+            kafka=False,
+        ),
+    ),
+    # The last: a name that is not one of those above.
+    Route(
+        "GET",
+        "/console/{file}",
+        file,
+        Access.PUBLIC,
+        when_ready=False,
+        negotiate=False,
+        operation=Operation(
+            "getConsoleFile",
+            "A file of the console.",
+            Tag.CONSOLE,
+            {200: Reply("The file.", str, media="text/javascript")},
+            {404: "There is no such file.", 503: "The console's libraries are not here."},
+            kafka=False,
+        ),
+    ),
+)

@@ -1,0 +1,85 @@
+/** What can be done with connectors, one or many. */
+import { call, connectorPath, curl } from "./api.js";
+import { Button, Calls, counted, Dialog, html, Notice, useState } from "./ui.js";
+
+const ROLES = ["read", "operate", "admin"];
+
+/** Whether a role includes another. */
+export function may(role, needed) {
+  return ROLES.indexOf(role) >= ROLES.indexOf(needed);
+}
+
+/** What can be done: the call, the role it needs, the states in which it makes no difference. */
+export const ACTIONS = [
+  { id: "resume", label: "Resume", role: "operate", method: "PUT", rest: "/resume", idle: ["RUNNING", "FAILED"],
+    effect: "They run again from where they were." },
+  { id: "pause", label: "Pause", role: "operate", method: "PUT", rest: "/pause", idle: ["PAUSED", "STOPPED"],
+    effect: "Their tasks stay where they are and read nothing." },
+  { id: "restart", label: "Restart", role: "operate", method: "POST",
+    rest: "/restart?includeTasks=true&onlyFailed=false", idle: ["STOPPED"],
+    effect: "The connector and all of its tasks start anew, from their saved offsets." },
+  { id: "stop", label: "Stop", role: "operate", method: "PUT", rest: "/stop", idle: ["STOPPED"],
+    effect: "Their tasks end. Offsets stay, and can be edited." },
+  { id: "delete", label: "Delete", role: "admin", method: "DELETE", rest: "", idle: [], danger: true,
+    effect: "Configurations go. Offsets stay in Kafka: a new connector of the same name goes on from there." },
+];
+
+const AT_ONCE = 6;
+
+/** Do it to all, a few at a time; tells of each that is done. Returns the failures, by name. */
+export async function perform(action, names, onDone) {
+  const failures = {};
+  const waiting = [...names];
+  const work = async () => {
+    for (let name = waiting.shift(); name !== undefined; name = waiting.shift()) {
+      try {
+        await call(action.method, connectorPath(name, action.rest));
+      } catch (error) {
+        if (error.retryAfter && error.status === 429) {
+          await new Promise((resolve) => setTimeout(resolve, error.retryAfter * 1000));
+          waiting.unshift(name);
+          continue;
+        }
+        failures[name] = error.message;
+      }
+      onDone(name);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  return failures;
+}
+
+/** Asks before an action, shows how far it is and what failed. */
+export function ActionDialog({ action, names, onClose }) {
+  const [done, setDone] = useState(null);
+  const [failures, setFailures] = useState(null);
+  const what = names.length === 1 ? names[0] : counted(names.length, "connector");
+  const run = async () => {
+    setDone(0);
+    let number = 0;
+    const failed = await perform(action, names, () => setDone(++number));
+    if (Object.keys(failed).length === 0) onClose(true);
+    else setFailures(failed);
+  };
+  const failed = Object.entries(failures ?? {});
+  return html`<${Dialog} title=${`${action.label} ${what}?`} onClose=${() => (done === null || failures) && onClose(false)}>
+    ${failures === null &&
+    html`<p>${names.length === 1 ? action.effect.replace(/\btheir\b/g, "its").replace(/^Their\b/, "Its").replace(/^They run/, "It runs").replace(/^Configurations go/, "Its configuration goes") : action.effect}</p>
+      ${names.length > 1 &&
+      html`<ul class="names" tabindex="0" aria-label="Connectors">${names.map((name) => html`<li key=${name}>${name}</li>`)}</ul>`}
+      <${Calls} calls=${names.slice(0, 100).map((name) => curl(action.method, connectorPath(name, action.rest)))} />`}
+    ${done !== null &&
+    failures === null &&
+    html`<label class="progress">${done} of ${names.length}<progress value=${done} max=${names.length}></progress></label>`}
+    ${failures !== null &&
+    html`<${Notice} title=${`${failed.length} of ${names.length} could not be done`}>
+      <ul class="names">${failed.map(([name, message]) => html`<li key=${name}><strong>${name}</strong>: ${message}</li>`)}</ul>
+    </${Notice}>`}
+    <div class="dialog-actions">
+      ${failures === null
+        ? html`<${Button} onClick=${() => onClose(false)} disabled=${done !== null}>Cancel</${Button}>
+            <${Button} kind=${action.danger ? "danger" : "primary"} busy=${done !== null} onClick=${run}>${action.label}</${Button}>`
+        : html`<${Button} kind="primary" onClick=${() => onClose(true)}>Close</${Button}>`}
+    </div>
+  </${Dialog}>`;
+}

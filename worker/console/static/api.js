@@ -1,0 +1,119 @@
+/** Calls of the REST API, and the stream of what changes. */
+
+/** The address of the API: the page is at ROOT/console, its files are in ROOT/console/. */
+export const ROOT = new URL("..", import.meta.url);
+
+/** An answer that is no success, or none at all (status 0). */
+export class ApiError extends Error {
+  constructor(status, message, retryAfter = 0) {
+    super(message);
+    this.status = status;
+    this.retryAfter = retryAfter;
+  }
+}
+
+let proof = "";
+let onUnknown = () => {};
+
+/** What changes in a session carry; `GET /console/session` says it. */
+export function setProof(value) {
+  proof = value ?? "";
+}
+
+/** Called when a caller is not known any more. */
+export function whenUnknown(listener) {
+  onUnknown = listener;
+}
+
+/** The path of a connector; names may hold anything. */
+export function connectorPath(name, rest = "") {
+  return `connectors/${encodeURIComponent(name)}${rest}`;
+}
+
+/**
+ * Call the API.
+ * @param {string} method
+ * @param {string} path below the API's root
+ * @param {unknown} [body] what to send as JSON
+ * @param {Record<string, string>} [headers]
+ */
+export async function call(method, path, body, headers = {}) {
+  const sent = { Accept: "application/json", "X-CSRF-Token": proof, ...headers };
+  if (body !== undefined) sent["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(new URL(path, ROOT), {
+      method,
+      headers: sent,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      credentials: "same-origin",
+    });
+  } catch {
+    throw new ApiError(0, "The worker does not answer. Is it running, and can this browser reach it?");
+  }
+  const text = await response.text();
+  let value = null;
+  try {
+    value = text ? JSON.parse(text) : null;
+  } catch {
+    value = text;
+  }
+  if (response.ok) return value;
+  if (response.status === 401 && !headers.Authorization) onUnknown();
+  throw new ApiError(
+    response.status,
+    value?.message ?? `${response.status} ${response.statusText}`,
+    Number(response.headers.get("Retry-After") ?? 0),
+  );
+}
+
+/** The same call as a line for a shell. */
+export function curl(method, path, body) {
+  const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
+  const parts = ["curl"];
+  if (method !== "GET") parts.push("-X", method);
+  parts.push(quoted(new URL(path, ROOT).href));
+  if (body !== undefined) parts.push("-H", "'Content-Type: application/json'", "-d", quoted(JSON.stringify(body, null, 2)));
+  return parts.join(" ");
+}
+
+/**
+ * Listen to what changes; returns what ends it.
+ * @param {string} query of the stream, such as "?connector=a"
+ * @param {Record<string, (data: any) => void>} listeners by event
+ * @param {(live: boolean) => void} onLive told whether the stream is there
+ */
+export function listen(query, listeners, onLive) {
+  const source = new EventSource(new URL(`console/events${query}`, ROOT));
+  let late;
+  const live = () => {
+    clearTimeout(late);
+    late = undefined;
+    onLive(true);
+  };
+  source.addEventListener("open", live);
+  for (const [event, listener] of Object.entries(listeners)) {
+    source.addEventListener(event, (message) => listener(JSON.parse(message.data)));
+  }
+  let again;
+  let ended = false;
+  source.addEventListener("error", () => {
+    // Streams end every minute and come again at once: only what lasts is told.
+    late ??= setTimeout(() => onLive(false), 2500);
+    if (source.readyState === EventSource.CLOSED && !ended) {
+      // The answer was an error, after which browsers give up. A call says whether somebody has to log in.
+      ended = true;
+      call("GET", "console/session").catch(() => {});
+      again = setTimeout(() => {
+        stop = listen(query, listeners, onLive);
+      }, 3000);
+    }
+  });
+  let stop = () => source.close();
+  return () => {
+    clearTimeout(late);
+    clearTimeout(again);
+    source.close();
+    stop();
+  };
+}

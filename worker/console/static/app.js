@@ -1,0 +1,127 @@
+/** The frame around all pages: who is there, where to go, what is shown. */
+import { call, setProof, whenUnknown } from "./api.js";
+import { ConnectorPage } from "./connector.js";
+import { ConnectorsPage } from "./connectors.js";
+import { EditPage } from "./form.js";
+import { Login } from "./login.js";
+import { placeHref, usePlace } from "./place.js";
+import { Button, Empty, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
+
+const THEMES = ["system", "light", "dark"];
+
+function storedTheme() {
+  try {
+    return localStorage.getItem("millrace-theme") ?? "system";
+  } catch {
+    return "system";
+  }
+}
+
+function Theme() {
+  const [theme, setTheme] = useState(storedTheme);
+  useEffect(() => {
+    if (theme === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    try {
+      localStorage.setItem("millrace-theme", theme);
+    } catch {
+      // A browser that keeps nothing: the choice holds for this page.
+    }
+  }, [theme]);
+  return html`<label class="theme"
+    ><span class="hidden">Colours</span>
+    <select value=${theme} onChange=${(event) => setTheme(event.target.value)}>
+      ${THEMES.map((each) => html`<option key=${each} value=${each}>${each[0].toUpperCase() + each.slice(1)}</option>`)}
+    </select></label
+  >`;
+}
+
+function Header({ session, section, onLogout }) {
+  const links = [["connectors", "Connectors"]];
+  return html`<header class="top">
+    <a class="brand" href="#/connectors"><img src="console/icon.svg" alt="" width="26" height="26" />Millrace</a>
+    <nav aria-label="Pages">
+      ${links.map(
+        ([id, label]) =>
+          html`<a key=${id} href=${placeHref([id])} aria-current=${section === id ? "page" : undefined}>${label}</a>`,
+      )}
+    </nav>
+    <div class="top-right">
+      <${Theme} />
+      ${session.method !== "none" && html`<span class="who" title=${session.roles.join(", ")}>${session.name}</span>`}
+      ${session.proof !== null && html`<${Button} kind="small" onClick=${onLogout}>Log out</${Button}>`}
+    </div>
+  </header>`;
+}
+
+function Page({ session, place }) {
+  const [first, second, third] = place.segments;
+  if (first === undefined || (first === "connectors" && second === undefined)) {
+    return html`<${ConnectorsPage} session=${session} query=${place.query} />`;
+  }
+  if (first === "connectors") {
+    if (third === "edit") return html`<${EditPage} key=${`edit ${second}`} name=${second} />`;
+    return html`<${ConnectorPage} key=${second} name=${second} tab=${third ?? "tasks"} />`;
+  }
+  if (first === "new") return html`<${EditPage} key="new" name=${null} />`;
+  return html`<${Empty} title="There is no such page"><a href="#/connectors">Go to the connectors</a></${Empty}>`;
+}
+
+function App() {
+  const place = usePlace();
+  const [session, setSession] = useState(undefined);
+  const [error, setError] = useState(null);
+  const [expired, setExpired] = useState(false);
+  const known = useRef(false);
+
+  const begin = (found) => {
+    setProof(found.proof);
+    known.current = true;
+    setExpired(false);
+    setError(null);
+    setSession(found);
+  };
+  const load = async () => {
+    try {
+      begin(await call("GET", "console/session"));
+    } catch (failure) {
+      if (failure.status === 401) setSession(null);
+      else setError(failure);
+    }
+  };
+  useEffect(() => {
+    whenUnknown(() => {
+      setExpired(known.current);
+      setSession(null);
+    });
+    load();
+  }, []);
+  useEffect(() => {
+    const names = { new: "New connector" };
+    const [first, second] = place.segments;
+    document.title = `${second ?? names[first] ?? "Connectors"} · Millrace`;
+  }, [place]);
+  const logout = async () => {
+    await call("DELETE", "console/session").catch(() => {});
+    known.current = false;
+    setExpired(false);
+    setSession(null);
+  };
+
+  if (error) {
+    return html`<main class="alone">
+      <${Notice} title="The worker can't be asked">${error.message}</${Notice}>
+      <${Button} kind="primary" onClick=${load}>Try again</${Button}>
+    </main>`;
+  }
+  if (session === undefined) return html`<main class="alone" aria-busy="true"><p class="muted">One moment …</p></main>`;
+  if (session === null) return html`<${Login} expired=${expired} onKnown=${begin} />`;
+  return html`<a class="skip" href="#main" onClick=${(event) => {
+    event.preventDefault();
+    document.getElementById("main").focus();
+  }}>To the content</a>
+    <${Header} session=${session} section=${place.segments[0] ?? "connectors"} onLogout=${logout} />
+    <main id="main" tabindex="-1"><${Page} session=${session} place=${place} /></main>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,249 @@
+/** Create a connector, or change one: a form made of its declarations. */
+import { call, connectorPath, curl } from "./api.js";
+import { basic, CLASS, difference, grouped, HIDDEN, kinds, NAME, patchOf, readUpload } from "./options.js";
+import { go, placeHref } from "./place.js";
+import { Button, Calls, Dialog, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
+
+function Choose({ onChoose }) {
+  const [plugins, error] = useLoaded(() => call("GET", "connector-plugins"), []);
+  const [q, setQ] = useState("");
+  const [problem, setProblem] = useState("");
+  const upload = async (event) => {
+    const [file] = event.target.files;
+    event.target.value = "";
+    if (!file) return;
+    try {
+      const config = readUpload(await file.text());
+      if (!config[CLASS]) throw new Error(`The file names no ${CLASS}.`);
+      onChoose(config);
+    } catch (failure) {
+      setProblem(failure.message);
+    }
+  };
+  if (error) return html`<${Notice}>${error.message}</${Notice}>`;
+  if (!plugins) return html`<p class="muted">One moment …</p>`;
+  const { own, java } = kinds(plugins.filter((each) => each.class.toLowerCase().includes(q.toLowerCase())));
+  const cards = (list) => html`<ul class="plugins">${list.map(
+    (each) => html`<li key=${each.class}><button type="button" class="plugin card" title=${each.class} onClick=${() => onChoose({ [CLASS]: each.class })}>
+      <strong class="long">${each.label}</strong><span class="muted long">${each.note}</span>
+    </button></li>`,
+  )}</ul>`;
+  return html`<div class="filters">
+      <label class="search"><span class="hidden">Filter</span><input type="search" placeholder="Filter the kinds" value=${q} onInput=${(event) => setQ(event.target.value)} /></label>
+      <label class="button file">Upload a configuration<input type="file" accept=".json,application/json" onChange=${upload} /></label>
+    </div>
+    ${problem && html`<${Notice} title="The file can't be used">${problem}</${Notice}>`}
+    ${cards(own)}
+    ${java.length > 0 && html`<details open=${Boolean(q) || own.length === 0}><summary>By the classes of Java connectors that they stand for (${java.length})</summary>${cards(java)}</details>`}
+    ${own.length + java.length === 0 && html`<${Empty} title="Nothing fits the filter">Plugins are found in the folders of plugin.path.</${Empty}>`}
+    <${Calls} calls=${[curl("GET", "connector-plugins")]} />`;
+}
+
+function Input({ option, value, recommended, id, described, invalid, onInput, onLeave }) {
+  const common = { id, "aria-describedby": described, "aria-invalid": invalid, "aria-required": option.required, onBlur: onLeave };
+  const change = (event) => onInput(event.target.value);
+  if (option.type === "BOOLEAN") {
+    const base = option.default_value === null ? "not set" : `${option.default_value}, the default`;
+    return html`<select ...${common} value=${value ?? ""} onChange=${change}>
+      <option value="">${base}</option><option value="true">true</option><option value="false">false</option>
+    </select>`;
+  }
+  if (option.type === "PASSWORD" || value === HIDDEN) {
+    const kept = value === HIDDEN;
+    return html`<input ...${common} type="password" autocomplete="new-password" value=${kept ? "" : (value ?? "")} onInput=${change}
+      placeholder=${kept ? "unchanged" : "${file:/path:key}"} />`;
+  }
+  const list = recommended.length > 0 ? `${id}-list` : undefined;
+  return html`<input ...${common} list=${list} spellcheck="false" autocomplete="off" value=${value ?? ""} onInput=${change}
+      inputmode=${["INT", "LONG", "SHORT"].includes(option.type) ? "numeric" : undefined}
+      placeholder=${option.default_value ?? ""} />
+    ${list && html`<datalist id=${list}>${recommended.map((each) => html`<option key=${each} value=${each}></option>`)}</datalist>`}`;
+}
+
+function Field({ option, info, value, errors, onInput, onLeave }) {
+  const id = `o-${option.name}`;
+  const help = `${id}-help`;
+  return html`<div class=${`option ${errors.length ? "wrong" : ""}`}>
+    <label for=${id}>${option.display_name && option.display_name !== option.name ? html`${option.display_name} <code>${option.name}</code>` : option.name}${option.required && html`${" "}<span class="required">needed</span>`}</label>
+    <${Input} option=${option} value=${value} recommended=${(info?.recommended_values ?? []).filter(Boolean)} id=${id}
+      described=${help} invalid=${errors.length > 0} onInput=${onInput} onLeave=${onLeave} />
+    <div id=${help}>
+      ${errors.map((error) => html`<p class="error-text" role="alert" key=${error}>${error}</p>`)}
+      ${option.documentation && html`<p class="help">${option.documentation}</p>`}
+    </div>
+  </div>`;
+}
+
+function Others({ names, values, errors, onInput, onLeave, onAdd }) {
+  const [name, setName] = useState("");
+  const add = (event) => {
+    event.preventDefault();
+    if (name.trim()) onAdd(name.trim());
+    setName("");
+  };
+  return html`<fieldset class="group card"><legend>Other properties</legend>
+    <p class="help">Transforms, converters, topic creation, clients' properties: whatever the kind itself does not declare.</p>
+    ${names.map((each) => html`<${Field} key=${each} option=${{ name: each, type: "STRING", documentation: "", required: false, default_value: null }}
+      value=${values[each]} errors=${errors(each)} onInput=${(value) => onInput(each, value)} onLeave=${() => onLeave(each)} />`)}
+    <div class="add"><label class="field">Name<input value=${name} spellcheck="false" onInput=${(event) => setName(event.target.value)}
+      onKeyDown=${(event) => event.key === "Enter" && add(event)} placeholder="transforms" /></label>
+      <${Button} onClick=${add} disabled=${!name.trim()}>Add</${Button}></div>
+  </fieldset>`;
+}
+
+function Review({ before, after, method, path, body, onClose, onSend }) {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState("");
+  const changes = difference(before, after);
+  const send = async () => {
+    setBusy(true);
+    try {
+      await call(method, path, body);
+      onSend();
+    } catch (problem) {
+      setError(problem.message);
+      setBusy(false);
+    }
+  };
+  const creates = method === "POST";
+  const shown = (value) => (value === undefined ? html`<span class="muted">–</span>` : value);
+  return html`<${Dialog} title=${creates ? "Create this connector?" : "Change the configuration?"} onClose=${onClose} wide>
+    <div class="scroll" tabindex="0" role="region" aria-label="Properties">
+      <table class="diff"><thead><tr><th scope="col">Property</th>${!creates && html`<th scope="col">Now</th>`}<th scope="col">${creates ? "Value" : "Then"}</th></tr></thead>
+      <tbody>${changes.map((each) => html`<tr key=${each.name}><th scope="row">${each.name}</th>
+        ${!creates && html`<td class="old">${shown(each.before)}</td>`}<td class="new">${shown(each.after)}</td></tr>`)}</tbody></table>
+    </div>
+    ${!creates && html`<p class="muted">The tasks start again with it.</p>`}
+    <${Calls} calls=${[curl(method, path, body)]} />
+    ${error && html`<${Notice} title="It was refused">${error}</${Notice}>`}
+    <div class="dialog-actions"><${Button} onClick=${onClose}>Back</${Button}>
+      <${Button} kind="primary" busy=${busy} onClick=${send}>${creates ? "Create" : "Change"}</${Button}></div>
+  </${Dialog}>`;
+}
+
+function Form({ start, existing, onBack }) {
+  const [values, setValues] = useState(start);
+  const [left, setLeft] = useState(new Set());
+  const [infos, setInfos] = useState(null);
+  const [failure, setFailure] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [more, setMore] = useState(false);
+  const [q, setQ] = useState("");
+  const [review, setReview] = useState(null);
+  const turn = useRef(0);
+  const plugin = start[CLASS];
+  const [declared, error] = useLoaded(() => call("GET", `connector-plugins/${encodeURIComponent(plugin)}/config`), [plugin]);
+  const groups = useMemo(() => grouped(declared ?? []), [declared]);
+  const known = useMemo(() => new Set((declared ?? []).map((each) => each.name)), [declared]);
+  useEffect(() => {
+    const warn = (event) => difference(start, values).length > 0 && event.preventDefault();
+    addEventListener("beforeunload", warn);
+    return () => removeEventListener("beforeunload", warn);
+  }, [values]);
+
+  const check = async () => {
+    const mine = ++turn.current;
+    try {
+      const found = existing
+        ? await call("PUT", `console/connectors/${encodeURIComponent(existing)}/check`, patchOf(start, values))
+        : await call("PUT", `connector-plugins/${encodeURIComponent(plugin)}/config/validate`, values);
+      if (mine !== turn.current) return null;
+      const byName = Object.fromEntries(found.configs.map((each) => [each.value.name, each.value]));
+      setInfos(byName);
+      setFailure("");
+      return byName;
+    } catch (problem) {
+      if (mine === turn.current) setFailure(problem.message);
+      return null;
+    }
+  };
+  useEffect(() => {
+    if (declared) check();
+  }, [declared]);
+  const input = (name, value) =>
+    setValues((before) => {
+      const next = { ...before };
+      if (value === "" && start[name] === HIDDEN) next[name] = HIDDEN;
+      else if (value === "" && !(existing && name in start)) delete next[name];
+      else next[name] = value;
+      return next;
+    });
+  const leave = (name) => {
+    setLeft((before) => new Set(before).add(name));
+    check();
+  };
+  const errorsOf = (name) => (left.has(name) ? (infos?.[name]?.errors ?? []) : []);
+  const send = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    const found = await check();
+    setBusy(false);
+    if (!found) return;
+    const wrong = Object.values(found).filter((each) => each.errors.length > 0);
+    if (wrong.length > 0) {
+      setMore(true);
+      setLeft(new Set([...left, ...wrong.map((each) => each.name)]));
+      requestAnimationFrame(() => document.getElementById(`o-${wrong[0].name}`)?.focus());
+      return;
+    }
+    const kept = Object.fromEntries(Object.entries(values).filter(([name, value]) => value !== "" || start[name] === ""));
+    setReview(
+      existing
+        ? { before: start, after: kept, method: "PATCH", path: `console/${connectorPath(existing, "/config")}`, body: patchOf(start, kept) }
+        : { before: {}, after: kept, method: "POST", path: "connectors", body: { name: kept[NAME], config: kept } },
+    );
+  };
+  if (error) return html`<${Notice} title="The options can't be read">${error.message}</${Notice}>`;
+  if (!declared) return html`<p class="muted">One moment …</p>`;
+
+  const wrong = Object.values(infos ?? {}).filter((each) => each.errors.length > 0 && left.has(each.name));
+  const fits = (option) => {
+    if (infos?.[option.name]?.visible === false) return false;
+    if (q) return `${option.name} ${option.documentation ?? ""}`.toLowerCase().includes(q.toLowerCase());
+    return more || basic(option, values) || errorsOf(option.name).length > 0;
+  };
+  const field = (option) => html`<${Field} key=${option.name} option=${option} info=${infos?.[option.name]} value=${values[option.name]}
+    errors=${errorsOf(option.name)} onInput=${(value) => input(option.name, value)} onLeave=${() => leave(option.name)} />`;
+  const changed = difference(start, values).length;
+  const others = Object.keys(values).filter((name) => !known.has(name) && name !== NAME && name !== CLASS);
+  return html`<form class="form" onSubmit=${send} novalidate>
+    <div class="filters">
+      <label class="search"><span class="hidden">Find an option</span><input type="search" placeholder="Find an option" value=${q} onInput=${(event) => setQ(event.target.value)}
+        onKeyDown=${(event) => event.key === "Enter" && event.preventDefault()} /></label>
+      <label class="check"><input type="checkbox" checked=${more} onChange=${(event) => setMore(event.target.checked)} /> All ${known.size} options</label>
+    </div>
+    ${!existing && html`<div class="group card">${field({ name: NAME, type: "STRING", required: true, default_value: null, documentation: "The connector's name; it stays the same for good." })}</div>`}
+    ${groups.map((group) => {
+      const options = group.options.filter(fits);
+      return options.length > 0 && html`<fieldset class="group card" key=${group.name}><legend>${group.name}</legend>${options.map(field)}</fieldset>`;
+    })}
+    ${!q && html`<${Others} names=${others} values=${values} errors=${errorsOf} onInput=${input} onLeave=${leave} onAdd=${(name) => setValues((before) => ({ ...before, [name]: before[name] ?? "" }))} />`}
+    <div class="form-foot">
+      ${failure && html`<${Notice} title="The configuration could not be checked">${failure}</${Notice}>`}
+      ${wrong.length > 0 && html`<p class="error-text" role="status">${wrong.length === 1 ? "1 option is" : `${wrong.length} options are`} not right yet: ${wrong.map((each) => each.name).join(", ")}</p>`}
+      <div class="dialog-actions">
+        <${Button} onClick=${onBack}>${existing ? "Cancel" : "Another kind"}</${Button}>
+        <${Button} kind="primary" type="submit" busy=${busy} disabled=${Boolean(existing) && changed === 0}>Check and ${existing ? "change" : "create"} …</${Button}>
+      </div>
+    </div>
+    ${review && html`<${Review} ...${review} onClose=${() => setReview(null)} onSend=${() => go(placeHref(["connectors", existing ?? values[NAME]]))} />`}
+  </form>`;
+}
+
+function Existing({ name }) {
+  const [found, error] = useLoaded(() => call("GET", `console/connectors/${encodeURIComponent(name)}/config`), [name]);
+  if (error) return html`<${Notice}>${error.message}</${Notice}>`;
+  if (!found) return html`<p class="muted">One moment …</p>`;
+  return html`<${Form} start=${found} existing=${name} onBack=${() => go(placeHref(["connectors", name, "config"]))} />`;
+}
+
+export function EditPage({ name }) {
+  const [start, setStart] = useState(null);
+  if (name !== null) {
+    return html`<div class="page"><p class="crumbs"><a href="#/connectors">Connectors</a> / <a href=${placeHref(["connectors", name])}>${name}</a></p>
+      <div class="head"><h1 class="long">Edit ${name}</h1></div><${Existing} name=${name} /></div>`;
+  }
+  return html`<div class="page"><p class="crumbs"><a href="#/connectors">Connectors</a></p>
+    <div class="head"><h1>${start ? html`New connector: <span class="long">${start[CLASS].split(".").pop()}</span>` : "New connector"}</h1></div>
+    ${start ? html`<${Form} start=${start} existing=${null} onBack=${() => setStart(null)} />` : html`<${Choose} onChoose=${setStart} />`}</div>`;
+}

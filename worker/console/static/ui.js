@@ -1,0 +1,146 @@
+/** What all pages are made of: preact, and small parts. */
+import { Component, Fragment, h, render } from "./preact.js";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./hooks.js";
+import htm from "./htm.js";
+
+export { Component, Fragment, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState };
+export const html = htm.bind(h);
+
+/** States in the order of their weight: what is worst comes first. */
+export const STATES = ["FAILED", "UNASSIGNED", "RESTARTING", "RUNNING", "PAUSED", "STOPPED"];
+
+/** A state as a word with a mark, never by colour alone. */
+export function Badge({ state, title }) {
+  return html`<span class=${`badge ${state.toLowerCase()}`} title=${title}>${state.toLowerCase()}</span>`;
+}
+
+/** A button; `kind` is primary, danger or plain. */
+export function Button({ kind = "plain", busy = false, disabled = false, children, ...rest }) {
+  return html`<button type="button" class=${`button ${kind}`} disabled=${disabled || busy} aria-busy=${busy} ...${rest}>
+    ${children}
+  </button>`;
+}
+
+/** A message that can't be overlooked; `tone` is error, warning or info. */
+export function Notice({ tone = "error", title, children }) {
+  return html`<div class=${`notice ${tone}`} role=${tone === "error" ? "alert" : "status"}>
+    ${title && html`<strong>${title}</strong>`}
+    <div class="notice-text">${children}</div>
+  </div>`;
+}
+
+/** What stands where there is nothing to show. */
+export function Empty({ title, children }) {
+  return html`<div class="empty"><p class="empty-title">${title}</p><div>${children}</div></div>`;
+}
+
+/** Copies a text; says for a moment that it did. */
+export function Copy({ text, label = "Copy" }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  return html`<${Button} kind="small" onClick=${copy}><span aria-live="polite">${done ? "Copied" : label}</span></${Button}>`;
+}
+
+/** The REST calls that a page makes, as `curl`. */
+export function Calls({ calls, open = false }) {
+  const text = calls.join("\n");
+  return html`<details class="calls" open=${open}>
+    <summary>${calls.length === 1 ? "The REST call" : "The REST calls"}</summary>
+    <div class="code"><pre tabindex="0" aria-label="curl">${text}</pre><${Copy} text=${text} /></div>
+  </details>`;
+}
+
+/** A dialog over the page; Escape and the backdrop close it. */
+export function Dialog({ title, onClose, children, wide = false }) {
+  const ref = useRef(null);
+  useEffect(() => {
+    const dialog = ref.current;
+    if (!dialog.open) dialog.showModal();
+    return () => dialog.open && dialog.close();
+  }, []);
+  return html`<dialog
+    ref=${ref}
+    class=${wide ? "dialog wide" : "dialog"}
+    aria-label=${title}
+    onCancel=${(event) => {
+      event.preventDefault();
+      onClose();
+    }}
+    onClick=${(event) => event.target === ref.current && onClose()}
+  >
+    <div class="dialog-body">
+      <h2>${title}</h2>
+      ${children}
+    </div>
+  </dialog>`;
+}
+
+/** Tabs as links, so that each has an address. */
+export function Tabs({ tabs, active }) {
+  return html`<nav class="tabs" aria-label="Parts">
+    ${tabs.map(
+      (tab) => html`<a key=${tab.id} href=${tab.href} aria-current=${tab.id === active ? "page" : undefined}>
+        ${tab.label}${tab.count !== undefined && html`<span class="count">${tab.count}</span>`}
+      </a>`,
+    )}
+  </nav>`;
+}
+
+/** Loads something and again when `deps` change: [value, error, reload]. */
+export function useLoaded(load, deps) {
+  const [state, setState] = useState({ value: undefined, error: null });
+  const turn = useRef(0);
+  const reload = useCallback(async () => {
+    const mine = ++turn.current;
+    try {
+      const value = await load();
+      if (mine === turn.current) setState({ value, error: null });
+    } catch (error) {
+      if (mine === turn.current) setState((before) => ({ value: before.value, error }));
+    }
+  }, deps);
+  useEffect(() => {
+    setState({ value: undefined, error: null });
+    reload();
+    return () => {
+      turn.current++;
+    };
+  }, [reload]);
+  return [state.value, state.error, reload];
+}
+
+/** Records per second as people say it. */
+export function rateText(rate) {
+  if (rate === null || rate === undefined) return "–";
+  if (rate === 0) return "0/s";
+  if (rate < 1) return `${(rate * 60).toFixed(rate * 60 < 10 ? 1 : 0)}/min`;
+  if (rate < 1000) return `${rate < 10 ? Number(rate.toFixed(1)) : Math.round(rate)}/s`;
+  return rate < 1e6 ? `${(rate / 1e3).toFixed(1)}k/s` : `${(rate / 1e6).toFixed(1)}M/s`;
+}
+
+/** Seconds as people say them. */
+export function secondsText(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 120) return `${seconds < 10 ? Number(seconds.toFixed(1)) : Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
+}
+
+/** A count with its word. */
+export function counted(number, word, words = `${word}s`) {
+  return `${number.toLocaleString("en")} ${number === 1 ? word : words}`;
+}
