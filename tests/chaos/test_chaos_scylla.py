@@ -179,9 +179,11 @@ def test_workers_are_killed_during_a_snapshot(scene: Callable[..., Scene], exact
         records = changes(read_topic(stage.bootstrap, stage.load.topic, committed=exactly_once))
         return [value["after"] for _, value in records if value["op"] == "r"]
 
+    def until_rows(count: int) -> None:
+        stage.cluster.until(lambda: len(read_rows()) >= count, f"the snapshot has sent {count} rows")
+
     for victim in list(stage.cluster.workers):
-        before = len(read_rows())
-        stage.cluster.until(lambda before=before: len(read_rows()) >= before + 100, "the snapshot goes on")
+        until_rows(len(read_rows()) + 100)
         victim.kill()
         stage.cluster.repair()
         for worker in stage.cluster.running:

@@ -298,7 +298,7 @@ def stored_decimal(number: int, precision: int, scale: int) -> bytes:
 def test_decimals_of_every_precision_and_scale(precision: int) -> None:
     largest = 10**precision - 1
     for scale in range(min(precision, 38) + 1):
-        made = table(Column(name="n", type=codes.DECIMAL, meta=precision << 8 | scale, nullable=False))
+        one_column = table(Column(name="n", type=codes.DECIMAL, meta=precision << 8 | scale, nullable=False))
         numbers = [0, 1, -1, largest, -largest, largest // 7, -(largest // 3), 10 ** (precision // 2)]
         data = b"".join(b"\xfe" + stored_decimal(number, precision, scale) for number in numbers)
-        assert [str(row["n"]) for row in decode(made, data)] == [str(Decimal(f"{n}e-{scale}")) for n in numbers]
+        assert [str(row["n"]) for row in decode(one_column, data)] == [str(Decimal(f"{n}e-{scale}")) for n in numbers]
