@@ -7,6 +7,7 @@ import secrets
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 import redis as redis_library
 from pyspark.sql.types import DoubleType, IntegerType, StringType, TimestampType
@@ -14,6 +15,10 @@ from pyspark.sql.types import DoubleType, IntegerType, StringType, TimestampType
 from compose.local.redis import Redis
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, TableSchema
+from spark_jobs.sinks.redis.client import RedisClient
+from spark_jobs.sinks.redis.config import CONFIG_DEF, settings
+from spark_jobs.sinks.shared.model import Row, RowTable
+from spark_jobs.sinks.shared.task import NUMBER, rows_of
 from spark_jobs.testing.batches import Feed, change
 from spark_jobs.testing.kit import checked, key_column, make_sink
 from tests.support.eventually import eventually
@@ -145,6 +150,44 @@ def test_a_row_that_the_server_refuses_does_not_stop_its_neighbours(rig: Callabl
     with pytest.raises(Fatal, match=r"with id=1, region='eu' is refused: Redis .*WRONGTYPE"):
         hashes.write(change("i", 1, id=1, region="eu", name="a"), change("i", 2, id=2, region="eu", name="b"))
     assert hashes.client.hget(hashes.key(":2:eu"), "name") == "b"
+
+
+@pytest.mark.parametrize("form", ["hash", "stream"])
+def test_a_batch_of_several_calls_leaves_out_single_rows(redis: Redis, form: str) -> None:
+    count, table = 2500, RowTable(f"shop.t{secrets.token_hex(4)}", ("id",), ("id",))
+    key = f"{table.namespace}:${{key}}" if form == "hash" else table.namespace
+    options = {"url": f"redis://{redis.address}", "password": redis.password, "form": form, "key": key}
+    options |= {"mode": "insert"} if form == "stream" else {}
+    chosen = settings(CONFIG_DEF.parse({f"sink.redis.{name}": value for name, value in options.items()}))
+    server: Any = redis_library.Redis(port=redis.port or 0, password=redis.password, decode_responses=True)
+    if form == "hash":
+        server.set(f"{table.namespace}:5", "a string")
+        server.set(f"{table.namespace}:1501", "another one")
+    values = {
+        "id": pa.array([None if number == 700 and form == "hash" else number for number in range(count)]),
+        "ums_id_": pa.array(range(count)),
+        "ums_ts_": pa.array([0] * count, pa.timestamp("us", "UTC")),
+        "ums_op_": pa.array(["i"] * count),
+        "ums_uid_": pa.array([""] * count),
+        "kafka_topic_": pa.array(["t"] * count),
+        "kafka_partition_": pa.array([0] * count, pa.int32()),
+        "kafka_offset_": pa.array(range(count)),
+        NUMBER: pa.array([0] * count, pa.int32()),
+    }
+    rows = pa.table(values)
+    refused: list[tuple[Row, str]] = []
+    client = RedisClient(chosen, table)
+    written = client.write(rows if form == "hash" else rows_of(rows, table.columns), refused.extend)
+    replayed = client.write(rows if form == "hash" else rows_of(rows, table.columns), lambda _: None)
+    client.close()
+    if form == "hash":
+        assert sorted(row.offset for row, _ in refused) == [5, 700, 1501]
+        assert written.rows == count - 3
+        assert server.hget(f"{table.namespace}:{count - 1}", "ums_id_") == str(count - 1)
+    else:
+        assert (written.rows, replayed.rows, replayed.stale) == (count, 0, count)
+        entries = server.xrange(table.namespace)
+        assert [fields["id"] for _, fields in entries] == [str(number) for number in range(count)]
 
 
 def test_streams_have_bounds(rig: Callable[..., Rig]) -> None:
