@@ -177,7 +177,7 @@ class Herder(Protocol):
         """The newest lines of a logs connector's input: ``{line, origin}``. Answered by the worker that runs task 0."""
 
     async def rule_conflicts(self, name: str, rules: Any) -> list[str]:
-        """What the schema registry of a logs connector would refuse of the schemas that a rule set makes; 404 if unknown."""
+        """The refusals of a logs connector's schema registry of the schemas that a rule set makes; 404 if unknown."""
 
     async def rule_sets(self) -> list[dict[str, Any]]:
         """All rule sets: ``{name, version, created_ms, forced, comment, versions, connectors}``."""
