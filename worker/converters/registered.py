@@ -129,7 +129,7 @@ class RegisteredSchemas:
             return []
         text, subject = self._form.text(schema), self.subject(topic, schema)
         try:
-            reasons = await self._registry.reasons(subject, text, self._form.type)
+            reasons = await self._registry.complaints(subject, text, self._form.type)
         except SchemaRefused as refusal:
             return [f"The schema registry finds the schema of {subject} invalid: {refusal.reason}"]
         except Skippable:

@@ -190,6 +190,11 @@ class SchemaRegistryClient:
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         return await self._call(_messages, "POST", path, subject, _body(text, schema_type))
 
+    async def complaints(self, subject: str, text: str, schema_type: str) -> list[str]:
+        """Why ``text`` is not compatible with the newest schema of a subject; empty if it is."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        return await self._call(_complaints, "POST", path, subject, _body(text, schema_type))
+
     async def close(self) -> None:
         """Close the connections."""
         for task in self._pending.values():
@@ -300,6 +305,12 @@ def _id_in(answer: Any) -> int:
 def _messages(answer: Any) -> list[str]:
     found = answer.get("messages")
     return [str(message) for message in found] if isinstance(found, list) else []
+
+
+def _complaints(answer: Any) -> list[str]:
+    if answer.get("is_compatible") is not False:
+        return []
+    return _messages(answer) or ["it is not compatible with the newest schema"]
 
 
 def _message(answer: Any) -> str:

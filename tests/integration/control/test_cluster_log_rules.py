@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from compose.local.http import call
 from tests.integration.control._cluster import all_running, members, owners, wait_for
 from tests.integration.control._logs import RULES, logs, read_topic
 
@@ -109,11 +110,19 @@ def test_the_registry_is_asked_before_rules_are_saved(
 ) -> None:
     name, rules, source = unique("registered"), unique("rules"), tmp_path / "app.log"
     source.write_text("GET /1\n")
-    avro = {"value.converter": "AvroConverter", "value.converter.schema.registry.url": registry.url}
+    # The registry takes no name with a hyphen.
+    prefix = name.replace("-", "_")
+    avro = {
+        "value.converter": "AvroConverter",
+        "value.converter.schema.registry.url": registry.url,
+        "topic.prefix": prefix,
+    }
     worker = millrace(group=unique("group"), processes=1)
     assert worker.request("PUT", f"/rules/{rules}", {"rules": RULES})[0] == 201
     worker.create(name, logs(name, **{"file": str(source), "rules.name": rules, **avro}))
-    wait_for(lambda: bool(read_topic(bootstrap, f"{name}.requests")), "the schema is registered")
+    wait_for(lambda: bool(read_topic(bootstrap, f"{prefix}.requests")), "the schema is registered")
+    config = f"{registry.url}/config/{prefix}.requests-value"
+    assert call("PUT", config, {"compatibility": "BACKWARD"}, 30)[0] == 200
     changed = json.loads(json.dumps(RULES).replace('{"name": "path"}', '{"name": "path", "type": "int"}'))
     changed["tables"][0]["version"] = 2
     status, body = worker.request("PUT", f"/rules/{rules}", {"rules": changed})

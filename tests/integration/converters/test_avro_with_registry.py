@@ -199,6 +199,30 @@ async def test_an_incompatible_schema_is_refused(
     assert "field x: type changed from int to string; field y: added (int) without a default" in str(caught.value)
 
 
+async def test_the_registry_is_asked_without_registering(
+    registry: SchemaRegistry, unique_name: Callable[[str], str]
+) -> None:
+    topic, options = unique_name("asked"), {"schema.registry.url": registry.url}
+    converter = create_converter("AvroConverter", options, is_key=False)
+    strict = create_converter("AvroConverter", {**options, "auto.register.schemas": "false"}, is_key=False)
+    narrow, other = struct("R", {"x": INT32}), struct("R", {"x": STRING, "y": INT32})
+    try:
+        assert await converter.refusals(topic, narrow) == []
+        (refusal,) = await strict.refusals(topic, narrow)
+        assert "auto.register.schemas" in refusal, "nothing was registered"
+        await converter.prepare(topic, narrow)
+        url = f"{registry.url}/config/{topic}-value"
+        async with aiohttp.ClientSession() as session, session.put(url, json={"compatibility": "BACKWARD"}) as response:
+            assert response.status == 200
+        assert await converter.refusals(topic, narrow) == []
+        assert await converter.refusals(topic, struct("R", {"x": INT32, "y": OPTIONAL_STRING})) == []
+        (refusal,) = await converter.refusals(topic, other)
+        assert f"{topic}-value" in refusal
+    finally:
+        await converter.close()
+        await strict.close()
+
+
 async def test_messages_that_are_not_in_the_wire_format(made: Callable[..., Converter]) -> None:
     converter = made()
     for data in (b"", b"\x00\x00", b'{"a":1}'):
