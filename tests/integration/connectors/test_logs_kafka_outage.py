@@ -35,9 +35,9 @@ def values(first: int, count: int, lines: int) -> list[bytes]:
                 "host": f"web-{host}",
             }
         ).encode()
-        for number in range(first, first + count, HOSTS)
+        for start in range(first, first + count, HOSTS)
         for line in range(lines)
-        for host, number in enumerate((number, number + 1))
+        for host, number in enumerate((start, start + 1))
     ]
 
 
