@@ -14,6 +14,7 @@ import pymysql
 
 from compose.demo import show
 from compose.demo.payments import PAYMENTS, Payments
+from compose.demo.requests import IDENTITY, REQUESTS, RULES, AccessLog
 from compose.demo.rest import Rest
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
 from compose.local.cassandra import CassandraNode
@@ -28,19 +29,22 @@ from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.service import Managed, wait_until
 from compose.local.worker import MillraceWorker
 
-#: The connectors: customers out of MariaDB, orders out of Scylla, payments out of Cassandra's commit log.
+#: The connectors: customers out of MariaDB, orders out of Scylla, payments out of Cassandra's commit log, requests out of an
+#: access log.
 CUSTOMERS_SOURCE = "customers"
 ORDERS_SOURCE = "orders"
 PAYMENTS_SOURCE = "payments"
-SOURCES = (CUSTOMERS_SOURCE, ORDERS_SOURCE, PAYMENTS_SOURCE)
+REQUESTS_SOURCE = "requests"
+SOURCES = (CUSTOMERS_SOURCE, ORDERS_SOURCE, PAYMENTS_SOURCE, REQUESTS_SOURCE)
 #: Materializers by table, and the topics that they read.
 MATERIALIZERS = {ORDERS: "orders-rows", PAYMENTS: "payments-rows"}
 UPDATES = {ORDERS: f"shop.{ORDERS}", PAYMENTS: f"ledger.{PAYMENTS}"}
 HISTORY = "shop-history"
 WAREHOUSE = "shop-warehouse"
 JOBS = (*MATERIALIZERS.values(), HISTORY, WAREHOUSE)
-#: Topics of whole rows: of MariaDB as its connector delivers them, of Scylla and Cassandra as the materializers make them.
-ROWS = {CUSTOMERS: f"crm.{CUSTOMERS}", ORDERS: "orders.rows", PAYMENTS: "payments.rows"}
+#: Topics of whole rows: of MariaDB and the log as their connectors deliver them, of Scylla and Cassandra as the materializers
+#: make them.
+ROWS = {CUSTOMERS: f"crm.{CUSTOMERS}", ORDERS: "orders.rows", PAYMENTS: "payments.rows", REQUESTS: REQUESTS}
 _CLASS = "spark_jobs.SparkJob"
 _LIMIT = 120.0
 
@@ -67,6 +71,7 @@ class Demo:
     services: list[tuple[str, Managed | KafkaCluster]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.requests = AccessLog(self.folder / "access.log")
         self.kafka = KafkaCluster(self.folder / "kafka", port=None, detached=self.detached, say=say)
         self.scylla = ScyllaEmulation(self.folder / "scylla", port=None, detached=self.detached, say=say)
         self.registry = SchemaRegistry(self.folder / "registry", port=None, detached=self.detached, say=say)
@@ -182,6 +187,21 @@ class Demo:
                 "output.format": "partition-update-raw",
                 **avro,
                 "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+                **topics,
+            },
+        )
+        self._create(
+            REQUESTS_SOURCE,
+            {
+                "connector.class": "logs",
+                "topic.prefix": REQUESTS.partition(".")[0],
+                "file": str(self.requests.path),
+                "rotation.tracking": "true",
+                "rules": RULES,
+                "output": "debezium",
+                "row.id.column": IDENTITY,
+                "row.timestamp.column": "time",
+                **avro,
                 **topics,
             },
         )
@@ -303,7 +323,7 @@ def run_demo(*, writes: int = 600, once: bool = False) -> int:
         database = stack.enter_context(closing(demo.database()))
         payments = Payments(demo.cassandra)
         stack.callback(payments.close)
-        _act(demo, Shop(client, database, payments), writes)
+        _act(demo, Shop(client, database, payments, demo.requests), writes)
         say(f"done in {time.monotonic() - started:.0f} s")
         if not once:
             stack.pop_all()
@@ -317,7 +337,7 @@ def run_demo(*, writes: int = 600, once: bool = False) -> int:
 
 def _act(demo: Demo, shop: Shop, writes: int) -> None:
     shop.create()
-    say(f"{CUSTOMERS} in MariaDB, {ORDERS} in Scylla, {PAYMENTS} in Cassandra")
+    say(f"{CUSTOMERS} in MariaDB, {ORDERS} in Scylla, {PAYMENTS} in Cassandra, requests in {demo.requests.path}")
     demo.create_sources()
     shop.trade(writes // 4)
     say(f"{writes // 4} writes to the shop; each table has a topic now")
@@ -332,6 +352,8 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
     earlier = {table: shop.rows(table) for table in TABLES}
 
     say(f"while everything runs: {shop.add_column()}")
+    demo.requests.rotate()
+    say(f"mv {demo.requests.path.name} {demo.requests.path.name}.1")
     trading = shop.trading(writes - writes // 4 * 2)
     victim = max(
         demo.rest.workers,
@@ -352,5 +374,10 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
         show.event(demo.kafka.bootstrap, ROWS[table], demo.registry.url)
     show.side_by_side(shop, demo.kafka.bootstrap, demo.registry.url, demo.postgres, ROWS)
     show.joined(shop, demo.postgres)
+    counts = demo.requests.counts
+    show.unknown(
+        demo.kafka.bootstrap, demo.registry.url, f"{REQUESTS.partition('.')[0]}.unknown_table", counts["others"]
+    )
+    say(f"{counts['requests']} lines of {demo.requests.path.name} are rows, {counts['health checks']} were dropped")
     show.history(demo.folder / "history", ORDERS, then, earlier[ORDERS])
     show.lag(demo.rest)

@@ -1,4 +1,4 @@
-"""The demo's shop: customers in MariaDB, orders in Scylla, payments in Cassandra, and what happens; all follows from a seed."""
+"""The demo's shop: customers in MariaDB, orders in Scylla, payments in Cassandra, requests in a log; from a seed."""
 
 import random
 import threading
@@ -10,6 +10,7 @@ import pymysql
 import pymysql.cursors
 
 from compose.demo.payments import KEYSPACE, PAYMENTS, Payment, Payments
+from compose.demo.requests import REQUESTS, AccessLog
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.writes import Delete, Insert, Update, Write
 
@@ -17,7 +18,7 @@ from compose.local.scylla.writes import Delete, Insert, Update, Write
 CUSTOMERS = f"{KEYSPACE}.customers"
 #: In Scylla.
 ORDERS = f"{KEYSPACE}.orders"
-TABLES = (CUSTOMERS, ORDERS, PAYMENTS)
+TABLES = (CUSTOMERS, ORDERS, PAYMENTS, REQUESTS)
 _NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Donald", "Leslie", "Tony", "Margaret")
 _CITIES = ("Arezzo", "Bergen", "Cork", "Delft", "Evora")
 _TAGS = ("loyal", "late", "large")
@@ -32,6 +33,7 @@ class Shop:
         client: Where it writes orders.
         database: Where it writes customers.
         payments: Where it writes payments.
+        requests: Where it logs requests.
         seed: What happens follows from it.
         counts: Writes so far by kind.
     """
@@ -39,6 +41,7 @@ class Shop:
     client: Emulation
     database: "pymysql.Connection[Any]"
     payments: Payments
+    requests: AccessLog
     seed: int = 7
     counts: dict[str, int] = field(default_factory=dict)
     _orders: list[tuple[int, int]] = field(default_factory=list)
@@ -48,6 +51,8 @@ class Shop:
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
+        #: Of its own: the writes are the same with or without a log.
+        self._browsing = random.Random(self.seed)
 
     def create(self) -> None:
         """Make the tables. Blocks."""
@@ -84,6 +89,7 @@ class Shop:
             else:
                 self.client.apply(write)
             self.counts[kind] = self.counts.get(kind, 0) + 1
+            self.requests.add(self._browsing, self._browsing.randrange(1, self._customers + 1))
 
     def trading(self, writes: int) -> threading.Thread:
         """``trade`` in a thread of its own; ``join`` it with ``finish``."""
@@ -114,6 +120,8 @@ class Shop:
             return self.client.base_rows(table)
         if table == PAYMENTS:
             return self.payments.rows()
+        if table == REQUESTS:
+            return self.requests.rows()
         return [dict(row) for row in self._run("SELECT * FROM shop.customers")]
 
     def _run(self, statement: str, values: tuple[object, ...] = ()) -> Sequence[dict[str, Any]]:

@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 
 from compose.demo.payments import PAYMENTS
+from compose.demo.requests import IDENTITY, REQUESTS
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES
 from compose.local.console import say
 from compose.local.errors import StackError
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 #: Rows by primary key, values in one form for all systems.
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 
-KEYS = {CUSTOMERS: ("id",), ORDERS: ("customer", "number"), PAYMENTS: ("customer", "number")}
+KEYS = {CUSTOMERS: ("id",), ORDERS: ("customer", "number"), PAYMENTS: ("customer", "number"), REQUESTS: ("request",)}
 _SHOWN = 3
 _METRICS = (
     "millrace_job_lag",
@@ -59,10 +60,10 @@ def plain(value: Any) -> Any:
 
 
 def by_key(rows: Iterable[Mapping[str, Any]], key: Sequence[str]) -> Rows:
-    """Rows by key; columns without a value left out, as a table does not tell them apart."""
+    """Rows by key; columns without a value left out, as a table does not tell them apart, and what a connector adds."""
     return {
         tuple(row[name] for name in key): {
-            name: plain(value) for name, value in row.items() if plain(value) is not None
+            name: plain(value) for name, value in row.items() if plain(value) is not None and name != IDENTITY
         }
         for row in rows
     }
@@ -140,8 +141,8 @@ def event(bootstrap: str, topic: str, registry: str) -> None:
     """The last update in a topic, and what the topic holds by operation."""
     events = decoded(bootstrap, topic, registry)
     counts = Counter(each["op"] for each in events)
-    say(f"events of {topic}: {', '.join(f'{op}: {count}' for op, count in sorted(counts.items()))}; the last update:")
-    last = next((each for each in reversed(events) if each["op"] == "u"), None)
+    say(f"events of {topic}: {', '.join(f'{op}: {count}' for op, count in sorted(counts.items()))}; the last one:")
+    last = next((each for each in reversed(events) if each["op"] == "u"), events[-1])
     for line in json.dumps(last, indent=2, default=str).splitlines():
         say(f"  {line}")
 
@@ -169,6 +170,20 @@ def side_by_side(
             say(f"  source     {source[row]}")
             say(f"  topic      {topic[row]}")
             say(f"  PostgreSQL {database[row]}")
+
+
+def unknown(bootstrap: str, registry: str, topic: str, expected: int) -> None:
+    """The lines of the log that no rule accepts, with the reason of the last one.
+
+    Raises:
+        StackError: It is not as many as were written.
+    """
+    lines = [event["after"] for event in decoded(bootstrap, topic, registry)]
+    if len(lines) != expected:
+        raise StackError(f"topic {topic} has {len(lines)} lines, {expected} were written")
+    if lines:
+        (failure,) = lines[-1]["failures"]
+        say(f"topic {topic}: {len(lines)} lines that no rule accepts; {lines[-1]['line']!r}: {failure['reason']}")
 
 
 def joined(shop: "Shop", postgres: "Postgres") -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import Position, SameAs, SourceRecord
 from connectors.logs.config import ID_COLUMN, KEY_TEMPLATE, OUTPUT, PREFIX, TIME_COLUMN
-from connectors.logs.forms import RowForm, make_form
+from connectors.logs.forms import make_form
 from connectors.logs.keys import make_keys
 from connectors.logs.metrics import HostCounts, LineCounts
 from connectors.logs.rules.model import UNKNOWN_TABLE
@@ -15,9 +15,10 @@ from connectors.logs.rules.records import Dropped, Origin, Record
 from connectors.schema import INT32, INT64, OPTIONAL_STRING, STRING, TIMESTAMP, array, struct
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from connectors.api import TaskMetrics
+    from connectors.logs.forms import RowForm
     from connectors.logs.heartbeats import Heartbeats
     from connectors.logs.rules.compiled import CompiledRules, TableRows
 
@@ -71,7 +72,7 @@ class RowMaker:
         self._time_column: str = config[TIME_COLUMN] or ""
         self._is_ums = config[OUTPUT] == "ums"
         self.use(rules)
-        self.unknown_topic = self._forms[UNKNOWN_TABLE].topic
+        self.unknown_topic = self._plans[UNKNOWN_TABLE][0].topic
         self.counts = LineCounts(metrics)
         #: The host of the last line, and its counts.
         self._host = ""
@@ -82,15 +83,17 @@ class RowMaker:
         config = self._config
         self._apply = rules.apply
         self._explain = rules.explain
-        self._forms: dict[str, RowForm] = {
-            table: make_form(config[OUTPUT], config[PREFIX], table, schema, self._id_column)
-            for table, schema in {**rules.schemas, UNKNOWN_TABLE: UNKNOWN_ROWS}.items()
-        }
-        self._keys = make_keys(config[KEY_TEMPLATE], rules.schemas, self._id_column)
-        self._timed = {
-            table
-            for table, schema in rules.schemas.items()
-            if (field := schema.field(self._time_column)) is not None and field.schema.name == TIMESTAMP
+        schemas = {**rules.schemas, UNKNOWN_TABLE: UNKNOWN_ROWS}
+        # The rows of unknown_table keep their identity as their key: replays delete them by it.
+        keys = make_keys(config[KEY_TEMPLATE], rules.schemas, self._id_column)
+        #: Table -> its form, whether it has the column of time, and what makes its keys.
+        self._plans: dict[str, tuple[RowForm, bool, Callable[[Record, Origin], str] | None]] = {
+            table: (
+                make_form(config[OUTPUT], config[PREFIX], table, schema, self._id_column),
+                (field := schema.field(self._time_column)) is not None and field.schema.name == TIMESTAMP,
+                keys.get(table),
+            )
+            for table, schema in schemas.items()
         }
 
     def add_line(
@@ -172,7 +175,7 @@ class RowMaker:
         identity = f"{name}:0"
         row = {"line": line, "host": "", "file": "", "position": 0, "failures": [], "header": None}
         row[self._id_column] = identity
-        topic, key_schema, _, make = self._forms[UNKNOWN_TABLE]
+        topic, key_schema, _, make = self._plans[UNKNOWN_TABLE][0]
         key, _ = make(row, identity, number, origin)
         if key != {self._id_column: identity}:
             return None
@@ -205,8 +208,8 @@ class RowMaker:
         self, partition: Position, offset: Position, table: str, row: Record, identity: str, number: int, origin: Origin
     ) -> SourceRecord:
         row[self._id_column] = identity
-        topic, key_schema, value_schema, make = self._forms[table]
-        timestamp = row[self._time_column] if table in self._timed else None
+        (topic, key_schema, value_schema, make), is_timed, make_key = self._plans[table]
+        timestamp = row[self._time_column] if is_timed else None
         if timestamp is None:
             timestamp = origin.timestamp
         tally = self._host_counts.rows.get(table)
@@ -216,8 +219,8 @@ class RowMaker:
         tally[1] += timestamp
         key, value = make(row, identity, number, origin)
         kafka_partition: SameAs | None = None
-        if self._keys and table in self._keys:
-            text = self._keys[table](row, origin)
+        if make_key is not None:
+            text = make_key(row, origin)
             if self._is_ums:  # readers of UMS need its key: rows of one text go to one partition
                 kafka_partition = SameAs(text)
             else:

@@ -155,7 +155,7 @@ def measure_demo(folder: Path, application: str) -> str:
         client = stack.enter_context(closing(Emulation(demo.scylla.address)))
         database = stack.enter_context(closing(demo.database()))
         payments = stack.enter_context(closing(Payments(demo.cassandra)))
-        shop = Shop(client, database, payments)
+        shop = Shop(client, database, payments, demo.requests)
         shop.create()
         demo.create_sources()
         shop.trade(150)

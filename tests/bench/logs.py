@@ -1,15 +1,22 @@
 """CPU time from a raw line to a row: rule sets of 1 and 51 groups on log4j-like lines of 119 bytes, compiled; and a preview.
 
-With ``--records`` also from lines to records of the connector (rows with identity, origin and schema), as a task makes them.
+With ``--kafka`` also the whole way: a task of a task host reads the lines of a file, and Kafka has the rows in Avro.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import uvloop
+
+from compose.local.kafka import KafkaCluster
+from compose.local.registry import SchemaRegistry
 from connectors.logs.config import CONFIG
 from connectors.logs.connector import LogsConnector
 from connectors.logs.rows import RowMaker
@@ -19,6 +26,7 @@ from connectors.logs.rules.model import read_rules
 from connectors.logs.rules.preview import preview_rules
 from connectors.logs.rules.records import Origin
 from connectors.testing.contexts import RecordedMetrics
+from tests.bench import task_path
 from tests.bench._common import environment, spread
 
 if TYPE_CHECKING:
@@ -30,14 +38,17 @@ _GROUPS: Final = 51
 _LINE_BYTES: Final = 119
 _TARGET_US: Final = 3.0
 _TARGET_PREVIEW_MS: Final = 300
+_TARGET_KAFKA_US: Final = 5.0
 _ROUNDS: Final = 5
+_TASKS: Final = 3
+_AVRO: Final = "io.confluent.connect.avro.AvroConverter"
 _HEAD: Final = (
     r"^(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \[(?P<thread>[^\]]+)\] (?P<level>[A-Z]+) +(?P<logger>\S+) - "
 )
 _ORIGIN: Final = Origin("web-1", "/var/log/app.log", 0, 1_795_714_140_000)
 
 
-def make_rules(groups: int, *, steps_before: int = 0) -> BuiltRules:
+def make_rule_set(groups: int, *, steps_before: int = 0) -> dict[str, Any]:
     """A table with many groups that differ in their messages; each extracts eight fields and makes a row of eight columns."""
     columns = [
         {"name": "time", "type": "datetime", "formats": ["yyyy-MM-dd HH:mm:ss,SSS"]},
@@ -46,28 +57,29 @@ def make_rules(groups: int, *, steps_before: int = 0) -> BuiltRules:
         *({"name": name} for name in ("user", "ip", "path")),
     ]
     tail = r" took (?P<took>\d+) ms for (?P<user>\w+) from (?P<ip>[0-9.]+): (?P<path>\S+)$"
-    return build_rules(
-        read_rules(
+    return {
+        "tables": [
             {
-                "tables": [
+                "name": "requests",
+                "groups": [
                     {
-                        "name": "requests",
-                        "groups": [
-                            {
-                                "name": f"group{number}",
-                                "steps": [
-                                    {"regexExtract": {"pattern": rf"{_HEAD}event{number:02d}{tail}"}},
-                                    *[{"trim": {"field": "user"}}] * steps_before,
-                                    {"saveAs": {"columns": columns}},
-                                ],
-                            }
-                            for number in range(groups)
+                        "name": f"group{number}",
+                        "steps": [
+                            {"regexExtract": {"pattern": rf"{_HEAD}event{number:02d}{tail}"}},
+                            *[{"trim": {"field": "user"}}] * steps_before,
+                            {"saveAs": {"columns": columns}},
                         ],
                     }
-                ]
+                    for number in range(groups)
+                ],
             }
-        )
-    )
+        ]
+    }
+
+
+def make_rules(groups: int, *, steps_before: int = 0) -> BuiltRules:
+    """The rule set, checked."""
+    return build_rules(read_rules(make_rule_set(groups, steps_before=steps_before)))
 
 
 def make_lines(count: int, groups: int) -> list[str]:
@@ -130,10 +142,40 @@ def time_preview() -> list[float]:
     return figures
 
 
+def time_tasks(lines: Sequence[str], folder: Path, profile: str | None) -> list[dict[str, float]]:
+    """Figures of a task that reads the lines from a file, until Kafka has them in Avro; see ``task_path``."""
+    path, rules = folder / "app.log", folder / "rules.json"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+    rules.write_text(json.dumps(make_rule_set(_GROUPS)), encoding="ascii")
+    with (
+        KafkaCluster(folder / "kafka", count=1, port=None) as kafka,
+        SchemaRegistry(folder / "registry", port=None) as registry,
+    ):
+        avro = [
+            item
+            for side in ("key", "value")
+            for item in (f"{side}.converter={_AVRO}", f"{side}.converter.schema.registry.url={registry.url}")
+        ]
+        arguments = argparse.Namespace(
+            bootstrap=kafka.bootstrap,
+            source="datagen",
+            converter="string",
+            rows=len(lines),
+            bytes=_LINE_BYTES,
+            skip=len(lines) // 10,  # the rules are compiled before
+            worker=avro,
+            option=["connector.class=logs", f"file={path}", "topic.prefix=bench", f"rules.file={rules}", "host=web-1"],
+            profile=profile,
+        )
+        return [uvloop.run(task_path.run(arguments, folder)) for _ in range(_TASKS)]
+
+
 def main(arguments: list[str]) -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(prog="millrace bench logs", description=__doc__)
     parser.add_argument("--lines", type=int, default=50_000, help="lines of each round")
+    parser.add_argument("--kafka", action="store_true", help="also the whole way into a Kafka that is started for it")
+    parser.add_argument("--profile", help="with --kafka: write cProfile's data of the last run to this file")
     options = parser.parse_args(arguments)
     print(environment())
     lines = make_lines(options.lines, _GROUPS)
@@ -157,4 +199,13 @@ def main(arguments: list[str]) -> int:
     )
     print(f"  line to record of the connector, {_GROUPS} groups: {spread(time_records(compiled, lines))}")
     print(f"preview of 1,000 lines through 20 steps, ms: {spread(time_preview(), 0)}  target {_TARGET_PREVIEW_MS}")
+    if options.kafka:
+        with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
+            figures = time_tasks(make_lines(10 * options.lines, _GROUPS), Path(folder), options.profile)
+        print(
+            f"file to Avro rows in Kafka, {_GROUPS} groups, {10 * options.lines} lines, {_TASKS} tasks one after the other:"
+        )
+        for name, digits in (("CPU us/row", 2), ("rows/s", 0), ("poll", 2), ("convert", 2), ("append", 2)):
+            target = f"  target {_TARGET_KAFKA_US}" if name == "CPU us/row" else ""
+            print(f"  {name:>10} {spread([figure[name] for figure in figures], digits)}{target}")
     return 0

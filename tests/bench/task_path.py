@@ -123,6 +123,10 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
     profile = cProfile.Profile() if arguments.profile else None
     if profile:
         profile.enable()
+    while session.producer.acked_rows < arguments.skip:
+        await asyncio.sleep(0.001)
+        control.check()
+    skipped = session.producer.acked_rows
     began, cpu = time.perf_counter(), time.process_time()
     while session.producer.acked_rows < arguments.rows:
         await asyncio.sleep(0.005)
@@ -132,7 +136,7 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
         profile.disable()
         profile.dump_stats(arguments.profile)
     stats = session.stats
-    rows = arguments.rows
+    rows = arguments.rows - skipped
     figures = {
         "rows/s": rows / wall,
         "CPU us/row": cpu / rows * 1e6,
@@ -158,6 +162,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--option", action="append", metavar="NAME=VALUE", help="a property of the task")
     parser.add_argument("--worker", action="append", metavar="NAME=VALUE", help="a property of the worker")
+    parser.add_argument("--skip", type=int, default=0, help="rows before those that are measured")
     parser.add_argument("--profile", help="write cProfile's data to this file")
     options = parser.parse_args(argv)
     print(environment())

@@ -152,7 +152,7 @@ def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
         closing(demo.database()) as database,
         closing(Payments(demo.cassandra)) as payments,
     ):
-        shop = Shop(client, database, payments)
+        shop = Shop(client, database, payments, demo.requests)
         shop.create()
         plant(shop, 0)  # before the connectors: snapshots
         demo.create_sources()
