@@ -91,7 +91,7 @@ def page_bytes(page: Page, url: str) -> int:
 
 
 def streams_cpu(worker: MillraceWorker, pages: int, seconds: float) -> float:
-    """Share of a core that the worker's processes use while so many pages listen."""
+    """Share of a core that the worker's processes use while that many pages listen."""
     host = urlsplit(worker.url)
     with ExitStack() as stack:
         for _ in range(pages):
