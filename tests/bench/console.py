@@ -69,7 +69,7 @@ def look(page: Page, url: str) -> tuple[float, float, list[float]]:
     """Open the table: milliseconds to the first paint and to the first row, and those of key strokes."""
     page.add_init_script(_WATCH)
     page.goto(f"{url}/console")
-    page.wait_for_function("window.firstRow !== undefined")
+    page.wait_for_selector("tbody tr a")
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     return paint, page.evaluate("window.firstRow"), page.evaluate(_TYPE, "connector-00")
 

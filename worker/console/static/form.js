@@ -135,11 +135,24 @@ function Form({ start, existing, onBack }) {
   const [declared, error] = useLoaded(() => call("GET", `connector-plugins/${encodeURIComponent(plugin)}/config`), [plugin]);
   const groups = useMemo(() => grouped(declared ?? []), [declared]);
   const known = useMemo(() => new Set((declared ?? []).map((each) => each.name)), [declared]);
+  const [leaving, setLeaving] = useState(null);
+  const dirty = existing ? difference(start, values).length > 0 : Object.keys(values).some((name) => name !== CLASS);
   useEffect(() => {
-    const warn = (event) => difference(start, values).length > 0 && event.preventDefault();
-    addEventListener("beforeunload", warn);
-    return () => removeEventListener("beforeunload", warn);
-  }, [values]);
+    if (!dirty) return undefined;
+    const unload = (event) => event.preventDefault();
+    const follow = (event) => {
+      const link = event.target.closest?.('a[href^="#/"]');
+      if (!link) return;
+      event.preventDefault();
+      setLeaving(link.getAttribute("href"));
+    };
+    addEventListener("beforeunload", unload);
+    document.addEventListener("click", follow, true);
+    return () => {
+      removeEventListener("beforeunload", unload);
+      document.removeEventListener("click", follow, true);
+    };
+  }, [dirty]);
 
   const check = async () => {
     const mine = ++turn.current;
@@ -226,6 +239,12 @@ function Form({ start, existing, onBack }) {
         <${Button} kind="primary" type="submit" busy=${busy} disabled=${Boolean(existing) && changed === 0}>Check and ${existing ? "change" : "create"} …</${Button}>
       </div>
     </div>
+    ${leaving &&
+    html`<${Dialog} title="Leave without saving?" onClose=${() => setLeaving(null)}>
+      <p>What you have entered is lost.</p>
+      <div class="dialog-actions"><${Button} onClick=${() => setLeaving(null)}>Stay</${Button}>
+        <${Button} kind="danger" onClick=${() => go(leaving)}>Leave</${Button}></div>
+    </${Dialog}>`}
     ${review && html`<${Review} ...${review} onClose=${() => setReview(null)} onSend=${() => go(placeHref(["connectors", existing ?? values[NAME]]))} />`}
   </form>`;
 }
