@@ -58,7 +58,9 @@ class Host:
         config = context.config
         if not config["materializer.small.batch.records"] or config["materializer.buckets"]:
             return None
-        if config["source.type"] != "kafka" or not is_local(str(context.spark.sparkContext.master)):
+        if config["source.type"] != "kafka" or not config["source.fail.on.data.loss"]:
+            return None  # Spark's tasks leave out what is gone
+        if not is_local(str(context.spark.sparkContext.master)):
             return None
         return cls(config["source.isolation.level"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.materializer.contract import Input
@@ -59,8 +59,8 @@ class InputReader:
         """The records of ``span`` in order; offsets may be left out (control records, compaction).
 
         Raises:
-            Retriable: the brokers don't answer, or the records are gone (a retry of the batch says which).
-            Fatal: the brokers refuse.
+            Retriable: the brokers don't answer.
+            Fatal: the brokers refuse, or records are gone.
         """
         position, end = span.start, span.end
         if position >= end:
@@ -83,7 +83,9 @@ class InputReader:
                 for message in messages:
                     problem = message.error()
                     if problem is not None:
-                        position = max(position, _end(problem, message, f"{topic} [{partition}] offset {position}"))
+                        position = max(
+                            position, self._end(problem, message, TopicPartition(topic, partition, position))
+                        )
                         continue
                     offset = int(message.offset() or 0)
                     position = offset + 1
@@ -94,12 +96,22 @@ class InputReader:
             with limit(f"unassign of {topic} [{partition}]", _TIMEOUT_S):
                 self._consumer.unassign()
 
-
-def _end(problem: KafkaError, message: Any, where: str) -> int:
-    """The offset that an end-of-partition event tells; raises for all other errors."""
-    if problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-        return int(message.offset())
-    text = f"{where} can't be read: {problem}"
-    if problem.code() in _GONE or problem.retriable() or not problem.fatal():
-        raise Retriable(text)
-    raise Fatal(text)
+    def _end(self, problem: KafkaError, message: Any, where: TopicPartition) -> int:
+        """The offset of an end-of-partition event; raises for all other errors."""
+        if problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            return int(message.offset())
+        text = f"{where.topic} [{where.partition}] can't be read at offset {where.offset}: {problem}"
+        if problem.code() in _GONE:
+            try:
+                with limit(f"the question for the first offset of {where.topic} [{where.partition}]", _TIMEOUT_S):
+                    first, _ = self._consumer.get_watermark_offsets(where, timeout=_TIMEOUT_S)
+            except KafkaException as error:
+                raise Retriable(text) from error
+            if first > where.offset:
+                raise Fatal(
+                    f"{text}; the records before offset {first} were deleted unread (retention, DeleteRecords). Start the job "
+                    "again: it says what is missing and how to continue"
+                )
+        if problem.retriable() or not problem.fatal():
+            raise Retriable(text)
+        raise Fatal(text)

@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from connectors.errors import Retriable
+from connectors.errors import Fatal, Retriable
 from spark_jobs.dead_letters import DeadLetters
 from tests.integration.spark_jobs.materializer.test_bucket_exactly_once import encoded, expected, some, written
 
@@ -84,6 +86,18 @@ def test_a_batch_is_given_up_while_the_process_hangs(harness: Callable[..., Harn
     job.start()
     job.step(batch)
     assert [key for _, key, _ in job.read()] == [b"a", b"b"]
+
+
+def test_records_that_are_gone_stop_the_job(harness: Callable[..., Harness]) -> None:
+    job = harness(partitions=1)
+    job.produce(encoded(some(random.Random(33), 20, 1)))
+    sink = job.start()
+    batch = job.batch()
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    for future in admin.delete_records([TopicPartition(job.topic, 0, 5)]).values():
+        future.result(20)
+    with pytest.raises(Fatal, match="the records before offset 5 were deleted unread"):
+        sink.write(batch)
 
 
 def test_dead_letters_are_counted(harness: Callable[..., Harness]) -> None:
