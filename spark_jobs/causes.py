@@ -152,7 +152,7 @@ def cause_of(error: BaseException) -> BaseException:
         return _with_trace(raised, text)
     crashed = _CRASHED.search(text)
     if crashed or _CUT_OFF.search(text):
-        return _with_trace(_crash(crashed.group(1).strip() if crashed else ""), text)
+        return _with_trace(crash_of(crashed.group(1).strip() if crashed else ""), text)
     return known_cause(java_causes(error), text) or error
 
 
@@ -184,8 +184,8 @@ def _kind_of(name: str) -> type[MillraceError] | None:
     return next((kind for kind in _KINDS if issubclass(named, kind)), None)
 
 
-def _crash(left: str) -> MillraceError:
-    """The error for a crashed worker that left this line behind."""
+def crash_of(left: str) -> MillraceError:
+    """The error for a Python worker that died and left this line behind; empty: it left none. Pure."""
     if left.startswith(watchdog.SIGN):
         return Retriable(f"a call into Kafka's client hung: {left.removeprefix(watchdog.SIGN).strip()}")
     # Without the fault handler Spark's own advice stands there.

@@ -5,6 +5,7 @@ Used inside Python tasks, on executors as well as on the driver; the header name
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 import traceback
@@ -280,6 +281,12 @@ class DeadLetters:
             "exception.stacktrace": trace,
         }
         return [(f"__connect.errors.{field}", text.encode("utf-8", "replace")) for field, text in fields.items()]
+
+    def uncounted(self) -> Self:
+        """The same without the counter: for callers that count by themselves."""
+        letters = copy.copy(self)
+        letters.counter = None
+        return letters
 
     def __getstate__(self) -> dict[str, Any]:
         """What goes to a task: not what is under way here."""

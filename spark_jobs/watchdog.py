@@ -25,7 +25,7 @@ GRACE_S: Final = 15.0
 SIGN: Final = "millrace watchdog:"
 EXIT_CODE: Final = 75
 #: Where Spark looks for the last words of a worker, with ``spark.sql.execution.pyspark.udf.faulthandler.enabled``.
-_CRASH_FOLDER: Final = "PYTHON_FAULTHANDLER_DIR"
+CRASH_FOLDER: Final = "PYTHON_FAULTHANDLER_DIR"
 
 
 class Watchdog:
@@ -83,7 +83,7 @@ class Watchdog:
 def end_process(reason: str) -> NoReturn:
     """End this process at once; the reason goes to standard error, and to the driver by Spark's report of the crash."""
     line = f"{SIGN} {reason}; this Python worker (process {os.getpid()}) ends, and the batch is done again\n"
-    folder = os.environ.get(_CRASH_FOLDER)
+    folder = os.environ.get(CRASH_FOLDER)
     if folder:
         with contextlib.suppress(OSError):
             Path(folder, str(os.getpid())).write_text(line, encoding="utf-8")

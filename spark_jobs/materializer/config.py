@@ -262,6 +262,18 @@ OPTIONS: Final = ConfigDef(
             doc="How many buckets (input partitions) one Python worker process keeps open: each has a producer and a map.",
         ),
         ConfigKey(
+            name="materializer.small.batch.records",
+            type=_I,
+            default=20_000,
+            unit="records",
+            importance=_LOW,
+            group=_STATE,
+            validator=between(0, 1_000_000),
+            doc="Batches of at most this number of records are merged by a process next to the driver, which keeps its "
+            "buckets open and reads the records from Kafka itself: that takes less time than Spark's tasks. With a local "
+            "master and without `materializer.buckets` only. 0: Spark's tasks merge all batches.",
+        ),
+        ConfigKey(
             name="materializer.expiry.interval.ms",
             type=_L,
             default=1000,

@@ -24,6 +24,7 @@ from spark_jobs.materializer import topics
 from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, Owner
 from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.host import Host
 from spark_jobs.materializer.passes import RESULT_SCHEMA, Range, Result, decode_result, encode_result
 from spark_jobs.materializer.per_topic import config_for
 from spark_jobs.materializer.residents import guarded
@@ -98,6 +99,8 @@ class MaterializerSink(Sink):
         self._stages = StageNumbers()
         self._columns: Selection | None = None
         self._arguments: list[Column] = []
+        #: Merges small batches; None: Spark's tasks merge all.
+        self._host = Host.of(context)
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:
@@ -230,6 +233,9 @@ class MaterializerSink(Sink):
         spans = self._spans(batch)
         if not spans:
             return 0
+        records = sum(end - start for start, end in batch.ranges.values())
+        if self._host is not None and records <= self.context.config["materializer.small.batch.records"]:
+            return self._account(self._host.run(self._by_topic(), spans))
         if self._columns is None:
             self._columns = Selection(batch.raw, *_COLUMNS)
             self._arguments = columns_of(_COLUMNS)
@@ -319,7 +325,19 @@ class MaterializerSink(Sink):
             self._account(self._maintain(due))
 
     def _maintain(self, spans: Mapping[BucketKey, Range]) -> list[tuple[str, Result]]:
+        if self._host is not None:
+            return self._host.run(self._by_topic(), spans)
         return self._collect(buckets_frame(self.context.spark, self._by_topic(), spans))
+
+    def give_up(self) -> None:
+        """See ``Sink.give_up``."""
+        if self._host is not None:
+            self._host.give_up()
+
+    def close(self) -> None:
+        """See ``Sink.close``."""
+        if self._host is not None:
+            self._host.close()
 
     def _collect(self, frame: Any) -> list[tuple[str, Result]]:
         try:

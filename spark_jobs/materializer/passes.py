@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -11,6 +12,8 @@ from spark_jobs.materializer.config import Marker, changed
 from spark_jobs.materializer.stages import Histogram  # noqa: TC001 - msgspec reads the annotation at run time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from spark_jobs.materializer.config import BucketOptions
@@ -63,6 +66,36 @@ class Result(msgspec.Struct):
     #: An error of ours instead of a stack trace through the JVM: the class's name and the text.
     error: str = ""
     text: str = ""
+
+
+class Pass(NamedTuple):
+    """A pass over one bucket: the records of its input partition in ``span``, or none for a span without input."""
+
+    topic: str
+    bucket: int
+    span: Range
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to ``host_process``: passes, all of different buckets.
+
+    Attributes:
+        topics: pickled (input topic, options), of topics that this process has not heard of.
+        isolation: see ``InputReader``.
+    """
+
+    passes: Sequence[Pass]
+    topics: Sequence[bytes] = ()
+    isolation: str = "read_committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Its answer: a result for each pass, or the trace of an unexpected error."""
+
+    results: Sequence[tuple[str, Result]]
+    trace: str = ""
 
 
 def encode_result(topic: str, result: Result) -> pa.RecordBatch:

@@ -130,15 +130,23 @@ def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
 
 
 def measure_materializer(
-    kafka: str, folder: Path, rate: int, trigger_ms: int, warm: float, seconds: float, more: dict[str, Any]
+    kafka: str,
+    folder: Path,
+    rate: int,
+    trigger_ms: int,
+    warm: float,
+    seconds: float,
+    more: dict[str, Any],
+    small: int,
 ) -> None:
-    """Updates through the materializer into its output topic."""
+    """Updates through the materializer into its output topic; ``small``: ``materializer.small.batch.records``."""
     topic = f"l{secrets.token_hex(4)}"
     load = Load(1, 1000, _BUCKETS, "json")
     make_topic(kafka, topic, _BUCKETS)
     config = materializer.job_config(load, kafka, "http://unused", topic, folder / topic, 200_000)
     config["trigger"]["interval.ms"] = trigger_ms
     config["spark"] |= more
+    config["materializer"]["small.batch.records"] = small
     encode = encoder_of(load, topic, "")
 
     def message(number: int) -> tuple[bytes, bytes | None, int]:
@@ -161,7 +169,7 @@ def measure_materializer(
             return [now - msgspec.json.decode(value)["source"]["ts_us"] / 1e6 for value in values if value is not None]
 
         latencies, cores = observe(job, poll, warm, seconds)
-        report(f"materializer, trigger {trigger_ms} ms", rate, latencies, cores)
+        report(f"materializer, trigger {trigger_ms} ms, small {small}", rate, latencies, cores)
         report_phases(job)
     finally:
         writer.stop()
@@ -231,6 +239,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--parts", nargs="+", choices=("rows", "materializer"), default=["rows", "materializer"])
     parser.add_argument("--warm", type=float, default=20.0, help="seconds before measuring")
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds that are measured")
+    parser.add_argument(
+        "--small",
+        type=int,
+        nargs="+",
+        default=[20_000],
+        help="materializer.small.batch.records; 0: Spark's tasks merge",
+    )
     parser.add_argument("--spark", nargs="*", default=[], metavar="NAME=VALUE", help="settings without spark.")
     options = parser.parse_args(argv)
     print(environment())
@@ -248,9 +263,10 @@ def main(argv: Sequence[str]) -> int:
                             kafka.bootstrap, server, folder, rate, trigger, options.warm, options.seconds, more
                         )
                     if "materializer" in options.parts:
-                        measure_materializer(
-                            kafka.bootstrap, folder, rate, trigger, options.warm, options.seconds, more
-                        )
+                        for small in options.small:
+                            measure_materializer(
+                                kafka.bootstrap, folder, rate, trigger, options.warm, options.seconds, more, small
+                            )
     return 0
 
 

@@ -212,8 +212,8 @@ def main(argv: Sequence[str]) -> int:
             spent = costs.of_flow(flow, frames)
             added = {kind: spent[kind] - plain[len(frames)][kind] for kind in spent}
             parts = ", ".join(f"{kind} {value:.2f}" for kind, value in added.items())
-            sizes = [size for step_sizes in flow.measure_steps().values() for size in step_sizes.items()]
-            state = "".join(f", {name} {value:,.0f}" for name, value in sizes)
+            numbers = [number for of_step in flow.measure_steps().values() for number in of_step.items()]
+            state = "".join(f", {name} {value:,.0f}" for name, value in numbers if name.startswith("state_"))
             print(
                 f"{title:20} {sum(added.values()):6.2f} ({parts}); {time.monotonic() - began:.0f} s{state}", flush=True
             )

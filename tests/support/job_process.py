@@ -40,6 +40,14 @@ def cpu_by_kind(pid: int) -> dict[str, float]:
     return found
 
 
+def _command(pid: int) -> str:
+    """The command line of a process; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def memory(pid: int) -> dict[str, int]:
     """Private and shared resident bytes by kind of process; pages of the memory-mapped state count as shared."""
     found = {"jvm": 0, "python": 0, "mapped": 0}
@@ -147,8 +155,14 @@ class Job:
         self._reader.join(10)
 
     def python_workers(self) -> list[int]:
-        """Process numbers of Spark's Python workers, without the daemon that forks them."""
-        return [worker for jvm in children(self.process.pid) for daemon in children(jvm) for worker in children(daemon)]
+        """Process numbers of what merges and writes: a materializer's own process, then Spark's Python workers.
+
+        Without the JVM and the daemon that forks workers.
+        """
+        hosts = [number for number in children(self.process.pid) if "host_process" in _command(number)]
+        return hosts + [
+            worker for jvm in children(self.process.pid) for daemon in children(jvm) for worker in children(daemon)
+        ]
 
     def log(self) -> str:
         """The end of its log."""

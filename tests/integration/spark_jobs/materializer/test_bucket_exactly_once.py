@@ -1,4 +1,4 @@
-"""Exactly once, whoever dies and whatever is lost: the bucket with a small engine of the tests', in real Spark workers."""
+"""Exactly once, whoever dies and whatever is lost: the bucket with a small engine of the tests', in real processes."""
 
 from __future__ import annotations
 
@@ -77,9 +77,13 @@ def written(job: Harness) -> dict[int, list[tuple[str, str, Any, Any]]]:
     return found
 
 
-def test_killed_anywhere(harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("small", [0, 20_000])
+def test_killed_anywhere(
+    harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: int
+) -> None:
     """A Python worker is killed at each point of a transaction: in a plain batch and in the middle of a large fan-out."""
-    job = harness(partitions=2, options={"materializer.transaction.max.changes": "60"})
+    options = {"materializer.transaction.max.changes": "60", "materializer.small.batch.records": str(small)}
+    job = harness(partitions=2, options=options)
     rng = random.Random(11)
     changes: list[Change] = []
     token = tmp_path / "token"
