@@ -186,8 +186,7 @@ class Replays:
             self._context.metrics.add(REPLAYED, 1, {"result": "accepted" if accepted else "unknown"})
         offset = {key: value for key, value in offset.items() if key != DELIVERED} | {NEXT: behind}
         self._progress[name][part] = offset
-        self._rows.counts.report()
-        return Batch(created, offsets=((partition, offset),))
+        return Batch(created, offsets=((partition, offset),), receipt=self._rows.counts.report())
 
     async def _read(self, record: WrittenRecord) -> UnknownLine | None:
         """The line in a record; None if it is something else."""
