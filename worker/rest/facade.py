@@ -199,6 +199,7 @@ class Herder(Protocol):
 
     async def delete_rules(self, name: str) -> None:
         """Delete it; 404 if unknown, 409 while a connector names it. Leader only."""
+
     async def connector_rows(self) -> list[dict[str, Any]]:
         """All connectors in short, by name: ``ConnectorRow`` without the caller's role."""
 
