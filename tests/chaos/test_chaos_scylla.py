@@ -28,7 +28,7 @@ CONVERTERS = {"key.converter": "org.apache.kafka.connect.json.JsonConverter", "k
 
 
 #: Slow enough that a kill hits a snapshot that is under way.
-SNAPSHOT = {"snapshot.mode": "initial", "snapshot.rows.per.second": "100", "snapshot.chunk.rows": "20"}
+SNAPSHOT = {"snapshot.mode": "initial", "snapshot.rows.per.second": "10", "snapshot.chunk.rows": "20"}
 
 
 def soon_ms() -> int:
@@ -67,23 +67,21 @@ class Scene:
         self.load = ScyllaLoad(node.address, f"{name}.t", name, skew_ms=skew_ms)
         self.cluster = Cluster(folder, bootstrap, f"scylla-{name}", exactly_once=exactly_once, properties=CONVERTERS)
         self.cluster.start(workers)
-        self.cluster.running[0].create(
-            name,
-            {
-                "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector",
-                "tasks.max": "3",
-                "topic.prefix": name,
-                "scylla.cluster.ip.addresses": address or node.address,
-                "scylla.table.names": self.load.table,
-                "scylla.window.min.ms": "200",
-                "scylla.discovery.interval.ms": "500",
-                "scylla.query.timeout.ms": "1500",
-                "scylla.query.options.fetch.size": "20",
-                "worker.maximum.backoff": "500",
-                "heartbeat.interval.ms": "500",
-                **(SNAPSHOT if rows_before else {}),
-            },
-        )
+        self.config = {
+            "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector",
+            "tasks.max": "3",
+            "topic.prefix": name,
+            "scylla.cluster.ip.addresses": address or node.address,
+            "scylla.table.names": self.load.table,
+            "scylla.window.min.ms": "200",
+            "scylla.discovery.interval.ms": "500",
+            "scylla.query.timeout.ms": "1500",
+            "scylla.query.options.fetch.size": "20",
+            "worker.maximum.backoff": "500",
+            "heartbeat.interval.ms": "500",
+            **(SNAPSHOT if rows_before else {}),
+        }
+        self.cluster.running[0].create(name, self.config)
 
     def until_events(self, more: int) -> None:
         """Wait until so many more changes have come."""
@@ -183,13 +181,18 @@ def test_workers_are_killed_during_a_snapshot(scene: Callable[..., Scene], exact
         stage.cluster.until(lambda: len(read_rows()) >= count, f"the snapshot has sent {count} rows")
 
     for victim in list(stage.cluster.workers):
-        until_rows(len(read_rows()) + 100)
+        until_rows(len(read_rows()) + 40)
+        assert len(read_rows()) < rows_before, "the snapshot is over before the kill"
         victim.kill()
         stage.cluster.repair()
         for worker in stage.cluster.running:
             for host in worker.hosts():
                 os.kill(host, signal.SIGKILL)
-    assert len(read_rows()) < rows_before, "the snapshot was over before the last kill"
+    faster = stage.config | {"snapshot.rows.per.second": "0"}
+    stage.cluster.until(
+        lambda: stage.cluster.ask("PUT", f"/connectors/{stage.load.prefix}/config", faster)[0] == 200,
+        "the connector takes its new configuration",
+    )
     expected = {(row["pk"], row["ck"]): row for row in stage.client.base_rows(stage.load.table)}
     assert len(expected) == rows_before
 
