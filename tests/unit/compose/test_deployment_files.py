@@ -15,6 +15,7 @@ import yaml
 from compose.local.artifacts import load_manifest
 from connectors import debezium_metrics as debezium
 from connectors.cassandra.metrics import METRICS as CASSANDRA
+from connectors.logs.metrics import METRICS as LOGS
 from connectors.mysql.metrics import METRICS as MYSQL
 from connectors.scylla.metrics import METRICS as SCYLLA
 from worker.metrics.registry import METRICS, Family
@@ -26,12 +27,12 @@ DASHBOARDS = sorted((COMPOSE / "grafana" / "dashboards").glob("*.json"))
 #: Metric names of the default families, of connectors, and of Prometheus itself.
 KNOWN = {
     *(name for metric in METRICS for family in (Family.A, Family.D) for name in metric.exposed(family)),
-    *CASSANDRA, *MYSQL, *SCYLLA, *(f"{debezium.PREFIX}{name}" for name in QUEUE),
+    *CASSANDRA, *LOGS, *MYSQL, *SCYLLA, *(f"{debezium.PREFIX}{name}" for name in QUEUE),
     "millrace_connector_lag_seconds_bucket", "up", "scrape_duration_seconds",
 }  # fmt: skip
 _WORDS = {
     "sum", "rate", "increase", "count", "vector", "time", "timestamp", "deriv", "delta", "histogram_quantile",
-    "min_over_time", "max_over_time", "avg_over_time",
+    "min", "min_over_time", "max_over_time", "avg_over_time", "last_over_time",
     "absent", "by", "on", "and", "or", "unless", "group_left", "le",
 }  # fmt: skip
 
@@ -137,7 +138,7 @@ def test_grafana_finds_its_datasource_and_dashboards(compose: Any) -> None:
     assert str(home.parent) == mounts["./grafana/dashboards"]
     assert (COMPOSE / "grafana" / "dashboards" / home.name).exists()
     documents = [json.loads(path.read_text(encoding="utf-8")) for path in DASHBOARDS]
-    assert len({document["uid"] for document in documents}) == len(documents) == 4
+    assert len({document["uid"] for document in documents}) == len(documents) == 5
     assert all(
         document["links"][0]["tags"] == ["millrace"] and "millrace" in document["tags"] for document in documents
     )

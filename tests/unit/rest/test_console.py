@@ -12,6 +12,7 @@ import pytest
 from yarl import URL
 
 from offsets.records import Status
+from tests.support.eventually import eventually_async
 from worker.console.assets import STATIC
 from worker.console.libraries import FILES, adapt
 from worker.console.rows import first_line, row, summed
@@ -146,9 +147,11 @@ async def test_who_is_removed_has_no_session_any_more(start: Start, tmp_path: Pa
     call, _ = await start(rest_authentication="basic", rest_auth_users_file=write_users(users, USERS))
     session, _ = await log_in(call, "chief")
     write_users(users, {"reader": "read"})
-    async with asyncio.timeout(30):
-        while (await call("GET", "/connectors", headers=session)).status != 401:
-            await asyncio.sleep(0.05)
+
+    async def is_closed() -> bool:
+        return (await call("GET", "/connectors", headers=session)).status == 401
+
+    await eventually_async(is_closed, "the session ends", 30)
 
 
 async def test_without_authentication_there_is_no_cookie(rest: tuple[Rest, MemoryHerder]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 
 from connectors.logs.network.room import Lease, Room
+from tests.support.eventually import pass_turns
 from tests.unit.connectors.logs.network_world import connected, listening
 
 
@@ -12,7 +13,7 @@ async def test_a_sender_waits_for_room_that_others_have() -> None:
     # The first one that would have to wait may go beyond the bound.
     await room.grow(second, 50)
     waiting = asyncio.create_task(room.grow(third, 50))
-    await asyncio.sleep(0)
+    await pass_turns()
     assert not waiting.done()
     room.replace(first, 0)
     room.replace(second, 10)  # its frame is complete: the next one that has to wait goes beyond the bound
@@ -28,7 +29,7 @@ async def test_parts_that_fill_the_room_come_to_their_ends() -> None:
         lease = Lease()
         for _ in range(4):
             await room.grow(lease, 20)
-            await asyncio.sleep(0)
+            await pass_turns()
             assert room.used <= 100 + 80
         done.append(number)
         room.replace(lease, 0)
@@ -43,7 +44,7 @@ async def test_a_sender_that_gives_up_while_it_waits_leaves_nothing_behind() -> 
     await room.grow(first, 10)
     await room.grow(second, 10)
     waiting = asyncio.create_task(room.grow(third, 10))
-    await asyncio.sleep(0)
+    await pass_turns()
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     room.replace(second, 0)
