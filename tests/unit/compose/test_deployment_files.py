@@ -32,7 +32,7 @@ KNOWN = {
 }  # fmt: skip
 _WORDS = {
     "sum", "rate", "increase", "count", "vector", "time", "timestamp", "deriv", "delta", "histogram_quantile",
-    "min", "min_over_time", "max_over_time", "avg_over_time", "last_over_time",
+    "min", "max", "min_over_time", "max_over_time", "avg_over_time", "last_over_time",
     "absent", "by", "on", "and", "or", "unless", "group_left", "le",
 }  # fmt: skip
 
