@@ -482,18 +482,26 @@ class Node:
     # Task configurations on their way to the leader.
 
     def _submit(self, name: str) -> None:
-        wanted = self._wanted.get(name)
-        if wanted is None or name in self._submitting or not need_new_configs(wanted, self.config.snapshot, name):
+        if name in self._submitting or self._unwritten(name) is None:
             return
         self._submitting[name] = asyncio.create_task(self._submit_until_done(name), name=f"task-configs-{name}")
+
+    def _unwritten(self, name: str) -> list[dict[str, str]] | None:
+        """Task configurations of a connector that have to be written.
+
+        None if there are none, or if its instance still runs by an older configuration: its successor says what the tasks are.
+        """
+        wanted, snapshot = self._wanted.get(name), self.config.snapshot
+        instance = self.reconciler.have.get(Unit(name, INSTANCE))
+        if wanted is None or instance is None or instance.wish.connector_config != snapshot.connectors.get(name):
+            return None
+        return wanted if need_new_configs(wanted, snapshot, name) else None
 
     async def _submit_until_done(self, name: str) -> None:
         try:
             pause = _FIRST_RETRY_S
             # Between the last look and the end nothing may come in: it would find this still at work, and be left lying.
-            while (wanted := self._wanted.get(name)) is not None and need_new_configs(
-                wanted, self.config.snapshot, name
-            ):
+            while (wanted := self._unwritten(name)) is not None:
                 try:
                     await self._send_task_configs(name, wanted)
                     # The leader has written them; they arrive here by the topic.

@@ -61,6 +61,32 @@ def pair(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
             worker.kill()
 
 
+def count_task_starts(pair: Pair) -> int:
+    """Starts of tasks at both workers so far."""
+    metric = "kafka_connect_worker_task_startup_attempts_total "
+    lines = [
+        line for worker in (pair.leader, pair.follower) for line in worker.request("GET", "/metrics")[1].splitlines()
+    ]
+    return sum(int(float(line.removeprefix(metric))) for line in lines if line.startswith(metric))
+
+
+def test_a_changed_configuration_starts_a_task_once(pair: Pair) -> None:
+    config = datagen(pair.topic("changed"), 1)
+    pair.leader.create("changed", config)
+    pair.leader.wait_running("changed", 1)
+    before = count_task_starts(pair)
+    assert pair.follower.request("PUT", "/connectors/changed/config", {**config, "rate": "7"})[0] == 200
+
+    def is_changed() -> bool:
+        tasks = pair.leader.request("GET", "/connectors/changed/tasks")[1]
+        return bool(tasks[0]["config"].get("rate") == "7" and count_task_starts(pair) > before)
+
+    wait_for(is_changed, "the task has its new configuration")
+    pair.leader.wait_running("changed", 1)
+    assert count_task_starts(pair) == before + 1
+    assert pair.leader.request("DELETE", "/connectors/changed")[0] == 204
+
+
 def test_created_at_the_follower_it_has_a_status_at_once_and_runs(pair: Pair) -> None:
     status, body = pair.follower.request(
         "POST", "/connectors", {"name": "made", "config": file_source(pair.source, pair.topic("made"))}

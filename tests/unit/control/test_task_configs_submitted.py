@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from offsets.cluster import ClusterState
+from offsets.cluster import Change, ClusterState
 from offsets.records import commit_record, connector_record, task_record
 from tests.support.eventually import eventually_async
 from worker.control import node as node_module
@@ -34,10 +34,12 @@ class Cluster:
         monkeypatch.setattr(
             self.node,
             "reconciler",
-            SimpleNamespace(have={Unit("c", INSTANCE): Have(Wish(CONFIG, None, 1), cast("Any", None))}),
+            SimpleNamespace(
+                have={Unit("c", INSTANCE): Have(Wish(CONFIG, None, 1), cast("Any", None))}, wake=lambda: None
+            ),
             raising=False,
         )
-        monkeypatch.setattr(self.node, "leader", SimpleNamespace(chosen=True), raising=False)
+        monkeypatch.setattr(self.node, "leader", SimpleNamespace(chosen=True, wake=lambda: None), raising=False)
         monkeypatch.setattr(self.node, "config", self, raising=False)
         monkeypatch.setattr(node_module, "_FIRST_RETRY_S", 0.0)
         monkeypatch.setattr(node_module, "need_new_configs", self.need)
@@ -98,3 +100,19 @@ async def test_a_connector_that_is_made_again_during_a_submission_has_its_tasks(
     cluster.remake()
     await until_submitted(cluster, 1)
     assert cluster.snapshot.task_configs("c") == TASKS
+
+
+async def test_a_changed_connector_is_asked_before_its_tasks_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The running instance knows the tasks of the configuration before: written now, they would start the tasks twice."""
+    cluster = Cluster(monkeypatch)
+    cluster.make()
+    await until_submitted(cluster, 1)
+    changed = {"a": "changed"}
+    cluster.state.apply(1, *connector_record("c", changed))
+    cluster.node.config_changed(Change("connector", "c"))
+    assert not cluster.node._submitting
+    # Its successor runs, and says what the tasks are.
+    cluster.node.reconciler.have[Unit("c", INSTANCE)] = Have(Wish(changed, None, 1), cast("Any", None))
+    cluster.node.task_configs(cast("Any", None), TaskConfigs("c", [{"c": "changed"}], 1))
+    await until_submitted(cluster, 2)
+    assert cluster.snapshot.task_configs("c") == [{"c": "changed"}]
