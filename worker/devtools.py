@@ -54,8 +54,6 @@ SUITES = (
                 "spark_jobs/mongodb",
                 "spark_jobs/opensearch",
                 "spark_jobs/redis",
-                "spark_jobs/steps",
-                "spark_jobs/views",
             )
         ),
     ),
