@@ -317,9 +317,16 @@ def test_each_sink_of_a_flow_is_a_task(flows: Flows) -> None:
 
     wait_for(lambda: offsets() == {("left", 10), ("right", 10)}, "both committed", offsets)
     name = flows.topic("both")
-    metrics = flows.worker.request("GET", "/metrics")[1]
-    for task, sink in enumerate(("left", "right")):
-        assert f'millrace_job_up{{connector="{name}",task="{task}",sink="{sink}"}} 1' in metrics
+    series = [
+        f'millrace_job_up{{connector="{name}",task="{task}",sink="{sink}"}} 1'
+        for task, sink in enumerate(("left", "right"))
+    ]
+
+    def all_up() -> bool:
+        metrics = flows.worker.request("GET", "/metrics")[1]
+        return all(line in metrics for line in series)
+
+    wait_for(all_up, "the metrics name both sinks")  # tasks report their numbers at intervals
     assert flows.worker.request("PUT", f"/connectors/{name}/pause")[0] == 202
     wait_for(lambda: states() == ["PAUSED", "PAUSED"], "both are paused", states)
     flows.send("both", 5)
