@@ -30,15 +30,15 @@ def list_commands(summaries: Mapping[str, str]) -> str:
         "Millrace captures every change of MySQL, MariaDB, Cassandra and Scylla tables, and logs, for Kafka.",
         "",
     ]
-    lines += ["usage: ./millrace COMMAND ...", ""]
+    lines += ["usage: millrace COMMAND ...", ""]
     for title, names in GROUPS:
         lines += [title, *(f"  {name:{width}}  {summaries[name]}" for name in names), ""]
-    lines += ["./millrace COMMAND --help shows a command's options. Start with ./millrace demo."]
+    lines += ["millrace COMMAND --help shows a command's options. Start with millrace demo."]
     return "\n".join(lines)
 
 
 def reject_command(name: str, commands: Iterable[str]) -> str:
     """The error for the unknown command ``name``, with the commands that look like it, if any do."""
     near = difflib.get_close_matches(name, list(commands), n=2)
-    hint = f"did you mean {' or '.join(near)}?" if near else "./millrace without arguments lists the commands"
+    hint = f"did you mean {' or '.join(near)}?" if near else "millrace without arguments lists the commands"
     return f"there is no command {name!r}; {hint}"

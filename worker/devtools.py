@@ -39,6 +39,7 @@ SUITES = (
                 "metrics",
                 "mysql",
                 "offsets",
+                "packaging",
                 "plugins",
                 "scylla",
                 "secrets",

@@ -32,7 +32,7 @@ def test_the_help_lists_all_commands_in_groups(arguments: list[str], capsys: pyt
         ("wrker", "there is no command 'wrker'; did you mean worker?"),
         ("hash-tokn", "there is no command 'hash-tokn'; did you mean hash-token"),
         ("stop", "there is no command 'stop'; "),
-        ("xyzzy", "there is no command 'xyzzy'; ./millrace without arguments lists the commands"),
+        ("xyzzy", "there is no command 'xyzzy'; millrace without arguments lists the commands"),
     ],
 )
 def test_a_mistyped_command_gets_the_nearest(word: str, answer: str, capsys: pytest.CaptureFixture[str]) -> None:
