@@ -119,9 +119,8 @@ def measure_sink(kafka: str, topic: str, folder: Path, rows: int) -> tuple[float
     folder.mkdir()
     catalog = catalog_of(folder, _NAME)
     catalog.create_namespace(DATABASE)
-    AdminClient({"bootstrap.servers": kafka}).create_topics([NewTopic(f"control-{topic}", 1, 1)])[
-        f"control-{topic}"
-    ].result(30)
+    control, admin = f"control-{topic}", AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(control, 1, 1)])[control].result(30)
     worker = JavaConnect(
         folder / "connect",
         kafka,
