@@ -1,7 +1,7 @@
-"""Rows out of a topic into Iceberg tables, by a job and by Iceberg's own sink for Kafka Connect; see ``sink_peers``.
+"""Debezium events into Iceberg tables, by a job and by Iceberg's own sink for Kafka Connect; see ``sink_peers``.
 
-Both append to a table of a catalog of their own, in SQLite, with Parquet files on the local disk. How far they are is what the
-tables' last snapshots say, so that figures are those of rows that readers see.
+Both append a row for each event, deletes too, to a table of a catalog of their own, in SQLite, with Parquet files on the local
+disk. How far they are is what the tables' last snapshots say, so that figures are those of rows that readers see.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from compose.local.artifacts import load_manifest
-from compose.local.connect import JavaConnect
+from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.jvm import Heap
 from compose.local.resolver import Resolver
 from tests.bench._common import cpu_seconds
@@ -54,7 +54,7 @@ def job_config(kafka: str, topic: str, folder: Path, batch: int) -> dict[str, An
         "kafka": {"bootstrap.servers": kafka},
         "source": {
             "topics": topic,
-            "format": "plain",
+            "format": "debezium",
             "value.encoding": "json",
             "key.encoding": "json",
             "max.offsets.per.trigger": batch,
@@ -80,11 +80,14 @@ def job_config(kafka: str, topic: str, folder: Path, batch: int) -> dict[str, An
 
 
 def sink_config(kafka: str, topic: str, folder: Path) -> dict[str, str]:
-    """Iceberg's sink: the same, exactly once, too."""
+    """Iceberg's sink: the same, exactly once, too. It takes rows, which Debezium's transform makes of the events."""
     return {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
         "tasks.max": "1",
         "topics": topic,
+        "transforms": "unwrap",
+        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
         "iceberg.tables": f"{DATABASE}.{TABLE}",
         "iceberg.tables.auto-create-enabled": "true",
         "iceberg.catalog": _NAME,
@@ -126,6 +129,7 @@ def measure_sink(kafka: str, topic: str, folder: Path, rows: int) -> tuple[float
         kafka,
         group="java-connect-iceberg",
         port=None,
+        plugins=(DEBEZIUM,),
         heap=Heap(1024, 1024),
         properties={
             "plugin.path": str(plugin_path(folder)),

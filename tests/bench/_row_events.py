@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 #: How topics are encoded: JSON with and without a schema in each message, Avro with a schema registry.
 ENCODINGS: Final = ("json", "json-schemas", "avro")
-#: The rows alone, each an insert, as JSON with a schema in each message.
-FLAT: Final = "flat"
 DATABASE: Final = "shop"
 TABLE: Final = "orders"
 _TEXT: Final = Schema(Type.STRING, optional=True)
@@ -50,7 +48,7 @@ _SOURCE: Final = struct(
 )
 
 
-def row_schema(*, optional: bool = True) -> Schema:
+def row_schema() -> Schema:
     """A key, strings, numbers, a time, a flag."""
     return struct(
         "server.shop.orders.Value",
@@ -64,7 +62,7 @@ def row_schema(*, optional: bool = True) -> Schema:
             "placed": Schema(Type.INT64, optional=True, name="io.debezium.time.MicroTimestamp"),
             "paid": Schema(Type.BOOLEAN, optional=True),
         },
-        optional=optional,
+        optional=True,
     )
 
 
@@ -146,9 +144,9 @@ def encoders(
     encoding: str, topic: str, registry: str
 ) -> tuple[Callable[[Any], bytes | None], Callable[[Any], bytes | None]]:
     """The encoders of keys and values; registers the schemas of Avro. Blocks."""
-    schemas = key_schema(), row_schema(optional=False) if encoding == FLAT else envelope_schema()
+    schemas = key_schema(), envelope_schema()
     if encoding != "avro":
-        settings = {"schemas.enable": str(encoding != "json").lower()}
+        settings = {"schemas.enable": str(encoding == "json-schemas").lower()}
         key, value = (
             JsonConverter(settings, is_key=is_key).encoder(topic, schema)
             for is_key, schema in zip((True, False), schemas, strict=True)
@@ -194,8 +192,6 @@ def _fill(bootstrap: str, encoding: str, topic: str, registry: str, rows: int, p
         if number * 7919 % keys % partitions != partition:
             continue
         key, event = change(number, keys)
-        if encoding == FLAT:
-            event = row(key, number)
         while True:
             try:
                 producer.produce(topic, encode(event), encode_key({"id": key}), partition=partition)

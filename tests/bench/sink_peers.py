@@ -1,11 +1,11 @@
-"""``millrace bench sink_peers [NAME ...]``: rows out of a topic, by a row job and by a Java sink in a Java Connect worker.
+"""``millrace bench sink_peers [NAME ...]``: Debezium events out of a topic, by a row job and by a Java sink in a Java worker.
 
-``postgresql``: Debezium's JDBC sink; both upsert the same events. ``iceberg``: iceberg-kafka-connect; both append the same
-rows (``_iceberg_peer``). One after the other, in the same run: JSON with schemas, which is what Java's sinks can read without
-a schema registry. The job has one core of Spark (``local[1]``), the sink one task. CPU is that of all processes of the job,
-and of the worker; PostgreSQL's and Kafka's are not counted. Figures leave out the start: the job's first batch, the first
-tenth of the rows of Debezium's sink, the first commit of Iceberg's. In the end the job's table is compared with the events,
-and columns of both tables with each other.
+``postgresql``: Debezium's JDBC sink; both upsert. ``iceberg``: iceberg-kafka-connect; both append (``_iceberg_peer``). They get
+the same events, one after the other, in the same run: JSON with schemas, which is what Java's sinks can read without a schema
+registry. The job has one core of Spark (``local[1]``), the sink one task. CPU is that of all processes of the job, and of the
+worker; PostgreSQL's and Kafka's are not counted. Figures leave out the start: the job's first batch, the first tenth of the
+rows of Debezium's sink, the first commit of Iceberg's. In the end the tables are compared: the job's with the events
+(PostgreSQL), and columns of both with each other.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def run_postgresql(folder: Path, kafka: str, rows: int, batch: int) -> None:
 def run_iceberg(folder: Path, kafka: str, rows: int, batch: int) -> None:
     """Measure and print the job and Iceberg's sink."""
     topic = f"r{secrets.token_hex(4)}"
-    events.fill(kafka, events.FLAT, topic, "", rows, 4)
+    events.fill(kafka, "json-schemas", topic, "", rows, 4)
     job, peer = folder / topic, folder / f"{topic}-peer"
     run_job("iceberg", iceberg.job_config(kafka, topic, job, batch), job, rows)
     speed, cpu = iceberg.measure_sink(kafka, topic, peer, rows)
