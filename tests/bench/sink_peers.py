@@ -1,10 +1,11 @@
-"""``millrace bench sink_peers``: Debezium events out of a topic into PostgreSQL, by a row job and by Debezium's JDBC sink.
+"""``millrace bench sink_peers [NAME ...]``: Debezium events out of a topic, by a row job and by a Java sink in a Java worker.
 
-Both upsert the same events, one after the other, in the same run: JSON with schemas, which is what Debezium's sink can read
-without a schema registry. The job has a core of Spark's (``local[1]``), the sink one task in a Java Connect worker. CPU is that
-of all processes of the job, and of the worker; PostgreSQL's and Kafka's are not counted. Figures leave out the start: the job's
-first batch, and the first tenth of the rows of Debezium's sink. In the end the job's table is compared with the events, and
-four columns of both tables with each other.
+``postgresql``: Debezium's JDBC sink; both upsert. ``iceberg``: iceberg-kafka-connect; both append (``_iceberg_peer``). They get
+the same events, one after the other, in the same run: JSON with schemas, which is what Java's sinks can read without a schema
+registry. The job has one core of Spark (``local[1]``), the sink one task. CPU is that of all processes of the job, and of the
+worker; PostgreSQL's and Kafka's are not counted. Figures leave out the start: the job's first batch, the first tenth of the
+rows of Debezium's sink, the first commit of Iceberg's. In the end the tables are compared: the job's with the events
+(PostgreSQL), and columns of both with each other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from confluent_kafka import ConsumerGroupTopicPartitions
@@ -29,6 +30,7 @@ from compose.local.paths import cache_dir
 from compose.local.postgres import Postgres
 from compose.local.resolver import Resolver
 from compose.local.unpack import unpack_tar
+from tests.bench import _iceberg_peer as iceberg
 from tests.bench import _row_events as events
 from tests.bench._common import cpu_seconds, environment
 from tests.bench.rows import check, job_config
@@ -126,28 +128,60 @@ def compare(server: Postgres, job_table: str, peer_table: str) -> None:
         raise RuntimeError(f"{row} rows of {job_table} and {peer_table} differ")
 
 
+def run_postgresql(folder: Path, kafka: str, rows: int, batch: int) -> None:
+    """Measure and print the job and Debezium's sink."""
+    with Postgres(folder / "postgres", port=None) as server:
+        topic = f"r{secrets.token_hex(4)}"
+        events.fill(kafka, "json-schemas", topic, "", rows, 4)
+        config = job_config("json-schemas", kafka, "", topic, server, folder / topic, batch)
+        config["spark"]["master"] = "local[1]"
+        run_job("postgresql", config, folder / topic, rows)
+        check(server, topic, rows)
+        speed, cpu = measure_peer(kafka, topic, server, folder / "connect", rows)
+        print(f"postgresql: Debezium JDBC sink 3.6.0: {speed:,.0f} rows/s, CPU {cpu:.1f} us/row", flush=True)
+
+
+def run_iceberg(folder: Path, kafka: str, rows: int, batch: int) -> None:
+    """Measure and print the job and Iceberg's sink."""
+    topic = f"r{secrets.token_hex(4)}"
+    events.fill(kafka, "json-schemas", topic, "", rows, 4)
+    job, peer = folder / topic, folder / f"{topic}-peer"
+    run_job("iceberg", iceberg.job_config(kafka, topic, job, batch), job, rows)
+    speed, cpu = iceberg.measure_sink(kafka, topic, peer, rows)
+    print(f"iceberg: iceberg-kafka-connect {iceberg.VERSION}: {speed:,.0f} rows/s, CPU {cpu:.1f} us/row", flush=True)
+    print(f"iceberg: {iceberg.compare(job, peer):,} rows are the same in both tables", flush=True)
+
+
+def run_job(name: str, config: dict[str, Any], folder: Path, rows: int) -> None:
+    """Let a job read all rows, and print its figures."""
+    job = Job(config, folder)
+    job.start()
+    job.wait_rows(rows)
+    job.stop()
+    print(f"{name}: job: {job.figures()}", flush=True)
+
+
+_ENTRIES: Final = {"postgresql": run_postgresql, "iceberg": run_iceberg}
+
+
 def main(argv: Sequence[str]) -> int:
     """Run it; minutes."""
     parser = argparse.ArgumentParser(prog="millrace bench sink_peers", description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which: {', '.join(_ENTRIES)}; all where none is named"
+    )
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--batch", type=int, default=50_000, help="rows in a micro-batch of the job at most")
     options = parser.parse_args(argv)
+    unknown = sorted(set(options.names) - set(_ENTRIES))
+    if unknown:
+        parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(_ENTRIES)}")
     print(environment())
     with tempfile.TemporaryDirectory(prefix="millrace-peers-") as name:
         folder = Path(name)
-        with KafkaCluster(folder / "kafka", port=None) as kafka, Postgres(folder / "postgres", port=None) as server:
-            topic = f"r{secrets.token_hex(4)}"
-            events.fill(kafka.bootstrap, "json-schemas", topic, "", options.rows, 4)
-            config = job_config("json-schemas", kafka.bootstrap, "", topic, server, folder / topic, options.batch)
-            config["spark"]["master"] = "local[1]"
-            job = Job(config, folder / topic)
-            job.start()
-            job.wait_rows(options.rows)
-            job.stop()
-            check(server, topic, options.rows)
-            print(f"job: {job.figures()}", flush=True)
-            speed, cpu = measure_peer(kafka.bootstrap, topic, server, folder / "connect", options.rows)
-            print(f"Debezium JDBC sink 3.6.0: {speed:,.0f} rows/s, CPU {cpu:.1f} us/row", flush=True)
+        with KafkaCluster(folder / "kafka", port=None) as kafka:
+            for entry in options.names or _ENTRIES:
+                _ENTRIES[entry](folder, kafka.bootstrap, options.rows, options.batch)
     return 0
 
 

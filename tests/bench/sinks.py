@@ -45,6 +45,7 @@ from spark_jobs.contract import Batch, JobContext, Packed, TableChanges, TableSc
 from spark_jobs.session import build_session
 from tests.bench._common import cpu_seconds, environment
 from tests.bench.jdbc import changes, schema
+from tests.support.job_process import cpu_by_kind
 from tests.support.packed_rows import pack_rows
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Running:
         port: the server's; None where there is no server.
         note: about the server, for people (that it is a stand-in, for instance).
         others: further processes of the server.
+        relay: the process between the sink and its server; its CPU is nobody's.
     """
 
     options: Mapping[str, str]
@@ -73,6 +75,7 @@ class Running:
     port: int | None
     note: str = ""
     others: tuple[int, ...] = ()
+    relay: int | None = None
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -211,19 +214,24 @@ _KNOWN_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measurement; CPU in seconds."""
+    """One measurement; CPU in seconds, the sink's by kind of process."""
 
     label: str
     rows: int
     written: int
     seconds: float
-    cpu: float
+    cpu: Mapping[str, float]
     server_cpu: float
 
     @property
     def speed(self) -> float:
         """Rows/s."""
         return self.rows / self.seconds
+
+    def alone(self) -> str:
+        """The rows/s that the CPU of a row allows, for each side with a core of its own; it depends little on other load."""
+        sides = {"sink": sum(self.cpu.values()), "Python worker": self.cpu["python"], "server": self.server_cpu}
+        return ", ".join(f"{side} {self.rows / cpu:,.0f}" for side, cpu in sides.items() if cpu)
 
     def line(self) -> str:
         """As text."""
@@ -232,24 +240,27 @@ class Measured:
                 f"  {self.label:<28} {self.rows:>9,} rows: the sink knows that the batch is written, and sends nothing"
             )
         micro = 1e6 / self.rows
+        parts = ", ".join(f"{kind} {cpu * micro:.1f}" for kind, cpu in self.cpu.items())
         return (
             f"  {self.label:<28} {self.rows:>9,} rows {self.seconds:7.2f} s {self.speed:>10,.0f} rows/s   "
-            f"CPU {self.cpu * micro:6.1f} us/row + server {self.server_cpu * micro:6.1f}   {self.written:,} written"
+            f"CPU {sum(self.cpu.values()) * micro:6.1f} us/row ({parts}) + server {self.server_cpu * micro:6.1f}   "
+            f"{self.written:,} written"
         )
 
 
-def measure(label: str, rows: int, servers: Sequence[int], write: Callable[[], int]) -> Measured:
+def measure(label: str, rows: int, server: Running, write: Callable[[], int]) -> Measured:
     """Write once, with the clock and the CPU of both sides."""
+    others = (*server.pids, *([server.relay] if server.relay is not None else []))
 
-    def spent() -> tuple[float, float]:
-        theirs = sum(map(cpu_seconds, servers), 0.0)
-        return cpu_seconds(os.getpid()) - theirs, theirs
+    def spent() -> tuple[dict[str, float], float]:
+        return cpu_by_kind(os.getpid(), others), sum(map(cpu_seconds, server.pids), 0.0)
 
     (ours, theirs), begin = spent(), time.perf_counter()
     written = write()
     seconds = time.perf_counter() - begin
     ours_after, theirs_after = spent()
-    return Measured(label, rows, written, seconds, ours_after - ours, theirs_after - theirs)
+    cpu = {kind: ours_after[kind] - before for kind, before in ours.items()}
+    return Measured(label, rows, written, seconds, cpu, theirs_after - theirs)
 
 
 def open_sink(spark: SparkSession, entry: Entry, options: Mapping[str, str], checkpoint: Path) -> Sink:
@@ -312,9 +323,10 @@ def far_away(server: Running, round_trip_ms: float) -> Iterator[Running]:
     if server.port is None:
         yield replace(server, note=f"no server, so no round trip. {server.note}")
         return
-    with child("tests.bench._slow_network", str(server.port), str(round_trip_ms)) as (_, port):
+    with child("tests.bench._slow_network", str(server.port), str(round_trip_ms)) as (pid, port):
         options = {name: text.replace(f":{server.port}", f":{port}") for name, text in server.options.items()}
-        yield replace(server, options=options, note=f"{round_trip_ms:g} ms of round-trip time. {server.note}")
+        note = f"{round_trip_ms:g} ms of round-trip time. {server.note}"
+        yield replace(server, options=options, note=note, relay=pid)
 
 
 class TookTooLong(Exception):
@@ -370,12 +382,15 @@ def run_entry(
         for packed in (False, True)[: 1 + entry.takes_packed]:
             form = "packed" if packed else "rows"
             table = f"shop.{form}"
-            warm = measure(f"{form}, warm-up", rows, server.pids, write(batches[0], table, packed=packed))
+            warm = measure(f"{form}, warm-up", rows, server, write(batches[0], table, packed=packed))
             print(warm.line(), flush=True)
             written = write(batches[1], table, packed=packed)
-            first = measure(f"{form}, new keys", rows, server.pids, written)
+            first = measure(f"{form}, new keys", rows, server, written)
             print(first.line(), flush=True)
-            print(measure(f"{form}, the same batch again", rows, server.pids, written).line(), flush=True)
+            print(measure(f"{form}, the same batch again", rows, server, written).line(), flush=True)
+            print(
+                f"  {form}, new keys, what the CPU allows with a core for each, in rows/s: {first.alone()}", flush=True
+            )
             best = max(best, first.speed)
     finally:
         sink.close()

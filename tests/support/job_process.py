@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compose.local.worker import children
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -26,10 +26,16 @@ def family(pid: int) -> list[int]:
     return [pid, *(each for child in children(pid) for each in family(child))]
 
 
-def cpu_by_kind(pid: int) -> dict[str, float]:
-    """CPU seconds of a process and its living descendants: the JVM, Spark's Python workers, the driver's Python."""
+def cpu_by_kind(pid: int, without: Collection[int] = ()) -> dict[str, float]:
+    """CPU seconds of a process and its living descendants: the JVM, Spark's Python workers, the driver's Python.
+
+    Args:
+        pid: the process.
+        without: descendants that are left out, with theirs.
+    """
     found = {"driver": 0.0, "jvm": 0.0, "python": 0.0}
-    for number in family(pid):
+    others = {number for each in without for number in family(each)}
+    for number in set(family(pid)) - others:
         try:
             fields = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()
             name = Path(f"/proc/{number}/comm").read_text().strip()

@@ -53,6 +53,35 @@ HASH: Final = (
     _ROWS
     + """
 local names = cmsgpack.unpack(word)
+local width = #names
+-- The names stay in it, the values are those of the row at hand: most rows have no nulls, and need no table of their own.
+local pairs_of_row = {}
+for number, name in ipairs(names) do pairs_of_row[2 * number - 1] = name end
+
+local function fill(row)
+  for number = 1, width do
+    local value = row[number + 2]
+    if not value then return false end
+    pairs_of_row[2 * number] = value
+  end
+  return true
+end
+
+local function set_and_clear(key, action, row)
+  local fields, nulls = {}, {}
+  for number, name in ipairs(names) do
+    local value = row[number + 2]
+    if value then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = value
+    else
+      nulls[#nulls + 1] = name
+    end
+  end
+  redis.call('HSET', key, unpack(fields))
+  -- A delete may bring only the key: the other fields stay as they are.
+  if action == 'w' then redis.call('HDEL', key, unpack(nulls)) end
+end
 
 local function write(key, guard, order, action, row)
   local known = redis.call('HGET', key, 'ums_id_')
@@ -64,19 +93,11 @@ local function write(key, guard, order, action, row)
     remember(guard, order, retention)
     return 1
   end
-  local fields, nulls, count = {}, {}, 0
-  for number, name in ipairs(names) do
-    local value = row[number + 2]
-    if value then
-      fields[count + 1], fields[count + 2] = name, value
-      count = count + 2
-    else
-      nulls[#nulls + 1] = name
-    end
+  if fill(row) then
+    redis.call('HSET', key, unpack(pairs_of_row, 1, 2 * width))
+  else
+    set_and_clear(key, action, row)
   end
-  redis.call('HSET', key, unpack(fields))
-  -- A delete may bring only the key: the other fields stay as they are.
-  if #nulls > 0 and action == 'w' then redis.call('HDEL', key, unpack(nulls)) end
   if deleted then redis.call('DEL', guard) end
   keep(key, ttl)
   return 1

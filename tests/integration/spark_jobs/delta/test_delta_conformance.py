@@ -65,6 +65,7 @@ def test_conformance_of_real_deletes(case: str, spark: SparkSession, tmp_path: P
     check_sink(DeltaTarget(tmp_path, **{"sink.delta.delete.mode": "real"}), spark=spark, only=case)
 
 
+@pytest.mark.proves("into delta insert", "exactly-once", killed=["driver", "Python worker"])
 @pytest.mark.parametrize(
     "case",
     [

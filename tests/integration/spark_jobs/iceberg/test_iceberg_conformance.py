@@ -83,6 +83,7 @@ def test_conformance_of_real_deletes(case: str, spark: SparkSession, tmp_path: P
     check_sink(IcebergTarget(tmp_path, **{"sink.iceberg.delete.mode": "real"}), spark=spark, only=case)
 
 
+@pytest.mark.proves("into iceberg insert", "exactly-once", killed=["driver", "Python worker"])
 @pytest.mark.parametrize(
     "case",
     [
