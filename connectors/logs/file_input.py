@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from connectors.logs.config import join_settings
+from connectors.logs.direct_rows import FileLines
 from connectors.logs.heartbeats import Look
 from connectors.logs.rows import DELIVERED, RowMaker
-from connectors.logs.rules.records import Origin
 from connectors.text_files.options import read_settings
 from connectors.text_files.reader import FILENAME, FINGERPRINT, POSITION, read_files
 
@@ -74,14 +74,8 @@ class _FileRows:
         now = int(time.time() * 1000)
         delivered = self._delivered(path, before)
         records: list[SourceRecord] = []
-        for line, after in zip(lines, offsets, strict=True):
-            position = before[POSITION]
-            origin = Origin(host, path, position, now)
-            name = f"{path}:{after[FINGERPRINT]}:{position}"
-            # A line has fewer rows than bytes, or some of its rows have the numbers of the next line's.
-            rows.add_line(records, partition, before, after, line, origin, name, position, delivered)
-            delivered = 0
-            before = after
+        source = FileLines(host, path, partition, now)
+        rows.add_file_lines(records, source, before, lines, offsets, delivered)
         self._heartbeats.add_lines(path)
         return records
 

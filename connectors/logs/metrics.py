@@ -75,6 +75,14 @@ class HostCounts:
         self.unknown = 0
         self.rows: dict[str, list[int]] = {}
 
+    def add_rows(self, table: str, count: int, times: int) -> None:
+        """Count rows of a table, with the sum of their timestamps."""
+        tally = self.rows.get(table)
+        if tally is None:
+            tally = self.rows[table] = [0, 0]
+        tally[0] += count
+        tally[1] += times
+
 
 class Delivery:
     """The receipt of a batch: ``confirm`` says that Kafka has it.

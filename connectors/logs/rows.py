@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import Position, SameAs, SourceRecord
 from connectors.logs.config import ID_COLUMN, KEY_TEMPLATE, OUTPUT, PREFIX, TIME_COLUMN
+from connectors.logs.direct_rows import DirectRows, FileLines, TablePlan
 from connectors.logs.forms import make_form
 from connectors.logs.keys import make_keys
 from connectors.logs.metrics import HostCounts, LineCounts
 from connectors.logs.rules.model import UNKNOWN_TABLE
 from connectors.logs.rules.records import Dropped, Origin, Record
 from connectors.schema import INT32, INT64, OPTIONAL_STRING, STRING, TIMESTAMP, array, struct
+from connectors.text_files.reader import POSITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.api import TaskMetrics
     from connectors.logs.forms import RowForm
@@ -95,6 +97,65 @@ class RowMaker:
             )
             for table, schema in schemas.items()
         }
+        direct = {
+            table: TablePlan(form.topic, form.key_schema, form.value_schema, timed)
+            for table, (form, timed, make_key) in self._plans.items()
+            if config[OUTPUT] == "plain" and make_key is None
+        }
+        self._direct = DirectRows(rules, direct, self._id_column, self._time_column)
+
+    def add_file_lines(
+        self,
+        records: list[SourceRecord],
+        source: FileLines,
+        before: Position,
+        lines: Sequence[str],
+        offsets: Sequence[Position],
+        delivered: int,
+    ) -> None:
+        """Append the records of lines of a file.
+
+        Args:
+            records: the list to append to.
+            source: where they come from.
+            before: the offset before the first line.
+            lines: the lines.
+            offsets: the offset behind each.
+            delivered: how many records of the first line are delivered already and left out.
+        """
+        counts = self._count_for(source.host)
+        pairs = zip(lines, offsets, strict=True)
+        direct = self._direct if self._is_heartbeat is None else None
+        while True:
+            first = len(records)
+            if direct is None or delivered:
+                line, after = next(pairs, (None, None))
+            else:
+                found = direct.add_lines(records, source, before, pairs)
+                counts.lines += len(records) - first
+                if found is None:
+                    break
+                before, line, after = found
+            if line is None or after is None:
+                break
+            position = before[POSITION]
+            origin = Origin(source.host, source.path, position, source.now)
+            # A line has fewer rows than bytes, or some of its rows have the numbers of the next line's.
+            self.add_line(
+                records,
+                source.partition,
+                before,
+                after,
+                line,
+                origin,
+                source.name(before, after),
+                position,
+                delivered,
+            )
+            delivered = 0
+            before = after
+        for table, count, times in self._direct.take_times():
+            counts.add_rows(table, count, times)
 
     def add_line(
         self,
@@ -212,11 +273,7 @@ class RowMaker:
         timestamp = row[self._time_column] if is_timed else None
         if timestamp is None:
             timestamp = origin.timestamp
-        tally = self._host_counts.rows.get(table)
-        if tally is None:
-            tally = self._host_counts.rows[table] = [0, 0]
-        tally[0] += 1
-        tally[1] += timestamp
+        self._host_counts.add_rows(table, 1, timestamp)
         key, value = make(row, identity, number, origin)
         kafka_partition: SameAs | None = None
         if make_key is not None:

@@ -19,6 +19,7 @@ from compose.local.kafka import KafkaCluster
 from compose.local.registry import SchemaRegistry
 from connectors.logs.config import CONFIG
 from connectors.logs.connector import LogsConnector
+from connectors.logs.direct_rows import FileLines
 from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import BuiltRules, build_rules
 from connectors.logs.rules.compiled import CompiledRules, compile_rules
@@ -28,11 +29,12 @@ from connectors.logs.rules.records import Origin
 from connectors.testing.contexts import RecordedMetrics
 from tests.bench import task_path
 from tests.bench._common import environment, spread
+from worker.metrics.process import settle_heap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.api import SourceRecord
+    from connectors.api import Position, SourceRecord
 
 _GROUPS: Final = 51
 _LINE_BYTES: Final = 119
@@ -41,6 +43,7 @@ _TARGET_PREVIEW_MS: Final = 300
 _TARGET_KAFKA_US: Final = 5.0
 _ROUNDS: Final = 5
 _TASKS: Final = 3
+_BATCH: Final = 1000
 _AVRO: Final = "io.confluent.connect.avro.AvroConverter"
 _HEAD: Final = (
     r"^(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \[(?P<thread>[^\]]+)\] (?P<level>[A-Z]+) +(?P<logger>\S+) - "
@@ -96,7 +99,7 @@ def make_lines(count: int, groups: int) -> list[str]:
     return lines
 
 
-def time_lines(function: Callable[[str], Any], lines: Sequence[str]) -> list[float]:
+def time_lines(function: Callable[[Any], Any], lines: Sequence[Any]) -> list[float]:
     """CPU microseconds for each line, of several rounds after a first one that is not counted."""
     figures: list[float] = []
     for _ in range(_ROUNDS + 1):
@@ -116,16 +119,15 @@ def time_compiled(rules: CompiledRules, lines: Sequence[str]) -> list[float]:
 def time_records(rules: CompiledRules, lines: Sequence[str]) -> list[float]:
     """From a line to the connector's record."""
     rows = RowMaker(rules, CONFIG.parse({"topic.prefix": "logs", "rules": "-"}), RecordedMetrics(LogsConnector.metrics))
-    partition: dict[str, Any] = {"filename": "/var/log/app.log"}
-    before = {"position": 0, "fingerprint": "00000000"}
-    records: list[SourceRecord] = []
+    source = FileLines(_ORIGIN.host, _ORIGIN.file, {"filename": _ORIGIN.file}, _ORIGIN.timestamp)
+    before: Position = {"position": 0, "fingerprint": "00000000"}
 
-    def add(line: str) -> None:
-        rows.add_line(records, partition, before, before, line, _ORIGIN, "/var/log/app.log:00000000:0", 0)
-        if len(records) >= 2000:
-            records.clear()
+    def add(batch: Sequence[str]) -> None:
+        records: list[SourceRecord] = []
+        rows.add_file_lines(records, source, before, batch, [before] * len(batch), 0)
 
-    return time_lines(add, lines)
+    batches = [lines[at : at + _BATCH] for at in range(0, len(lines), _BATCH)]
+    return [figure / _BATCH for figure in time_lines(add, batches)]
 
 
 def time_preview() -> list[float]:
@@ -167,6 +169,7 @@ def time_tasks(lines: Sequence[str], folder: Path, profile: str | None) -> list[
             option=["connector.class=logs", f"file={path}", "topic.prefix=bench", f"rules.file={rules}", "host=web-1"],
             profile=profile,
         )
+        settle_heap()  # as a task host does
         return [uvloop.run(task_path.run(arguments, folder)) for _ in range(_TASKS)]
 
 

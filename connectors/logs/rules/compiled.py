@@ -7,11 +7,13 @@ does not is found out by running the steps one by one (``interpreted.py``), whic
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import re2
 
 from connectors.codegen import CodeBuilder, unpack_names
+from connectors.logs.rules.heads import make_head_finder
 from connectors.logs.rules.interpreted import Failure, explain_line
 from connectors.logs.rules.plans import (
     ArrangeFields,
@@ -39,7 +41,7 @@ from connectors.logs.rules.records import (
 from connectors.logs.rules.types import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from connectors.logs.rules.built import BuiltGroup, BuiltRules, BuiltStep
     from connectors.schema import Schema
@@ -56,6 +58,21 @@ _FEWEST: Final = 3
 TableRows = list[tuple[str, Rows]]
 
 
+class Finder(NamedTuple):
+    """Says which groups can accept a line.
+
+    Attributes:
+        find: line -> indexes of ``needed``, in any order; None if every group has to be tried. None if there are too few groups
+            for that.
+        needed: the numbers of groups that have an expression.
+        always: the numbers of groups that have none.
+    """
+
+    find: Callable[[str], Sequence[int] | None] | None
+    needed: list[int]
+    always: list[int]
+
+
 class CompiledRules(NamedTuple):
     """A rule set as functions. No call blocks, and none takes unbounded time for a line.
 
@@ -63,11 +80,13 @@ class CompiledRules(NamedTuple):
         apply: line and origin -> the rows of each table that accepts the line; [] if none does.
         schemas: of the rows of each table.
         rules: what they were made of.
+        finder: says which groups can accept a line.
     """
 
     apply: Callable[[str, Origin], TableRows]
     schemas: dict[str, Schema]
     rules: BuiltRules
+    finder: Finder
 
     def explain(self, line: str, origin: Origin) -> list[Failure]:
         """For a line that no group accepts: where it failed in each group, and why."""
@@ -77,7 +96,8 @@ class CompiledRules(NamedTuple):
 def compile_rules(rules: BuiltRules) -> CompiledRules:
     """The functions of a rule set; takes about 10 ms for each group."""
     groups = [(group.table, compile_group(group)) for group in rules.groups]
-    find, needed, always = _make_finder(rules.groups)
+    finder = _make_finder(rules.groups)
+    find, needed, always = finder
     everything = range(len(groups))
     most = rules.most_characters
 
@@ -85,17 +105,13 @@ def compile_rules(rules: BuiltRules) -> CompiledRules:
         if len(line) > most:
             return []
         numbers: Iterable[int] = everything
-        # RE2 and ``re`` differ in what they take for white space and for the end of a string with these characters.
-        if find is not None and "\v" not in line and "\n" not in line:
-            indexes = find(line.encode("utf-8", "surrogatepass"))
+        indexes = None if find is None else find(line)
+        if indexes is not None:
             if len(indexes) == 1 and not always:
-                table, function = groups[indexes[0]]
+                table, function = groups[needed[indexes[0]]]
                 rows = function(line, origin)
-                if rows is not None:
-                    return [(table, rows)]
-            # RE2 says that nothing matches also when it runs out of memory: then every group is tried.
-            if indexes:
-                numbers = sorted([*(needed[index] for index in indexes), *always])
+                return [] if rows is None else [(table, rows)]
+            numbers = sorted([*(needed[index] for index in indexes), *always])
         result: TableRows = []
         done = ""
         for number in numbers:
@@ -107,52 +123,121 @@ def compile_rules(rules: BuiltRules) -> CompiledRules:
                     done = table
         return result
 
-    return CompiledRules(apply, rules.schemas, rules)
+    return CompiledRules(apply, rules.schemas, rules, finder)
 
 
-def _make_finder(groups: tuple[BuiltGroup, ...]) -> tuple[Callable[[bytes], list[int]] | None, list[int], list[int]]:
-    """A function that says which needles a line matches.
+def _make_finder(groups: tuple[BuiltGroup, ...]) -> Finder:
+    needed = [number for number, group in enumerate(groups) if group.needle]
+    always = [number for number, group in enumerate(groups) if not group.needle]
+    needles = [groups[number].needle for number in needed]
+    if len(needed) < _FEWEST:
+        return Finder(None, needed, always)
+    return Finder(make_head_finder(needles) or _make_set_finder(needles), needed, always)
 
-    Returns:
-        The function, which gives indexes of the second value in any order; the numbers of groups that have a needle; and the
-        numbers of those that have none. The function is None if there are too few needles.
-    """
+
+def _make_set_finder(needles: Sequence[str]) -> Callable[[str], Sequence[int] | None] | None:
+    """Looks for all expressions in one pass; None if they take too much memory."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _SET_MEMORY
     expressions = re2.Set.SearchSet(options)
-    needed = [number for number, group in enumerate(groups) if group.needle]
-    always = [number for number, group in enumerate(groups) if not group.needle]
-    if len(needed) < _FEWEST:
-        return None, needed, always
     try:
-        for number in needed:
-            expressions.Add(groups[number].needle)
+        for needle in needles:
+            expressions.Add(needle)
         expressions.Compile()
-    except re2.error:  # together they take too much memory: every group is tried
-        return None, needed, always
-    return expressions._set.Match, needed, always  # noqa: SLF001 - its wrapper costs as much again
+    except re2.error:
+        return None
+    match = expressions._set.Match  # noqa: SLF001 - its wrapper costs as much again
+
+    def find(line: str) -> Sequence[int] | None:
+        # RE2 and ``re`` differ in what they take for white space and for the end of a string with these characters.
+        if "\v" in line or "\n" in line:
+            return None
+        # RE2 says that nothing matches also when it runs out of memory.
+        return match(line.encode("utf-8", "surrogatepass")) or None
+
+    return find
 
 
 def compile_group(group: BuiltGroup) -> Callable[[str, Origin], Rows | None]:
     """The function of one group: line and origin -> rows, or None if the group does not accept the line."""
-    writer = _GroupWriter(CodeBuilder(StepFailed=StepFailed, Dropped=Dropped, read_text=read_text, refuse=_refuse))
+    return _write_group(group).code.function("make_rows", f"log-rules-{group.table}-{group.name}")
+
+
+class RowFunction(NamedTuple):
+    """The function of a group that makes exactly one row of each line that it accepts.
+
+    Groups that differ in their expressions alone share one: what all lines run through stays in the processor's cache.
+
+    Attributes:
+        make: line, origin, identity and ``matches`` -> the row with its identity, or None if the group does not accept the
+            line.
+        matches: the group's expressions.
+        with_origin: whether it looks at the origin; if not, that may be anything.
+    """
+
+    make: Callable[[str, Origin, str, tuple[Any, ...]], Record | None]
+    matches: tuple[Any, ...]
+    with_origin: bool
+
+
+def compile_rows(groups: Iterable[BuiltGroup], id_column: str) -> list[RowFunction | None]:
+    """Each group as a function that makes one row, for lines that no other group can accept.
+
+    Args:
+        groups: the groups.
+        id_column: the column that gets the identity, behind the group's.
+
+    Returns:
+        The functions; None for a group that may make several rows of a line, or none.
+    """
+    made: dict[tuple[Any, ...], Callable[..., Record | None]] = {}
+    functions: list[RowFunction | None] = []
+    for group in groups:
+        if any(
+            not step.is_plain or isinstance(step.plan, SplitRecord | UniqueRecords | DropRecord) for step in group.steps
+        ):
+            functions.append(None)
+            continue
+        writer = _write_group(group, id_column)
+        code = writer.code
+        # What a function was made with lives as long as it: no other value has its id.
+        key = ("\n".join(code.lines), *((name, id(value)) for name, value in code.names.items()))
+        make = made.get(key)
+        if make is None:
+            make = made[key] = code.function("make_row", f"log-row-{group.table}-{group.name}")
+        with_origin = any(re.search(r"\borigin\b", line) for line in code.lines[1:])
+        functions.append(RowFunction(make, tuple(writer.matches), with_origin))
+    return functions
+
+
+def _write_group(group: BuiltGroup, id_column: str = "") -> _GroupWriter:
+    writer = _GroupWriter(
+        CodeBuilder(StepFailed=StepFailed, Dropped=Dropped, read_text=read_text, refuse=_refuse), id_column
+    )
     writer.begin()
     for step in group.steps:
         writer.write_step(step)
     writer.end()
-    return writer.code.function("make_rows", f"log-rules-{group.table}-{group.name}")
+    return writer
 
 
 class _GroupWriter:
     """Writes the code of one group, step by step.
 
+    Args:
+        code: gets the source.
+        id_column: where the function makes one row, the column of its identity; "" where it makes a list.
+
     Attributes:
         code: the source.
+        matches: what a function that makes one row gets as ``matches``.
     """
 
-    def __init__(self, code: CodeBuilder) -> None:
+    def __init__(self, code: CodeBuilder, id_column: str = "") -> None:
         self.code = code
+        self._id_column = id_column
+        self.matches: list[Any] = []
         #: The variable of each field, in order; None while the record is in the dict ``record``.
         self._variables: dict[str, str] | None = {LINE: "line"}
         #: Variables that hold strings.
@@ -164,13 +249,18 @@ class _GroupWriter:
 
     def begin(self) -> None:
         """The head of the function."""
+        if self._id_column:
+            self.code.add(0, "def make_row(line, origin, identity, matches):")
+            self.code.add(1, "try:")
+            return
         self.code.add(0, "def make_rows(line, origin):")
         self.code.add(1, "try:")
         self.code.add(2, "rows = []")
 
     def end(self) -> None:
         """The end of the function, behind the last step, which has added the row."""
-        self.code.add(2, "return rows or None")
+        if not self._id_column:
+            self.code.add(2, "return rows or None")
         self.code.add(1, "except StepFailed:")
         self.code.add(2, "return None")
 
@@ -204,6 +294,8 @@ class _GroupWriter:
 
     def _next_record(self) -> str:
         """The statement that leaves the present record."""
+        if self._id_column:
+            return "return None"
         return "continue" if self._loops else "return rows or None"
 
     def _use_dict(self) -> None:
@@ -228,15 +320,22 @@ class _GroupWriter:
         new = {name: self.code.new_name("value") for name in plan.names}
         targets = "(" + "".join(f"{variable}, " for variable in new.values()) + ")"
         if plan.match is not None:
-            self._add(f"match = {self.code.bind('match', plan.match)}({text})")
+            self._add(f"match = {self._bind_match(plan.match)}({text})")
             self._add("if match is None:")
             self.code.add(self._depth + 1, "return None")
             self._add(f"{targets} = match.groups()")
-            self._nullable_strings.update(new.values())
+            for name, variable in new.items():
+                (self._nullable_strings if name in plan.nullable else self._strings).add(variable)
         else:
             self._add(f"{targets} = {self.code.bind('extract', plan.extract)}({text})")
         names = plan.shape_after(tuple(variables)) or ()
         self._variables = {name: new.get(name) or variables[name] for name in names}
+
+    def _bind_match(self, match: Callable[[str], Any]) -> str:
+        if not self._id_column:
+            return self.code.bind("match", match)
+        self.matches.append(match)
+        return f"matches[{len(self.matches) - 1}]"
 
     def _write_change(self, plan: ChangeValue) -> None:
         if self._variables is None:
@@ -297,6 +396,9 @@ class _GroupWriter:
 
     def _write_save(self, plan: SaveRow) -> None:
         members = ", ".join(f"{column.name!r}: {self._write_column(column)}" for column in plan.columns)
+        if self._id_column:
+            self._add(f"return {{{members}, {self._id_column!r}: identity}}")
+            return
         self._add(f"rows.append({{{members}}})" if self._loops else f"return [{{{members}}}]")
 
     def _write_column(self, column: RowColumn) -> str:
@@ -307,6 +409,8 @@ class _GroupWriter:
         convert = self.code.bind("convert", column.convert)
         converted = f"{convert}({value}, origin)" if column.with_origin else f"{convert}({value})"
         missing = "None" if column.optional else "refuse()"
+        if value in self._strings:
+            return value if column.plain else f"{converted} if {value} else {missing}"
         if column.plain and value in self._nullable_strings:
             return value if column.optional else f"{value} if {value} is not None else refuse()"
         if column.plain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -74,6 +75,13 @@ def date_reader(formats: Sequence[str], zone: str) -> DateReader:
     Raises:
         OptionInvalid: a format or the zone is wrong.
     """
+    return _date_reader(tuple(formats), zone)
+
+
+@lru_cache(
+    maxsize=256
+)  # equal columns share one with the dates that it remembers, and so their groups a generated function
+def _date_reader(formats: tuple[str, ...], zone: str) -> DateReader:
     if not formats:
         raise OptionInvalid("formats", "give at least one format, such as yyyy-MM-dd HH:mm:ss,SSS or ISO8601")
     location = _zone_of(zone)

@@ -57,6 +57,7 @@ class Pattern(NamedTuple):
         search: text -> the first match, with ``group`` and ``groups`` as ``re`` has them, or None.
         find_all: text -> all matches that do not overlap, in order.
         limit: the longest text that ``re`` is used for.
+        nullable: those of ``groups`` that may take no part in a match.
     """
 
     source: str
@@ -64,6 +65,7 @@ class Pattern(NamedTuple):
     search: Callable[[str], Any]
     find_all: Callable[[str], Iterable[Any]]
     limit: int
+    nullable: frozenset[str]
 
 
 @lru_cache(maxsize=4096)
@@ -96,8 +98,11 @@ def compile_pattern(source: str) -> Pattern:
     first = fast.match if anchored else fast.search
     names = {number: name for name, number in fast.groupindex.items()}
     groups = tuple(names.get(number, str(number)) for number in range(1, fast.groups + 1))
+    # RE2 may see repetitions of nothing in another way: what it extracts is not vouched for.
+    certain = _certain_groups(parsed) if limit >= MOST_CHARACTERS else set()
+    nullable = frozenset(name for number, name in enumerate(groups, 1) if number not in certain)
     if limit >= MOST_CHARACTERS:
-        return Pattern(source, groups, first, fast.finditer, limit)
+        return Pattern(source, groups, first, fast.finditer, limit, nullable)
 
     def search(text: str) -> Any:
         return first(text) if len(text) <= limit else slow.search(text)
@@ -105,7 +110,20 @@ def compile_pattern(source: str) -> Pattern:
     def find_all(text: str) -> Iterable[Any]:
         return fast.finditer(text) if len(text) <= limit else slow.finditer(text)
 
-    return Pattern(source, groups, search if limit > 0 else slow.search, find_all, limit)
+    return Pattern(source, groups, search if limit > 0 else slow.search, find_all, limit, nullable)
+
+
+def _certain_groups(items: Iterable[Any]) -> set[int]:
+    """The numbers of the groups that take part in every match of a parsed expression."""
+    certain: set[int] = set()
+    for operation, argument in items:
+        if operation is ops.SUBPATTERN:
+            if argument[0] is not None:
+                certain.add(argument[0])
+            certain |= _certain_groups(argument[-1])
+        elif operation in (ops.MAX_REPEAT, ops.MIN_REPEAT) and argument[0] > 0:
+            certain |= _certain_groups(argument[2])
+    return certain
 
 
 def compile_re2(source: str) -> Any:
@@ -153,7 +171,7 @@ def choices_in(items: Iterable[Any], *, repeated: bool, follow: frozenset[int]) 
         if count == _NEVER:
             return _NEVER
         total += count
-        characters, empty = _first_of(operation, argument)
+        characters, empty = first_of(operation, argument)
         follow = characters | follow if empty else characters
     return total
 
@@ -195,14 +213,15 @@ def _first(items: Iterable[Any]) -> tuple[frozenset[int], bool]:
     """The characters that a sequence may start with, and whether it may match nothing."""
     characters: frozenset[int] = frozenset()
     for operation, argument in items:
-        more, empty = _first_of(operation, argument)
+        more, empty = first_of(operation, argument)
         characters |= more
         if not empty:
             return characters, False
     return characters, True
 
 
-def _first_of(operation: Any, argument: Any) -> tuple[frozenset[int], bool]:
+def first_of(operation: Any, argument: Any) -> tuple[frozenset[int], bool]:
+    """The characters that an item of a parsed expression may start with, and whether it may match nothing."""
     if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
         characters, empty = _first(argument[2])
         return characters, empty or argument[0] == 0

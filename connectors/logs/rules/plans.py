@@ -38,6 +38,7 @@ class ExtractFields(NamedTuple):
         keep: whether the source stays.
         match: for regular expressions: text -> a match whose ``groups()`` are the values, or None; the compiled code calls it.
         needle: an RE2 expression that every text that can be handled matches, or "".
+        nullable: with ``match``: the names whose value may be None.
     """
 
     source: FieldName
@@ -46,6 +47,7 @@ class ExtractFields(NamedTuple):
     keep: bool = False
     match: Callable[[str], Any] | None = None
     needle: str = ""
+    nullable: frozenset[str] = frozenset()
 
     def apply(self, record: Record, origin: Origin) -> list[Record | Dropped]:
         """One record with the new fields."""

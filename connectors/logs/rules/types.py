@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal, InvalidOperation, localcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -140,6 +141,7 @@ def _decimal(scale: int) -> Callable[[Any], Decimal]:
     return convert
 
 
+@lru_cache(maxsize=256)  # equal columns share one, and so their groups a generated function
 def make_converter(kind: str, scale: int = 0) -> Callable[[Any], Any]:
     """A function that makes a value of a type (all of ``TYPES`` but datetime) and raises ``StepFailed`` for any other value."""
     if kind in _BITS:

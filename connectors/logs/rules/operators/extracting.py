@@ -43,9 +43,14 @@ class RegexExtract(Operator, frozen=True):
                 "names", f"there are {len(names)} names for {len(pattern.groups)} groups; name each group"
             )
         _check_names("names" if self.names else "pattern", names)
-        return ExtractFields(
-            self.field, names, _groups_of(pattern), self.keep, match=pattern.search, needle=pattern.source
-        )
+        return _match_fields(self.field, names, pattern, keep=self.keep)
+
+
+def _match_fields(field: FieldName, names: tuple[str, ...], pattern: Pattern, *, keep: bool) -> ExtractFields:
+    nullable = frozenset(name for name, own in zip(names, pattern.groups, strict=True) if own in pattern.nullable)
+    return ExtractFields(
+        field, names, _groups_of(pattern), keep, match=pattern.search, needle=pattern.source, nullable=nullable
+    )
 
 
 class Grok(Operator, frozen=True):
@@ -66,7 +71,7 @@ class Grok(Operator, frozen=True):
         _check_names("pattern", names)
         groups = _groups_of(pattern)
         if not types:
-            return ExtractFields(self.field, names, groups, self.keep, match=pattern.search, needle=source)
+            return _match_fields(self.field, names, pattern, keep=self.keep)
         converters = [make_converter(types[name]) if name in types else None for name in names]
 
         def extract(text: str) -> list[Any]:
