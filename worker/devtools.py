@@ -210,6 +210,8 @@ def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> in
         commands.append(["ruff", "check", *python])
     if not files:
         commands.append(["mypy", *packages])
+    if not files or any(name.endswith(".js") for name in paths):
+        commands.append(["tests.script_types"])
     for command in commands:
         code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode
         if code:

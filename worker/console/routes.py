@@ -12,6 +12,7 @@ from compose.local.errors import StackError
 from connectors.errors import MillraceError
 from connectors.options import ConfigKey, ConfigType
 from worker.console.assets import PAGE, POLICY
+from worker.console.flow_editing import merge
 from worker.console.rows import role
 from worker.rest import bodies
 from worker.rest.access import readable
@@ -145,9 +146,7 @@ async def _masked(call: Call, config: Mapping[str, str]) -> web.Response:
 async def check(call: Call) -> web.Response:
     """``PUT /console/connectors/{connector}/check``."""
     patch = bodies.read_config(await call.request.read())
-    call.check_class(patch)
-    before = (await call.herder.connector_info(call.connector))["config"]
-    merged = {name: value for name, value in {**before, **patch, "name": call.connector}.items() if value is not None}
+    merged = await merge(call, patch)
     return answer(await call.herder.validate(merged.get("connector.class", ""), merged))
 
 

@@ -32,6 +32,8 @@ _OF_NO_CONNECTOR: Final = frozenset(
         "/connector-plugins/{plugin}/config/validate",
         "/console/connectors",
         "/console/events",
+        "/console/rules/operators",
+        "/console/rules/read",
         "/console/session",
         "/flows/plan",
         "/flows/preview",

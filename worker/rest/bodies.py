@@ -20,6 +20,7 @@ from worker.rest.rule_schemas import (
     RuleSetRequest,
     RulesPreviewRequest,
     RulesProposalRequest,
+    RulesRead,
 )
 from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SavepointRequest, SnapshotRequest
 
@@ -176,6 +177,15 @@ def read_rule_set(data: bytes) -> dict[str, Any]:
     """
     body: dict[str, Any] = _read(read_json(data), _declared(RuleSetRequest), _BODY)
     return body
+
+
+def read_rules(data: bytes) -> Any:
+    """The rules in the body of ``POST /console/rules/read``: an object or a text.
+
+    Raises:
+        RestError: 400.
+    """
+    return _read(read_json(data), _declared(RulesRead), _BODY)["rules"]
 
 
 def read_level(data: bytes) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from worker.console import flow_editing, rule_editing
 from worker.console import routes as console
 from worker.rest import (
     admin,
@@ -96,6 +97,8 @@ _MAIN: Final = (
     *rules.ROUTES,
     *rule_sets.ROUTES,
     *console.ROUTES,
+    *flow_editing.ROUTES,
+    *rule_editing.ROUTES,
     *internal.ROUTES,
 )
 _ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)

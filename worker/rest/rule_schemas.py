@@ -78,6 +78,12 @@ class RulesDiffRequest(Struct, frozen=True, forbid_unknown_fields=True):
     count: Count = 1000
 
 
+class RulesRead(Struct, frozen=True, forbid_unknown_fields=True):
+    """Rules to show in another form."""
+
+    rules: Rules
+
+
 class RuleSetRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """A rule set to save."""
 
@@ -126,6 +132,30 @@ class RulesProposalRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # Answers.
+
+
+class RuleOption(Struct):
+    """An option of an operator."""
+
+    name: str
+    type: str
+    default: Annotated[str, Meta(description="As JSON; empty: the option is required.")]
+    text: Annotated[str, Meta(description="What it does.")]
+
+
+class RuleOperator(Struct):
+    """An operator of steps."""
+
+    name: str
+    text: Annotated[str, Meta(description="What it does.")]
+    options: list[RuleOption]
+
+
+class ReadRules(Struct):
+    """A rule set in both of its forms."""
+
+    rules: Annotated[Any, Meta(description="As an object.")]
+    text: Annotated[str, Meta(description="As YAML.")]
 
 
 class RuleStepLine(Struct):

@@ -154,7 +154,7 @@ def parse_rules(text: str, name: str = "rules") -> RuleSet:
     Raises:
         RulesInvalid: with every complaint about its form and its options' types. ``build_rules`` checks the rest.
     """
-    return read_rules(_read_document(text, name), name)
+    return read_rules(decode_rules(text, name), name)
 
 
 def read_rules(document: Any, name: str = "rules") -> RuleSet:
@@ -162,7 +162,12 @@ def read_rules(document: Any, name: str = "rules") -> RuleSet:
     return _Parser(name).parse(document)
 
 
-def _read_document(text: str, name: str) -> Any:
+def decode_rules(text: str, name: str = "rules") -> Any:
+    """The document in a YAML or JSON text, whatever it says.
+
+    Raises:
+        RulesInvalid: it is neither.
+    """
     problem = ""
     if len(text) > MOST_DOCUMENT:
         problem = f"the document is longer than {MOST_DOCUMENT} characters"

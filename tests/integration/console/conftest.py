@@ -151,10 +151,14 @@ class Closed:
 
     def create(self, name: str, config: dict[str, str]) -> None:
         """Create a connector that is stopped."""
-        body = {"name": name, "config": config, "initial_state": "STOPPED"}
+        self.request("POST", "/connectors", {"name": name, "config": config, "initial_state": "STOPPED"})
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """The answer to a request of the administrator, which is a success."""
         header = f"Basic {base64.b64encode(b'chief:feihc').decode()}"
-        status, answer = call("POST", f"{self.worker.url}/connectors", body, headers={"Authorization": header})
-        assert status == 201, answer
+        status, answer = call(method, f"{self.worker.url}{path}", body, headers={"Authorization": header})
+        assert status in (200, 201, 204), answer
+        return answer
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from connectors.logs.rules import trials
 from tests.conformance.rest.differences import DIFFERENCES
 from tests.conformance.rest.record import GOLDEN
 from tests.conformance.rest.scenario import FORWARDED, STEPS
+from worker.console import rule_editing
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.openapi import document, statuses
 from worker.rest.routes import ROUTES
@@ -249,7 +250,7 @@ OWN: dict[tuple[str, int], dict[str, str]] = {
     ("resetConnectorTopics", 403): {"topic_tracking_allow_reset": "false"},
 }
 #: They ask nothing that a herder could refuse.
-WITHOUT_HERDER = {"getConsole", "getConsoleFile", "openSession", "getSession", "endSession"}
+WITHOUT_HERDER = {"getConsole", "getConsoleFile", "openSession", "getSession", "endSession", "listRuleOperators"}
 DOCUMENTED = [(route, status) for route in ALL for status in statuses(route)]
 
 
@@ -273,6 +274,7 @@ async def test_documented_errors_are_answered(
     if status in REFUSALS:
         for function in ("preview_lines", "compare_lines", "propose_for_lines"):
             monkeypatch.setattr(trials, function, _raise(REFUSALS[status]))
+        monkeypatch.setattr(rule_editing, "both_forms", _raise(REFUSALS[status]))
         if route.operation.id == "getWorker":
             herder.root = _raise(REFUSALS[status])  # type: ignore[method-assign]
         _refusing(herder, REFUSALS[status])

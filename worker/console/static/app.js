@@ -1,11 +1,19 @@
 /** The frame around all pages: who is there, where to go, what is shown. */
 import { call, setProof, whenUnknown } from "./api.js";
-import { ConnectorPage } from "./connector.js";
 import { ConnectorsPage } from "./connectors.js";
 import { EditPage } from "./form.js";
+import { lazy } from "./lazy.js";
 import { Login } from "./login.js";
 import { placeHref, usePlace } from "./place.js";
 import { Button, Empty, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
+
+const ConnectorPage = lazy(() => import("./connector.js"), "ConnectorPage");
+const FlowPage = lazy(() => import("./flows.js"), "FlowPage");
+const FlowsPage = lazy(() => import("./flows.js"), "FlowsPage");
+const NewRulesPage = lazy(() => import("./rules.js"), "NewRulesPage");
+const RuleSetPage = lazy(() => import("./rules.js"), "RuleSetPage");
+const RulesPage = lazy(() => import("./rules.js"), "RulesPage");
+const UnknownPage = lazy(() => import("./unknown.js"), "UnknownPage");
 
 const THEMES = ["system", "light", "dark"];
 
@@ -37,7 +45,11 @@ function Theme() {
 }
 
 function Header({ session, section, onLogout }) {
-  const links = [["connectors", "Connectors"]];
+  const links = [
+    ["connectors", "Connectors"],
+    ["flows", "Flows"],
+    ["rules", "Log rules"],
+  ];
   return html`<header class="top">
     <a class="brand" href="#/connectors"><img src="console/icon.svg" alt="" width="26" height="26" />Millrace</a>
     <nav aria-label="Pages">
@@ -64,6 +76,17 @@ function Page({ session, place }) {
     return html`<${ConnectorPage} key=${second} name=${second} tab=${third ?? "tasks"} />`;
   }
   if (first === "new") return html`<${EditPage} key="new" name=${null} />`;
+  if (first === "rules") {
+    if (second === undefined) return html`<${RulesPage} session=${session} />`;
+    return html`<${RuleSetPage} key=${second} name=${second} tab=${third ?? "edit"} session=${session} query=${place.query} />`;
+  }
+  if (first === "flows") {
+    if (second === undefined) return html`<${FlowsPage} session=${session} />`;
+    return html`<${FlowPage} key=${second} name=${second} session=${session} />`;
+  }
+  if (first === "new-flow") return html`<${FlowPage} key="new" name=${null} session=${session} />`;
+  if (first === "new-rules") return html`<${NewRulesPage} session=${session} query=${place.query} />`;
+  if (first === "unknown" && second !== undefined) return html`<${UnknownPage} key=${second} name=${second} />`;
   return html`<${Empty} title="There is no such page"><a href="#/connectors">Go to the connectors</a></${Empty}>`;
 }
 
@@ -97,7 +120,7 @@ function App() {
     load();
   }, []);
   useEffect(() => {
-    const names = { new: "New connector" };
+    const names = { new: "New connector", rules: "Log rules", "new-rules": "New rule set", flows: "Flows", "new-flow": "New flow" };
     const [first, second] = place.segments;
     document.title = `${second ?? names[first] ?? "Connectors"} · Millrace`;
   }, [place]);

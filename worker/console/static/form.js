@@ -54,7 +54,7 @@ function Input({ option, value, recommended, id, described, invalid, onInput, on
       placeholder=${kept ? "unchanged" : "${file:/path:key}"} />`;
   }
   const list = recommended.length > 0 ? `${id}-list` : undefined;
-  return html`<input ...${common} list=${list} spellcheck="false" autocomplete="off" value=${value ?? ""} onInput=${change}
+  return html`<input ...${common} list=${list} spellcheck=${false} autocomplete="off" value=${value ?? ""} onInput=${change}
       inputmode=${["INT", "LONG", "SHORT"].includes(option.type) ? "numeric" : undefined}
       placeholder=${option.default_value ?? ""} />
     ${list && html`<datalist id=${list}>${recommended.map((each) => html`<option key=${each} value=${each}></option>`)}</datalist>`}`;
@@ -85,7 +85,7 @@ function Others({ names, values, errors, onInput, onLeave, onAdd }) {
     <p class="help">Transforms, converters, topic creation, clients' properties: whatever the kind itself does not declare.</p>
     ${names.map((each) => html`<${Field} key=${each} option=${{ name: each, type: "STRING", documentation: "", required: false, default_value: null }}
       value=${values[each]} errors=${errors(each)} onInput=${(value) => onInput(each, value)} onLeave=${() => onLeave(each)} />`)}
-    <div class="add"><label class="field">Name<input value=${name} spellcheck="false" onInput=${(event) => setName(event.target.value)}
+    <div class="add"><label class="field">Name<input value=${name} spellcheck=${false} onInput=${(event) => setName(event.target.value)}
       onKeyDown=${(event) => event.key === "Enter" && add(event)} placeholder="transforms" /></label>
       <${Button} onClick=${add} disabled=${!name.trim()}>Add</${Button}></div>
   </fieldset>`;

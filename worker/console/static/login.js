@@ -2,7 +2,7 @@
 import { call } from "./api.js";
 import { Button, html, Notice, useRef, useState, useEffect } from "./ui.js";
 
-const WAYS = JSON.parse(document.querySelector('meta[name="millrace-login"]').content || "[]");
+const WAYS = JSON.parse(document.querySelector('meta[name="millrace-login"]').getAttribute("content") || "[]");
 
 function base64(text) {
   return btoa(String.fromCharCode(...new TextEncoder().encode(text)));

@@ -36,7 +36,7 @@ function Edit({ name, entry, onClose, onDone }) {
   return html`<${Dialog} title="Edit an offset" onClose=${onClose} wide>
     <p class="muted">Of <code>${shown(entry.partition)}</code></p>
     <label class="field">Offset
-      <textarea rows="8" spellcheck="false" value=${text} aria-invalid=${Boolean(wrong)} onInput=${(event) => setText(event.target.value)}></textarea>
+      <textarea rows="8" spellcheck=${false} value=${text} aria-invalid=${Boolean(wrong)} onInput=${(event) => setText(event.target.value)}></textarea>
       ${wrong && html`<span class="error-text">${wrong}</span>`}
     </label>
     ${!wrong && offset === null && html`<${Notice} tone="warning">The offset is forgotten: the connector begins anew with this partition.</${Notice}>`}

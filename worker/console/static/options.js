@@ -8,7 +8,7 @@ export const HIDDEN = "[hidden]";
 
 /**
  * Declarations by group, in their order. Aliases come as options of their own: a declaration is taken once.
- * @param {Array<object>} declared `GET /connector-plugins/{plugin}/config`
+ * @param {Array<any>} declared `GET /connector-plugins/{plugin}/config`
  */
 export function grouped(declared) {
   const groups = new Map();

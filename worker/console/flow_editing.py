@@ -1,0 +1,83 @@
+"""``/console/connectors/{connector}/plan`` and ``preview``: an edit of a flow, without its secrets leaving the worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from worker.rest import bodies
+from worker.rest.call import answer
+from worker.rest.flow_schemas import FlowPlan, FlowPreview, PreviewRequest
+from worker.rest.operations import UNKNOWN, Operation, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import ConfigBody
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiohttp import web
+
+    from worker.rest.call import Call
+
+
+async def plan(call: Call) -> web.Response:
+    """``POST /console/connectors/{connector}/plan``."""
+    patch = bodies.read_config(await call.request.read())
+    return answer(await call.herder.plan_flow(await merge(call, patch)))
+
+
+async def preview(call: Call) -> web.Response:
+    """``POST /console/connectors/{connector}/preview``."""
+    patch, request = bodies.read_preview(await call.request.read())
+    return answer(await call.herder.preview_flow(await merge(call, patch), request))
+
+
+async def merge(call: Call, patch: Mapping[str, str | None]) -> dict[str, str]:
+    """The connector's configuration with some properties changed; null takes one away.
+
+    Raises:
+        RestError: there is no such connector, or its class may not be used.
+    """
+    call.check_class(patch)
+    before = (await call.herder.connector_info(call.connector))["config"]
+    return {name: value for name, value in {**before, **patch, "name": call.connector}.items() if value is not None}
+
+
+_EDIT = {"transform.step.paid.condition": "amount > 10"}
+_REFUSED = {400: "The body is not understood, or the connector is no flow.", 404: UNKNOWN}
+
+ROUTES = (
+    Route(
+        "POST",
+        "/console/connectors/{connector}/plan",
+        plan,
+        Access.ADMIN,
+        operation=Operation(
+            "planEdit",
+            "As `POST /flows/plan`, of a flow with some properties changed; changes nothing.",
+            Tag.CONSOLE,
+            {200: Reply("The plan; `errors` say why the configuration can't work.", FlowPlan)},
+            _REFUSED,
+            body=ConfigBody,
+            examples={"another condition": _EDIT},
+            note="Null takes a property away.",
+            kafka=False,
+        ),
+    ),
+    Route(
+        "POST",
+        "/console/connectors/{connector}/preview",
+        preview,
+        Access.ADMIN,
+        operation=Operation(
+            "previewEdit",
+            "As `POST /flows/preview`, of a flow with some properties changed; changes nothing.",
+            Tag.CONSOLE,
+            {200: Reply("Rows in and out of each step.", FlowPreview)},
+            _REFUSED,
+            body=PreviewRequest,
+            examples={"another condition": {"config": _EDIT, "limit": 10}},
+            note="Null takes a property away.",
+            kafka=False,
+        ),
+    ),
+)

@@ -1,0 +1,89 @@
+"""``/console/rules``: what the page of log rules needs beside ``/rules``. Not in Kafka Connect."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from worker.rest import bodies
+from worker.rest.call import answer
+from worker.rest.operations import Operation, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.rule_schemas import ReadRules, RuleOperator, RulesRead
+from worker.rest.rules import RULES
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from worker.rest.call import Call
+
+
+async def operators(_: Call) -> web.Response:
+    """``GET /console/rules/operators``."""
+    # Imported where it is needed: workers without logs do not load its operators.
+    from connectors.logs.rules.operators import OPERATORS
+    from connectors.logs.rules.options import describe_options
+
+    return answer(
+        [
+            {
+                "name": name,
+                "text": (inspect.getdoc(operator) or "").partition("\n")[0],
+                "options": [option._asdict() for option in describe_options(operator)],
+            }
+            for name, operator in OPERATORS.items()
+        ]
+    )
+
+
+async def read(call: Call) -> web.Response:
+    """``POST /console/rules/read``."""
+    rules = bodies.read_rules(await call.request.read())
+    return answer(await asyncio.to_thread(both_forms, rules))
+
+
+def both_forms(rules: Any) -> dict[str, Any]:
+    """The rules as an object and as YAML.
+
+    Raises:
+        RulesInvalid: the text is not YAML or JSON.
+    """
+    from connectors.logs.rules.model import decode_rules
+
+    document = decode_rules(rules) if isinstance(rules, str) else rules
+    return {"rules": document, "text": yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)}
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/console/rules/operators",
+        operators,
+        operation=Operation(
+            "listRuleOperators",
+            "The operators of steps of the connector `logs`, with their options.",
+            Tag.CONSOLE,
+            {200: Reply("All of them.", list[RuleOperator])},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "POST",
+        "/console/rules/read",
+        read,
+        Access.ADMIN,
+        operation=Operation(
+            "readRules",
+            "A rule set as an object and as YAML text, whichever of these it is given as. It need not work yet.",
+            Tag.CONSOLE,
+            {200: Reply("Both forms.", ReadRules)},
+            {400: "The text is not YAML or JSON, or the body is not understood."},
+            body=RulesRead,
+            examples={"an object": {"rules": RULES}},
+            kafka=False,
+        ),
+    ),
+)
