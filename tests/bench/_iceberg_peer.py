@@ -144,15 +144,17 @@ def measure_sink(kafka: str, topic: str, folder: Path, rows: int) -> tuple[float
         if status not in {200, 201}:
             raise RuntimeError(f"{name} was refused: {status} {body}")
 
-        def told() -> str:
-            return f"{worker.request('GET', f'/connectors/{name}/status')}; {worker.service.log_path}"
+        def count() -> int:
+            tasks = worker.request("GET", f"/connectors/{name}/status")[1].get("tasks", ())
+            failures = [task["trace"] for task in tasks if task["state"] == "FAILED"]
+            if failures:
+                raise RuntimeError(f"{name} failed: {failures[0]}")
+            return rows_in(catalog)
 
-        return _follow(lambda: rows_in(catalog), lambda: cpu_seconds(worker.pid), rows, told)
+        return _follow(count, lambda: cpu_seconds(worker.pid), rows)
 
 
-def _follow(
-    count: Callable[[], int], cpu: Callable[[], float], rows: int, told: Callable[[], str]
-) -> tuple[float, float]:
+def _follow(count: Callable[[], int], cpu: Callable[[], float], rows: int) -> tuple[float, float]:
     """Wait for all rows: rows/s and CPU microseconds per row since the first that were seen.
 
     Raises:
@@ -162,7 +164,7 @@ def _follow(
     deadline = time.monotonic() + LIMIT_S
     while not samples or samples[-1][1] < rows:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{samples[-1:]} after {LIMIT_S:g} s: {told()}")
+            raise RuntimeError(f"{samples[-1:]} of {rows} rows after {LIMIT_S:g} s")
         time.sleep(0.25)
         found = count()
         if found > (samples[-1][1] if samples else 0):

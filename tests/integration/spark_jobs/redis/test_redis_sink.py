@@ -226,6 +226,7 @@ def test_large_order_numbers(rig: Callable[..., Rig]) -> None:
     assert names == ["new", "new"]
 
 
+@pytest.mark.proves("into redis stream", "exactly-once", killed=["server"])
 def test_a_server_that_is_killed(rig: Callable[..., Rig], tmp_path: Path) -> None:
     # It writes each command to its file before it answers.
     durable = ["--appendonly", "yes", "--appendfsync", "always"]
