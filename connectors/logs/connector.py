@@ -22,7 +22,7 @@ from connectors.logs.kafka_input import OFFSET, PARTITION, TOPIC, list_partition
 from connectors.logs.metrics import METRICS
 from connectors.logs.network.input import LINES, LISTENER
 from connectors.logs.network.options import INPUT, LISTEN, SCHEMES, TASK_ADDRESSES
-from connectors.logs.replay import REPLAY, check_replay, show_replays
+from connectors.logs.replay_requests import REPLAY, check_replay, show_replays
 from connectors.logs.rows import DELIVERED
 from connectors.logs.task import LogsTask
 from connectors.text_files.reader import FILENAME, POSITION
@@ -113,22 +113,20 @@ class LogsConnector(SourceConnector):
         """A replay is the only thing that can be asked for.
 
         Raises:
-            ConfigInvalid: it is something else, or its time can't be read.
+            ConfigInvalid: it is something else, its time or a position can't be read, or the input can't be read again.
         """
-        del config
         if REPLAY not in request:
             raise ConfigInvalid(
                 "logs connectors take no snapshots; POST /connectors/NAME/replay gives lines to the rules again"
             )
-        return {REPLAY: check_replay(request[REPLAY])}
+        return {REPLAY: check_replay(request[REPLAY], config)}
 
     @classmethod
     def snapshots(
         cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
     ) -> list[dict[str, Any]]:
         """The replays that were asked for, with their progress."""
-        del config
-        return show_replays(instructions, offsets)
+        return show_replays(config, instructions, offsets)
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:

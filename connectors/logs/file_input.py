@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,14 +13,23 @@ from connectors.logs.direct_rows import FileLines
 from connectors.logs.heartbeats import Look
 from connectors.logs.rows import DELIVERED, RowMaker
 from connectors.text_files.options import read_settings
-from connectors.text_files.reader import FILENAME, FINGERPRINT, POSITION, read_files
+from connectors.text_files.reader import (
+    FILENAME,
+    FINGERPRINT,
+    POSITION,
+    FileReader,
+    read_file_once,
+    read_files,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from connectors.api import Batch, Position, SourceRecord, TaskContext
     from connectors.logs.heartbeats import Heartbeats
-    from connectors.text_files.reader import FileReader
+
+#: Seconds for which a file that is read again must give nothing, to be read to its end.
+_PATIENCE_S: Final = 1.0
 
 
 async def read_log_files(
@@ -50,6 +59,63 @@ async def read_log_files(
             if rows.counts.hosts:
                 batch.receipt = rows.counts.report()
             yield batch
+
+
+async def read_file_again(
+    context: TaskContext,
+    use_rows: Callable[[], RowMaker],
+    host: str,
+    heartbeats: Heartbeats,
+    path: str,
+    start: Position,
+    end: Position,
+) -> AsyncGenerator[Batch, None]:
+    """Yield batches of a file's lines from one offset to another, or as far as there are any; raises as ``read_files``.
+
+    Args:
+        context: of the task.
+        use_rows: gives what makes records of lines; called before each batch is made.
+        host: the host of all lines.
+        heartbeats: learns of the lines.
+        path: the file.
+        start: the offset to start at; with a fingerprint a rotated file may be meant.
+        end: the offset behind the last line.
+    """
+    options = msgspec.structs.replace(read_settings(context.config), tracking=True)
+    rows = use_rows()
+    maker = _FileRows(rows, host, heartbeats)
+    if start.get(DELIVERED):
+        maker.resume(path, start)
+    last_records: list[SourceRecord] | None = None
+
+    def make_records(
+        partition: Position, before: Position, lines: list[str], offsets: Sequence[Position]
+    ) -> list[SourceRecord]:
+        nonlocal last_records
+        use_rows()
+        last = next((index for index, after in enumerate(offsets) if _is_behind(after, end)), None)
+        if last is None:
+            return maker.make_records(partition, before, lines, offsets)
+        kept = last + 1 if offsets[last][POSITION] == end[POSITION] else last
+        last_records = maker.make_records(partition, before, lines[:kept], offsets[:kept])
+        return last_records
+
+    reader = FileReader(context, options, path, make_records, rows.unknown_topic, join_settings(context.config), start)
+    # A rotated file must be quiet for a while before the next one is read.
+    async with aclosing(read_file_once(reader, options.rotation_wait + _PATIENCE_S)) as batches:
+        async for batch in batches:
+            ended = batch.records is last_records
+            if ended:
+                batch.offsets = ((reader.partition, {**end}),)
+            batch.receipt = rows.counts.report()
+            yield batch
+            if ended:
+                return
+
+
+def _is_behind(offset: Position, end: Position) -> bool:
+    """Whether nothing behind this offset comes before the end."""
+    return bool(offset[POSITION] >= end[POSITION] and offset[FINGERPRINT] == end[FINGERPRINT])
 
 
 class _FileRows:

@@ -35,7 +35,7 @@ from connectors.text_files.options import BATCH_SIZE
 from connectors.tls import client_context
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from connectors.api import TaskContext
     from connectors.logs.heartbeats import Heartbeats
@@ -177,6 +177,69 @@ async def read_topics(
             f"records of {behind or 'a partition'} were deleted before they were read. "
             "Raise the topic's retention; to continue with what is there, reset or alter the connector's offsets"
         ) from error
+    except (KafkaError, OSError, IllegalStateError) as error:
+        raise _unavailable(config, error) from error
+    finally:
+        await consumer.stop()
+
+
+async def find_offsets(
+    config: Mapping[str, Any], partitions: Sequence[TopicPartition], since_ms: int | None
+) -> dict[TopicPartition, int]:
+    """The first offset of each partition, or that of the first record since a time; partitions without one are left out.
+
+    Raises:
+        Retriable: the cluster does not answer.
+    """
+    consumer = await start_consumer(config)
+    try:
+        if since_ms is None:
+            return dict(await consumer.beginning_offsets(list(partitions)))
+        found = await consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
+        return {partition: first.offset for partition, first in found.items() if first is not None}
+    except (KafkaError, OSError) as error:
+        raise _unavailable(config, error) from error
+    finally:
+        await consumer.stop()
+
+
+async def read_partition_again(
+    context: TaskContext,
+    use_rows: Callable[[], RowMaker],
+    host: str,
+    partition: TopicPartition,
+    start: Position,
+    end: int,
+) -> AsyncGenerator[Batch, None]:
+    """Yield batches of the lines of a partition, without joining them.
+
+    Args:
+        context: of the task.
+        use_rows: gives what makes records of lines; called before each batch is made.
+        host: the host of lines whose record does not name it.
+        partition: the partition.
+        start: the offset to start at; records before the first that is there are left out.
+        end: the offset behind the last record.
+
+    Raises:
+        Retriable: the cluster does not answer.
+    """
+    config = context.config
+    reader = _Reader(partition.topic, partition.partition, use_rows(), host, recognise=config[KAFKA_FORMAT] == "auto")
+    reader.resume(start)
+    consumer = await start_consumer(config)
+    try:
+        first = (await consumer.beginning_offsets([partition]))[partition]
+        position = max(start[OFFSET], first)
+        consumer.assign([partition])
+        consumer.seek(partition, position)
+        reader.start(position)
+        while position < end:
+            fetched = await consumer.getmany(partition, timeout_ms=_WAIT_MS, max_records=config[BATCH_SIZE])
+            position = await consumer.position(partition)
+            records = [record for record in fetched.get(partition, ()) if record.offset < end]
+            use_rows()
+            yield reader.make_batch(records)
     except (KafkaError, OSError, IllegalStateError) as error:
         raise _unavailable(config, error) from error
     finally:

@@ -3,36 +3,43 @@
 The first task replays the lines of ``unknown_table``: it reads the topic back, up to its end when the replay begins. How far it
 is, is saved with the rows, under source partitions of the replay, so that with exactly once a crash neither loses nor repeats a
 row. A line that is accepted is deleted in ``unknown_table`` by a tombstone among its rows: no later replay gets it.
+
+Replays of the input are ``input_replay``'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import Batch, Position, SourceRecord
-from connectors.errors import ConfigInvalid, Skippable
+from connectors.errors import Skippable
 from connectors.logs.config import ID_COLUMN
+from connectors.logs.input_replay import InputReplays
 from connectors.logs.metrics import REPLAYED
+from connectors.logs.replay_requests import (
+    ACCEPTED,
+    END,
+    LINES,
+    NEXT,
+    PARTITION,
+    PARTS,
+    REPLAY,
+    from_input,
+    is_done,
+    is_part,
+)
 from connectors.logs.rows import DELIVERED
 from connectors.logs.unknown_lines import read_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from connectors.api import Instruction, TaskContext, WrittenRecord
     from connectors.logs.rows import RowMaker
     from connectors.logs.unknown_lines import UnknownLine
 
-#: In an instruction: what is replayed. In a source partition: of which replay it is the progress.
-REPLAY: Final = "replay"
-PARTITION: Final = "partition"
-#: In an offset: the next record, the end of the replay, and what was read and accepted so far.
-NEXT, END, LINES, ACCEPTED = "next", "end", "lines", "accepted"
-#: In the offset of a replay as a whole: into how many parts it is divided.
-PARTS: Final = "parts"
 _SAVED_PAUSE_S: Final = 0.2
 
 
@@ -42,36 +49,53 @@ class Replays:
     Args:
         context: of the task.
         rows: makes records of lines.
+        host: the host of lines that do not say theirs.
+        asked: the replays that were asked for before the task started.
     """
 
-    def __init__(self, context: TaskContext, rows: RowMaker) -> None:
+    def __init__(self, context: TaskContext, rows: RowMaker, host: str = "", asked: Sequence[Instruction] = ()) -> None:
+        self._inputs = InputReplays(context, rows, host, asked)
         self._context = context
         self._rows = rows
         self._asked: dict[str, Instruction] = {}
         #: Replay -> part -> offset, as it was saved or given since; the part "" is the replay as a whole.
         self._progress: dict[str, dict[Any, Position]] = {}
         for partition, offset in context.offsets.items():
-            if REPLAY in partition:
+            if is_part(partition):
                 self._progress.setdefault(partition[REPLAY], {})[partition.get(PARTITION, "")] = offset
 
     def take(self, asked: Sequence[Instruction]) -> None:
         """Note the complete list of replays that are asked for."""
         self._asked = {replay["id"]: replay for replay in asked}
+        self._inputs.take(asked)
 
     def passed(self, batch: Batch) -> None:
         """A batch of the source was given."""
+        self._inputs.passed(batch)
 
     @property
     def pending(self) -> bool:
         """Whether ``run`` has something to do."""
+        return self._pending_unknown or self._inputs.pending
+
+    @property
+    def _pending_unknown(self) -> bool:
         return self._context.task == 0 and (bool(self._forgotten()) or self._next_replay() is not None)
 
     async def run(self) -> AsyncGenerator[Batch, None]:
         """Yield batches until no replay is left to run.
 
         Raises:
-            Retriable: Kafka does not answer.
+            Fatal: a file can't be read.
+            Retriable: Kafka does not answer, or a file can't be read now.
         """
+        while self.pending:
+            replays = self._run_unknown() if self._pending_unknown else self._inputs.run()
+            async with aclosing(replays) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def _run_unknown(self) -> AsyncGenerator[Batch, None]:
         forgotten = self._forgotten()
         if forgotten:
             yield Batch([], offsets=tuple((part, None) for replay in forgotten for part in self._parts_of(replay)))
@@ -98,7 +122,10 @@ class Replays:
             (
                 name
                 for name, replay in self._asked.items()
-                if replay["state"] == "running" and REPLAY in replay and not is_done(self._progress.get(name, {}))
+                if replay["state"] == "running"
+                and REPLAY in replay
+                and not from_input(replay)
+                and not is_done(self._progress.get(name, {}))
             ),
             None,
         )
@@ -198,60 +225,6 @@ class Replays:
             )
             return None
         return read_unknown(value, record.timestamp, self._context.config[ID_COLUMN])
-
-
-def check_replay(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a request that is kept.
-
-    Raises:
-        ConfigInvalid: its time can't be read.
-    """
-    since = request.get("since")
-    if not since:
-        return {}
-    try:
-        moment = datetime.fromisoformat(since)
-    except ValueError as error:
-        raise ConfigInvalid(f"since is no time: {error}; write it as in 2026-11-26T17:00:00Z") from error
-    if moment.tzinfo is None:
-        raise ConfigInvalid(f"since has no time zone: {since}; write it as in 2026-11-26T17:00:00Z")
-    return {"since_ms": int(moment.timestamp() * 1000)}
-
-
-def is_done(progress: Mapping[Any, Position]) -> bool:
-    """Whether a replay with this progress has come to its end."""
-    whole = progress.get("")
-    parts = [offset for part, offset in progress.items() if part != ""]
-    return whole is not None and len(parts) >= whole[PARTS] and all(part[NEXT] >= part[END] for part in parts)
-
-
-def show_replays(
-    instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
-) -> list[dict[str, Any]]:
-    """The replays of a connector with their progress (``SourceConnector.snapshots``)."""
-    progress: dict[str, dict[Any, Position]] = {}
-    for partition, offset in offsets:
-        if REPLAY in partition:
-            progress.setdefault(partition[REPLAY], {})[partition.get(PARTITION, "")] = offset
-    shown = []
-    for replay in instructions:
-        saved = progress.get(replay["id"], {})
-        parts = [offset for part, offset in saved.items() if part != ""]
-        state = replay["state"]
-        if is_done(saved):
-            state = "completed"
-        elif state == "running" and not saved:
-            state = "waiting"
-        shown.append(
-            {
-                **replay,
-                "state": state,
-                "lines": sum(part[LINES] for part in parts),
-                "accepted": sum(part[ACCEPTED] for part in parts),
-                "records_left": sum(max(0, part[END] - part[NEXT]) for part in parts) if saved else None,
-            }
-        )
-    return shown
 
 
 def _partition(name: str, part: Any) -> Position:

@@ -83,6 +83,7 @@ class RowMaker:
     def use(self, rules: CompiledRules) -> None:
         """Make rows by these rules from now on. Call it between two batches."""
         config = self._config
+        self.rules = rules
         self._apply = rules.apply
         self._explain = rules.explain
         schemas = {**rules.schemas, UNKNOWN_TABLE: UNKNOWN_ROWS}

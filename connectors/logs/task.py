@@ -52,7 +52,7 @@ class LogsTask(SourceTask):
         else:
             read = read_topics if config[INPUT] == FROM_KAFKA else read_log_files
             source = read(self.context, rows, host, heartbeats)
-        replays = Replays(self.context, rows)
+        replays = Replays(self.context, rows, host, self._standing.replays)
         async with (
             aclosing(source),
             aclosing(run_beside(source, self.context, self._standing, rows, stored, replays)) as batches,

@@ -98,8 +98,36 @@ async def read_files(
         thread.afterwards(partial(_close, sources))
 
 
+async def read_file_once(reader: FileReader, patience: float) -> AsyncGenerator[Batch, None]:
+    """Yield batches of a file until nothing came for ``patience`` seconds; whoever has enough closes the generator.
+
+    Raises:
+        Fatal: the file can't be read.
+        Retriable: it can't be read at the moment.
+    """
+    thread = _Thread()
+    quiet_since: float | None = None
+    try:
+        while True:
+            (step,) = await thread.call(partial(_advance, [reader], 0))
+            for batch in reader.take(step):
+                yield batch
+            if reader.more:
+                quiet_since = None
+                continue
+            now = time.monotonic()
+            quiet_since = now if quiet_since is None else quiet_since
+            if now - quiet_since >= patience:
+                for batch in reader.flush():
+                    yield batch
+                return
+            await asyncio.sleep(min(patience, 0.1))
+    finally:
+        thread.afterwards(partial(_close, [reader]))
+
+
 class FileReader:
-    """One file's way from bytes to batches.
+    """One file's way from bytes to batches. It begins at ``start``, without that at the saved offset.
 
     Attributes:
         path: its name.
@@ -115,6 +143,7 @@ class FileReader:
         make_records: MakeRecords,
         topic: str,
         joining: JoinSettings | None = None,
+        start: Position | None = None,
     ) -> None:
         self._log = context.log
         self._options = options
@@ -124,7 +153,7 @@ class FileReader:
         self.path = path
         self.partition: Position = {FILENAME: path}
         self.seen_ms = 0
-        position, print_of_head = _saved(path, context.offsets.get(self.partition))
+        position, print_of_head = _saved(path, context.offsets.get(self.partition) if start is None else start)
         self.follower = Follower(
             path,
             compression=options.compression,
@@ -238,15 +267,15 @@ class FileReader:
         if self._splitter is None:
             return []
         start = self._splitter.position
-        return [*self._batches(self._splitter.finish(), start), *self._flush()]
+        return [*self._batches(self._splitter.finish(), start), *self.flush()]
 
     def flush_when_quiet(self) -> Iterable[Batch]:
         """The last event, if no line came for as long as it waits for one."""
         if self._joiner is None or not self._joiner.holds_lines:
             return []
-        return self._flush() if time.monotonic() - self._last_line >= self._join_wait else []
+        return self.flush() if time.monotonic() - self._last_line >= self._join_wait else []
 
-    def _flush(self) -> list[Batch]:
+    def flush(self) -> list[Batch]:
         """The event that waits for its end."""
         return [] if self._joiner is None else list(self._event_batches(*self._joiner.flush()))
 
@@ -258,7 +287,7 @@ class FileReader:
         for line in bad:
             upto = bisect_left(ends, line.end)
             yield from self._event_batches(*joiner.add(strings[done:upto], ends[done:upto]))
-            yield from self._flush()
+            yield from self.flush()
             done = upto
             reported = self._bad_record(line)
             self._event_end = line.end

@@ -91,9 +91,39 @@ class RuleSetRequest(Struct, frozen=True, forbid_unknown_fields=True):
     comment: Annotated[str, Meta(description="What its author says of this version.", extra={"absent": ""})] = ""
 
 
+class ReplayPosition(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to start with a source partition."""
+
+    partition: Annotated[dict[str, Any], Meta(description="As in the connector's offsets.")]
+    offset: Annotated[
+        dict[str, Any],
+        Meta(
+            description="position of a file (with fingerprint where it was rotated since), offset of a topic's partition."
+        ),
+    ]
+
+
 class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Lines to give to the rules again."""
 
+    source: Annotated[
+        Literal["INPUT", "UNKNOWN"],
+        Meta(
+            description="The lines of `unknown_table`, or all lines of the connector's files or topics. In any case; UNKNOWN "
+            "without it.",
+            extra={"absent": "UNKNOWN"},
+        ),
+    ] = "UNKNOWN"
+    positions: (
+        Annotated[
+            list[ReplayPosition],
+            Meta(
+                max_length=1000,
+                description="With INPUT: where to start, instead of since; other source partitions are not replayed.",
+            ),
+        ]
+        | None
+    ) = None
     since: (
         Annotated[
             str,
@@ -257,7 +287,8 @@ class Replay(Struct):
     lines: Annotated[int | UnsetType, Meta(description="Lines that were given to the rules.")] = UNSET
     accepted: Annotated[int | UnsetType, Meta(description="Lines of these that the rules accept now.")] = UNSET
     records_left: Annotated[
-        int | UnsetType | None, Meta(description="Records of the topic that are yet to be read; null before it begins.")
+        int | UnsetType | None,
+        Meta(description="Records of topics that are yet to be read; null before it begins, and of files."),
     ] = UNSET
 
 

@@ -230,17 +230,20 @@ ROUTES = (
         Access.OPERATE,
         operation=Operation(
             "replayLines",
-            "Give the lines of `unknown_table` to the rules of a connector of class `logs` again.",
+            "Give the lines of `unknown_table`, or of the input, to the rules of a connector of class `logs` again.",
             Tag.RULES,
             {201: Reply("The request as it is kept.", Replay, location=True)},
             {
-                400: "It is not of class `logs`, or the body is not understood.",
+                400: "It is not of class `logs`, its input can't be read again, or the body is not understood.",
                 404: UNKNOWN,
                 409: f"There is one of this id. {CONFLICT}",
             },
             (FORWARD,),
             ReplayRequest,
-            {"all": {}, "since a time": {"since": "2026-11-26T17:00:00Z", "id": "again-1"}},
+            {
+                "all unknown lines": {},
+                "unknown since a time": {"since": "2026-11-26T17:00:00Z", "id": "again-1"},
+            },
             note="A replay is one of the connector's snapshots: it is paused, resumed, cancelled and deleted as these are.",
             kafka=False,
         ),
