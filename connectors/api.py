@@ -384,6 +384,24 @@ class SourceConnector(ABC):
         raise ConfigInvalid(f"{cls.__name__} connectors take no snapshots on request")
 
     @classmethod
+    async def capturable(cls, properties: Mapping[str, str]) -> dict[str, Any]:
+        """The tables that a source has, for a form to choose from. Connects to the source; ``validate.timeout.ms`` bounds it.
+
+        Args:
+            properties: the configuration so far; only what it takes to connect has to be there.
+
+        Returns:
+            ``{"option", "patterns", "tables"}``: the option that names tables, whether it takes regular expressions, and the
+            tables' names as that option takes them.
+
+        Raises:
+            ConfigInvalid: connectors of this class have no tables, or the source refuses the account.
+            Retriable: the source can't be asked now.
+        """
+        del properties
+        raise ConfigInvalid(f"{cls.__name__} connectors have no tables to choose from")
+
+    @classmethod
     async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
         """How far the connector is behind its source. May connect to the source; ``validate.timeout.ms`` bounds it.
 

@@ -212,6 +212,16 @@ class ConnectorView(Message, frozen=True):
     instructions: bytes = b"[]"
 
 
+class ListTables(Message, frozen=True):
+    """Ask a source connector's class which tables its source has; answered with JSON bytes.
+
+    Attributes:
+        config: the properties so far (unresolved).
+    """
+
+    config: dict[str, str]
+
+
 class AskLogs(Message, frozen=True):
     """Ask about a connector of class ``logs``; answered with JSON bytes.
 
@@ -453,6 +463,7 @@ ToHost = (
     | AlterOffsets
     | JobOffsets
     | AskFlow
+    | ListTables
     | JobSavepoints
     | CheckSnapshot
     | ConnectorView

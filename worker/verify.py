@@ -145,8 +145,12 @@ class Progress:
         moment = time.monotonic()
         if self._shown and (now or moment >= self._next):
             self._next = moment + _PROGRESS_S
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
+            self.write(text)
+
+    def write(self, text: str) -> None:
+        """Write it where it is shown."""
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
 
     def end(self) -> None:
         """Take the line away."""
@@ -166,6 +170,7 @@ class Verification:
         settle_s: without offsets: how long the topics must have been quiet.
         examples: keys to show of each kind of difference.
         folder: for temporary files.
+        progress: shows how far it is; None: on a terminal.
     """
 
     def __init__(
@@ -179,6 +184,7 @@ class Verification:
         settle_s: float = 5.0,
         examples: int = 5,
         folder: str | None = None,
+        progress: Progress | None = None,
     ) -> None:
         kind = connector.get("connector.class", "")
         if not _CLASSES.fullmatch(kind.strip()):
@@ -196,7 +202,7 @@ class Verification:
         self._settle_s = settle_s
         self._examples = examples
         self._folder = folder
-        self._progress = Progress()
+        self._progress = progress or Progress()
         self.notes: list[str] = []
 
     async def run(self) -> list[TableReport]:

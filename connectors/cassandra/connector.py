@@ -11,11 +11,12 @@ from connectors.cassandra import config_keys as keys
 from connectors.cassandra import lag, saved
 from connectors.cassandra.backfill import views
 from connectors.cassandra.checks import check_cluster, check_directories
-from connectors.cassandra.config import CONFIG, nodes, problems, task_count, warnings
+from connectors.cassandra.config import CONFIG, nodes, problems, session_settings, task_count, warnings
 from connectors.cassandra.config_rules import shard_of, shard_text
 from connectors.cassandra.metrics import METRICS
 from connectors.cassandra.model import CLUSTER, NODE, SHARD, SNAPSHOT, TABLE_ID, LogPosition
 from connectors.cassandra.task import CassandraTask
+from connectors.cql.asking import cluster_tables
 from connectors.cql.mutations import definition
 from connectors.errors import ConfigInvalid, MillraceError
 
@@ -83,6 +84,13 @@ class CassandraConnector(SourceConnector):
         if not found:
             found = [*await asyncio.to_thread(check_directories, config), *await check_cluster(config)]
         return [*found, *warnings(config)]
+
+    @classmethod
+    async def capturable(cls, properties: Mapping[str, str]) -> dict[str, Any]:
+        """See ``SourceConnector.capturable``."""
+        config = CONFIG.parse({keys.PREFIX: "none", **properties, keys.TABLES: ""})
+        names = await cluster_tables(session_settings(config))
+        return {"option": keys.TABLES, "patterns": True, "tables": names}
 
     @classmethod
     def exactly_once_support(cls, config: Config) -> bool:

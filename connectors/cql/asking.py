@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.cql.session import CqlSession
-from connectors.errors import ConfigInvalid, MillraceError
+from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from connectors.options import ConfigProblem
 
 if TYPE_CHECKING:
@@ -25,6 +25,30 @@ class Names(NamedTuple):
     user: str
     password: str
     tls: str
+
+
+async def cluster_tables(settings: SessionSettings) -> list[str]:
+    """The tables of all keyspaces but those of the cluster itself. Opens a session and gives it back.
+
+    Raises:
+        ConfigInvalid: the cluster refuses the account.
+        Retriable: it can't be asked now.
+    """
+    session: CqlSession | None = None
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            session = await CqlSession.acquire(settings)
+            rows = await session.query("SELECT keyspace_name, table_name FROM system_schema.tables", consistency="ONE")
+    except TimeoutError:
+        raise Retriable(f"The cluster did not answer within {DEADLINE_S:.0f} s; check the way to it") from None
+    finally:
+        if session is not None:
+            await session.release()
+    return sorted(
+        f"{row['keyspace_name']}.{row['table_name']}"
+        for row in rows
+        if not str(row["keyspace_name"]).startswith("system")
+    )
 
 
 async def asked(

@@ -6,7 +6,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors.errors import ConfigInvalid, Fatal, MillraceError
+from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from connectors.mysql import catalog, columns, connection, logical
 from connectors.mysql import config_keys_connection as ck
 from connectors.mysql import config_keys_events as ek
@@ -131,6 +131,27 @@ async def check_server(config: Config) -> Findings:
         if opened is not None:
             opened.close()
     return found
+
+
+async def server_tables(config: Config) -> list[TableName]:
+    """The tables that the account sees, without those of the server itself. Opens a connection and closes it.
+
+    Raises:
+        ConfigInvalid: the server refuses the account.
+        Retriable: it can't be asked now.
+    """
+    opened: Any = None
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            opened = await connection.connect(connection_settings(config))
+            return sorted(await catalog.captured(opened, lambda _: True))
+    except TimeoutError:
+        raise Retriable(
+            f"The server did not answer within {DEADLINE_S:.0f} s; check {ck.HOST} and the way to it"
+        ) from None
+    finally:
+        if opened is not None:
+            opened.close()
 
 
 def _refused(config: Config, text: str) -> str:

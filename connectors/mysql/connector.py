@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
+from connectors.mysql import config_keys_connection as ck
 from connectors.mysql import config_keys_events as ek
 from connectors.mysql import config_keys_reading as rk
 from connectors.mysql import gtid, lag, logical, positions, pull_views, shards, start, versions
-from connectors.mysql.checks import check_server
+from connectors.mysql.checks import check_server, server_tables
 from connectors.mysql.config import CONFIG
 from connectors.mysql.config_checks import problems, warnings
 from connectors.mysql.metrics import METRICS
@@ -120,6 +121,12 @@ class MySqlConnector(SourceConnector):
     ) -> list[dict[str, Any]]:
         """See ``SourceConnector.snapshots``."""
         return pull_views.snapshots(config[ek.PREFIX], instructions, offsets)
+
+    @classmethod
+    async def capturable(cls, properties: Mapping[str, str]) -> dict[str, Any]:
+        """See ``SourceConnector.capturable``."""
+        config = CONFIG.parse({ek.PREFIX: "none", **properties, ck.TABLES: ""})
+        return {"option": ck.TABLES, "patterns": True, "tables": [str(name) for name in await server_tables(config)]}
 
     @classmethod
     async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import asyncio
 import time
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from connectors.api import SourceConnector
+from connectors.cql.asking import cluster_tables
 from connectors.cql.failures import LoginRefused
 from connectors.cql.session import CqlSession
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
@@ -26,7 +27,7 @@ from connectors.scylla.positions import check_altered, saved_windows
 from connectors.scylla.task import ScyllaTask
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from connectors.api import ConnectorContext, Position
     from connectors.options import Config, ConfigProblem
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 #: How often to look whether a generation that is over has been read to its end.
 _ENDING_S: Final = 1.0
+#: How the names of tables with changes end.
+_LOG: Final = "_scylla_cdc_log"
 
 
 class ScyllaConnector(SourceConnector):
@@ -187,6 +190,13 @@ class ScyllaConnector(SourceConnector):
         """Options against each other, then the cluster: reachable, credentials, tables, CDC, images, the right to read."""
         found = problems(config)
         return found or await check_cluster(config)
+
+    @classmethod
+    async def capturable(cls, properties: Mapping[str, str]) -> dict[str, Any]:
+        """See ``SourceConnector.capturable``."""
+        config = CONFIG.parse({keys.PREFIX: "none", **properties, keys.TABLES: ""})
+        names = await cluster_tables(session_settings(config))
+        return {"option": keys.TABLES, "patterns": False, "tables": [name for name in names if not name.endswith(_LOG)]}
 
     @classmethod
     def exactly_once_support(cls, config: Config) -> bool:

@@ -10,17 +10,46 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from connectors.errors import MillraceError
+from worker.console.rows import role
 from worker.rest.facade import RestError
+from worker.rest.routing import Access
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
+    from worker.rest.access import Grant, Principal
     from worker.rest.facade import Herder
 
 _TICK_S: Final = 1.0
 #: Streams at a time; a browser has one for each page.
 _MOST: Final = 128
 _log = logging.getLogger("worker.console")
+
+
+def rows_event(
+    principal: Principal, rows: Iterable[tuple[dict[str, Any], bytes]], gone: Iterable[str], *, whole: bool = False
+) -> bytes:
+    """Rows that a caller may see with its role for each, as an event; empty if there are none. Pure.
+
+    Args:
+        principal: the caller.
+        rows: those that are new or have changed; with ``whole`` all.
+        gone: names of connectors that are there no more.
+        whole: whether these are all rows.
+    """
+    shown = [
+        row[1][:-1] + b',"role":"%s"}' % (role(principal, row[0]["name"]) or "").encode()
+        for row in rows
+        if principal.may(Access.READ, row[0]["name"])
+    ]
+    left = [name for name in gone if principal.may(Access.READ, name)]
+    if not (whole or shown or left):
+        return b""
+    return b'event: rows\ndata: {"all":%s,"rows":[%s],"gone":%s}\n\n' % (
+        b"true" if whole else b"false",
+        b",".join(shown),
+        orjson.dumps(left),
+    )
 
 
 class Feed:
@@ -38,6 +67,12 @@ class Feed:
         self._closed = False
         #: Name -> the row and its JSON; a row that has not changed stays the same object.
         self.rows: dict[str, tuple[dict[str, Any], bytes]] = {}
+        #: Raised with each look that finds something changed, and then what has: rows, and names that are gone.
+        self.version = 0
+        self.changed: list[tuple[dict[str, Any], bytes]] = []
+        self.gone: list[str] = []
+        #: What callers with the same rights get of this version, by their rights: made once for all of their pages.
+        self._messages: dict[tuple[Grant, ...], bytes] = {}
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
@@ -79,7 +114,21 @@ class Feed:
         for row in await self._herder.connector_rows():
             before = self.rows.get(row["name"])
             rows[row["name"]] = before if before is not None and before[0] == row else (row, orjson.dumps(row))
+        changed = [row for name, row in rows.items() if self.rows.get(name) is not row]
+        gone = [name for name in self.rows if name not in rows]
+        if changed or gone:
+            self.version += 1
+            self.changed, self.gone = changed, gone
+            self._messages = {}
         self.rows = rows
+
+    def news(self, principal: Principal) -> bytes:
+        """What the newest version changes for a caller, as an event; empty if the caller may see none of it."""
+        message = self._messages.get(principal.grants)
+        if message is None:
+            message = rows_event(principal, self.changed, self.gone)
+            self._messages[principal.grants] = message
+        return message
 
     async def close(self) -> None:
         """End all streams."""
@@ -101,5 +150,6 @@ class Feed:
             async with self._news:
                 self._news.notify_all()
             await asyncio.sleep(_TICK_S)
-        # What is old is not shown to whoever comes next.
+        # What is old is not shown to whoever comes next, who begins with all rows.
         self.rows = {}
+        self.version += 1

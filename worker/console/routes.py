@@ -12,6 +12,7 @@ from compose.local.errors import StackError
 from connectors.errors import MillraceError
 from connectors.options import ConfigKey, ConfigType
 from worker.console.assets import PAGE, POLICY
+from worker.console.feed import rows_event
 from worker.console.flow_editing import merge
 from worker.console.rows import role
 from worker.rest import bodies
@@ -27,7 +28,6 @@ from worker.secrets.masking import mask_config
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from worker.rest.access import Principal
     from worker.rest.call import Call
 
 #: A stream ends so long after its beginning, for the browser to come again: whoever may not look any more is found then.
@@ -193,30 +193,18 @@ class _Sent:
     """The state that a stream has sent so far."""
 
     def __init__(self) -> None:
-        self._rows: Mapping[str, tuple[dict[str, Any], bytes]] | None = None
+        self._version: int | None = None
         self._status: bytes | None = None
 
     def rows(self, call: Call) -> bytes:
         """Rows that are new or have changed since, as an event; empty if there are none."""
-        before, now = self._rows, call.console.feed.rows
-        if now is before:
+        before, feed = self._version, call.console.feed
+        self._version = feed.version
+        if before == feed.version:
             return b""
-        self._rows = now
-        old = before or {}
-        changed = [
-            _row(call.principal, row)
-            for name, row in now.items()
-            if old.get(name) is not row and call.principal.may(Access.READ, name)
-        ]
-        gone = [name for name in old if name not in now and call.principal.may(Access.READ, name)]
-        if before is not None and not changed and not gone:
-            return b""
-        body = b'{"all":%s,"rows":[%s],"gone":%s}' % (
-            b"true" if before is None else b"false",
-            b",".join(changed),
-            orjson.dumps(gone),
-        )
-        return b"event: rows\ndata: " + body + b"\n\n"
+        if before == feed.version - 1:
+            return feed.news(call.principal)
+        return rows_event(call.principal, feed.rows.values(), (), whole=True)
 
     async def connector(self, call: Call, name: str) -> bytes:
         """A connector's status with its row, as an event; empty if nothing is new."""
@@ -238,11 +226,6 @@ class _Sent:
             return b""
         self._status = body
         return b"event: connector\ndata: " + body + b"\n\n"
-
-
-def _row(principal: Principal, row: tuple[dict[str, Any], bytes]) -> bytes:
-    """A row's JSON with the caller's role for it."""
-    return row[1][:-1] + b',"role":"%s"}' % (role(principal, row[0]["name"]) or "").encode()
 
 
 def _shown(call: Call, proof: str | None) -> dict[str, Any]:

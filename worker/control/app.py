@@ -238,6 +238,8 @@ class ControlProcess:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PROVIDERS_S):
                 await self._secrets.close()
+        if self.herder is not None:
+            await self.herder.close_verifications()
         if self._app is not None:
             try:
                 async with asyncio.timeout(15):
@@ -387,6 +389,7 @@ class ControlProcess:
         node = self.node
         self.context = HerderContext(node, self.config, self._cluster_id, (__version__, "unknown"), self._store_client)
         self.context.start_drain = self.start_drain
+        self.context.properties = self.properties
         self.herder = ClusterHerder(self.context)
         node.client = WorkerClient(30, lambda: client_context(settings.tls), tls_files(settings.tls))
         self._build_node()

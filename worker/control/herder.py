@@ -26,6 +26,7 @@ from worker.control.herder_rule_sets import RuleStore
 from worker.control.herder_rules import RuleOperations
 from worker.control.herder_savepoints import SavepointOperations
 from worker.control.herder_snapshots import SnapshotOperations
+from worker.control.herder_verify import VerifyOperations
 from worker.control.instructions import instructions_record
 from worker.control.placement import INSTANCE, Unit
 from worker.control.progress import shown_progress
@@ -51,6 +52,7 @@ class ClusterHerder(
     RuleOperations,
     RuleStore,
     ConsoleOperations,
+    VerifyOperations,
     AdminOperations,
 ):
     """Implements ``worker.rest.facade.Herder`` and the requests between workers (``InternalHerder``)."""

@@ -14,7 +14,7 @@ from worker.control.placement import INSTANCE, Unit
 from worker.metrics.exporter import ConnectorNumbers, Options, collect, pieces
 from worker.metrics.registry import Family
 from worker.plugins.model import listing
-from worker.protocol import PluginConfig, RemoteError
+from worker.protocol import ListTables, PluginConfig, RemoteError
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
@@ -93,6 +93,19 @@ class AdminOperations:
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
         """``ConfigInfos`` for a configuration."""
         return await self.ctx.ask_validation(dict(config), plugin)
+
+    async def source_tables(self, config: Mapping[str, str]) -> dict[str, Any]:
+        """The tables that the source of a configuration has: option, patterns, tables."""
+        selection = self.ctx.node.plugins.select(dict(config))
+        if "connector.class" in selection.problems:
+            raise RestError(400, selection.problems["connector.class"])
+        found: dict[str, Any] = orjson.loads(await self._ask(ListTables(dict(config)), selection.environments))
+        return found
+
+    async def config_providers(self) -> list[str]:
+        """Names of the config providers that configurations may refer to."""
+        names = self.ctx.properties.get("config.providers", "")
+        return sorted({name.strip() for name in names.split(",") if name.strip()})
 
     async def _ask(self, message: ToHost, environments: tuple[str, ...] = ()) -> Any:
         try:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from connectors.options import Config
     from offsets.cluster import ClusterSnapshot
+    from worker.control.herder_verify import Run
     from worker.control.node import Node
 
 #: How long a request waits for a leader that is just taking over.
@@ -90,6 +91,10 @@ class HerderContext:
         #: Rate and lag of all connectors as the workers reported last, and the time of that.
         self.rates: Mapping[str, tuple[float, float | None]] = {}
         self.rates_at = float("-inf")
+        #: The worker's properties, unresolved.
+        self.properties: Mapping[str, str] = {}
+        #: Connector -> the last verification that was begun here.
+        self.verifications: dict[str, Run] = {}
         self._behind_until = 0.0
 
     @property

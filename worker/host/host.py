@@ -43,6 +43,7 @@ from worker.protocol import (
     Instruct,
     JobOffsets,
     JobSavepoints,
+    ListTables,
     PauseTask,
     Ping,
     PluginConfig,
@@ -389,7 +390,8 @@ class Host:
         | JobOffsets
         | JobSavepoints
         | CheckSnapshot
-        | ConnectorView,
+        | ConnectorView
+        | ListTables,
     ) -> bytes | bool:
         from worker import validation
 
@@ -410,6 +412,8 @@ class Host:
                     plugins.seeing(message.others), message.config, message.plugin, self._worker, resolved=resolved
                 )
             )
+        if isinstance(message, ListTables):
+            return await self._list_tables(message)
         if isinstance(message, CheckSnapshot | ConnectorView):
             if current is not None:
                 what = message.what if isinstance(message, ConnectorView) else "snapshot"
@@ -485,6 +489,13 @@ class Host:
         completed = runnable(cls, resolved, self._worker)
         definition = await asyncio.to_thread(cls.definition, completed)
         return cls, job_properties(definition.canonical(completed), definition)
+
+    async def _list_tables(self, message: ListTables) -> bytes:
+        config = await self._resolve(message.config)
+        cls = self._known_plugins().configured_class(config)
+        if not issubclass(cls, SourceConnector):
+            raise ConfigInvalid(f"{cls.__name__} is no source connector: it has no tables to choose from")
+        return orjson.dumps(scrub_all(await cls.capturable(config), self._masker.scrub))
 
     async def _ask_source(self, message: CheckSnapshot | ConnectorView) -> bytes:
         config = await self._resolve(message.config)

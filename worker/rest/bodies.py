@@ -23,6 +23,7 @@ from worker.rest.rule_schemas import (
     RulesRead,
 )
 from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SavepointRequest, SnapshotRequest
+from worker.rest.verify_schemas import VerifyRequest
 
 _BODY: Final = "The request body"
 _SCALAR: Final = "must be a string, a number or a boolean"
@@ -186,6 +187,16 @@ def read_rules(data: bytes) -> Any:
         RestError: 400.
     """
     return _read(read_json(data), _declared(RulesRead), _BODY)["rules"]
+
+
+def read_verify(data: bytes) -> dict[str, Any]:
+    """The body of ``POST .../verify``; no body is an empty one.
+
+    Raises:
+        RestError: 400.
+    """
+    body: dict[str, Any] = _read(read_json(data) if data.strip() else {}, _declared(VerifyRequest), _BODY)
+    return body
 
 
 def read_level(data: bytes) -> str | None:

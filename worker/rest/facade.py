@@ -116,11 +116,26 @@ class Herder(Protocol):
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
         """``ConfigInfos``: name, error_count, groups, configs."""
 
+    async def source_tables(self, config: Mapping[str, str]) -> dict[str, Any]:
+        """``SourceTables``: what a source has, for a form to choose from; changes nothing."""
+
+    async def config_providers(self) -> list[str]:
+        """Names of the config providers that configurations may refer to."""
+
     async def plan_flow(self, config: Mapping[str, str]) -> dict[str, Any]:
         """``FlowPlan`` of a configuration, compared with the connector of its name if there is one; changes nothing."""
 
     async def preview_flow(self, config: Mapping[str, str], request: Mapping[str, Any]) -> dict[str, Any]:
         """``FlowPreview``: what the configuration makes of some rows; changes nothing."""
+
+    async def start_verification(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin to compare a connector's tables with its topics: ``VerifyRun``."""
+
+    async def verification(self, name: str) -> dict[str, Any] | None:
+        """The last one that this worker began, or None."""
+
+    async def cancel_verification(self, name: str) -> None:
+        """End the one that runs, if one does."""
 
     async def loggers(self) -> dict[str, dict[str, Any]]:
         """``{name: {level, last_modified}}``."""

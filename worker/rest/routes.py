@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from worker.console import flow_editing, rule_editing
+from worker.console import flow_editing, rule_editing, source_tables
 from worker.console import routes as console
 from worker.rest import (
     admin,
@@ -23,6 +23,7 @@ from worker.rest import (
     snapshots,
     tasks,
     topics,
+    verify,
 )
 from worker.rest.call import answer
 from worker.rest.openapi import document
@@ -95,7 +96,9 @@ _MAIN: Final = (
     *plugins.ROUTES,
     *flows.ROUTES,
     *rules.ROUTES,
+    *verify.ROUTES,
     *rule_sets.ROUTES,
+    *source_tables.ROUTES,
     *console.ROUTES,
     *flow_editing.ROUTES,
     *rule_editing.ROUTES,

@@ -171,7 +171,12 @@ def closed(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             bootstrap,
             group=f"console-{secrets.token_hex(4)}",
             processes=1,
-            properties={"rest.authentication": "basic", "rest.auth.users.file": str(folder / "users")},
+            properties={
+                "rest.authentication": "basic",
+                "rest.auth.users.file": str(folder / "users"),
+                "config.providers": "file",
+                "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+            },
         ),
         folder / "users",
     )

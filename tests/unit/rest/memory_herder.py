@@ -28,6 +28,7 @@ class MemoryHerder:
         self.task_configs: dict[str, list[Mapping[str, str]]] = {}
         self.fenced: list[str] = []
         self.rules: dict[str, list[Any]] = {}
+        self.verifications: dict[str, dict[str, Any]] = {}
         self.is_ready = True
         self.leader_url: str | None = ""
         self.health_answer: tuple[bool, str] = (True, "")
@@ -201,6 +202,13 @@ class MemoryHerder:
             "configs": [{"definition": {}, "value": {**value, "visible": True}}],
         }
 
+    async def source_tables(self, config: Mapping[str, str]) -> dict[str, Any]:
+        self.calls.append(("source_tables", dict(config)))
+        return {"option": "table.include.list", "patterns": True, "tables": ["shop.orders"]}
+
+    async def config_providers(self) -> list[str]:
+        return ["file"]
+
     async def plan_flow(self, config: Mapping[str, str]) -> dict[str, Any]:
         self.calls.append(("plan_flow", dict(config)))
         return {"name": config.get("name", ""), "valid": True, "errors": []}
@@ -208,6 +216,29 @@ class MemoryHerder:
     async def preview_flow(self, config: Mapping[str, str], request: Mapping[str, Any]) -> dict[str, Any]:
         self.calls.append(("preview_flow", dict(config), dict(request)))
         return {"name": config.get("name", ""), "inputs": [], "steps": [], "warnings": []}
+
+    async def start_verification(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.known(name)
+        if self.verifications.get(name, {}).get("state") == "running":
+            raise RestError(409, f"A verification of connector {name} runs already")
+        self.verifications[name] = {
+            "state": "running",
+            "started_ms": 1,
+            "ended_ms": None,
+            "tables": request["tables"],
+            "progress": "",
+            "error": None,
+        }
+        return self.verifications[name]
+
+    async def verification(self, name: str) -> dict[str, Any] | None:
+        self.known(name)
+        done = {"state": "completed", "started_ms": 1, "ended_ms": 2, "tables": "", "progress": "", "error": None}
+        return self.verifications.get(name, done)
+
+    async def cancel_verification(self, name: str) -> None:
+        self.known(name)
+        self.verifications.pop(name, None)
 
     async def loggers(self) -> dict[str, dict[str, Any]]:
         return self.levels

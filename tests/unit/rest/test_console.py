@@ -15,10 +15,13 @@ from yarl import URL
 from offsets.records import Status
 from tests.support.eventually import eventually_async
 from worker.console.assets import STATIC
+from worker.console.feed import Feed
 from worker.console.libraries import FILES, adapt
 from worker.console.rows import first_line, row, summed
 from worker.console.sessions import Sessions
+from worker.rest.access import Principal, parse_grants
 
+from .memory_herder import MemoryHerder
 from .security import basic, write_users
 
 if TYPE_CHECKING:
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .conftest import Rest, Start
-    from .memory_herder import MemoryHerder
 
 USERS = {"reader": "read", "chief": "admin", "seller": "read:sales-.*,operate:sales-eu"}
 
@@ -93,14 +95,14 @@ async def test_all_files_of_each_page_are_below_300_kb(rest: tuple[Rest, MemoryH
 
 def modules(first: str, sources: Mapping[str, str]) -> set[str]:
     """A module and those that it imports."""
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = [first]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             waiting += re.findall(r'(?:from|import)\s*["\']\./([^"\']+)["\']', sources[name])
-    return found
+    return reached
 
 
 @pytest.mark.parametrize("name", ["..%2Froutes.py", "nope.js", "routes.py", "%2Fetc%2Fpasswd"])
@@ -298,6 +300,30 @@ async def test_a_stream_tells_all_and_then_what_changes(closed: tuple[Rest, Memo
             ["sales-de"],
             ["sales-us"],
         )
+
+
+async def test_rows_are_put_together_once_for_all_who_may_the_same() -> None:
+    herder = MemoryHerder()
+    feed = Feed(herder)
+    herder.configs["a"], herder.states["a"] = {"connector.class": "B"}, "RUNNING"
+    await feed.refresh()
+    first = feed.version
+    everybody, reader = (
+        Principal(name, "basic", parse_grants(grants)) for name, grants in (("x", "admin"), ("y", "read:b.*"))
+    )
+    other = Principal("z", "basic", everybody.grants)
+    assert feed.news(everybody) is feed.news(other)
+    assert feed.news(reader) == b""
+    await feed.refresh()
+    assert feed.version == first
+    herder.configs["b"], herder.states["b"] = {"connector.class": "B"}, "RUNNING"
+    await feed.refresh()
+    assert feed.version == first + 1
+    assert [row["name"] for row in json.loads(feed.news(reader).partition(b"data: ")[2])["rows"]] == ["b"]
+    del herder.configs["a"]
+    await feed.refresh()
+    assert json.loads(feed.news(everybody).partition(b"data: ")[2])["gone"] == ["a"]
+    assert feed.news(reader) == b""
 
 
 async def test_a_stream_of_one_connector(closed: tuple[Rest, MemoryHerder]) -> None:

@@ -14,6 +14,8 @@ const NewRulesPage = lazy(() => import("./rules.js"), "NewRulesPage");
 const RuleSetPage = lazy(() => import("./rules.js"), "RuleSetPage");
 const RulesPage = lazy(() => import("./rules.js"), "RulesPage");
 const UnknownPage = lazy(() => import("./unknown.js"), "UnknownPage");
+const VerifyListPage = lazy(() => import("./verify.js"), "VerifyListPage");
+const VerifyPage = lazy(() => import("./verify.js"), "VerifyPage");
 
 const THEMES = ["system", "light", "dark"];
 
@@ -49,6 +51,7 @@ function Header({ session, section, onLogout }) {
     ["connectors", "Connectors"],
     ["flows", "Flows"],
     ["rules", "Log rules"],
+    ["verify", "Verify"],
   ];
   return html`<header class="top">
     <a class="brand" href="#/connectors"><img src="console/icon.svg" alt="" width="26" height="26" />Millrace</a>
@@ -87,6 +90,7 @@ function Page({ session, place }) {
   if (first === "new-flow") return html`<${FlowPage} key="new" name=${null} session=${session} />`;
   if (first === "new-rules") return html`<${NewRulesPage} session=${session} query=${place.query} />`;
   if (first === "unknown" && second !== undefined) return html`<${UnknownPage} key=${second} name=${second} />`;
+  if (first === "verify") return second === undefined ? html`<${VerifyListPage} />` : html`<${VerifyPage} key=${second} name=${second} />`;
   return html`<${Empty} title="There is no such page"><a href="#/connectors">Go to the connectors</a></${Empty}>`;
 }
 
@@ -120,7 +124,7 @@ function App() {
     load();
   }, []);
   useEffect(() => {
-    const names = { new: "New connector", rules: "Log rules", "new-rules": "New rule set", flows: "Flows", "new-flow": "New flow" };
+    const names = { new: "New connector", rules: "Log rules", "new-rules": "New rule set", flows: "Flows", verify: "Verify", "new-flow": "New flow" };
     const [first, second] = place.segments;
     document.title = `${second ?? names[first] ?? "Connectors"} · Millrace`;
   }, [place]);

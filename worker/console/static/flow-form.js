@@ -22,14 +22,21 @@ export function isFlow(row) {
   return /(^|[.:])sparkjob(connector)?$/i.test(row.class);
 }
 
-/** The steps of a flow: [{name, type, options}], options without their prefix. */
+let steps = 0;
+
+/** A step with an id of its own, by which the page knows it again when others are removed. */
+export function newStep(name, type, options = {}) {
+  return { id: ++steps, name, type, options };
+}
+
+/** The steps of a flow: [{id, name, type, options}], options without their prefix. */
 export function stepsOf(config) {
   const names = (config[STEPS] ?? "").split(",").map((name) => name.trim()).filter(Boolean);
   return names.map((name) => {
     const prefix = `${PREFIX}${name}.`;
     const own = Object.entries(config).filter(([key]) => key.startsWith(prefix)).map(([key, value]) => [key.slice(prefix.length), value]);
     const { type = "", ...options } = Object.fromEntries(own);
-    return { name, type, options };
+    return newStep(name, type, options);
   });
 }
 

@@ -1,7 +1,7 @@
 /** Flows: a list, and the editor of one with SQL, plan, preview and lineage. */
 import { may } from "./actions.js";
 import { call, connectorPath, curl } from "./api.js";
-import { FIRST_FLOW, flowConfig, freeName, isFlow, propertiesText, readProperties, readRows, STEP_TYPES, stepsOf, tablesOf } from "./flow-form.js";
+import { FIRST_FLOW, flowConfig, freeName, isFlow, newStep, propertiesText, readProperties, readRows, STEP_TYPES, stepsOf, tablesOf } from "./flow-form.js";
 import { Lineage, Plan, Preview } from "./flow-result.js";
 import { difference, patchOf } from "./options.js";
 import { go, placeHref } from "./place.js";
@@ -89,7 +89,7 @@ const TABS = [["plan", "Plan"], ["preview", "Preview"], ["lineage", "Lineage"]];
 function Editor({ existing, start, writes }) {
   const [name, setName] = useState(existing ?? "");
   const [text, setText] = useState(propertiesText(start));
-  const [steps, setSteps] = useState(stepsOf(start));
+  const [steps, setSteps] = useState(() => stepsOf(start));
   const [shown, setShown] = useState("plan");
   const [plan, setPlan] = useState(null);
   const [preview, setPreview] = useState(null);
@@ -134,12 +134,12 @@ function Editor({ existing, start, writes }) {
       <p class="help">One property a line. ${existing && html`<a href=${placeHref(["connectors", existing, "edit"])}>All options as a form</a>`}</p>
       <h2>Steps</h2>
       ${steps.length === 0 && html`<p class="muted">None: rows go to the sink as they are.</p>`}
-      <ol class="steps">${steps.map((step, number) => html`<${Step} key=${number} step=${step} number=${number} steps=${steps} tables=${tables} readonly=${!writes} onChange=${setSteps} />`)}</ol>
+      <ol class="steps">${steps.map((step, number) => html`<${Step} key=${step.id} step=${step} number=${number} steps=${steps} tables=${tables} readonly=${!writes} onChange=${setSteps} />`)}</ol>
       ${writes &&
       html`<label class="field">Add a step<select value="" onChange=${(event) => {
         const type = event.target.value;
         event.target.value = "";
-        if (type) setSteps([...steps, { name: freeName(steps, type), type, options: {} }]);
+        if (type) setSteps([...steps, newStep(freeName(steps, type), type)]);
       }}><option value="">at the end …</option>${Object.keys(STEP_TYPES).map((type) => html`<option key=${type} value=${type}>${type}</option>`)}</select></label>`}
     </section>
     <section aria-label="What it would do" aria-busy=${busy !== ""}>

@@ -1,8 +1,11 @@
 /** Create a connector, or change one: a form made of its declarations. */
 import { call, connectorPath, curl } from "./api.js";
-import { basic, CLASS, difference, grouped, HIDDEN, kinds, NAME, patchOf, readUpload } from "./options.js";
+import { basic, chosenTables, CLASS, difference, grouped, HIDDEN, kinds, NAME, patchOf, readUpload, referenceTo, TABLE_OPTIONS, tablesValue } from "./options.js";
 import { go, placeHref } from "./place.js";
 import { Button, Calls, Dialog, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
+
+/** How many tables are shown at once. */
+const MOST_TABLES = 500;
 
 function Choose({ onChoose }) {
   const [plugins, error] = useLoaded(() => call("GET", "connector-plugins"), []);
@@ -39,7 +42,27 @@ function Choose({ onChoose }) {
     <${Calls} calls=${[curl("GET", "connector-plugins")]} />`;
 }
 
-function Input({ option, value, recommended, id, described, invalid, onInput, onLeave }) {
+/** The tables that the source has, to be chosen; `found` is the answer of the worker. */
+function ChooseTables({ found, value, onClose, onChosen }) {
+  const [chosen, setChosen] = useState(() => chosenTables(found, value));
+  const [q, setQ] = useState("");
+  const fits = found.tables.filter((name) => name.toLowerCase().includes(q.toLowerCase()));
+  const toggle = (name) => setChosen((before) => (before.includes(name) ? before.filter((each) => each !== name) : [...before, name]));
+  return html`<${Dialog} title="Tables to capture" onClose=${onClose}>
+    ${found.tables.length === 0
+      ? html`<${Empty} title="There are no tables">Or the account can't see them.</${Empty}>`
+      : html`<label class="search"><span class="hidden">Find a table</span><input type="search" placeholder="Find a table" value=${q} onInput=${(event) => setQ(event.target.value)} /></label>
+        <ul class="names tables" tabindex="0" aria-label="Tables">${fits.slice(0, MOST_TABLES).map(
+          (name) => html`<li key=${name}><label class="check long"><input type="checkbox" checked=${chosen.includes(name)} onChange=${() => toggle(name)} /> ${name}</label></li>`,
+        )}</ul>
+        ${fits.length > MOST_TABLES && html`<p class="muted">${MOST_TABLES} of ${fits.length} are shown: find fewer.</p>`}
+        <p role="status">${chosen.length} of ${found.tables.length} chosen</p>`}
+    <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel</${Button}>
+      <${Button} kind="primary" disabled=${chosen.length === 0} onClick=${() => onChosen(found.option, tablesValue(found, chosen))}>Take these</${Button}></div>
+  </${Dialog}>`;
+}
+
+function Input({ option, value, recommended, providers, id, described, invalid, onInput, onLeave }) {
   const common = { id, "aria-describedby": described, "aria-invalid": invalid, "aria-required": option.required, onBlur: onLeave };
   const change = (event) => onInput(event.target.value);
   if (option.type === "BOOLEAN") {
@@ -50,8 +73,17 @@ function Input({ option, value, recommended, id, described, invalid, onInput, on
   }
   if (option.type === "PASSWORD" || value === HIDDEN) {
     const kept = value === HIDDEN;
-    return html`<input ...${common} type="password" autocomplete="new-password" value=${kept ? "" : (value ?? "")} onInput=${change}
-      placeholder=${kept ? "unchanged" : "${file:/path:key}"} />`;
+    // A reference is no secret: it is shown as it is written.
+    const reference = !kept && (value ?? "").startsWith("${");
+    return html`<input ...${common} type=${reference ? "text" : "password"} autocomplete="new-password" value=${kept ? "" : (value ?? "")} onInput=${change}
+      placeholder=${kept ? "unchanged" : "a secret, or a reference"} />
+      ${providers.length > 0 &&
+      html`<span class="tools references">${providers.map(
+        (name) => html`<${Button} key=${name} kind="small" aria-label=${`Refer to the provider ${name} in ${option.name}`} onClick=${() => {
+          onInput(referenceTo(name));
+          document.getElementById(id).focus();
+        }}>${referenceTo(name)}</${Button}>`,
+      )}</span>`}`;
   }
   const list = recommended.length > 0 ? `${id}-list` : undefined;
   return html`<input ...${common} list=${list} spellcheck=${false} autocomplete="off" value=${value ?? ""} onInput=${change}
@@ -60,15 +92,16 @@ function Input({ option, value, recommended, id, described, invalid, onInput, on
     ${list && html`<datalist id=${list}>${recommended.map((each) => html`<option key=${each} value=${each}></option>`)}</datalist>`}`;
 }
 
-function Field({ option, info, value, errors, onInput, onLeave }) {
+function Field({ option, info, value, errors, providers = [], onInput, onLeave, children = null }) {
   const id = `o-${option.name}`;
   const help = `${id}-help`;
   return html`<div class=${`option ${errors.length ? "wrong" : ""}`}>
     <label for=${id}>${option.display_name && option.display_name !== option.name ? html`${option.display_name} <code>${option.name}</code>` : option.name}${option.required && html`${" "}<span class="required">needed</span>`}</label>
-    <${Input} option=${option} value=${value} recommended=${(info?.recommended_values ?? []).filter(Boolean)} id=${id}
+    <${Input} option=${option} value=${value} recommended=${(info?.recommended_values ?? []).filter(Boolean)} providers=${providers} id=${id}
       described=${help} invalid=${errors.length > 0} onInput=${onInput} onLeave=${onLeave} />
     <div id=${help}>
       ${errors.map((error) => html`<p class="error-text" role="alert" key=${error}>${error}</p>`)}
+      ${children}
       ${option.documentation && html`<p class="help">${option.documentation}</p>`}
     </div>
   </div>`;
@@ -136,6 +169,10 @@ function Form({ start, existing, onBack }) {
   const groups = useMemo(() => grouped(declared ?? []), [declared]);
   const known = useMemo(() => new Set((declared ?? []).map((each) => each.name)), [declared]);
   const [leaving, setLeaving] = useState(null);
+  const [providers] = useLoaded(() => call("GET", "console/providers"), []);
+  const [choosing, setChoosing] = useState(null);
+  const [asking, setAsking] = useState("");
+  const [asked, setAsked] = useState(null);
   const dirty = existing ? difference(start, values).length > 0 : Object.keys(values).some((name) => name !== CLASS);
   useEffect(() => {
     if (!dirty) return undefined;
@@ -185,6 +222,31 @@ function Form({ start, existing, onBack }) {
     setLeft((before) => new Set(before).add(name));
     check();
   };
+  /** Ask the source for its tables. */
+  const choose = async () => {
+    setAsking("tables");
+    setAsked(null);
+    try {
+      const found = existing
+        ? await call("PUT", `console/connectors/${encodeURIComponent(existing)}/tables`, patchOf(start, values))
+        : await call("PUT", "console/tables", values);
+      setChoosing(found);
+    } catch (problem) {
+      setAsked({ tone: "error", title: "The tables can't be read", text: problem.message });
+    }
+    setAsking("");
+  };
+  /** Check everything now, with the systems that it names. */
+  const test = async () => {
+    setAsking("test");
+    setAsked(null);
+    const found = await check();
+    const bad = Object.values(found ?? {}).filter((each) => each.errors.length > 0);
+    setLeft((before) => new Set([...before, ...bad.map((each) => each.name)]));
+    if (found && bad.length === 0) setAsked({ tone: "info", title: "It works", text: "The systems that it names answer, and all options are right." });
+    else if (found) setAsked({ tone: "error", title: "It does not work yet", text: bad.map((each) => `${each.name}: ${each.errors.join(" ")}`).join("\n") });
+    setAsking("");
+  };
   const errorsOf = (name) => (left.has(name) ? (infos?.[name]?.errors ?? []) : []);
   const send = async (event) => {
     event.preventDefault();
@@ -216,7 +278,9 @@ function Form({ start, existing, onBack }) {
     return more || basic(option, values) || errorsOf(option.name).length > 0;
   };
   const field = (option) => html`<${Field} key=${option.name} option=${option} info=${infos?.[option.name]} value=${values[option.name]}
-    errors=${errorsOf(option.name)} onInput=${(value) => input(option.name, value)} onLeave=${() => leave(option.name)} />`;
+    errors=${errorsOf(option.name)} providers=${providers ?? []} onInput=${(value) => input(option.name, value)} onLeave=${() => leave(option.name)}>
+    ${TABLE_OPTIONS.includes(option.name) && html`<${Button} kind="small" busy=${asking === "tables"} onClick=${choose}>Choose from the source's tables …</${Button}>`}
+  </${Field}>`;
   const changed = difference(start, values).length;
   const others = Object.keys(values).filter((name) => !known.has(name) && name !== NAME && name !== CLASS);
   return html`<form class="form" onSubmit=${send} novalidate>
@@ -233,12 +297,20 @@ function Form({ start, existing, onBack }) {
     ${!q && html`<${Others} names=${others} values=${values} errors=${errorsOf} onInput=${input} onLeave=${leave} onAdd=${(name) => setValues((before) => ({ ...before, [name]: before[name] ?? "" }))} />`}
     <div class="form-foot">
       ${failure && html`<${Notice} title="The configuration could not be checked">${failure}</${Notice}>`}
+      ${asked && html`<${Notice} tone=${asked.tone} title=${asked.title}>${asked.text}</${Notice}>`}
       ${wrong.length > 0 && html`<p class="error-text" role="status">${wrong.length === 1 ? "1 option is" : `${wrong.length} options are`} not right yet: ${wrong.map((each) => each.name).join(", ")}</p>`}
       <div class="dialog-actions">
         <${Button} onClick=${onBack}>${existing ? "Cancel" : "Another kind"}</${Button}>
+        <${Button} busy=${asking === "test"} onClick=${test}>Test connection</${Button}>
         <${Button} kind="primary" type="submit" busy=${busy} disabled=${Boolean(existing) && changed === 0}>Check and ${existing ? "change" : "create"} …</${Button}>
       </div>
     </div>
+    ${choosing &&
+    html`<${ChooseTables} found=${choosing} value=${values[choosing.option] ?? ""} onClose=${() => setChoosing(null)} onChosen=${(name, value) => {
+      input(name, value);
+      setChoosing(null);
+      requestAnimationFrame(() => document.getElementById(`o-${name}`)?.focus());
+    }} />`}
     ${leaving &&
     html`<${Dialog} title="Leave without saving?" onClose=${() => setLeaving(null)}>
       <p>What you have entered is lost.</p>

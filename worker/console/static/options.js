@@ -82,3 +82,26 @@ export function kinds(plugins) {
   const named = (a, b) => a.type.localeCompare(b.type) * -1 || a.label.localeCompare(b.label);
   return { own: [...own.values()].sort(named), java };
 }
+
+/** Options that name the tables to capture. */
+export const TABLE_OPTIONS = ["table.include.list", "scylla.table.names"];
+
+function asPattern(name) {
+  return name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+}
+
+/** The value of the option for some tables; `found` is what the source says of its tables. */
+export function tablesValue(found, names) {
+  return [...names].sort().map((name) => (found.patterns ? asPattern(name) : name)).join(",");
+}
+
+/** The tables that a value of the option names. */
+export function chosenTables(found, value) {
+  const parts = new Set(value.split(",").map((part) => part.trim()).filter(Boolean));
+  return found.tables.filter((name) => parts.has(name) || (found.patterns && parts.has(asPattern(name))));
+}
+
+/** A reference to a config provider, to be completed. */
+export function referenceTo(provider) {
+  return provider === "env" ? "${env:NAME}" : `\${${provider}:/path:key}`;
+}

@@ -43,7 +43,10 @@ function languageFor(tables) {
   ];
 }
 
-/** `tables`: name -> names of columns. Tab leaves the editor, as in every other field. */
+/**
+ * `tables`: name -> names of columns. Tab leaves the editor, as in every other field. `value` is what it begins with: the
+ * text is the editor's own from then on, or letters that are typed while the page is drawn would be lost.
+ */
 export function SqlEditor({ value, label, tables, readonly, onInput }) {
   const ref = useRef(null);
   const view = useRef(null);
@@ -76,9 +79,5 @@ export function SqlEditor({ value, label, tables, readonly, onInput }) {
   useEffect(() => {
     view.current?.dispatch({ effects: language.current.reconfigure(languageFor(tables)) });
   }, [key]);
-  useEffect(() => {
-    const editor = view.current;
-    if (editor && value !== editor.state.doc.toString()) editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: value } });
-  }, [value]);
   return html`<div class="sql" ref=${ref}></div>`;
 }

@@ -1,0 +1,107 @@
+"""``/console/tables`` and ``/console/providers``: what a form offers to choose from. Not in Kafka Connect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from worker.console.flow_editing import merge
+from worker.rest import bodies
+from worker.rest.call import answer
+from worker.rest.checks import check_no_nulls
+from worker.rest.operations import UNKNOWN, Operation, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import ConfigBody
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from worker.rest.call import Call
+
+
+class SourceTables(Struct):
+    """The tables that a source has."""
+
+    option: Annotated[str, Meta(description="The option that names the tables to capture.")]
+    patterns: Annotated[bool, Meta(description="Whether it takes regular expressions.")]
+    tables: list[str]
+
+
+async def tables(call: Call) -> web.Response:
+    """``PUT /console/tables``."""
+    config = bodies.read_config(await call.request.read())
+    call.check_class(config)
+    return answer(await call.herder.source_tables(check_no_nulls(config)))
+
+
+async def tables_of_edit(call: Call) -> web.Response:
+    """``PUT /console/connectors/{connector}/tables``."""
+    patch = bodies.read_config(await call.request.read())
+    return answer(await call.herder.source_tables(await merge(call, patch)))
+
+
+async def providers(call: Call) -> web.Response:
+    """``GET /console/providers``."""
+    return answer(await call.herder.config_providers())
+
+
+_REFUSED = {
+    400: "The source refuses the account, has no tables, or the body is not understood.",
+    503: "The source does not answer now.",
+}
+_EXAMPLE = {
+    "connector.class": "mysql",
+    "database.hostname": "db",
+    "database.user": "millrace",
+    "database.password": "${file:/etc/millrace/secrets.properties:mysql}",
+}
+
+ROUTES = (
+    Route(
+        "PUT",
+        "/console/tables",
+        tables,
+        Access.ADMIN,
+        operation=Operation(
+            "listSourceTables",
+            "The tables that a source has, to choose from; changes nothing.",
+            Tag.CONSOLE,
+            {200: Reply("The tables, by name.", SourceTables)},
+            _REFUSED,
+            body=ConfigBody,
+            examples={"MySQL": _EXAMPLE},
+            note="Only what it takes to connect has to be in the configuration.",
+            kafka=False,
+        ),
+    ),
+    Route(
+        "PUT",
+        "/console/connectors/{connector}/tables",
+        tables_of_edit,
+        Access.ADMIN,
+        operation=Operation(
+            "listTablesOfEdit",
+            "The tables that a connector's source has, with some properties changed; changes nothing.",
+            Tag.CONSOLE,
+            {200: Reply("The tables, by name.", SourceTables)},
+            {**_REFUSED, 404: UNKNOWN},
+            body=ConfigBody,
+            examples={"another host": {"database.hostname": "db2"}},
+            note="Null takes a property away.",
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        "/console/providers",
+        providers,
+        operation=Operation(
+            "listProviders",
+            "Names of the config providers that configurations may refer to.",
+            Tag.CONSOLE,
+            {200: Reply("The names.", list[str])},
+            kafka=False,
+        ),
+    ),
+)

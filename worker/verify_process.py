@@ -1,0 +1,106 @@
+"""A verification in a process of its own, asked by a worker's control process: JSON lines on standard input and output.
+
+The first line that comes is the request. Lines that go are ``{"progress": text}``, ``{"ask": "offsets"}`` (the answer is the
+next line that comes), and at the end ``{"result": ...}`` or ``{"error": text}``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from connectors.errors import ConfigInvalid, MillraceError
+from worker.secrets.masking import SecretMasker
+from worker.secrets.providers import ConfigTransformer, build_providers
+from worker.verify import Progress, Verification, as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class SentProgress(Progress):
+    """Progress as lines for the worker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown = True
+
+    def write(self, text: str) -> None:
+        """Send the text."""
+        send({"progress": text})
+
+    def end(self) -> None:
+        """Send nothing more."""
+
+
+def send(message: Mapping[str, Any]) -> None:
+    """Write a line to the worker. Blocks."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def receive() -> dict[str, Any]:
+    """The next line of the worker. Blocks.
+
+    Raises:
+        EOFError: the worker has gone.
+    """
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    message: dict[str, Any] = json.loads(line)
+    return message
+
+
+def ask_offsets() -> list[dict[str, Any]]:
+    """The connector's saved offsets as of now. Blocks."""
+    send({"ask": "offsets"})
+    return list(receive()["offsets"])
+
+
+def table_filter(pattern: str) -> Callable[[str], bool]:
+    """Whether a table is wanted, by a regular expression for its whole name; all are with an empty one.
+
+    Raises:
+        ConfigInvalid: it is no regular expression.
+    """
+    try:
+        compiled = re.compile(pattern, re.IGNORECASE)
+    except re.error as error:
+        raise ConfigInvalid(f"The field 'tables' is no regular expression: {error}") from error
+    return lambda table: not pattern or compiled.fullmatch(table) is not None
+
+
+def main() -> int:
+    """Run one verification."""
+    masker = SecretMasker()
+    try:
+        request = receive()
+        transformer = ConfigTransformer(build_providers(request["worker"]))
+        worker, _ = transformer.transform(request["worker"])
+        connector, _ = transformer.transform(request["connector"])
+        masker.learn(worker)
+        masker.learn(connector)
+        verification = Verification(
+            connector,
+            worker,
+            wanted=table_filter(request["tables"]),
+            offsets=ask_offsets,
+            timeout_s=request["timeout_s"],
+            examples=request["examples"],
+            progress=SentProgress(),
+        )
+        reports = asyncio.run(verification.run())
+        send({"result": json.loads(as_json(reports, verification.notes))})
+    except EOFError:
+        return 1
+    except (MillraceError, OSError) as error:
+        send({"error": masker.scrub(str(error))})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
