@@ -78,6 +78,7 @@ LIGHT = (
             "secrets",
             "transforms",
             "validation",
+            "test_bench_gate.py",
             "test_guarantee_matrix.py",
             "test_schedule.py",
             "test_selection.py",
