@@ -79,6 +79,7 @@ LIGHT = (
             "secrets",
             "transforms",
             "validation",
+            "test_bench_gate.py",
             "test_command_help.py",
             "test_guarantee_matrix.py",
             "test_schedule.py",

@@ -28,6 +28,7 @@ _HEADER: Final = struct.Struct("<IBIIIH")
 _U16: Final = struct.Struct("<H")
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
+_TABLE_ID: Final = struct.Struct("<IH")
 _QUERY: Final = struct.Struct("<IIBHH")
 _MARIADB_GTID: Final = struct.Struct("<QIB")
 _GTID_LIST_ENTRY: Final = struct.Struct("<IIQ")
@@ -285,7 +286,10 @@ def gtid(event: bytes) -> Gtid:
     """A GTID event of either flavor: MySQL's plain, anonymous and tagged ones, MariaDB's."""
     kind = event[4]
     if kind == types.MARIADB_GTID:
-        return _read("GTID", event, lambda: _mariadb_gtid(event))
+        try:
+            return _mariadb_gtid(event)
+        except (IndexError, ValueError, struct.error) as error:
+            raise _cut("GTID", event) from error
     if kind == types.GTID_TAGGED:
         return _read("GTID_TAGGED", event, lambda: _tagged_gtid(event))
     return _read("GTID", event, lambda: _mysql_gtid(event))
@@ -299,6 +303,8 @@ def _mariadb_gtid(event: bytes) -> Gtid:
     if flags & 0xC0:
         at += 6 + event[at + 4] + event[at + 5]
     extra = event[at] if at < len(event) else 0
+    if not extra and not flags & 0xE1:
+        return Gtid(text)
     alter, thread = "", None
     if extra:
         at += 1 + (extra & 1)
@@ -423,8 +429,12 @@ def heartbeat(event: bytes) -> Rotate:
 
 
 def table_id(event: bytes) -> int:
-    """The table number of a TABLE_MAP event."""
-    return int.from_bytes(event[HEADER_SIZE : HEADER_SIZE + 6], "little")
+    """The table number of a TABLE_MAP or a rows event."""
+    try:
+        low, high = _TABLE_ID.unpack_from(event, HEADER_SIZE)
+    except struct.error as error:
+        raise _cut("rows", event) from error
+    return int(low | high << 32)
 
 
 def rows_header(event: bytes) -> RowsHeader:

@@ -103,6 +103,9 @@ class Cursor:
 
     def offset(self, events: int, row: int, tx_rows: int) -> Position:
         """The offset that says: so many events, and rows of the next one, are done; a new mapping."""
+        gtid = self.gtid
+        if self._half_done is not None and not events and not row:
+            events, row, tx_rows, gtid = self._half_done
         found: Position = {
             "transaction_id": None,
             "ts_sec": self.ts_sec,
@@ -114,9 +117,6 @@ class Cursor:
                 self._executed_text = self.executed.text()
             found["gtids"] = self._executed_text
         found["server_id"] = self.server_id
-        gtid = self.gtid
-        if not events and not row and self._half_done is not None:
-            events, row, tx_rows, gtid = self._half_done
         if events or row or tx_rows:
             found["event"] = events
             found["row"] = row
@@ -124,6 +124,16 @@ class Cursor:
             if gtid:
                 found[start.TX_GTID] = gtid
         found.update(self._constant)
+        return found
+
+    def moved(self, base: Position, events: int, row: int, tx_rows: int) -> Position:
+        """As ``offset``, for a place behind that of ``base`` with nothing but rows between them."""
+        if "event" not in base or self._half_done is not None:
+            return self.offset(events, row, tx_rows)
+        found = base.copy()
+        found["event"] = events
+        found["row"] = row
+        found[start.TX_ROWS] = tx_rows
         return found
 
     def now(self) -> Position:

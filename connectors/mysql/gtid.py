@@ -124,9 +124,14 @@ class MariaDbGtids(GtidSet):
 
     def add(self, gtid: str) -> None:
         """See ``GtidSet``. It becomes its domain's last one, also if its number is lower than that of the one before."""
-        domain, server, sequence = _mariadb(gtid)
+        try:
+            domain, server, sequence = map(
+                int, gtid.split("-")
+            )  # for every transaction: half the cost of the expression
+        except ValueError:
+            domain, server, sequence = _mariadb(gtid)
         self._last[domain] = (server, sequence)
-        self._text = None
+        self._text = f"{domain}-{server}-{sequence}" if len(self._last) == 1 else None
 
     def contains(self, gtid: str) -> bool:
         """See ``GtidSet``."""

@@ -338,7 +338,8 @@ class Run:
                 else:
                     await asyncio.sleep(0)  # a long stretch that nobody wants holds up no one
                 for raw in raws:
-                    await stream.feed(raw)
+                    if (unfinished := stream.accept(raw)) is not None:
+                        await unfinished
                     waiting = len(stream.out) if held is None else len(stream.out) + held.rows
                     if waiting >= most and (batch := self._full(stream, cursor)) is not None:
                         yield batch

@@ -15,7 +15,7 @@ from connectors.mysql.decode import BadRow
 from connectors.mysql.model import Source
 from connectors.mysql.payload import transaction_payload
 from connectors.mysql.statements import Statement, classify
-from connectors.mysql.tables import AFTER_ID, Structure
+from connectors.mysql.tables import AFTER_ID, Structure, row_kind
 
 if TYPE_CHECKING:
     import logging
@@ -41,13 +41,6 @@ _NO_TABLE: Final = 0xFFFFFF
 _WHOLE: Final = 1 << 32
 _HALF: Final = 1 << 31
 _PLACES: Final = frozenset({types.ROTATE, types.HEARTBEAT, types.HEARTBEAT_V2})
-
-
-def _kind(code: int) -> str:
-    """What the decoder calls a rows event of this type."""
-    if code == types.PARTIAL_UPDATE_ROWS:
-        return "partial"
-    return "write" if code in types.WRITES else "update" if code in types.UPDATES else "delete"
 
 
 class Counters:
@@ -179,7 +172,13 @@ class Stream:
         }
 
     async def feed(self, raw: bytes) -> None:
-        """Take one event.
+        """Take one event; as ``accept``, waited for."""
+        waiting = self.accept(raw)
+        if waiting is not None:
+            await waiting
+
+    def accept(self, raw: bytes) -> Awaitable[None] | None:
+        """Take one event; what is returned has to be awaited before the next one.
 
         Raises:
             Fatal: it can't be understood.
@@ -190,26 +189,36 @@ class Stream:
         handler = self._handlers.get(kind)
         if kind in _PLACES:
             self._go(raw, kind)
-            return
+            return None
         if next_pos:
             # The header has 32 bits of the place: in files beyond 4 GiB the upper ones are the cursor's.
             at = cursor.pos + ((next_pos - size - cursor.pos + _HALF) % _WHOLE) - _HALF
         elif cursor.open or not (cursor.pos + size) % _WHOLE:
             at = cursor.pos  # MariaDB tells no place within transactions; or it ends where the 32 bits begin anew
         else:
-            return  # made by the server for this connection: part of no file
+            return None  # made by the server for this connection: part of no file
         if flags & types.ARTIFICIAL:
-            return
+            return None
         if ts:
             cursor.ts_sec = ts
         cursor.server_id = server_id
         if handler is not None:
             waiting = handler(raw, at, ts, size)
             if waiting is not None:
-                await waiting
+                return self._accept_late(waiting, at + size)
         elif kind not in types.IDLE:
             self._unknown(kind, at, flags)
-        cursor.pos = at + size
+        self._pass(at + size)
+        return None
+
+    async def _accept_late(self, waiting: Awaitable[None], end: int) -> None:
+        await waiting
+        self._pass(end)
+
+    def _pass(self, end: int) -> None:
+        """The event is done; the next one begins at ``end``."""
+        cursor = self.cursor
+        cursor.pos = end
         if self._ended:
             self._end()
         elif cursor.open:
@@ -469,29 +478,30 @@ class Stream:
             self._in_payload = False
 
     def _rows(self, raw: bytes, at: int, ts: int, size: int) -> None:
-        head = parse.rows_header(raw)
+        number = parse.table_id(raw)
         try:
-            state = self._maps[head.table_id]
+            state = self._maps[number]
         except KeyError:
-            if head.table_id == _NO_TABLE:
+            if number == _NO_TABLE:
                 return  # only closes a statement
             raise Fatal(
-                f"rows at {self.cursor.file}:{at} belong to table number {head.table_id}, of which nothing was told "
+                f"rows at {self.cursor.file}:{at} belong to table number {number}, of which nothing was told "
                 "before: the offset is inside a transaction; set it to where the transaction begins"
             ) from None
         if state is None or not self._wanted or not (state.owned or state.kind):
             self._counters.filtered += 1
             if self._in_payload and state is not None and self._wanted:
                 # Rows of a payload are numbered over all captured tables, so that every task numbers them alike.
-                count = state.counter(_kind(raw[4]), head.present, head.present_after)
+                head = parse.rows_header(raw)
+                count = state.counter(row_kind(raw[4]), head.present, head.present_after)
                 self._unit_rows += count(raw, head.start, len(raw))
             return
         kind = raw[4]
         op: Literal["c", "u", "d"] = "c" if kind in types.WRITES else "u" if kind in types.UPDATES else "d"
-        decode = state.decoder(_kind(kind), head.present, head.present_after)
+        start, decode = state.reader(raw, kind)
         rows: list[Any]
         try:
-            rows = decode(raw, head.start, len(raw))
+            rows = decode(raw, start, len(raw))
         except BadRow as error:
             rows = error.rows
             self._refuse(error, state, at)
@@ -524,9 +534,9 @@ class Stream:
         source = self._source(at, size, ts)
         base = cursor.offset(cursor.events, before, cursor.tx_rows)
         after = (
-            cursor.offset(cursor.events, before + count, cursor.tx_rows)
+            cursor.moved(base, cursor.events, before + count, cursor.tx_rows)
             if self._in_payload
-            else cursor.offset(cursor.events + 1, 0, cursor.tx_rows + count)
+            else cursor.moved(base, cursor.events + 1, 0, cursor.tx_rows + count)
         )
         state.events.changes(op, rows, source, before + first, base, after, self.out)
         counters.events += count - first
@@ -538,7 +548,7 @@ class Stream:
             counters.deletes += count - first
         counters.last_ts_ms = source.ts_ms
         if self._lags is not None:
-            self._lags.saw(str(state.name), count, size, source.ts_ms)
+            self._lags.saw(state.text, count, size, source.ts_ms)
 
     def _already(self, before: int, count: int) -> int:
         """How many of the next rows are done: they come before the place at which the task began."""

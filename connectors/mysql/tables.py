@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from connectors.errors import Fatal
 from connectors.mysql import columns, events, logical, shards, table_map
-from connectors.mysql.binlog_events import HEADER_SIZE
+from connectors.mysql import event_types as types
+from connectors.mysql.binlog_events import HEADER_SIZE, rows_header
 from connectors.mysql.decode import compile_rows, count_rows
 from connectors.mysql.events.schema_changes import Change
 from connectors.mysql.model import TableName
@@ -35,11 +36,19 @@ AFTER_ID: Final = 25
 _MOST: Final = 5_000
 
 
+def row_kind(code: int) -> str:
+    """What the decoder calls a rows event of this type."""
+    if code == types.PARTIAL_UPDATE_ROWS:
+        return "partial"
+    return "write" if code in types.WRITES else "update" if code in types.UPDATES else "delete"
+
+
 class TableState:
     """One structure of one table, ready for its rows.
 
     Attributes:
         name: the table.
+        text: its name as text.
         table: its structure.
         captured: whether its rows become events.
         owned: whether some of its rows are this task's.
@@ -53,6 +62,7 @@ class TableState:
         "_counters",
         "_decoders",
         "_options",
+        "_readers",
         "_split",
         "captured",
         "events",
@@ -62,6 +72,7 @@ class TableState:
         "name",
         "owned",
         "table",
+        "text",
         "version",
     )
 
@@ -78,6 +89,7 @@ class TableState:
         options: ValueOptions,
     ) -> None:
         self.name = table.name
+        self.text = str(table.name)
         self.table = table
         self.captured = captured
         self.kind = kind
@@ -95,6 +107,8 @@ class TableState:
                 shard.count == 1 or shards.shard_of_table(table.name, shard.count) == shard.index
             )
         self._decoders: dict[tuple[str, bytes, bytes | None], Rows] = {}
+        #: By type of event: what stood before the rows of the last one, behind the table's number.
+        self._readers: dict[int, tuple[bytes, int, Rows]] = {}
         self._counters: dict[tuple[str, bytes, bytes | None], Callable[[bytes, int, int], int]] = {}
 
     @property
@@ -116,6 +130,16 @@ class TableState:
                 owner=self._split,
             )
         return found
+
+    def reader(self, raw: bytes, code: int) -> tuple[int, Rows]:
+        """Where the rows of an event of this type begin, and their decoder."""
+        found = self._readers.get(code)
+        # What stands before the rows hardly ever changes.
+        if found is None or not raw.startswith(found[0], AFTER_ID):
+            head = rows_header(raw)
+            decode = self.decoder(row_kind(code), head.present, head.present_after)
+            found = self._readers[code] = (raw[AFTER_ID : head.start], head.start, decode)
+        return found[1], found[2]
 
     def counter(self, kind: str, present: bytes, present_after: bytes | None) -> Callable[[bytes, int, int], int]:
         """Counts the rows of such an event, whoever owns them."""

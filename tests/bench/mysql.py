@@ -200,6 +200,7 @@ def writes(options: argparse.Namespace) -> list[Write]:
         Write(f"narrow updates, both images, {size} rows a transaction", "narrow", rows, True, size),
         Write(f"wide inserts (60 columns), {size} rows a transaction", "wide", rows // 4, False, size),
         Write(f"one transaction of {rows} narrow inserts", "large", rows, False, rows),
+        Write("narrow inserts, 1 row a transaction", "narrow", max(1, rows // 10), False, 1),
     ]
 
 

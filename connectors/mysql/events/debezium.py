@@ -134,7 +134,8 @@ class DebeziumEvents:
             self._transactions.count(self._name, out, len(out) - 1)
 
     def _source(self, source: Source, marker: str = "false") -> dict[str, Any]:
-        return source_block(self._settings, source, self._name, marker) | self.schemas.part
+        block = source_block(self._settings, source, self._name, marker)
+        return block | self.schemas.part if self.schemas.part else block
 
     def _clock(self) -> Clock:
         now = self._now_ns()

@@ -611,3 +611,44 @@ async def test_held_rows_of_a_rollback_are_forgotten_and_those_before_are_not(ap
     else:
         with pytest.raises(Fatal, match="rolled back after a part"):
             await found.feed([rollback])
+
+
+async def test_events_with_other_columns_than_the_one_before_are_decoded_by_their_own() -> None:
+    log = Log()
+    log.gtid(5)
+    log.query("BEGIN", "")
+    log.map()
+    whole = rows_body([(1, 10, b"x")], 90)
+    key_and_text = (90).to_bytes(6, "little") + b"\x01\0\x02\0\x03\x05" + b"\0" + struct.pack("<i", 2) + b"\x01y"
+    for body in (whole, key_and_text, whole, key_and_text):
+        log.event(types.WRITE_ROWS, body, inside=True)
+    log.xid()
+    found = reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"})
+    records = await found.feed(log.since(1000))
+    assert [sorted(record.key.items()) for record in records] == [[("id", 1)], [("id", 2)]] * 2
+    assert [record.value["after"].get("v") for record in records] == [10, None] * 2
+    assert [record.value["after"]["s"] for record in records] == ["x", "y"] * 2
+
+
+async def test_an_event_waits_only_for_the_structure_of_a_new_table() -> None:
+    log = Log()
+    log.transaction(5, [1])
+    log.transaction(6, [2])
+    found = reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"})
+    waited = []
+    for raw in log.since(1000):
+        waiting = found.stream.accept(raw)
+        if waiting is not None:
+            waited.append(raw[4])
+            await waiting
+    assert keys(found.stream.out) == [1, 2]
+    assert waited == [types.TABLE_MAP]
+
+
+async def test_a_rows_event_that_is_cut_before_its_table_is_refused() -> None:
+    log = Log()
+    log.gtid(5)
+    log.query("BEGIN", "")
+    log.event(types.WRITE_ROWS, b"\0\0", inside=True)
+    with pytest.raises(Fatal, match="is cut"):
+        await reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"}).feed(log.since(1000))

@@ -1,0 +1,235 @@
+"""Stages of a row's way, measured on the code that stands first on PYTHONPATH: ``python _gate_stages.py EVENTS``.
+
+A line with a stage's name on standard input is answered by its CPU microseconds per row. EVENTS is a pickle of
+``_binlog_events.binlog`` by name: both sides of a comparison get the same bytes. Nothing of ``tests`` is imported: older
+revisions, which are measured, too, have no such module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import pickle
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import connectors
+from connectors.api import Batch
+from connectors.mysql import gtid, start
+from connectors.mysql.config import event_settings, stream_settings, value_options
+from connectors.mysql.connector import MySqlConnector
+from connectors.mysql.cursor import Cursor
+from connectors.mysql.filters import TableFilter
+from connectors.mysql.latency import TableLags
+from connectors.mysql.model import Shard
+from connectors.mysql.stream import Counters, Stream
+from connectors.mysql.tables import Tables
+from connectors.mysql.versions import VersionBook
+from worker.converters.json import JsonConverter
+from worker.converters.simple_header import SimpleHeaderConverter
+from worker.host.options import CONNECTOR
+from worker.host.producer import Producer
+from worker.host.routes import ProducerSettings
+from worker.host.session import Session
+from worker.metrics.process import settle_heap
+from worker.protocol import TaskId, TaskStats
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_LOG: Final = logging.LoggerAdapter(logging.getLogger("gate"))
+_CONFIG: Final = {
+    "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+    "topic.prefix": "gate",
+    "database.hostname": "127.0.0.1",
+    "database.user": "u",
+    "database.password": "p",
+    "database.include.list": "bench",
+}
+_PARTITION: Final = {"server": "gate"}
+#: Events that a read of the connection gives at once, about.
+_READ: Final = 32
+
+
+#: About what a broker takes for a batch: meanwhile the next one fills.
+_BROKER_S: Final = 0.003
+
+
+def _acknowledge(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class _Cluster:
+    def available_partitions_for_topic(self, _topic: str) -> set[int]:
+        return {0}
+
+    def partitions_for_topic(self, _topic: str) -> set[int]:
+        return {0}
+
+
+class _Client:
+    """In place of aiokafka's producer: what it does to a batch before the socket, and the acknowledgement at once."""
+
+    def __init__(self) -> None:
+        self.client = SimpleNamespace(cluster=_Cluster())
+
+    async def partitions_for(self, _topic: str) -> set[int]:
+        return {0}
+
+    async def send_batch(self, chunk: Any, topic: str, partition: int) -> asyncio.Future[None]:
+        del topic, partition
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        chunk._set_producer_state(1, 0, 0)
+        chunk._build()
+        loop.call_later(_BROKER_S, _acknowledge, future)
+        return future
+
+
+class _Path:
+    """From raw binlog events to acknowledged batches, by the product's own parts."""
+
+    def __init__(self, events: list[bytes], rows: int) -> None:
+        self.events = events
+        self.rows = rows
+        self.config = MySqlConnector.config_def.parse(_CONFIG)
+        self.settings = event_settings(self.config, "mariadb")
+        self.most = stream_settings(self.config).max_batch
+        self.tables = Tables(
+            table_filter=TableFilter(self.settings),
+            special={},
+            settings=self.settings,
+            options=value_options(self.config, "mariadb"),
+            shard=Shard(),
+            partition=_PARTITION,
+            versions=VersionBook("gate", "", ()),
+            transactions=None,
+            held=None,
+            headers=(),
+            log=_LOG,
+            definitions=self._nothing,
+        )
+        self.session: Session | None = None
+
+    @staticmethod
+    async def _nothing(_names: Any) -> dict[Any, Any]:
+        return {}
+
+    @staticmethod
+    async def _ignore(_statement: Any, _source: Any) -> None:
+        pass
+
+    def _stream(self) -> tuple[Stream, Cursor]:
+        begun = start.start_of("gate", Shard(), [(_PARTITION, {"file": "b.000007", "pos": 1000})])
+        assert begun.place is not None
+        cursor = Cursor(begun, begun.place, 1, gtid.parse("mariadb", ""))
+        stream = Stream(
+            cursor=cursor,
+            tables=self.tables,
+            begun=begun,
+            place=begun.place,
+            same_server=True,
+            partition=_PARTITION,
+            counters=Counters(),
+            log=_LOG,
+            on_rows=lambda *_: None,
+            on_statement=self._ignore,
+            lags=TableLags(),
+        )
+        return stream, cursor
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """As ``run.Run._stream`` makes them."""
+        stream, cursor = self._stream()
+        accept = getattr(stream, "accept", None) or stream.feed
+        for first in range(0, len(self.events), _READ):
+            await asyncio.sleep(0)
+            for raw in self.events[first : first + _READ]:
+                if (unfinished := accept(raw)) is not None:
+                    await unfinished
+                if len(stream.out) >= self.most:
+                    yield self._batch(stream, cursor)
+        if stream.out:
+            yield self._batch(stream, cursor)
+
+    @staticmethod
+    def _batch(stream: Stream, cursor: Cursor) -> Batch:
+        records, bad = stream.take(len(stream.out))
+        return Batch(records, bad, () if cursor.open else ((_PARTITION, cursor.now()),))
+
+    def _session(self) -> Session:
+        async def ensure(_topic: str) -> None:
+            pass
+
+        plan: Any = SimpleNamespace(
+            id=TaskId("gate", 0),
+            options=CONNECTOR.parse({"name": "gate", "connector.class": "mysql"}),
+            log=_LOG,
+            producer=ProducerSettings({}),
+            scrub=str,
+            key_converter=JsonConverter({"schemas.enable": "false"}, is_key=True),
+            value_converter=JsonConverter({"schemas.enable": "false"}),
+            header_converter=SimpleHeaderConverter({}),
+            pipeline=(),
+            tracing=None,
+            topics=SimpleNamespace(ensure=ensure),
+            own_offsets_topic=None,
+            active_topics=set(),
+            topic_used=lambda _: None,
+        )
+        session = Session(plan, TaskStats(TaskId("gate", 0)), lambda: None)
+        producer: Any = Producer("gate", plan.producer, session.fail)
+        producer._client = _Client()
+        producer._ready.set()
+        session.producer = producer
+        return session
+
+    async def decode(self) -> float:
+        """Events to records."""
+        gc.collect()
+        began = time.process_time()
+        async for _ in self.batches():
+            pass
+        return time.process_time() - began
+
+    async def whole(self) -> float:
+        """Events to acknowledged batches."""
+        session = self.session = self.session or self._session()
+        session._worker = asyncio.current_task()
+        gc.collect()
+        began = time.process_time()
+        generator = self.batches()
+        while True:
+            await session.kafka.room.wait()
+            try:
+                batch = await anext(generator)
+            except StopAsyncIteration:
+                break
+            await session.handle(batch)
+            await asyncio.sleep(0)
+        await session.kafka.drain()
+        session.ledger.take()
+        return time.process_time() - began
+
+
+async def _serve(events: dict[str, tuple[list[bytes], int]]) -> None:
+    paths = {name: _Path(*each) for name, each in events.items()}
+    for path in paths.values():
+        await path.decode()
+        await path.whole()
+    settle_heap()
+    print(Path(connectors.__file__).parent.parent, flush=True)
+    for line in sys.stdin:
+        kind, _, name = line.strip().partition(" ")
+        path = paths[name]
+        print(await getattr(path, kind)() / path.rows * 1e6, flush=True)
+
+
+if __name__ == "__main__":
+    # Made by the parent of this process, in this run.
+    asyncio.run(_serve(pickle.loads(Path(sys.argv[1]).read_bytes())))  # noqa: S301
