@@ -108,7 +108,7 @@ def catalog_of(folder: Path, name: str) -> SqlCatalog:
 
 
 def rows_in(catalog: SqlCatalog) -> int:
-    """The rows that readers of the table see; 0 while there is none."""
+    """The rows that readers of the table see; 0 before the table exists."""
     try:
         snapshot = catalog.load_table((DATABASE, TABLE)).current_snapshot()
     except NoSuchTableError:
@@ -169,9 +169,9 @@ def _follow(count: Callable[[], int], cpu: Callable[[], float], rows: int) -> tu
         if time.monotonic() > deadline:
             raise RuntimeError(f"{samples[-1:]} of {rows} rows after {LIMIT_S:g} s")
         time.sleep(0.25)
-        found = count()
-        if found > (samples[-1][1] if samples else 0):
-            samples.append((time.monotonic(), found, cpu()))
+        visible = count()
+        if visible > (samples[-1][1] if samples else 0):
+            samples.append((time.monotonic(), visible, cpu()))
     (begin, first, before), (end, last, after) = samples[0], samples[-1]
     most_at, most, _ = next(sample for sample in samples if sample[1] >= rows * 0.9)
     speed = (most - first) / max(most_at - begin, 1e-9)
