@@ -67,7 +67,7 @@ class Running:
         port: the server's; None where there is no server.
         note: about the server, for people (that it is a stand-in, for instance).
         others: further processes of the server.
-        relay: the process between the sink and its server; its CPU is nobody's.
+        relay: the process between the sink and its server; its CPU counts for neither of them.
     """
 
     options: Mapping[str, str]

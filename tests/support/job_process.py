@@ -34,7 +34,7 @@ def cpu_by_kind(pid: int, without: Collection[int] = ()) -> dict[str, float]:
         without: descendants that are left out, with theirs.
     """
     found = {"driver": 0.0, "jvm": 0.0, "python": 0.0}
-    others = {number for each in without for number in family(each)}
+    others = {number for root in without for number in family(root)}
     for number in set(family(pid)) - others:
         try:
             fields = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()

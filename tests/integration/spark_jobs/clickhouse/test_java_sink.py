@@ -62,10 +62,10 @@ def test_a_row_for_each_record(
 
     def rows() -> list[tuple[Any, Any]]:
         try:
-            found = clickhouse.rows(f"SELECT id, name FROM `{topic}` FINAL")  # noqa: S608 - a name of the test's own
+            stored = clickhouse.rows(f"SELECT id, name FROM `{topic}` FINAL")  # noqa: S608 - a name of the test's own
         except HTTPError:
             return []  # there is no table yet
-        return sorted((row["id"], row["name"]) for row in found)
+        return sorted((row["id"], row["name"]) for row in stored)
 
     eventually(
         lambda: rows() == [(1, "first"), (1, "one"), (2, "two")],
