@@ -62,6 +62,7 @@ PASSWORD: Final = "kafka.sasl.password"  # noqa: S105 - the name of an option
 AUTHORITIES: Final = "kafka.ssl.ca.file"
 #: The partitions of one task; made by the connector, not by users.
 TASK_PARTITIONS: Final = "task.partitions"
+TASK_PART: Final = "task.part"
 FROM_FILES: Final = "file"
 FROM_KAFKA: Final = "kafka"
 
@@ -376,6 +377,13 @@ CONFIG: Final = ConfigDef(
             default=None,
             internal=True,
             doc="The partitions of one task, a JSON list of topic and number; set by the connector.",
+        ),
+        ConfigKey(
+            name=TASK_PART,
+            type=ConfigType.STRING,
+            default=None,
+            internal=True,
+            doc="Which of how many tasks it is, as in 0/2, for UMS heartbeats; set by the connector.",
         ),
     ]
 )

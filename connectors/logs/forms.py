@@ -72,7 +72,7 @@ def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str
     topic = f"{prefix}.{table}"
     columns = {**{field.name: field.schema for field in rows.fields}, id_column: STRING}
     if output == "ums":
-        return _make_ums(topic, ums.Namespace(CONNECTOR, prefix, prefix, table, str(rows.version)), columns)
+        return _make_ums(topic, ums_namespace(prefix, table, rows), columns)
     key_schema = struct(f"{topic}.Key", {id_column: STRING})
     value = struct(f"{topic}.Value", columns, version=rows.version, optional=output == "debezium")
     if output == "plain":
@@ -106,6 +106,11 @@ def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str
         }
 
     return RowForm(topic, key_schema, envelope, make_event)
+
+
+def ums_namespace(prefix: str, table: str, rows: Schema) -> ums.Namespace:
+    """The UMS namespace of a table with this schema."""
+    return ums.Namespace(CONNECTOR, prefix, prefix, table, str(rows.version))
 
 
 def _make_ums(topic: str, namespace: ums.Namespace, columns: dict[str, Schema]) -> RowForm:

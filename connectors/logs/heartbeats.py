@@ -72,7 +72,11 @@ class Heartbeats:
     Attributes:
         is_line: line -> truthy if it is a heartbeat of its host; None if no line is.
         topic: where records go.
+        signals: source partition and offset, and a time in µs since 1970 -> further records that say the same for each table;
+            None for none.
     """
+
+    signals: Callable[[tuple[Position, Position], int], list[SourceRecord]] | None = None
 
     def __init__(
         self,
@@ -149,6 +153,9 @@ class Heartbeats:
             if line.new and offset is not None:
                 line.new = False
                 records.append(self._record(line.partition, offset, host, name, line.seen_ms, "line"))
+        if self.signals is not None and inputs and len(records) >= len(inputs):  # all of them are in order
+            look = inputs[0]
+            records += self.signals((look.partition, look.offset), min(each.seen_ms for each in inputs) * 1000)
         return Batch(records) if records else None
 
     def _report(self, looks: list[Look], now: int) -> None:

@@ -6,9 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import Position, SameAs, SourceRecord
-from connectors.logs.config import ID_COLUMN, KEY_TEMPLATE, OUTPUT, PREFIX, TIME_COLUMN
+from connectors.formats import ums
+from connectors.formats.ums_signals import Speaker
+from connectors.logs.config import ID_COLUMN, KEY_TEMPLATE, OUTPUT, PREFIX, TASK_PART, TIME_COLUMN
 from connectors.logs.direct_rows import DirectRows, FileLines, TablePlan
-from connectors.logs.forms import make_form
+from connectors.logs.forms import make_form, ums_namespace
 from connectors.logs.keys import make_keys
 from connectors.logs.metrics import HostCounts, LineCounts
 from connectors.logs.rules.model import UNKNOWN_TABLE
@@ -104,6 +106,31 @@ class RowMaker:
             if config[OUTPUT] == "plain" and make_key is None
         }
         self._direct = DirectRows(rules, direct, self._id_column, self._time_column)
+
+    def make_signals(self, at: tuple[Position, Position], time_us: int) -> list[SourceRecord]:
+        """UMS heartbeats of all tables; [] where the rows are not UMS.
+
+        Args:
+            at: source partition and offset of the records.
+            time_us: what was read before is sent, µs since 1970.
+        """
+        if not self._is_ums:
+            return []
+        speaker = Speaker(self._config[TASK_PART] or "", masked=False)
+        prefix = self._config[PREFIX]
+        schemas = {**self.rules.schemas, UNKNOWN_TABLE: UNKNOWN_ROWS}
+        return [
+            speaker.record(
+                ums.INCREMENT_HEARTBEAT,
+                form.topic,
+                ums_namespace(prefix, table, schemas[table]).text,
+                time_us,
+                at,
+                # By a template of keys the rows are in any partition.
+                behind=ums.INCREMENT if make_key is None else "",
+            )
+            for table, (form, _, make_key) in self._plans.items()
+        ]
 
     def add_file_lines(
         self,

@@ -47,6 +47,7 @@ class LogsTask(SourceTask):
         host = config[HOST] or socket.gethostname()
         heartbeats = Heartbeats(config, self.context.metrics, host)
         rows = RowMaker(rules, config, self.context.metrics, heartbeats)
+        heartbeats.signals = rows.make_signals
         if config[INPUT] in SCHEMES:
             source = read_network(self.context, rows, config[HOST] or "", heartbeats)
         else:

@@ -76,10 +76,10 @@ class RuleStore:
             versions = self._table.versions(name)
             newest = versions[-1] if versions else None
             if newest is not None and newest.rules == rules:
-                return False, await self.rule_set(name)
+                return False, {**await self.rule_set(name), "warnings": []}
             if newest is None and len(self._table.names()) >= MOST_SETS:
                 raise RestError(400, f"There are {MOST_SETS} rule sets, as many as a cluster may have: delete some")
-            await self._check_rules(name, rules, newest, force=force)
+            warnings = await self._check_rules(name, rules, newest, force=force)
             number = 1 if newest is None else newest.version + 1
             version = RuleVersion(number, rules, int(time.time() * 1000), forced=force, comment=comment)
             pair = version_record(name, number, version)
@@ -89,7 +89,7 @@ class RuleStore:
                 )
             gone = surplus((*versions, version), self._named_versions(name))
             await self.ctx.node.leader.write(placement=[pair, *(version_record(name, old, None) for old in gone)])
-        return newest is None, await self.rule_set(name)
+        return newest is None, {**await self.rule_set(name), "warnings": warnings}
 
     async def delete_rules(self, name: str) -> None:
         """Delete all versions; 409 while a connector names the rule set."""
@@ -142,8 +142,12 @@ class RuleStore:
             "connectors": {user: None if version is None else version.version for user, version in used.items()},
         }
 
-    async def _check_rules(self, name: str, rules: Any, newest: RuleVersion | None, *, force: bool) -> None:
-        """Refuse a rule set that can't work, and without ``force`` one that something speaks against."""
+    async def _check_rules(self, name: str, rules: Any, newest: RuleVersion | None, *, force: bool) -> list[str]:
+        """Refuse a rule set that can't work, and without ``force`` one that something speaks against.
+
+        Returns:
+            What could not be checked.
+        """
         # Imported where it is needed: workers without logs do not load its pattern library.
         from connectors.logs.rules.trials import check_saved
 
@@ -151,20 +155,26 @@ class RuleStore:
             problems = await asyncio.to_thread(check_saved, rules, None if newest is None else newest.rules)
         except ConfigInvalid as error:
             raise RestError(400, str(error)) from error
+        warnings: list[str] = []
         for user in self._users(name):
             config = self.ctx.snapshot.connectors[user]
             if config.get(RULES_VERSION, "").strip():
                 continue
-            problems += await self._check_for_connector(user, config, rules)
+            objections, unchecked = await self._check_for_connector(user, config, rules)
+            problems += objections
+            warnings += unchecked
         if problems and not force:
             raise RestError(
                 400,
                 f"Rule set {name} is not saved, {len(problems)} things speak against it: {'; '.join(problems[:_SHOWN])}. "
                 "Change the rules, or the golden lines if their rows are right now, or save it anyway with ?force=true",
             )
+        return warnings
 
-    async def _check_for_connector(self, user: str, config: dict[str, str], rules: Any) -> list[str]:
-        """The objections to a rule set in a connector that would run it at once: its options, and its schema registry."""
+    async def _check_for_connector(self, user: str, config: dict[str, str], rules: Any) -> tuple[list[str], list[str]]:
+        """The objections to a rule set in a connector that would run it at once, by its options and its schema registry; and
+        what could not be checked.
+        """
         infos = await self.ctx.ask_validation(config, None, rules)
         entries = [entry["value"] for entry in infos["configs"]]
         problems = [
@@ -173,10 +183,13 @@ class RuleStore:
             if value["name"].startswith(_RULE_OPTIONS)
             for message in value["errors"]
         ]
-        if not problems:
-            refused = (await ask_logs(self.ctx, user, "schemas", {"rules": rules}))["problems"]
-            problems += [f"connector {user}: {problem}" for problem in refused]
-        return problems
+        if problems:
+            return problems, []
+        answer = await ask_logs(self.ctx, user, "schemas", {"rules": rules})
+        refused, unchecked = (
+            [f"connector {user}: {text}" for text in answer[kind]] for kind in ("problems", "warnings")
+        )
+        return refused, unchecked
 
 
 def _shown_version(version: RuleVersion) -> dict[str, Any]:

@@ -52,11 +52,15 @@ class RuleOperations:
         recent: list[dict[str, Any]] = answer["lines"]
         return recent
 
-    async def rule_conflicts(self, name: str, rules: Any) -> list[str]:
-        """The refusals of the schema registries of a connector's converters of the schemas that a rule set makes."""
+    async def rule_conflicts(self, name: str, rules: Any) -> tuple[list[str], list[str]]:
+        """The refusals of the schema registries of a connector's converters of the schemas that a rule set makes.
+
+        Returns:
+            They, and what could not be checked.
+        """
         await self.ctx.known(name)
-        problems: list[str] = (await ask_logs(self.ctx, name, "schemas", {"rules": rules}))["problems"]
-        return problems
+        answer = await ask_logs(self.ctx, name, "schemas", {"rules": rules})
+        return answer["problems"], answer["warnings"]
 
 
 async def ask_logs(ctx: HerderContext, name: str, question: Question, request: Mapping[str, Any]) -> dict[str, Any]:

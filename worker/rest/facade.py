@@ -191,7 +191,7 @@ class Herder(Protocol):
     async def recent_lines(self, name: str, lines: int) -> list[dict[str, Any]]:
         """The newest lines of a logs connector's input: ``{line, origin}``. Answered by the worker that runs task 0."""
 
-    async def rule_conflicts(self, name: str, rules: Any) -> list[str]:
+    async def rule_conflicts(self, name: str, rules: Any) -> tuple[list[str], list[str]]:
         """The schemas of a rule set that the schema registry of a logs connector would refuse, and why; 404 if unknown."""
 
     async def rule_sets(self) -> list[dict[str, Any]]:

@@ -245,6 +245,10 @@ class RulesPreview(Struct):
         list[str],
         Meta(description="With a connector: what its schema registry would refuse of the schemas that the rules make."),
     ]
+    warnings: Annotated[
+        list[str],
+        Meta(description="With a connector: what could not be checked, such as schemas that transforms make."),
+    ]
 
 
 class ChangedLine(Struct):
@@ -349,6 +353,13 @@ class RuleSet(RuleSetInfo):
     """A rule set with its newest rules."""
 
     rules: Annotated[Any, Meta(description="As they were saved.")]
+    warnings: Annotated[
+        list[str] | UnsetType,
+        Meta(
+            description="In the answer to `PUT`: what could not be checked, such as schemas that the transforms of a connector "
+            "make."
+        ),
+    ] = UNSET
 
 
 class RulesProposal(Struct):

@@ -41,9 +41,9 @@ async def preview(call: Call) -> web.Response:
 
     shown = await asyncio.to_thread(preview_lines, request["rules"], lines, origins=origins)
     name = request.get("connector")
-    conflicts = [] if name is None else await call.herder.rule_conflicts(name, request["rules"])
+    conflicts, warnings = ([], []) if name is None else await call.herder.rule_conflicts(name, request["rules"])
     # The answer may be large: it is not decoded for one more member.
-    return _answer(shown[:-1] + b',"conflicts":' + encode(conflicts) + b"}")
+    return _answer(shown[:-1] + b',"conflicts":' + encode(conflicts) + b',"warnings":' + encode(warnings) + b"}")
 
 
 async def diff(call: Call) -> web.Response:

@@ -138,7 +138,16 @@ def test_the_registry_is_asked_before_rules_are_saved(
     changed["tables"][0]["groups"][0]["steps"].insert(1, {"set": {"fields": {"q": "x"}}})
     status, body = worker.request("PUT", f"/rules/{rules}", {"rules": changed})
     assert (status, body["version"]) == (200, 2), body
+    assert body["warnings"] == []
     wait_for(lambda: _version(worker, name) == 2, "it is taken over")
+    # Schemas that transforms make are not known here: the answer says so.
+    transforms = {"transforms": "t", "transforms.t.type": "InsertField$Value", "transforms.t.static.field": "s"}
+    options = {"file": str(source), "rules.name": rules, **avro, **transforms, "transforms.t.static.value": "x"}
+    assert worker.request("PUT", f"/connectors/{name}/config", logs(name, **options))[0] == 200
+    status, body = worker.request("PUT", f"/rules/{rules}?force=true", {"rules": RULES})
+    assert (status, len(body["warnings"])) == (200, 1), body
+    assert body["warnings"][0].startswith(f"connector {name}: its transforms make schemas of their own"), body
+    assert worker.request("POST", "/rules/preview", {"rules": RULES, "connector": name})[1]["warnings"], body
 
 
 @pytest.mark.parametrize("form", ["plain", "debezium"])

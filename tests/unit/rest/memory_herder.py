@@ -295,10 +295,10 @@ class MemoryHerder:
         self.calls.append(("recent", name, lines))
         return [{"line": "10.0.0.1 GET /", "origin": {"host": "web-1", "file": "/log", "position": 7, "timestamp": 1}}]
 
-    async def rule_conflicts(self, name: str, rules: Any) -> list[str]:
+    async def rule_conflicts(self, name: str, rules: Any) -> tuple[list[str], list[str]]:
         self.known(name)
         self.calls.append(("conflicts", name, rules))
-        return ["table requests: no"]
+        return ["table requests: no"], ["it has transforms"]
 
     async def rule_sets(self) -> list[dict[str, Any]]:
         return [await self.rule_set(name) for name in self.rules]

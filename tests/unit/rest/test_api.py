@@ -307,7 +307,7 @@ async def test_rules_are_tried_on_the_lines_of_a_connector(rest: Served) -> None
     rules = {"tables": [{"name": "requests", "groups": [{"name": "get", "steps": steps}]}]}
     reply = await call("POST", "/rules/preview", {"rules": rules, "connector": "c", "count": 5})
     assert (reply.status, herder.calls[-2:]) == (200, [("recent", "c", 5), ("conflicts", "c", rules)]), reply.error
-    assert reply.json["conflicts"] == ["table requests: no"]
+    assert (reply.json["conflicts"], reply.json["warnings"]) == (["table requests: no"], ["it has transforms"])
     assert [line["rows"] for line in reply.json["lines"]] == [{"requests": [{"host": "web-1"}]}]
     reply = await call("POST", "/rules/preview", {"rules": rules, "connector": "c", "source": "unknown"})
     assert (reply.status, herder.calls[-1], len(reply.json["lines"])) == (200, ("conflicts", "c", rules), 2)

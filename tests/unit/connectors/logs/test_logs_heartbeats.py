@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from connectors.api import Batch, SourceRecord
+from connectors.api import EVERY_PARTITION, Batch, SameAs, SourceRecord
 from connectors.logs.config import CONFIG
 from connectors.logs.connector import LogsConnector
 from connectors.logs.heartbeats import Heartbeats, Look
@@ -173,3 +173,43 @@ async def test_heartbeat_lines_make_no_rows(tmp_path: Path) -> None:
         assert [row.value["line"] for row in rows] == ["one", "two"]
         assert [beat.value["kind"] for beat in beats].count("line") == 1
         assert run.metrics.series["logs_lines_total", (("host", "web-1"),)] == 4
+
+
+async def test_ums_heartbeats_of_each_table(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("one\n")
+    async with Run(LogsConnector, config_of(tmp_path, output="ums")) as run:
+        first = [record for record in await run.read(12) if record.topic != TOPIC]
+        row = next(record for record in first if record.value["payload"][0]["tuple"][0] == "0")
+    beats = [record for record in first if record is not row]
+    assert {(beat.topic, beat.key) for beat in beats} == {
+        ("logs.lines", "data_increment_heartbeat.logs.logs.logs.lines.1.0.0"),
+        ("logs.unknown_table", "data_increment_heartbeat.logs.logs.logs.unknown_table.1.0.0"),
+    }
+    assert all(beat.source_offset["position"] == 4 for beat in beats)
+    lines = [beat for beat in beats if beat.topic == "logs.lines"]
+    assert lines[0].partition == SameAs(row.key), "it follows the rows of its table"
+    assert row.value["payload"][0]["tuple"][1] <= lines[-1].value["payload"][0]["tuple"][0]
+
+
+async def test_ums_heartbeats_of_several_tasks_say_whose_they_are(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.log").touch()
+    config = config_of(tmp_path, output="ums", row_key_template="{line}", directory=str(tmp_path))
+    del config["file"]
+    async with Run(LogsConnector, config, max_tasks=2) as run:
+        beats = [record for record in await run.read(24) if record.topic == "logs.lines"]
+    assert {beat.value["protocol"]["part"] for beat in beats} == {"0/2", "1/2"}
+    assert {beat.key.rpartition(".")[2] for beat in beats} == {"0/2", "1/2"}
+    assert {beat.partition for beat in beats} == {EVERY_PARTITION}, "by a template rows are in any partition"
+
+
+def test_tables_have_no_heartbeats_while_an_input_is_out_of_order() -> None:
+    world = World(heartbeat_interval_ms="10000")
+    world.heartbeats.signals = lambda at, time_us: [SourceRecord(*at, "table", time_us)]
+    assert world.beat(0, world.look(1_000_000)) is None
+    batch = world.beat(10, world.look(1_009_000), world.look(1_008_000, partition=1))
+    assert batch is not None
+    assert [record.value for record in batch.records[2:]] == [1_008_000_000]
+    batch = world.beat(10, world.look(1_019_000), world.look(1_008_000, partition=1))
+    assert batch is not None
+    assert [record.topic for record in batch.records] == [TOPIC]
