@@ -123,7 +123,7 @@ class Feed:
         self.rows = rows
 
     def news(self, principal: Principal) -> bytes:
-        """What the newest version changes for a caller, as an event; empty if the caller may see none of it."""
+        """The event with what the newest version changes for a caller; empty if the caller may see none of it."""
         message = self._messages.get(principal.grants)
         if message is None:
             message = rows_event(principal, self.changed, self.gone)

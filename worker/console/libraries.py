@@ -50,7 +50,7 @@ _PATHS: Final = {package.encode(): name.encode() for name, (package, _) in FILES
 }
 _BARE: Final = re.compile(rb"""(from\s*)(["'])([@\w][^"'\s]*)\2""")
 _MAP: Final = re.compile(rb"(?m)^//# sourceMappingURL=.*$")
-#: Comments that begin a line, which are a third of modules that nobody has minified.
+#: Comments that begin a line, which are a third of a module that is not minified.
 _COMMENT: Final = re.compile(rb"(?ms)^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*\n|^[ \t]*//[^\n]*\n")
 
 

@@ -1,4 +1,4 @@
-"""``/console/rules``: what the page of log rules needs beside ``/rules``. Not in Kafka Connect."""
+"""``/console/rules``: what the page of log rules needs in addition to ``/rules``. Not in Kafka Connect."""
 
 from __future__ import annotations
 

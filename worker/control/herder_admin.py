@@ -99,8 +99,8 @@ class AdminOperations:
         selection = self.ctx.node.plugins.select(dict(config))
         if "connector.class" in selection.problems:
             raise RestError(400, selection.problems["connector.class"])
-        found: dict[str, Any] = orjson.loads(await self._ask(ListTables(dict(config)), selection.environments))
-        return found
+        tables: dict[str, Any] = orjson.loads(await self._ask(ListTables(dict(config)), selection.environments))
+        return tables
 
     async def config_providers(self) -> list[str]:
         """Names of the config providers that configurations may refer to."""

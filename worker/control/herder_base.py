@@ -93,7 +93,7 @@ class HerderContext:
         self.rates_at = float("-inf")
         #: The worker's properties, unresolved.
         self.properties: Mapping[str, str] = {}
-        #: Connector -> the last verification that was begun here.
+        #: Connector -> the last verification that was started here.
         self.verifications: dict[str, Run] = {}
         self._behind_until = 0.0
 

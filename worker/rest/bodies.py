@@ -181,7 +181,7 @@ def read_rule_set(data: bytes) -> dict[str, Any]:
 
 
 def read_rules(data: bytes) -> Any:
-    """The rules in the body of ``POST /console/rules/read``: an object or a text.
+    """The rules in the body of ``POST /console/rules/read``: an object or a string.
 
     Raises:
         RestError: 400.

@@ -25,10 +25,10 @@ async def start(call: Call) -> web.Response:
 
 async def get(call: Call) -> web.Response:
     """``GET /connectors/{connector}/verify``."""
-    found = await call.herder.verification(call.connector)
-    if found is None:
+    run = await call.herder.verification(call.connector)
+    if run is None:
         raise RestError(404, f"Connector {call.connector} was not verified by this worker")
-    return answer(found)
+    return answer(run)
 
 
 async def cancel(call: Call) -> web.Response:
@@ -50,7 +50,7 @@ ROUTES = (
             "startVerification",
             "Compare the tables of a MySQL or MariaDB connector with its topics, in a process of its own.",
             Tag.CONNECTORS,
-            {202: Reply("It has begun.", VerifyRun)},
+            {202: Reply("It has started.", VerifyRun)},
             {
                 400: "The body is not understood.",
                 404: UNKNOWN,

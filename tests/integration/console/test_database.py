@@ -164,7 +164,7 @@ def test_references_to_config_providers_are_offered(closed: Closed, show: Callab
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("searchbox").fill("mariadb")
     page.locator(".plugin").first.click()
-    page.get_by_role("button", name="Refer to the provider file in database.password").click()
+    page.get_by_role("button", name="${file:/path:key} for database.password").click()
     password = page.locator("[id='o-database.password']")
     expect(password).to_be_focused()
     expect(password).to_have_value("${file:/path:key}")

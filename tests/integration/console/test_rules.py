@@ -158,8 +158,8 @@ def test_a_golden_line_guards_a_new_version(view: View, cluster: MillraceWorker)
     dialog.get_by_label("Save it all the same").check()
     dialog.get_by_role("button", name="Save").click()
     expect(page.get_by_text("It is saved.")).to_be_visible()
-    found = cluster.request("GET", f"/rules/{name}")[1]
-    assert (found["version"], found["forced"]) == (2, True)
+    saved = cluster.request("GET", f"/rules/{name}")[1]
+    assert (saved["version"], saved["forced"]) == (2, True)
 
 
 def test_versions_are_compared_as_text_and_on_lines(view: View) -> None:

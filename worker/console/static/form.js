@@ -79,7 +79,7 @@ function Input({ option, value, recommended, providers, id, described, invalid, 
       placeholder=${kept ? "unchanged" : "a secret, or a reference"} />
       ${providers.length > 0 &&
       html`<span class="tools references">${providers.map(
-        (name) => html`<${Button} key=${name} kind="small" aria-label=${`Refer to the provider ${name} in ${option.name}`} onClick=${() => {
+        (name) => html`<${Button} key=${name} kind="small" aria-label=${`${referenceTo(name)} for ${option.name}`} onClick=${() => {
           onInput(referenceTo(name));
           document.getElementById(id).focus();
         }}>${referenceTo(name)}</${Button}>`,
