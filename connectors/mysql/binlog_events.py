@@ -31,6 +31,7 @@ _U64: Final = struct.Struct("<Q")
 _TABLE_ID: Final = struct.Struct("<IH")
 _QUERY: Final = struct.Struct("<IIBHH")
 _MARIADB_GTID: Final = struct.Struct("<QIB")
+_PLAIN_GTID_SIZE: Final = HEADER_SIZE + _MARIADB_GTID.size + 6
 _GTID_LIST_ENTRY: Final = struct.Struct("<IIQ")
 _ROWS_V1: Final = struct.Struct("<IHH")
 _ROWS_V2: Final = struct.Struct("<IHHH")
@@ -295,6 +296,15 @@ def gtid(event: bytes) -> Gtid:
     return _read("GTID", event, lambda: _mysql_gtid(event))
 
 
+def plain_gtid(event: bytes) -> str:
+    """The GTID of a MariaDB event that says nothing else but that a transaction begins; "" for every other event."""
+    # Sequence number, domain, flags (8: may be applied in parallel), and six bytes of zeros.
+    if event[4] != types.MARIADB_GTID or len(event) != _PLAIN_GTID_SIZE or event[31] & 0xE3 or event[32]:
+        return ""
+    sequence, domain, _ = _MARIADB_GTID.unpack_from(event, HEADER_SIZE)
+    return f"{domain}-{_U32.unpack_from(event, 5)[0]}-{sequence}"
+
+
 def _mariadb_gtid(event: bytes) -> Gtid:
     sequence, domain, flags = _MARIADB_GTID.unpack_from(event, HEADER_SIZE)
     server = _U32.unpack_from(event, 5)[0]
@@ -303,8 +313,6 @@ def _mariadb_gtid(event: bytes) -> Gtid:
     if flags & 0xC0:
         at += 6 + event[at + 4] + event[at + 5]
     extra = event[at] if at < len(event) else 0
-    if not extra and not flags & 0xE1:
-        return Gtid(text)
     alter, thread = "", None
     if extra:
         at += 1 + (extra & 1)

@@ -260,16 +260,21 @@ class Stream:
             self._lose()
         elif cursor.open:
             self._end()  # of a statement that stands alone
-        found = parse.gtid(raw)
-        self._thread = found.thread
-        self._commit_us = found.immediate_us
         mariadb = raw[4] == types.MARIADB_GTID
-        self._framed = mariadb and not found.standalone
+        text = parse.plain_gtid(raw)
+        if text:
+            self._thread, self._commit_us, self._framed = None, 0, True
+        else:
+            found = parse.gtid(raw)
+            text = found.text
+            self._thread = found.thread
+            self._commit_us = found.immediate_us
+            self._framed = mariadb and not found.standalone
         if self._skipping and mariadb:
-            self._check_domain(found.text)
-        self._begin(at, found.text)
-        if self._wants_gtid is not None and found.text:
-            self._wanted = self._wants_gtid(found.text.rpartition("-")[0] if mariadb else found.text.partition(":")[0])
+            self._check_domain(text)
+        self._begin(at, text)
+        if self._wants_gtid is not None and text:
+            self._wanted = self._wants_gtid(text.rpartition("-")[0] if mariadb else text.partition(":")[0])
 
     def _check_domain(self, gtid: str) -> None:
         """A domain's transactions come in order: if another one comes first, the one that was done in part does not exist."""

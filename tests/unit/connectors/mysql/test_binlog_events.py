@@ -188,6 +188,19 @@ def mariadb(flags: int, rest: bytes = b"") -> bytes:
 ])  # fmt: skip
 def test_mariadb_gtids(raw: bytes, expected: Gtid) -> None:
     assert parse.gtid(raw) == expected
+    plain = parse.plain_gtid(raw)
+    assert (Gtid(plain) if plain else expected) == expected
+
+
+def test_gtids_that_begin_a_transaction_and_say_nothing_else_are_plain() -> None:
+    assert parse.plain_gtid(mariadb(0x08, bytes(6))) == "3-9-1234"
+    for other in (
+        mariadb(0x09, bytes(6)),
+        mariadb(0x08, b"\x10" + bytes(5)),
+        mariadb(0x08),
+        event(types.XID, bytes(19)),
+    ):
+        assert not parse.plain_gtid(other)
 
 
 def test_lists_texts_and_incidents() -> None:

@@ -121,6 +121,25 @@ def test_mariadb_sets_are_the_last_of_each_domain() -> None:
     assert not MariaDbGtids.parse("")
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(1, 30), st.booleans()), max_size=20))
+def test_a_mariadb_set_is_the_last_transaction_of_each_domain(
+    added: list[tuple[int, int, int, bool]],
+) -> None:
+    found, last = MariaDbGtids.parse("0-1-1"), {0: (1, 1)}
+    for domain, server, number, looked in added:
+        found.add(f"{domain}-{server}-{number}")
+        last[domain] = (server, number)
+        if looked:  # what was asked for in between makes no difference
+            assert found.contains(f"{domain}-{server}-{number}")
+            assert not found.contains(f"{domain}-{server}-{number + 1}")
+        other = found.copy()
+        other.add("5-1-1")
+        assert found.text() == ",".join(f"{each}-{at}-{seen}" for each, (at, seen) in sorted(last.items()))
+        assert other.text() == f"{found.text()},5-1-1"
+        assert found.is_subset(other)
+        assert found == MariaDbGtids.parse(found.text())
+
+
 @pytest.mark.parametrize("text", ["1-2", f"{A}:1-5", "0-1-x", "0-1-2-3"])
 def test_what_is_no_mariadb_set_says_so(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="DOMAIN-SERVER-NUMBER"):
