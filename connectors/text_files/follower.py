@@ -271,13 +271,13 @@ class Follower:
         return os.pread(self._fd, len(self.head), 0) == self.head
 
     def _truncated(self, position: int) -> Step | None:
-        """Go on in the copy of a file that was truncated; None if there is none, or nothing behind the position in it."""
+        """Continue in the copy of a file that was truncated; None if no copy has anything behind the position."""
         if not position or self._pattern == "":
             return None
-        place = locate(self.path, position, self.mark(position), self._compression, self._pattern)
-        if place is None or place.position != position or len(place.paths) < 2:
+        copies = locate(self.path, position, self.mark(position), self._compression, self._pattern)
+        if copies is None or copies.position != position or len(copies.paths) < 2:
             return None
-        opened = [fd for path in place.paths[:-1] if (fd := open_file(path)) is not None]
+        opened = [fd for path in copies.paths[:-1] if (fd := open_file(path)) is not None]
         if not opened:
             return None
         copy, *newer = opened
