@@ -62,7 +62,7 @@ class FileLines(NamedTuple):
     now: int
 
     def name(self, before: Position, after: Position) -> str:
-        """What identifies the line between two offsets."""
+        """The name that identifies the line between two offsets."""
         return f"{self.path}:{after[FINGERPRINT]}:{before[POSITION]}"
 
 
@@ -97,10 +97,10 @@ class DirectRows:
 
     def take_times(self) -> list[tuple[str, int, int]]:
         """Of each table: its name, how many rows were made since the last call, and the sum of their timestamps."""
-        taken = [(table, len(times), sum(times)) for table, times in self._times.items() if times]
+        rows = [(table, len(times), sum(times)) for table, times in self._times.items() if times]
         for times in self._times.values():
             times.clear()
-        return taken
+        return rows
 
     def add_lines(
         self,

@@ -155,7 +155,7 @@ class Heartbeats:
                 records.append(self._record(line.partition, offset, host, name, line.seen_ms, "line"))
         if self.signals is not None and inputs and len(records) >= len(inputs):  # all of them are in order
             look = inputs[0]
-            records += self.signals((look.partition, look.offset), min(each.seen_ms for each in inputs) * 1000)
+            records += self.signals((look.partition, look.offset), min(read.seen_ms for read in inputs) * 1000)
         return Batch(records) if records else None
 
     def _report(self, looks: list[Look], now: int) -> None:

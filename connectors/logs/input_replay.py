@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from connectors.api import Instruction, TaskContext
 
 #: Members of a replay's offset that are the input's own.
-_OWN: Final = frozenset({POSITION, FINGERPRINT, OFFSET, DELIVERED})
+_INPUT_MEMBERS: Final = frozenset({POSITION, FINGERPRINT, OFFSET, DELIVERED})
 
 
 class InputReplays:
@@ -53,19 +53,19 @@ class InputReplays:
         self._asked: dict[str, Instruction] = {}
         self._inputs = {_key(partition): partition for partition in _inputs(context.config)}
         #: Input -> the offset behind what the source gave.
-        self._given: dict[tuple[Any, ...], Position] = {}
+        self._source_offsets: dict[tuple[Any, ...], Position] = {}
         #: Replay -> input -> offset, as it was saved or given since.
         self._progress: dict[str, dict[tuple[Any, ...], Position]] = {}
         for partition, offset in context.offsets.items():
-            own = {name: value for name, value in partition.items() if name != REPLAY}
-            if _key(own) in self._inputs:
+            source = {name: value for name, value in partition.items() if name != REPLAY}
+            if _key(source) in self._inputs:
                 if REPLAY in partition:
-                    self._progress.setdefault(partition[REPLAY], {})[_key(own)] = offset
+                    self._progress.setdefault(partition[REPLAY], {})[_key(source)] = offset
                 else:
-                    self._given[_key(own)] = offset
-        #: Replays in which the inputs of ``_unread`` have no part: they came later, or the source begins with them anew.
+                    self._source_offsets[_key(source)] = offset
+        #: Replays in which the inputs of ``_unread`` have no part: they came later, or the source reads all of them itself.
         self._older = {replay["id"] for replay in asked}
-        self._unread = self._inputs.keys() - self._given.keys()
+        self._unread = self._inputs.keys() - self._source_offsets.keys()
 
     def take(self, asked: Sequence[Instruction]) -> None:
         """Note the complete list of replays that are asked for."""
@@ -80,9 +80,9 @@ class InputReplays:
         ):
             key = _key(partition)
             if offset is None:
-                self._given.pop(key, None)
+                self._source_offsets.pop(key, None)
             elif key in self._inputs:
-                self._given[key] = offset
+                self._source_offsets[key] = offset
 
     @property
     def pending(self) -> bool:
@@ -144,23 +144,23 @@ class InputReplays:
             return {_key(asked["partition"]): asked["offset"] for asked in positions}
         if self._context.config[INPUT] != FROM_KAFKA:
             return {key: {POSITION: 0} for key in keys}
-        found = await find_offsets(
+        offsets = await find_offsets(
             self._context.config, [_topic_partition(self._inputs[key]) for key in keys], request.get("since_ms")
         )
         return {
             _key({TOPIC: partition.topic, PARTITION: partition.partition}): {OFFSET: offset}
-            for partition, offset in found.items()
+            for partition, offset in offsets.items()
         }
 
     def _begin(self, start: Position | None, key: tuple[Any, ...]) -> Position:
         """The first offset of the replay of an input: nothing behind what the source gave is replayed."""
-        given = self._given.get(key)
+        source = self._source_offsets.get(key)
         counted = {LINES: 0, ACCEPTED: 0}
-        if start is None or given is None:
+        if start is None or source is None:
             return {**counted, DONE: 1}
-        end = given[OFFSET] if OFFSET in given else given[POSITION]
-        offset = {name: value for name, value in start.items() if name in _OWN} | counted | {END: end}
-        return {**offset, END_FINGERPRINT: given[FINGERPRINT]} if FINGERPRINT in given else offset
+        end = source[OFFSET] if OFFSET in source else source[POSITION]
+        offset = {name: value for name, value in start.items() if name in _INPUT_MEMBERS} | counted | {END: end}
+        return {**offset, END_FINGERPRINT: source[FINGERPRINT]} if FINGERPRINT in source else offset
 
     async def _run_input(self, name: str, key: tuple[Any, ...]) -> AsyncGenerator[Batch, None]:
         """The batches of one input, until its end or until the replay is paused."""
@@ -177,7 +177,7 @@ class InputReplays:
 
     def _read(self, key: tuple[Any, ...], offset: Position) -> AsyncGenerator[Batch, None]:
         """The batches of an input as its source makes them, from an offset of a replay to its end."""
-        start = {name: value for name, value in offset.items() if name in _OWN}
+        start = {name: value for name, value in offset.items() if name in _INPUT_MEMBERS}
         if self._context.config[INPUT] == FROM_KAFKA:
             partition = _topic_partition(self._inputs[key])
             return read_partition_again(self._context, self._use_rules, self._host, partition, start, offset[END])
@@ -185,7 +185,7 @@ class InputReplays:
         return read_file_again(self._context, self._use_rules, self._host, self._heartbeats, path, start, end)
 
     def _use_rules(self) -> RowMaker:
-        """What makes rows, by the rules that the source uses now."""
+        """The maker of rows, with the rules that the source uses now."""
         if self._maker.rules is not self._rows.rules:
             self._maker.use(self._rows.rules)
         return self._maker
@@ -199,7 +199,7 @@ class InputReplays:
         for result, count in (("accepted", lines - unknown), ("unknown", unknown)):
             if count:
                 self._context.metrics.add(REPLAYED, count, {"result": result})
-        kept = {member: value for member, value in before.items() if member not in _OWN}
+        kept = {member: value for member, value in before.items() if member not in _INPUT_MEMBERS}
         offset = next((moved for _, moved in reversed(batch.offsets) if moved is not None), None)
         if offset is None and batch.records:
             offset = batch.records[-1].source_offset
@@ -222,8 +222,12 @@ class InputReplays:
             record.source_partition, record.source_offset = partition, {**kept, **record.source_offset}
         for bad in batch.bad:
             bad.source_partition, bad.source_offset = partition, {**kept, **bad.source_offset}
-        own = {member: value for member, value in before.items() if member in _OWN} if offset is None else offset
-        after = {**kept, **own, LINES: before[LINES] + lines, ACCEPTED: before[ACCEPTED] + lines - unknown}
+        position = (
+            {member: value for member, value in before.items() if member in _INPUT_MEMBERS}
+            if offset is None
+            else offset
+        )
+        after = {**kept, **position, LINES: before[LINES] + lines, ACCEPTED: before[ACCEPTED] + lines - unknown}
         self._progress[name][key] = after
         return Batch(records, batch.bad, ((partition, after),), receipt=batch.receipt)
 
@@ -254,9 +258,9 @@ class _Counts:
 
     def take(self) -> tuple[int, int]:
         """Lines, and those of them that no group accepts, since the last call."""
-        taken = self._lines, self._unknown
+        counts = self._lines, self._unknown
         self._lines = self._unknown = 0
-        return taken
+        return counts
 
 
 def _inputs(config: Mapping[str, Any]) -> Iterable[Position]:

@@ -195,8 +195,8 @@ async def find_offsets(
     try:
         if since_ms is None:
             return dict(await consumer.beginning_offsets(list(partitions)))
-        found = await consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
-        return {partition: first.offset for partition, first in found.items() if first is not None}
+        firsts = await consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
+        return {partition: first.offset for partition, first in firsts.items() if first is not None}
     except (KafkaError, OSError) as error:
         raise _unavailable(config, error) from error
     finally:

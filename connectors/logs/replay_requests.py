@@ -67,8 +67,8 @@ def _check_input(config: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
     if config[INPUT] == FROM_KAFKA:
         if config[EVENT_START]:
             raise ConfigInvalid(
-                f"lines of topics that {EVENT_START} joins can't be replayed beside the source: stop the connector, alter "
-                "its offsets, and resume it"
+                f"lines of topics that {EVENT_START} joins can't be replayed while the source reads on: stop the connector, "
+                "alter its offsets, and resume it"
             )
     elif "since_ms" in kept and not config[TIME_COLUMN]:
         raise ConfigInvalid(
@@ -147,7 +147,7 @@ def _show_unknown(replay: Instruction, offsets: Sequence[tuple[Position, Positio
     }
     parts = [offset for part, offset in saved.items() if part != ""]
     left = sum(max(0, part[END] - part[NEXT]) for part in parts) if saved else None
-    return _show(replay, parts, left, begun=bool(saved), done=is_done(saved))
+    return _show(replay, parts, left, started=bool(saved), done=is_done(saved))
 
 
 def _show_input(
@@ -164,16 +164,16 @@ def _show_input(
     if parts and all(OFFSET in part for part in running):
         left = sum(max(0, part[END] - part[OFFSET]) for part in running)
     done = len(parts) >= max(inputs, 1) and not running
-    return _show(replay, parts, left, begun=bool(parts), done=done)
+    return _show(replay, parts, left, started=bool(parts), done=done)
 
 
 def _show(
-    replay: Instruction, parts: Sequence[Position], left: int | None, *, begun: bool, done: bool
+    replay: Instruction, parts: Sequence[Position], left: int | None, *, started: bool, done: bool
 ) -> dict[str, Any]:
     state = replay["state"]
     if done:
         state = "completed"
-    elif state == "running" and not begun:
+    elif state == "running" and not started:
         state = "waiting"
     return {
         **replay,

@@ -159,11 +159,11 @@ class RowMaker:
             if direct is None or delivered:
                 line, after = next(pairs, (None, None))
             else:
-                found = direct.add_lines(records, source, before, pairs)
+                rest = direct.add_lines(records, source, before, pairs)
                 counts.lines += len(records) - first
-                if found is None:
+                if rest is None:
                     break
-                before, line, after = found
+                before, line, after = rest
             if line is None or after is None:
                 break
             position = before[POSITION]

@@ -59,6 +59,12 @@ def read_unknown(value: Any, timestamp: int, id_column: str) -> UnknownLine | No
     )
 
 
+def is_signal(value: Any) -> bool:
+    """Whether a value is a UMS message without rows, such as a heartbeat of the table."""
+    protocol = value.get("protocol") if isinstance(value, dict) else None
+    return isinstance(protocol, dict) and protocol.get("type") in ums.SIGNALS
+
+
 def _find_row(value: dict[str, Any], id_column: str) -> tuple[dict[str, Any], int]:
     """The columns of a row, and its order number."""
     if isinstance(value.get("after"), dict):

@@ -219,6 +219,9 @@ class Follower:
         now = self._clock()
         if now >= self._next_look:
             self._look(now)
+            # After a pause the file may be truncated, and longer than before again.
+            if isinstance(stream, PlainStream) and stream.at and not self._begins_alike():
+                return self._truncated(stream.at) or self._again("begins differently than before")
         try:
             data = b"" if self._corrupt else stream.read(BLOCK)
         except CorruptInput as error:
@@ -227,7 +230,7 @@ class Follower:
         if data:
             return self._took(stream, data)
         if stream.shrunk():
-            return self._again("is shorter than before")
+            return self._truncated(stream.at) or self._again("is shorter than before")
         self._was_idle = True
         self._look(now)
         if stream.at < self._target and stream.complete():
@@ -248,8 +251,8 @@ class Follower:
         if self._was_idle and isinstance(stream, PlainStream):
             # A file that was truncated and has grown past the old position again looks longer, but begins differently.
             self._was_idle = False
-            if os.pread(self._fd, len(self.head), 0) != self.head:
-                return self._again("begins differently than before")
+            if not self._begins_alike():
+                return self._truncated(stream.at - len(data)) or self._again("begins differently than before")
         if stream.at == len(data) and isinstance(stream, PlainStream) and is_gzip(self._fd, self._compression):
             # The file was empty when it was opened.
             self._stream = open_stream(self._fd, self._compression)
@@ -263,6 +266,38 @@ class Follower:
             data = data[self._target - before :]
         self._target = 0
         return Step(Kind.DATA, data)
+
+    def _begins_alike(self) -> bool:
+        return os.pread(self._fd, len(self.head), 0) == self.head
+
+    def _truncated(self, position: int) -> Step | None:
+        """Continue in the copy of a file that was truncated; None if no copy has anything behind the position."""
+        if not position or self._pattern == "":
+            return None
+        copies = locate(self.path, position, self.mark(position), self._compression, self._pattern)
+        if copies is None or copies.position != position or len(copies.paths) < 2:
+            return None
+        opened = [fd for path in copies.paths[:-1] if (fd := open_file(path)) is not None]
+        if not opened:
+            return None
+        copy, *newer = opened
+        if not newer and not is_gzip(copy, self._compression) and os.fstat(copy).st_size <= position:
+            os.close(copy)
+            return None
+        self._queue.extendleft(reversed([*newer, os.dup(self._fd)]))
+        self._close_current()
+        self._fd = copy
+        self._corrupt = False
+        self._quiet_since = None
+        self._was_idle = False
+        # It is the same text: no line ends here.
+        stream = open_stream(copy, self._compression)
+        if isinstance(stream, PlainStream):
+            stream.at = position
+        else:
+            self._target = position
+        self._stream = stream
+        return Step(Kind.BUSY)
 
     def _again(self, why: str) -> Step:
         """The same file from its beginning."""

@@ -172,8 +172,9 @@ class RuleStore:
         return warnings
 
     async def _check_for_connector(self, user: str, config: dict[str, str], rules: Any) -> tuple[list[str], list[str]]:
-        """The objections to a rule set in a connector that would run it at once, by its options and its schema registry; and
-        what could not be checked.
+        """The objections to a rule set in a connector that would run it at once, and what could not be checked.
+
+        Options and the schema registry are asked.
         """
         infos = await self.ctx.ask_validation(config, None, rules)
         entries = [entry["value"] for entry in infos["configs"]]

@@ -16,7 +16,7 @@ from connectors.logs.forms import make_form
 from connectors.logs.recent import read_recent
 from connectors.logs.rules.built import build_any
 from connectors.logs.rules.model import UNKNOWN_TABLE
-from connectors.logs.unknown_lines import UnknownLine, read_unknown
+from connectors.logs.unknown_lines import UnknownLine, is_signal, read_unknown
 from worker.host.plan import converter_config, reader_of
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ async def _read_unknown(
                 value = await reader.decode(topic, record.value or b"")
             except Skippable:
                 unreadable += 1
+                continue
+            if is_signal(value):
                 continue
             line = read_unknown(value, record.timestamp, parsed[ID_COLUMN])
             if line is None:

@@ -191,7 +191,7 @@ def compile_rows(groups: Iterable[BuiltGroup], id_column: str) -> list[RowFuncti
     Returns:
         The functions; None for a group that may make several rows of a line, or none.
     """
-    made: dict[tuple[Any, ...], Callable[..., Record | None]] = {}
+    makers: dict[tuple[Any, ...], Callable[..., Record | None]] = {}
     functions: list[RowFunction | None] = []
     for group in groups:
         if any(
@@ -203,9 +203,9 @@ def compile_rows(groups: Iterable[BuiltGroup], id_column: str) -> list[RowFuncti
         code = writer.code
         # What a function was made with lives as long as it: no other value has its id.
         key = ("\n".join(code.lines), *((name, id(value)) for name, value in code.names.items()))
-        make = made.get(key)
+        make = makers.get(key)
         if make is None:
-            make = made[key] = code.function("make_row", f"log-row-{group.table}-{group.name}")
+            make = makers[key] = code.function("make_row", f"log-row-{group.table}-{group.name}")
         with_origin = any(re.search(r"\borigin\b", line) for line in code.lines[1:])
         functions.append(RowFunction(make, tuple(writer.matches), with_origin))
     return functions

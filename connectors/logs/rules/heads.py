@@ -1,4 +1,4 @@
-r"""Which groups can accept a line, where all of their expressions begin alike: log lines of one program mostly do.
+r"""A lookup of the groups that can accept a line, where all their expressions begin alike, as those of one program mostly do.
 
 ``^(\S+) \[(\w+)\] login (\S+)`` and ``^(\S+) \[(\w+)\] logout`` have a head in common. Where the head can match a line in one
 way only, the characters behind it say which expression it can be: a lookup, instead of a search for all of them.
@@ -23,7 +23,7 @@ _NONE: Final[tuple[int, ...]] = ()
 
 
 def make_head_finder(sources: Sequence[str]) -> Callable[[str], Sequence[int]] | None:
-    """A function that says which of these expressions a text can match; None if they have no such head.
+    """A function that says which of these expressions a string can match; None if they have no such head.
 
     Args:
         sources: expressions that ``re`` and RE2 accept.
@@ -52,10 +52,10 @@ def make_head_finder(sources: Sequence[str]) -> Callable[[str], Sequence[int]] |
     match, choose = re.compile(head, re.ASCII).match, choices.get
 
     def find(text: str) -> Sequence[int]:
-        found = match(text)
-        if found is None:
+        matched = match(text)
+        if matched is None:
             return _NONE
-        end = found.end()
+        end = matched.end()
         indexes = choose(text[end : end + size], _NONE)
         if len(indexes) < 2:
             return indexes
@@ -67,7 +67,9 @@ def make_head_finder(sources: Sequence[str]) -> Callable[[str], Sequence[int]] |
 def _common_head(sources: Sequence[str], items: Sequence[list[Any]]) -> tuple[str, int]:
     """The longest source that all have in front, and how many items it is; it ends with a certain character."""
     first, last = min(sources), max(sources)  # what these share, all do
-    common = first[: next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)]
+    common = first[
+        : next((at for at, (left, right) in enumerate(zip(first, last, strict=False)) if left != right), None)
+    ]
     shown = [[repr(item) for item in expression[: len(common)]] for expression in items]
     for end in range(len(common), 0, -1):
         try:
@@ -84,16 +86,16 @@ def _common_head(sources: Sequence[str], items: Sequence[list[Any]]) -> tuple[st
 
 def _literals(items: Sequence[Any]) -> list[str]:
     """The characters that a sequence begins with, as long as they are certain."""
-    found: list[str] = []
+    characters: list[str] = []
     for operation, argument in items:
         if operation is not ops.LITERAL:
             break
-        found.append(chr(argument))
-    return found
+        characters.append(chr(argument))
+    return characters
 
 
 def _is_forced(items: Sequence[Any], follow: frozenset[int]) -> bool:
-    """Whether a sequence can match a text in one way at most, if one of the characters ``follow`` comes behind it."""
+    """Whether a sequence can match a string in one way at most, if one of the characters ``follow`` comes behind it."""
     for operation, argument in reversed(items):
         if operation is ops.SUBPATTERN:
             _, added, removed, body = argument

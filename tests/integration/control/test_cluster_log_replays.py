@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from compose.local.worker import MillraceWorker
 
 COUNT = 6000
-#: As RULES, but for the table: what they make can be told from what was made before.
-AGAIN: dict[str, Any] = json.loads(json.dumps(RULES).replace('"requests"', '"again"'))
+#: As RULES, but for the table: their rows are not mixed with those that were made before.
+CHANGED: dict[str, Any] = json.loads(json.dumps(RULES).replace('"requests"', '"again"'))
 EXACTLY_ONCE = {"exactly.once.source.support": "enabled", "offset.flush.interval.ms": "200"}
 
 
 def test_files_are_replayed_exactly_once(
     millrace: Callable[..., MillraceWorker], unique: Callable[[str], str], tmp_path: Path, bootstrap: str
 ) -> None:
-    """Three files of two tasks; the worker is killed in the middle of the replay, while the source goes on."""
+    """Three files of two tasks; the worker is killed in the middle of the replay, while the source continues."""
     name, rules, folder, group = unique("input"), unique("rules"), tmp_path / "logs", unique("group")
     folder.mkdir()
     for number in range(3):
@@ -47,7 +47,7 @@ def test_files_are_replayed_exactly_once(
         "POST", f"/connectors/{name}/replay", {"source": "input", "since": "2026-11-26T17:00:00Z"}
     )
     assert (status, "row.timestamp.column" in refused["message"]) == (400, True), refused
-    assert worker.request("PUT", f"/rules/{rules}", {"rules": AGAIN})[0] == 200
+    assert worker.request("PUT", f"/rules/{rules}", {"rules": CHANGED})[0] == 200
 
     status, asked = worker.request("POST", f"/connectors/{name}/replay", {"source": "input", "id": "all"})
     assert (status, asked["replay"]) == (201, {"source": "input"}), asked
@@ -99,7 +99,7 @@ def test_topics_are_replayed_exactly_once(
     wait_for(lambda: len(read_topic(bootstrap, f"{name}.requests")) == COUNT, "all lines are read", 60)
     before = [value for _, value in read_topic(bootstrap, f"{name}.requests")]
     wait_for(lambda: _saved(worker, name) == [COUNT], "the position is saved")
-    assert worker.request("PUT", f"/rules/{rules}", {"rules": AGAIN})[0] == 200
+    assert worker.request("PUT", f"/rules/{rules}", {"rules": CHANGED})[0] == 200
     assert worker.request("POST", f"/connectors/{name}/replay", {"source": "INPUT", "id": "all"})[0] == 201
     wait_for(lambda: bool(read_topic(bootstrap, f"{name}.again")), "the replay has begun")
     worker.kill()
@@ -115,8 +115,8 @@ def test_topics_are_replayed_exactly_once(
     # Since a time that is later than all records: none; since an offset: those behind it.
     late = {"source": "input", "id": "late", "since": "2100-01-01T00:00:00Z"}
     position = {"partition": {"topic": topic, "partition": 0}, "offset": {"offset": COUNT - 2}}
-    some = {"source": "input", "id": "some", "positions": [position]}
-    for request, paths in ((late, []), (some, [f"/{COUNT - 2}", f"/{COUNT - 1}", "/later"])):
+    behind = {"source": "input", "id": "some", "positions": [position]}
+    for request, paths in ((late, []), (behind, [f"/{COUNT - 2}", f"/{COUNT - 1}", "/later"])):
         count = len(read_topic(bootstrap, f"{name}.again"))
         assert worker.request("POST", f"/connectors/{name}/replay", request)[0] == 201
         asked = str(request["id"])

@@ -125,6 +125,71 @@ def test_truncated_and_grown_past_the_old_position(path: Path, clock: ManualCloc
     follower.close()
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("after", [b"x\n", b"another beginning that is longer than what was read\n"])
+def test_what_was_not_read_before_a_truncation_is_in_the_copy(
+    path: Path, clock: ManualClock, after: bytes, compressed: bool
+) -> None:
+    path.write_bytes(b"one\ntwo\nthr")
+    follower = follow(path, clock)
+    assert read(follower, clock) == [(Kind.BEGIN, 0), (Kind.DATA, b"one\ntwo\nthr")]
+    whole = b"one\ntwo\nthree\nfour\n"
+    if compressed:
+        path.with_name("app.log.1.gz").write_bytes(gzip.compress(whole))
+    else:
+        path.with_name("app.log.1").write_bytes(whole)
+    path.write_bytes(after)  # the same file, truncated
+    assert read(follower, clock) == [(Kind.DATA, b"ee\nfour\n"), (Kind.BEGIN, 0), (Kind.DATA, after)]
+    with path.open("ab") as file:
+        file.write(b"more\n")
+    assert read(follower, clock) == [(Kind.DATA, b"more\n")]
+    follower.close()
+
+
+def test_two_truncations_in_a_row(path: Path, clock: ManualClock) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock)
+    read(follower, clock)
+    for number, text in ((2, b"one\ntwo\n"), (1, b"three\n")):
+        copy = path.with_name(f"app.log.{number}")
+        copy.write_bytes(text)
+        os.utime(copy, (100 - number, 100 - number))
+    path.write_bytes(b"4\n")
+    steps = read(follower, clock)
+    assert steps == [
+        (Kind.DATA, b"two\n"),
+        (Kind.BEGIN, 0),
+        (Kind.DATA, b"three\n"),
+        (Kind.BEGIN, 0),
+        (Kind.DATA, b"4\n"),
+    ]
+    follower.close()
+
+
+def test_a_truncation_while_nobody_reads_is_found_before_the_next_block(path: Path, clock: ManualClock) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock)
+    while follower.advance().kind is not Kind.DATA:
+        pass
+    path.with_name("app.log.1").write_bytes(b"one\ntwo\n")
+    path.write_bytes(b"another beginning\n")
+    clock.now += 1.0
+    steps = read(follower, clock)
+    assert steps == [(Kind.DATA, b"two\n"), (Kind.BEGIN, 0), (Kind.DATA, b"another beginning\n")]
+    follower.close()
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_a_truncation_without_a_copy_that_has_more(path: Path, clock: ManualClock, search: bool) -> None:
+    path.write_bytes(b"one\ntwo\n")
+    follower = follow(path, clock, search=search)
+    read(follower, clock)
+    path.with_name("app.log.1").write_bytes(b"one\ntwo\n" if search else b"one\ntwo\nthree\n")
+    path.write_bytes(b"x\n")
+    assert read(follower, clock) == [(Kind.BEGIN, 0), (Kind.DATA, b"x\n")]
+    follower.close()
+
+
 def test_a_file_moved_away_and_back_goes_on(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"one\n")
     follower = follow(path, clock)

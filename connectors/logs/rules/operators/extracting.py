@@ -47,7 +47,7 @@ class RegexExtract(Operator, frozen=True):
 
 
 def _match_fields(field: FieldName, names: tuple[str, ...], pattern: Pattern, *, keep: bool) -> ExtractFields:
-    nullable = frozenset(name for name, own in zip(names, pattern.groups, strict=True) if own in pattern.nullable)
+    nullable = frozenset(name for name, group in zip(names, pattern.groups, strict=True) if group in pattern.nullable)
     return ExtractFields(
         field, names, _groups_of(pattern), keep, match=pattern.search, needle=pattern.source, nullable=nullable
     )

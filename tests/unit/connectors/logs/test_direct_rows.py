@@ -146,10 +146,10 @@ def test_any_order_of_lines(lines: list[str]) -> None:
 def test_groups_that_differ_in_their_expressions_share_a_function() -> None:
     functions = compile_rows(build_any(RULES).groups, "log_id")
     assert functions[3] is None, "a group that drops lines makes no row of them"
-    made = [function.make for function in functions if function is not None]
-    assert made[0] is made[3], "the same steps"
-    assert made[0] is not made[1], "one more step"
-    assert made[0] is not made[2], "its user may be null"
+    makers = [function.make for function in functions if function is not None]
+    assert makers[0] is makers[3], "the same steps"
+    assert makers[0] is not makers[1], "one more step"
+    assert makers[0] is not makers[2], "its user may be null"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Replays of files: cut at every record, beside a source that goes on, and through rotation."""
+"""Replays of files: cut at every record, while the source continues, and through rotation."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class World:
         return {"filename": str(self.path)}
 
     async def read(self, count: int) -> list[SourceRecord]:
-        """What the source makes of the file by the rules of the table "before"; the offset behind it is saved."""
+        """The records that the source makes of the file by rules of the table "before"; the offset behind them is saved."""
         asked = {"id": "rules:r", "state": "running", "origin": "rules", "created_ms": 0, "name": "r", "version": 1}
         async with Run(LogsConnector, self.raw, offsets=self.offsets) as run:
             for task in run.tasks:
@@ -122,9 +122,9 @@ def identities(records: Sequence[SourceRecord]) -> list[str]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> World:
-    made = World(tmp_path)
-    made.before = await made.read(10)
-    return made
+    world = World(tmp_path)
+    world.before = await world.read(10)
+    return world
 
 
 @pytest.mark.parametrize("cut", range(1, 11))

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from connectors.errors import ConfigInvalid
+from connectors.formats import ums
 from connectors.logs import recent
 from connectors.logs.connector import LogsConnector
 from connectors.logs.recent import read_recent
@@ -17,7 +18,7 @@ from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import build_any
 from connectors.logs.rules.compiled import compile_rules
 from connectors.logs.rules.records import Origin
-from connectors.logs.unknown_lines import read_unknown
+from connectors.logs.unknown_lines import is_signal, read_unknown
 from connectors.testing.contexts import RecordedMetrics
 
 if TYPE_CHECKING:
@@ -98,3 +99,10 @@ def test_unknown_lines_in_every_form(output: str) -> None:
 )
 def test_values_that_are_no_unknown_lines(value: Any) -> None:
     assert read_unknown(value, 0, "log_id") is None
+
+
+def test_heartbeats_of_the_table_are_no_lines() -> None:
+    namespace = "logs.logs.logs.unknown_table.1.0.0"
+    assert is_signal(ums.heartbeat(namespace, 0))
+    assert not is_signal(ums.message(ums.INCREMENT, namespace, [], []))
+    assert not is_signal({"line": "a line", "protocol": "http"})

@@ -31,7 +31,7 @@ DIFFERENT = [
     [r"^(?:\d+\.)+x", r"^(?:\d+\.)+y"],
     ["", "a"],
 ]
-TEXTS = st.text(alphabet="01 ab=xy[]-.\n\v", max_size=12)
+STRINGS = st.text(alphabet="01 ab=xy[]-.\n\v", max_size=12)
 WORDS = st.lists(
     st.sampled_from(
         [
@@ -60,12 +60,12 @@ def test_expressions_that_begin_alike(sources: list[str]) -> None:
     find = make_head_finder(sources)
     assert find is not None
 
-    @given(st.one_of(TEXTS, WORDS))
+    @given(st.one_of(STRINGS, WORDS))
     def check(text: str) -> None:
-        found = find(text)
-        assert list(found) == sorted(found)
+        indexes = find(text)
+        assert list(indexes) == sorted(indexes)
         matching = [index for index, source in enumerate(sources) if re.search(source, text, re.ASCII)]
-        assert set(matching) <= set(found)
+        assert set(matching) <= set(indexes)
 
     check()
 
