@@ -97,12 +97,12 @@ def reached(flavor: str, now: GtidSet | str, wanted: GtidSet | str) -> bool:
 class MariaDbGtids(GtidSet):
     """The last transaction of each domain."""
 
-    __slots__ = ("_domain", "_known", "_newest", "_text")
+    __slots__ = ("_domain", "_newest", "_settled", "_text")
 
     def __init__(self, last: dict[int, tuple[int, int]] | None = None) -> None:
-        self._known = last or {}
+        self._settled = last or {}
         self._text: str | None = None
-        #: Where all are of one domain: that, as text, and the last one, which ``_known`` gets when somebody asks.
+        #: Where all are of one domain: that, as text, and the last one, which ``_settled`` gets when somebody asks.
         self._domain = ""
         self._newest = ""
 
@@ -110,9 +110,9 @@ class MariaDbGtids(GtidSet):
     def _last(self) -> dict[int, tuple[int, int]]:
         if self._newest:
             domain, server, sequence = _mariadb(self._newest)
-            self._known[domain] = (server, sequence)
+            self._settled[domain] = (server, sequence)
             self._newest = ""
-        return self._known
+        return self._settled
 
     @classmethod
     def parse(cls, text: str) -> MariaDbGtids:
@@ -142,7 +142,7 @@ class MariaDbGtids(GtidSet):
         number, server, sequence = _mariadb(gtid)
         self._last[number] = (server, sequence)
         self._text = None
-        self._domain = domain if len(self._known) == 1 else ""
+        self._domain = domain if len(self._settled) == 1 else ""
 
     def contains(self, gtid: str) -> bool:
         """See ``GtidSet``."""

@@ -136,7 +136,7 @@ def unscaled(value: Decimal, scale: int) -> int:
         ValueError: it has digits beyond the scale, or is not a finite number of at most 100,000 digits.
     """
     if scale > 0 and type(value) is Decimal:
-        # Columns mostly give exactly so many digits: their text is cheaper to take apart than the number.
+        # Columns mostly give exactly ``scale`` digits: their text is cheaper to take apart than the number.
         text = str(value)
         if len(text) > scale and text[-scale - 1] == ".":
             try:

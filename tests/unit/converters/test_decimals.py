@@ -22,16 +22,16 @@ EDGES = [
 
 
 @given(st.sampled_from(EDGES) | st.integers(-(10**40), 10**40), st.integers(-5, 40), st.integers(0, 40))
-def test_bytes_are_those_of_the_number(number: int, places: int, scale: int) -> None:
-    value = Decimal(number).scaleb(-places)  # rounded to 28 digits
-    wanted = Fraction(value) * 10**scale
-    if wanted.denominator != 1:
+def test_bytes_are_those_of_the_number(number: int, digits: int, scale: int) -> None:
+    value = Decimal(number).scaleb(-digits)  # rounded to 28 digits
+    expected = Fraction(value) * 10**scale
+    if expected.denominator != 1:
         with pytest.raises(ValueError, match="digits after the point"):
             unscaled(value, scale)
         return
-    assert unscaled(value, scale) == wanted
+    assert unscaled(value, scale) == expected
     data = decimal_bytes(value, scale)
-    assert int.from_bytes(data, "big", signed=True) == wanted
+    assert int.from_bytes(data, "big", signed=True) == expected
     assert len(data) == 1 or data[:2] not in {b"\0\0", b"\xff\xff"}
     assert decimal_from_bytes(data, scale) == value
     assert decimal_base64(value, scale) == b64encode(data).decode()
