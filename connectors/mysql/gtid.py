@@ -6,6 +6,7 @@ numbers per server (uuid) and tag. Not thread-safe; nothing blocks. A text that 
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from abc import ABC, abstractmethod
@@ -332,11 +333,18 @@ def _intervals_text(intervals: list[list[int]]) -> str:
 
 
 def _mysql(gtid: str) -> tuple[_Source, int]:
-    uuid, _, rest = gtid.partition(":")
-    tag, _, number = rest.rpartition(":")
-    if not number.isascii() or not number.isdigit() or not _UUID.fullmatch(uuid) or (tag and not _TAG.fullmatch(tag)):
+    head, _, number = gtid.rpartition(":")
+    source = _mysql_source(head) if number.isascii() and number.isdigit() else None
+    if source is None:
         raise _no_mysql(gtid)
-    return (uuid, tag), int(number)
+    return source, int(number)
+
+
+@functools.lru_cache(maxsize=128)
+def _mysql_source(text: str) -> _Source | None:
+    """The uuid and the tag of ``uuid`` or ``uuid:tag``; None for other text. Few of them make all transactions of a server."""
+    uuid, _, tag = text.partition(":")
+    return (uuid, tag) if _UUID.fullmatch(uuid) and (not tag or _TAG.fullmatch(tag)) else None
 
 
 def _no_mysql(text: str) -> ConfigInvalid:
