@@ -30,6 +30,8 @@ _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 _TABLE_ID: Final = struct.Struct("<IH")
 _QUERY: Final = struct.Struct("<IIBHH")
+#: The end of the default database's name, and the statement.
+_BEGIN: Final = b"\0BEGIN"
 _MARIADB_GTID: Final = struct.Struct("<QIB")
 _PLAIN_GTID_SIZE: Final = HEADER_SIZE + _MARIADB_GTID.size + 6
 _GTID_LIST_ENTRY: Final = struct.Struct("<IIQ")
@@ -204,6 +206,16 @@ def rotate(event: bytes) -> Rotate:
 def query(event: bytes) -> Query:
     """A QUERY event."""
     return _read("QUERY", event, lambda: _query(event))
+
+
+def begin_thread(event: bytes) -> int | None:
+    """The connection's number of a QUERY event that begins a transaction; None for every other statement."""
+    # MySQL writes one for every transaction: its status variables don't matter.
+    start = HEADER_SIZE + _QUERY.size
+    if len(event) < start or not event.endswith(_BEGIN):
+        return None
+    thread, _, schema_length, _, status_length = _QUERY.unpack_from(event, HEADER_SIZE)
+    return int(thread) if len(event) == start + status_length + schema_length + len(_BEGIN) else None
 
 
 def _query(event: bytes) -> Query:

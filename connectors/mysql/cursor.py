@@ -127,14 +127,14 @@ class Cursor:
         return found
 
     def moved(self, base: Position, events: int, row: int, tx_rows: int) -> Position:
-        """As ``offset``, for a place behind that of ``base`` with nothing but rows between them."""
+        """As ``offset``, for a position behind that of ``base`` with only rows between them."""
         if "event" not in base or self._half_done is not None:
             return self.offset(events, row, tx_rows)
-        found = base.copy()
-        found["event"] = events
-        found["row"] = row
-        found[start.TX_ROWS] = tx_rows
-        return found
+        offset = base.copy()
+        offset["event"] = events
+        offset["row"] = row
+        offset[start.TX_ROWS] = tx_rows
+        return offset
 
     def now(self) -> Position:
         """The offset after the last event."""

@@ -6,6 +6,7 @@ numbers per server (uuid) and tag. Not thread-safe; nothing blocks. A text that 
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from abc import ABC, abstractmethod
@@ -97,12 +98,12 @@ def reached(flavor: str, now: GtidSet | str, wanted: GtidSet | str) -> bool:
 class MariaDbGtids(GtidSet):
     """The last transaction of each domain."""
 
-    __slots__ = ("_domain", "_known", "_newest", "_text")
+    __slots__ = ("_domain", "_newest", "_settled", "_text")
 
     def __init__(self, last: dict[int, tuple[int, int]] | None = None) -> None:
-        self._known = last or {}
+        self._settled = last or {}
         self._text: str | None = None
-        #: Where all are of one domain: that, as text, and the last one, which ``_known`` gets when somebody asks.
+        #: Where all are of one domain: that, as text, and the last one, which ``_settled`` gets when somebody asks.
         self._domain = ""
         self._newest = ""
 
@@ -110,9 +111,9 @@ class MariaDbGtids(GtidSet):
     def _last(self) -> dict[int, tuple[int, int]]:
         if self._newest:
             domain, server, sequence = _mariadb(self._newest)
-            self._known[domain] = (server, sequence)
+            self._settled[domain] = (server, sequence)
             self._newest = ""
-        return self._known
+        return self._settled
 
     @classmethod
     def parse(cls, text: str) -> MariaDbGtids:
@@ -142,7 +143,7 @@ class MariaDbGtids(GtidSet):
         number, server, sequence = _mariadb(gtid)
         self._last[number] = (server, sequence)
         self._text = None
-        self._domain = domain if len(self._known) == 1 else ""
+        self._domain = domain if len(self._settled) == 1 else ""
 
     def contains(self, gtid: str) -> bool:
         """See ``GtidSet``."""
@@ -332,11 +333,18 @@ def _intervals_text(intervals: list[list[int]]) -> str:
 
 
 def _mysql(gtid: str) -> tuple[_Source, int]:
-    uuid, _, rest = gtid.partition(":")
-    tag, _, number = rest.rpartition(":")
-    if not number.isascii() or not number.isdigit() or not _UUID.fullmatch(uuid) or (tag and not _TAG.fullmatch(tag)):
+    head, _, number = gtid.rpartition(":")
+    source = _mysql_source(head) if number.isascii() and number.isdigit() else None
+    if source is None:
         raise _no_mysql(gtid)
-    return (uuid, tag), int(number)
+    return source, int(number)
+
+
+@functools.lru_cache(maxsize=128)
+def _mysql_source(text: str) -> _Source | None:
+    """The uuid and the tag of ``uuid`` or ``uuid:tag``; None for other text. Few of them make all transactions of a server."""
+    uuid, _, tag = text.partition(":")
+    return (uuid, tag) if _UUID.fullmatch(uuid) and (not tag or _TAG.fullmatch(tag)) else None
 
 
 def _no_mysql(text: str) -> ConfigInvalid:

@@ -335,14 +335,15 @@ class Stream:
         self._ended = True
 
     def _statement_event(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
+        thread = parse.begin_thread(raw)
+        if thread is not None:
+            self._open(thread, at)
+            return None
         found = parse.query(raw)
         text = found.statement
         word = text[:12].upper()
         if word == "BEGIN":
-            self._thread = found.thread
-            self._framed = True
-            if not self.cursor.open:
-                self._begin(at, "")
+            self._open(found.thread, at)
             return None
         if word.startswith(("COMMIT", "XA COMMIT", "XA ROLLBACK")):
             self._ended = True
@@ -372,6 +373,13 @@ class Stream:
                 "which rows are valid; move the offset behind it and start a new snapshot of its tables"
             )
         return self._other(found, at, ts, size)
+
+    def _open(self, thread: int, at: int) -> None:
+        """A statement begins the transaction."""
+        self._thread = thread
+        self._framed = True
+        if not self.cursor.open:
+            self._begin(at, "")
 
     def _description(self, raw: bytes, at: int, ts: int, size: int) -> None:
         del raw, at, ts, size

@@ -37,7 +37,7 @@ _MOST: Final = 5_000
 
 
 def row_kind(code: int) -> str:
-    """What the decoder calls a rows event of this type."""
+    """Return the decoder's name for a rows event of this type."""
     if code == types.PARTIAL_UPDATE_ROWS:
         return "partial"
     return "write" if code in types.WRITES else "update" if code in types.UPDATES else "delete"
@@ -107,7 +107,7 @@ class TableState:
                 shard.count == 1 or shards.shard_of_table(table.name, shard.count) == shard.index
             )
         self._decoders: dict[tuple[str, bytes, bytes | None], Rows] = {}
-        #: By type of event: what stood before the rows of the last one, behind the table's number.
+        #: By type of event: the bytes between table number and rows of the last one, where its rows begin, their decoder.
         self._readers: dict[int, tuple[bytes, int, Rows]] = {}
         self._counters: dict[tuple[str, bytes, bytes | None], Callable[[bytes, int, int], int]] = {}
 
@@ -133,13 +133,13 @@ class TableState:
 
     def reader(self, raw: bytes, code: int) -> tuple[int, Rows]:
         """Where the rows of an event of this type begin, and their decoder."""
-        found = self._readers.get(code)
-        # What stands before the rows hardly ever changes.
-        if found is None or not raw.startswith(found[0], AFTER_ID):
+        reader = self._readers.get(code)
+        # The bytes before the rows hardly ever change.
+        if reader is None or not raw.startswith(reader[0], AFTER_ID):
             head = rows_header(raw)
             decode = self.decoder(row_kind(code), head.present, head.present_after)
-            found = self._readers[code] = (raw[AFTER_ID : head.start], head.start, decode)
-        return found[1], found[2]
+            reader = self._readers[code] = (raw[AFTER_ID : head.start], head.start, decode)
+        return reader[1], reader[2]
 
     def counter(self, kind: str, present: bytes, present_after: bytes | None) -> Callable[[bytes, int, int], int]:
         """Counts the rows of such an event, whoever owns them."""

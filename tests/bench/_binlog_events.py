@@ -104,7 +104,7 @@ def _field(data: bytes) -> bytes:
 
 
 def _bits(flags: list[bool]) -> bytes:
-    return sum(1 << place for place, flag in enumerate(flags) if flag).to_bytes((len(flags) + 7) // 8, "little")
+    return sum(1 << bit for bit, flag in enumerate(flags) if flag).to_bytes((len(flags) + 7) // 8, "little")
 
 
 def _map(table: str) -> bytes:
@@ -143,7 +143,7 @@ def _images(table: str, first: int, count: int, *, update: bool) -> Iterator[byt
 
 
 def binlog(table: str, rows: int, per_transaction: int, *, update: bool = False) -> list[bytes]:
-    """Raw events of MariaDB: transactions of so many rows each, from the position ``BEGIN`` of ``FILE`` on.
+    """Raw events of MariaDB: transactions of ``per_transaction`` rows, from the position ``BEGIN`` of ``FILE`` on.
 
     Args:
         table: ``narrow`` or ``wide``.

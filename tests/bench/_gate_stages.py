@@ -1,4 +1,4 @@
-"""Stages of a row's way, measured on the code that stands first on PYTHONPATH: ``python _gate_stages.py EVENTS``.
+"""Stages of a row's way, measured on the code that is first on PYTHONPATH: ``python _gate_stages.py EVENTS``.
 
 A line with a stage's name on standard input is answered by its CPU microseconds per row. EVENTS is a pickle of
 ``_binlog_events.binlog`` by name: both sides of a comparison get the same bytes. Nothing of ``tests`` is imported: older
@@ -125,14 +125,14 @@ class _Path:
         pass
 
     def _stream(self) -> tuple[Stream, Cursor]:
-        begun = start.start_of("gate", Shard(), [(_PARTITION, {"file": "b.000007", "pos": 1000})])
-        assert begun.place is not None
-        cursor = Cursor(begun, begun.place, 1, gtid.parse("mariadb", ""))
+        resumed = start.start_of("gate", Shard(), [(_PARTITION, {"file": "b.000007", "pos": 1000})])
+        assert resumed.place is not None
+        cursor = Cursor(resumed, resumed.place, 1, gtid.parse("mariadb", ""))
         stream = Stream(
             cursor=cursor,
             tables=self.tables,
-            begun=begun,
-            place=begun.place,
+            begun=resumed,
+            place=resumed.place,
             same_server=True,
             partition=_PARTITION,
             counters=Counters(),
@@ -218,7 +218,7 @@ class _Path:
 
 
 async def _serve(events: dict[str, tuple[list[bytes], int]]) -> None:
-    paths = {name: _Path(*each) for name, each in events.items()}
+    paths = {name: _Path(raws, rows) for name, (raws, rows) in events.items()}
     for path in paths.values():
         await path.decode()
         await path.whole()

@@ -75,7 +75,7 @@ class Side:
     Args:
         tree: the folder.
         events: what it measures with.
-        failure: raised with a text if the code does not run the stages.
+        failure: raised with a message if the code does not run the stages.
     """
 
     def __init__(self, tree: Path, events: Path, failure: type[Exception]) -> None:
@@ -89,10 +89,10 @@ class Side:
             stderr=subprocess.PIPE,
             text=True,
         )
-        found = self._answer()
-        if Path(found).resolve() != tree.resolve():
+        folder = self._answer()
+        if Path(folder).resolve() != tree.resolve():
             self.close()
-            raise failure(f"the code of {found} was measured instead of that in {tree}")
+            raise failure(f"the code of {folder} was measured instead of that in {tree}")
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
@@ -128,16 +128,16 @@ def compare(before: Path, now: Path, events: Path, stages: Sequence[str], turns:
         for tree, failure in ((before, Unable), (now, RuntimeError)):
             sides.append(Side(tree, events, failure))
             stack.callback(sides[-1].close)
-        found: dict[str, Costs] = {}
+        costs: dict[str, Costs] = {}
         for stage in stages:
             values: tuple[list[float], list[float]] = ([], [])
             for turn in range(turns):
                 if turn >= _LEAST_TURNS and time.monotonic() > until:
                     break
-                for which in (0, 1) if turn % 2 else (1, 0):
-                    values[which].append(sides[which].measure(stage))
-            found[stage] = Costs(*values)
-        return found
+                for side in (0, 1) if turn % 2 else (1, 0):
+                    values[side].append(sides[side].measure(stage))
+            costs[stage] = Costs(*values)
+        return costs
 
 
 def slower(
@@ -154,14 +154,16 @@ def slower(
     for number in range(_TIMES):
         if number and time.monotonic() > until:
             return {}, list(suspects)
-        found = measure(list(suspects))
+        measured = measure(list(suspects))
         print(f"\n{'CPU us/row, median (best)':52}{'before':>16}{'now':>16}{'ratio':>8}")
-        for stage, costs in found.items():
+        for stage, costs in measured.items():
             kind, _, name = stage.partition(" ")
             shown = [f"{statistics.median(values):.2f} ({min(values):.2f})" for values in costs]
             print(f"{kind + ': ' + _LABELS[name]:52}{shown[0]:>16}{shown[1]:>16}{costs.ratio:>8.2f}", flush=True)
         suspects = {
-            stage: min(suspects[stage], costs.ratio) for stage, costs in found.items() if costs.ratio > 1 + limit / 100
+            stage: min(suspects[stage], costs.ratio)
+            for stage, costs in measured.items()
+            if costs.ratio > 1 + limit / 100
         }
         if not suspects:
             break
@@ -169,7 +171,7 @@ def slower(
 
 
 def _git(*arguments: str) -> bytes | None:
-    """What git answers; None if it can't."""
+    """Return git's answer; None if it has none."""
     try:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False)
     except OSError:
@@ -191,9 +193,9 @@ def main(argv: list[str]) -> int:
     """Compare; 1 if a stage has become slower."""
     parser = argparse.ArgumentParser(prog="millrace bench gate", description=__doc__)
     parser.add_argument("--against", default="HEAD~1", help="the revision to compare with (HEAD~1)")
-    parser.add_argument("--turns", type=int, default=11, help="turns of each side in a measurement")
+    parser.add_argument("--turns", type=int, default=7, help="turns of each side in a measurement")
     parser.add_argument("--limit", type=float, default=10.0, help="percent that a row may cost more")
-    parser.add_argument("--seconds", type=float, default=60.0, help="no further measurement begins after so many")
+    parser.add_argument("--seconds", type=float, default=90.0, help="no further measurement begins after so many")
     options = parser.parse_args(argv)
     until = time.monotonic() + options.seconds
     print(environment())
@@ -209,13 +211,13 @@ def main(argv: list[str]) -> int:
         if not _extract(options.against, before):
             print(f"not compared: git does not give the files of {options.against}")
             return 0
-        made = {
+        shapes = {
             shape: (binlog(table, rows, size, update=update), rows)
             for shape, (table, rows, size, update) in _SHAPES.items()
         }
-        events.write_bytes(pickle.dumps(made))
+        events.write_bytes(pickle.dumps(shapes))
         try:
-            found, unsure = slower(
+            regressions, unsure = slower(
                 lambda stages: compare(before, ROOT, events, stages, options.turns, until),
                 limit=options.limit,
                 until=until,
@@ -225,9 +227,9 @@ def main(argv: list[str]) -> int:
             return 0
     if unsure:
         print(f"perhaps slower than {options.against}, but no time was left to be sure: {', '.join(unsure)}")
-    for stage, ratio in found.items():
+    for stage, ratio in regressions.items():
         print(f"slower than {options.against} by {(ratio - 1) * 100:.0f} % in {_TIMES} measurements: {stage}")
-    return 1 if found else 0
+    return 1 if regressions else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the performance gate takes for a regression, and where it has nothing to compare."""
+"""The performance gate: which figures are a regression, and where there is nothing to compare."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Measured:
 
     def __call__(self, stages: Sequence[str]) -> dict[str, Costs]:
         self.asked.append(list(stages))
-        found = self.runs.pop(0)
-        return {stage: found.get(stage, SAME) for stage in stages}
+        run = self.runs.pop(0)
+        return {stage: run.get(stage, SAME) for stage in stages}
 
 
 def slower(measured: Measured, seconds: float = 3600) -> tuple[dict[str, float], list[str]]:
@@ -46,8 +46,8 @@ def test_the_same_cost_is_measured_once() -> None:
 
 def test_what_is_slower_each_time_is_a_regression() -> None:
     measured = Measured({STAGE: SLOWER, OTHER: SLOWER}, {STAGE: SLOWER}, {STAGE: SLOWER})
-    found, unsure = slower(measured)
-    assert found == {STAGE: pytest.approx(12.1 / 10.2)}
+    regressions, unsure = slower(measured)
+    assert regressions == {STAGE: pytest.approx(12.1 / 10.2)}
     assert not unsure
     assert measured.asked[1:] == [[STAGE, OTHER], [STAGE]]
 

@@ -16,12 +16,12 @@ import orjson
 
 from connectors.codegen import CodeBuilder, indent
 from connectors.schema import DECIMAL, Type
-from worker.converters.javatext import decimal_bytes, decimal_scale, decimal_text
+from worker.converters.javatext import decimal_scale, decimal_text
 from worker.converters.json_text import (
     INTEGER_BITS,
     ONE_OF,
     JsonSettings,
-    base64_text,
+    decimal_base64,
     float_json,
     java_escapes,
     schema_text,
@@ -291,4 +291,4 @@ class _Compiler:
         if self._settings.numeric_decimals:
             return lambda value: msgspec.Raw(decimal_text(value))
         scale = decimal_scale(schema)
-        return lambda value: base64_text(decimal_bytes(value, scale))
+        return lambda value: decimal_base64(value, scale)

@@ -289,3 +289,21 @@ def test_damaged_compressed_events_are_refused() -> None:
             parse.uncompressed(rows(types.WRITE_ROWS_COMPRESSED_V1, 3, bad))
     with pytest.raises(Fatal, match="no compressed event"):
         parse.uncompressed(rows(types.WRITE_ROWS, 3, b"", extra=b""))
+
+
+def statement(text: bytes, *, schema: bytes = b"shop", status: bytes = b"\0\0\0\0\0") -> bytes:
+    head = struct.pack("<IIBHH", 12, 0, len(schema), 0, len(status))
+    return event(types.QUERY, head + status + schema + b"\0" + text)
+
+
+def test_only_the_statement_that_begins_a_transaction_is_taken_for_it() -> None:
+    for begin in (statement(b"BEGIN"), statement(b"BEGIN", schema=b""), statement(b"BEGIN", status=b"")):
+        assert parse.begin_thread(begin) == parse.query(begin).thread == 12
+    others = [
+        statement(b"COMMIT"),
+        statement(b"begin"),
+        statement(b"SELECT 1 -- \0BEGIN"),
+        statement(b"", schema=b"a\0BEGIN"),
+        event(types.QUERY, b"\0BEGIN"),
+    ]
+    assert [parse.begin_thread(other) for other in others] == [None] * 5

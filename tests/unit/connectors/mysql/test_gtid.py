@@ -122,22 +122,22 @@ def test_mariadb_sets_are_the_last_of_each_domain() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(1, 30), st.booleans()), max_size=20))
-def test_a_mariadb_set_is_the_last_transaction_of_each_domain(
+def test_a_mariadb_set_is_the_last_transaction_of_domain_id_domain(
     added: list[tuple[int, int, int, bool]],
 ) -> None:
-    found, last = MariaDbGtids.parse("0-1-1"), {0: (1, 1)}
+    gtids, last = MariaDbGtids.parse("0-1-1"), {0: (1, 1)}
     for domain, server, number, looked in added:
-        found.add(f"{domain}-{server}-{number}")
+        gtids.add(f"{domain}-{server}-{number}")
         last[domain] = (server, number)
         if looked:  # what was asked for in between makes no difference
-            assert found.contains(f"{domain}-{server}-{number}")
-            assert not found.contains(f"{domain}-{server}-{number + 1}")
-        other = found.copy()
+            assert gtids.contains(f"{domain}-{server}-{number}")
+            assert not gtids.contains(f"{domain}-{server}-{number + 1}")
+        other = gtids.copy()
         other.add("5-1-1")
-        assert found.text() == ",".join(f"{each}-{at}-{seen}" for each, (at, seen) in sorted(last.items()))
-        assert other.text() == f"{found.text()},5-1-1"
-        assert found.is_subset(other)
-        assert found == MariaDbGtids.parse(found.text())
+        assert gtids.text() == ",".join(f"{domain_id}-{at}-{seen}" for domain_id, (at, seen) in sorted(last.items()))
+        assert other.text() == f"{gtids.text()},5-1-1"
+        assert gtids.is_subset(other)
+        assert gtids == MariaDbGtids.parse(gtids.text())
 
 
 @pytest.mark.parametrize("text", ["1-2", f"{A}:1-5", "0-1-x", "0-1-2-3"])

@@ -623,8 +623,8 @@ async def test_events_with_other_columns_than_the_one_before_are_decoded_by_thei
     for body in (whole, key_and_text, whole, key_and_text):
         log.event(types.WRITE_ROWS, body, inside=True)
     log.xid()
-    found = reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"})
-    records = await found.feed(log.since(1000))
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"})
+    records = await stream_reader.feed(log.since(1000))
     assert [sorted(record.key.items()) for record in records] == [[("id", 1)], [("id", 2)]] * 2
     assert [record.value["after"].get("v") for record in records] == [10, None] * 2
     assert [record.value["after"]["s"] for record in records] == ["x", "y"] * 2
@@ -634,14 +634,14 @@ async def test_an_event_waits_only_for_the_structure_of_a_new_table() -> None:
     log = Log()
     log.transaction(5, [1])
     log.transaction(6, [2])
-    found = reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"})
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"})
     waited = []
     for raw in log.since(1000):
-        waiting = found.stream.accept(raw)
+        waiting = stream_reader.stream.accept(raw)
         if waiting is not None:
             waited.append(raw[4])
             await waiting
-    assert keys(found.stream.out) == [1, 2]
+    assert keys(stream_reader.stream.out) == [1, 2]
     assert waited == [types.TABLE_MAP]
 
 
