@@ -26,9 +26,9 @@ export function Plan({ plan }) {
     <${Lines} title="Effect of the edit" lines=${plan.edit?.effects.map((each) => `${each.part}: ${each.effect}. ${each.reason}`)} />`;
 }
 
-function Rows({ table }) {
+function Rows({ table, where }) {
   const columns = table.columns.map((column) => column.name);
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`Rows of ${table.table}`}><table class="grid">
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`Rows of ${table.table} ${where}`}><table class="grid">
     <caption>${named(table.table)}: ${counted(table.count, "row")}</caption>
     <thead><tr><th scope="col">op</th>${table.columns.map((column) => html`<th scope="col" key=${column.name} title=${column.type ?? ""}>${column.name}${table.key.includes(column.name) ? " *" : ""}</th>`)}</tr></thead>
     <tbody>${table.rows.slice(0, MOST).map((row, number) => html`<tr key=${number} title=${row.record}><td>${row.op}</td>${columns.map((name) => html`<td key=${name} class="long">${shown(row.values[name])}</td>`)}</tr>`)}</tbody>
@@ -49,7 +49,7 @@ export function Preview({ preview }) {
     ${preview.warnings.length > 0 && html`<${Notice} tone="warning">${preview.warnings.join("\n")}</${Notice}>`}
     <h3>Before the first step</h3>
     <${Problems} title="can't be decoded" entries=${preview.errors} count=${preview.errors.length} />
-    ${preview.inputs.map((table) => html`<${Rows} key=${table.table} table=${table} />`)}
+    ${preview.inputs.map((table) => html`<${Rows} key=${table.table} table=${table} where="before the first step" />`)}
     ${preview.inputs.length === 0 && html`<p class="muted">No rows.</p>`}
     ${preview.steps.map(
       (step) => html`<h3 key=${step.name}>${step.name} <span class="muted">${step.type} · ${step.rows_in} in, ${step.rows_out} out</span></h3>
@@ -57,7 +57,7 @@ export function Preview({ preview }) {
         <${Problems} title=${step.error_count === 1 ? "row fails" : "rows fail"} entries=${step.errors} count=${step.error_count} />
         <${Problems} title="left out" entries=${step.dropped} count=${step.dropped_count} />
         <${Problems} title="with another operation" entries=${step.changed} count=${step.changed_count} />
-        ${step.tables.map((table) => html`<${Rows} key=${table.table} table=${table} />`)}`,
+        ${step.tables.map((table) => html`<${Rows} key=${table.table} table=${table} where=${`after ${step.name}`} />`)}`,
     )}`;
 }
 

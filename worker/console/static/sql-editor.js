@@ -29,6 +29,20 @@ const COLOURS = syntaxHighlighting(
   ]),
 );
 
+/**
+ * What is typed over a selection. Left to the browser, it keeps the look of the selection by an inline style, which the
+ * content security policy forbids.
+ */
+const REPLACE = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    const { state } = view;
+    if (event.inputType !== "insertText" || !event.data || view.composing || state.readOnly || state.selection.main.empty) return false;
+    event.preventDefault();
+    view.dispatch({ ...state.replaceSelection(event.data), userEvent: "input.type", scrollIntoView: true });
+    return true;
+  },
+});
+
 /** Tables, and the columns of all of them wherever a column may stand. */
 function languageFor(tables) {
   const columns = [...new Set(Object.values(tables).flat())].map((label) => ({ label, type: "property", boost: 1 }));
@@ -64,7 +78,7 @@ export function SqlEditor({ value, label, tables, readonly, onInput }) {
       state: EditorState.create({
         doc: value,
         extensions: [
-          lineNumbers(), history(), drawSelection(), bracketMatching(), COLOURS, LOOK, EditorView.lineWrapping,
+          lineNumbers(), history(), drawSelection(), bracketMatching(), COLOURS, LOOK, REPLACE, EditorView.lineWrapping,
           language.current.of(languageFor(tables)),
           keymap.of([...completionKeymap, ...defaultKeymap, ...historyKeymap]),
           placeholder("SELECT id, amount FROM orders"),

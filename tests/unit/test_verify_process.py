@@ -1,0 +1,52 @@
+"""The process of a verification: lines in, lines out."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from connectors.errors import ConfigInvalid
+from worker import verify_process
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *lines: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+    """The exit code and what the process sends."""
+    sent = io.StringIO()
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(json.dumps(line) + "\n" for line in lines)))
+    monkeypatch.setattr("sys.stdout", sent)
+    code = verify_process.main()
+    return code, [json.loads(line) for line in sent.getvalue().splitlines()]
+
+
+def request(**connector: str) -> dict[str, Any]:
+    """A request for all tables of a connector."""
+    worker = {"bootstrap.servers": "127.0.0.1:9"}
+    return {"connector": connector, "worker": worker, "tables": "", "examples": 5, "timeout_s": 1}
+
+
+def test_names_of_tables_are_matched_as_a_whole() -> None:
+    matches = verify_process.table_filter(r"shop\.orders|stock\..*")
+    assert [matches(table) for table in ("shop.orders", "SHOP.orders", "shop.orders2", "stock.items")] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert verify_process.table_filter("")("any.table")
+    with pytest.raises(ConfigInvalid, match="no regular expression"):
+        verify_process.table_filter("(")
+
+
+def test_a_refusal_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, sent = run(monkeypatch, request(**{"connector.class": "datagen"}))
+    assert (code, sent) == (
+        0,
+        [{"error": "connector.class=datagen: only MySQL and MariaDB connectors can be verified"}],
+    )
+
+
+def test_nothing_is_said_to_a_worker_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch) == (1, [])
