@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from worker.console import connector_history, overview, watching
 from worker.console import routes as console
+from worker.console import topics as console_topics
 from worker.rest import (
     admin,
     connectors,
@@ -95,6 +97,10 @@ _MAIN: Final = (
     *flows.ROUTES,
     *rules.ROUTES,
     *rule_sets.ROUTES,
+    *overview.ROUTES,
+    *console_topics.ROUTES,
+    *watching.ROUTES,
+    *connector_history.ROUTES,
     *console.ROUTES,
     *internal.ROUTES,
 )

@@ -22,13 +22,24 @@ if TYPE_CHECKING:
 #: What every operation asks. A new route stands in one of these lists, or the test fails: somebody has thought of it.
 WANTED = {
     Access.PUBLIC: ["GET /health", "GET /console", "GET /console/{file}"],
-    Access.INTERNAL: ["POST /connectors/{connector}/tasks", "PUT /connectors/{connector}/fence", "GET /console/rates"],
+    Access.INTERNAL: [
+        "POST /connectors/{connector}/tasks",
+        "PUT /connectors/{connector}/fence",
+        "GET /console/changes",
+        "GET /console/rates",
+        "GET /console/samples",
+    ],
     Access.READ: [
         "GET /",
         "GET /console/connectors",
         "GET /console/connectors/{connector}/config",
         "GET /console/events",
+        "GET /console/connectors/{connector}/history",
+        "GET /console/metrics",
+        "GET /console/pipeline",
         "GET /console/session",
+        "GET /console/topics",
+        "GET /console/topics/{topic}",
         "POST /console/session",
         "DELETE /console/session",
         "GET /metrics",
@@ -84,6 +95,8 @@ WANTED = {
         "PATCH /connectors/{connector}/offsets",
         "DELETE /connectors/{connector}/offsets",
         "PUT /connector-plugins/{plugin}/config/validate",
+        "GET /console/audit",
+        "POST /console/connectors/{connector}/redrive",
         "PATCH /console/connectors/{connector}/config",
         "PUT /console/connectors/{connector}/check",
         "POST /flows/plan",
@@ -103,7 +116,10 @@ WANTED = {
 FOR_SOME = {
     "GET /console/connectors",
     "GET /console/events",
+    "GET /console/pipeline",
     "GET /console/session",
+    "GET /console/topics",
+    "GET /console/topics/{topic}",
     "POST /console/session",
     "DELETE /console/session",
     "GET /",
@@ -157,6 +173,7 @@ async def test_every_role_on_every_route(start: Start, tmp_path: Path) -> None:
                 rules="r",
                 version=1,
                 file="f",
+                topic="of-sales-eu",
             )
             body: dict[str, Any] = {"name": connector, "config": {}} if label == "POST /connectors" else {}
             for user in ("", *users):

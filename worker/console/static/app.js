@@ -1,10 +1,14 @@
 /** The frame around all pages: who is there, where to go, what is shown. */
 import { call, setProof, whenUnknown } from "./api.js";
+import { AuditPage } from "./audit.js";
 import { ConnectorPage } from "./connector.js";
 import { ConnectorsPage } from "./connectors.js";
 import { EditPage } from "./form.js";
 import { Login } from "./login.js";
+import { MetricsPage } from "./metrics.js";
+import { OverviewPage } from "./overview.js";
 import { placeHref, usePlace } from "./place.js";
+import { TopicPage, TopicsPage } from "./topics.js";
 import { Button, Empty, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
 
 const THEMES = ["system", "light", "dark"];
@@ -37,9 +41,15 @@ function Theme() {
 }
 
 function Header({ session, section, onLogout }) {
-  const links = [["connectors", "Connectors"]];
+  const links = [
+    ["overview", "Overview"],
+    ["connectors", "Connectors"],
+    ["topics", "Topics"],
+    ["metrics", "Metrics"],
+    ["audit", "Audit"],
+  ];
   return html`<header class="top">
-    <a class="brand" href="#/connectors"><img src="console/icon.svg" alt="" width="26" height="26" />Millrace</a>
+    <a class="brand" href="#/overview"><img src="console/icon.svg" alt="" width="26" height="26" />Millrace</a>
     <nav aria-label="Pages">
       ${links.map(
         ([id, label]) =>
@@ -56,13 +66,20 @@ function Header({ session, section, onLogout }) {
 
 function Page({ session, place }) {
   const [first, second, third] = place.segments;
-  if (first === undefined || (first === "connectors" && second === undefined)) {
+  if (first === undefined || first === "overview") return html`<${OverviewPage} session=${session} query=${place.query} />`;
+  if (first === "connectors" && second === undefined) {
     return html`<${ConnectorsPage} session=${session} query=${place.query} />`;
   }
   if (first === "connectors") {
     if (third === "edit") return html`<${EditPage} key=${`edit ${second}`} name=${second} />`;
     return html`<${ConnectorPage} key=${second} name=${second} tab=${third ?? "tasks"} />`;
   }
+  if (first === "topics") {
+    if (second === undefined) return html`<${TopicsPage} query=${place.query} />`;
+    return html`<${TopicPage} key=${second} topic=${second} query=${place.query} />`;
+  }
+  if (first === "metrics") return html`<${MetricsPage} />`;
+  if (first === "audit") return html`<${AuditPage} query=${place.query} />`;
   if (first === "new") return html`<${EditPage} key="new" name=${null} />`;
   return html`<${Empty} title="There is no such page"><a href="#/connectors">Go to the connectors</a></${Empty}>`;
 }
@@ -97,9 +114,9 @@ function App() {
     load();
   }, []);
   useEffect(() => {
-    const names = { new: "New connector" };
+    const names = { connectors: "Connectors", topics: "Topics", metrics: "Metrics", audit: "Audit", new: "New connector" };
     const [first, second] = place.segments;
-    document.title = `${second ?? names[first] ?? "Connectors"} · Millrace`;
+    document.title = `${second ?? names[first] ?? "Overview"} · Millrace`;
   }, [place]);
   const logout = async () => {
     await call("DELETE", "console/session").catch(() => {});
@@ -120,7 +137,7 @@ function App() {
     event.preventDefault();
     document.getElementById("main").focus();
   }}>To the content</a>
-    <${Header} session=${session} section=${place.segments[0] ?? "connectors"} onLogout=${logout} />
+    <${Header} session=${session} section=${place.segments[0] ?? "overview"} onLogout=${logout} />
     <main id="main" tabindex="-1"><${Page} session=${session} place=${place} /></main>`;
 }
 
