@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Name of a picture -> the page, and what is there when it has come.
 PAGES: Final = {
     "overview": ("#/overview", ".mark.out:has-text('/s')"),
-    "connectors": ("#/connectors", "tbody tr .c-rate:has-text('/s')"),
+    "connectors": ("#/connectors", "tbody tr .badge.running"),
     "connector": ("#/connectors/customers", ".task"),
     "topics": ("#/topics", "tbody tr"),
     "topic": ("#/topics/shop.orders", ".record"),
@@ -78,6 +78,9 @@ def furnish(worker: MillraceWorker) -> None:
         status, answer = worker.request("POST", "/connectors", body)
         if status != 201:
             raise RuntimeError(f"{name} could not be created: {answer}")
+
+    for patch in ({"rate": "35"}, {"rate": "40", "tasks.max": "3"}):
+        worker.request("PATCH", "/connectors/orders/config", patch)
 
     def ready() -> bool:
         return worker.states("payments")[1] == ["FAILED"] and set(worker.states("orders")[1]) == {"RUNNING"}

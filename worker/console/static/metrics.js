@@ -47,7 +47,7 @@ function Lines({ at, series, text, label }) {
       cursor: { show: false },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.15 : 1] } },
       axes: [
-        { ...axis, values: (_, ticks) => ticks.map((time) => new Date(time * 1000).toLocaleTimeString("en-GB").slice(0, 5)), space: 70, size: 26 },
+        { ...axis, values: (_, ticks) => ticks.map((time) => new Date(time * 1000).toLocaleTimeString("en-GB").slice(0, ticks[1] - ticks[0] < 60 ? 8 : 5)), space: 80, size: 26 },
         { ...axis, values: (_, ticks) => ticks.map((value) => text(value)), size: 66 },
       ],
       series: [{}, ...series.map((each, index) => ({
