@@ -1,5 +1,6 @@
 /** What to do about an error, by what its text says. Pure. */
 
+/** @type {[RegExp, string][]} */
 const KNOWN = [
   [/access denied|authenticat|password|credential|log ?in failed|unauthori[sz]ed/i,
     "Check the user, the password and the grants in the configuration, or the secret that it refers to. Then restart."],
