@@ -143,6 +143,10 @@ class ClusterState:
             )
         return self._snapshot
 
+    def config_of(self, name: str) -> dict[str, str] | None:
+        """A connector's configuration now, or None; treat it as immutable."""
+        return self._connectors.get(name)
+
     def apply(self, offset: int, key: bytes | None, value: bytes | None) -> Change | None:
         """Fold the record at ``offset`` in; returns what it changed, or None. Never raises for a record's content."""
         self._offset = offset + 1

@@ -237,6 +237,30 @@ class AskLogs(Message, frozen=True):
     request: bytes
 
 
+class ReadTopic(Message, frozen=True):
+    """Read the newest records of a topic; answered with JSON bytes.
+
+    Attributes:
+        config: properties (unresolved) of a connector that has written it; empty if none is known.
+        request: a ``worker.host.topic_reader.TopicRequest`` as JSON.
+    """
+
+    config: dict[str, str]
+    request: bytes
+
+
+class Redrive(Message, frozen=True):
+    """Send a dead letter to the topic that it was read from; answered with JSON bytes.
+
+    Attributes:
+        config: the connector's properties (unresolved).
+        request: a ``worker.host.redrive.RedriveRequest`` as JSON.
+    """
+
+    config: dict[str, str]
+    request: bytes
+
+
 class SetLogLevel(Message, frozen=True):
     """Change a logger's level (Java level names); answered None."""
 
@@ -468,6 +492,8 @@ ToHost = (
     | CheckSnapshot
     | ConnectorView
     | AskLogs
+    | ReadTopic
+    | Redrive
     | SetLogLevel
     | Ping
     | TopicForgotten

@@ -68,7 +68,7 @@ def create(worker: MillraceWorker, folder: Path, count: int) -> None:
 def look(page: Page, url: str) -> tuple[float, float, list[float]]:
     """Open the table: milliseconds to the first paint and to the first row, and those of key strokes."""
     page.add_init_script(_WATCH)
-    page.goto(f"{url}/console")
+    page.goto(f"{url}/console#/connectors")
     page.wait_for_selector("tbody tr a")
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     return paint, page.evaluate("window.firstRow"), page.evaluate(_TYPE, "connector-00")
@@ -85,7 +85,7 @@ def page_bytes(page: Page, url: str) -> int:
             else None
         ),
     )
-    page.goto(f"{url}/console")
+    page.goto(f"{url}/console#/connectors")
     page.wait_for_selector("tbody tr a")
     return sum(sizes)
 

@@ -1,7 +1,7 @@
 """The cluster as REST sees it: Kafka Connect 4.1's ``DistributedHerder``, with its texts where clients match on them.
 
 Split by subject: what connectors are and do here, offsets in ``herder_offsets``, snapshots and lag in ``herder_snapshots``,
-rules of logs in ``herder_rules`` and ``herder_rule_sets``, rows of the console in ``herder_console``, the rest in
+rules of logs in ``herder_rules`` and ``herder_rule_sets``, the console in ``herder_console`` and ``herder_topics``, the rest in
 ``herder_admin``. Whatever changes the cluster goes through the leader; answers come from memory.
 """
 
@@ -26,6 +26,7 @@ from worker.control.herder_rule_sets import RuleStore
 from worker.control.herder_rules import RuleOperations
 from worker.control.herder_savepoints import SavepointOperations
 from worker.control.herder_snapshots import SnapshotOperations
+from worker.control.herder_topics import TopicOperations
 from worker.control.herder_verify import VerifyOperations
 from worker.control.instructions import instructions_record
 from worker.control.placement import INSTANCE, Unit
@@ -52,6 +53,7 @@ class ClusterHerder(
     RuleOperations,
     RuleStore,
     ConsoleOperations,
+    TopicOperations,
     VerifyOperations,
     AdminOperations,
 ):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from connectors.errors import MillraceError
+from worker.console.pipeline import endpoints
 from worker.console.rows import row, summed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from worker.console.history import Version
     from worker.control.herder_base import HerderContext
 
 #: Other workers are asked for rates so often at most, and have so long to answer.
@@ -54,30 +57,86 @@ class ConsoleOperations:
             )
         return rows
 
+    async def config_history(self, name: str) -> list[Version]:
+        """A connector's configurations that Kafka still has, the newest first."""
+        await self.ctx.known(name)
+        return self.ctx.node.config.history.of(name)
+
+    async def pipeline(self) -> dict[str, Any]:
+        """The live workers, and what each connector reads and writes."""
+        await self.ctx.catch_up()
+        snapshot, state = self.ctx.snapshot, self.ctx.node.status.state
+        connectors = []
+        units: Counter[tuple[str, str]] = Counter()
+        for number, (name, config) in enumerate(sorted(snapshot.connectors.items())):
+            if number % _STEP == _STEP - 1:
+                await asyncio.sleep(0)
+            instance = state.connector(name)
+            if instance is not None:
+                units[instance.worker_id, "connectors"] += 1
+            units.update((status.worker_id, "tasks") for status in state.tasks(name).values())
+            connectors.append(endpoints(name, config, self.ctx.connector_type(config), state.topics(name)))
+        return {"workers": self._workers(units), "connectors": connectors}
+
+    def _workers(self, units: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
+        view = self.ctx.node.view
+        return [
+            {
+                "worker_id": member.worker_id,
+                "leader": view is not None and member.worker_id == view.leader.worker_id,
+                "draining": member.draining,
+                "hosts": member.capacity,
+                "started_ms": member.started_ms,
+                "labels": member.labels,
+                "connectors": units[member.worker_id, "connectors"],
+                "tasks": units[member.worker_id, "tasks"],
+            }
+            for member in sorted(view.members.values() if view else (), key=lambda member: member.worker_id)
+        ]
+
     async def _all_rates(self) -> Mapping[str, tuple[float, float | None]]:
         now = time.monotonic()
         if now - self.ctx.rates_at >= _AGAIN_S:
             self.ctx.rates_at = now
-            view, node = self.ctx.node.view, self.ctx.node
-            urls = (
-                [member.url for member in view.members.values() if member.worker_id != node.worker_id] if view else []
-            )
-            others = await asyncio.gather(*map(self._rates_of, urls))
-            self.ctx.rates = summed([self.own_rates(), *others])
+            others = await self.from_workers("/console/rates")
+            self.ctx.rates = summed([self.own_rates(), *others.values()])
         return self.ctx.rates
 
-    async def _rates_of(self, url: str) -> Mapping[str, tuple[float, float | None]]:
-        """Rates that another worker reports; nothing if it does not answer."""
+    def me(self) -> str:
+        """The id of this worker."""
+        return self.ctx.node.worker_id
+
+    def numbers(self) -> tuple[dict[Any, tuple[int, str, float]], float, int, float]:
+        """Numbers of this worker for charts; see the facade."""
+        table, process = self.ctx.node.tasks, self.ctx.node.process_numbers()
+        tasks = {
+            task: (window.latest.written, window.latest.state, window.latest.lag_ms)
+            for task, window in table.tasks.items()
+        }
+        hosts = table.hosts.values()
+        return (
+            tasks,
+            process.cpu_s + sum(host.cpu_s for host in hosts),
+            process.rss_bytes + sum(host.rss_bytes for host in hosts),
+            max([self.ctx.node.stats.loop_lag_s, *(host.loop_lag_s for host in hosts)]),
+        )
+
+    async def from_workers(self, path: str) -> dict[str, Any]:
+        """Answers of the other workers; see the facade."""
+        view, node = self.ctx.node.view, self.ctx.node
+        others = [member for member in view.members.values() if member.worker_id != node.worker_id] if view else []
+        answers = await asyncio.gather(*(self._from(member.url, path) for member in others))
+        return {member.worker_id: answer for member, answer in zip(others, answers, strict=True) if answer is not None}
+
+    async def _from(self, url: str, path: str) -> Any:
         key = self.ctx.node.session_key()
         if key is None:
-            return {}
+            return None
         try:
             async with asyncio.timeout(_ANSWER_S):
-                answer = await self.ctx.node.client.ask_signed(url, "/console/rates", key)
+                return orjson.loads(await self.ctx.node.client.ask_signed(url, path, key))
         except (MillraceError, TimeoutError):
-            return {}
-        rates: dict[str, tuple[float, float | None]] = orjson.loads(answer)
-        return rates
+            return None
 
 
 def lag_s(lag_ms: float) -> float | None:

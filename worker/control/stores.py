@@ -15,6 +15,7 @@ from offsets.cluster import Change, ClusterSnapshot, ClusterState
 from offsets.log import CompactedLog
 from offsets.records import Status, TaskStatusRecord, TopicStatusRecord, decode_status
 from offsets.status import StatusState, can_write_safely
+from worker.console.history import ConfigHistory
 from worker.control.instructions import InstructionTable
 from worker.control.rule_sets import RuleTable
 from worker.control.table import Table
@@ -72,6 +73,8 @@ class ConfigStore:
         self._state = ClusterState()
         self._on_change = on_change
         self.applied = Applied()
+        #: Earlier configurations, for the console.
+        self.history = ConfigHistory()
         #: Changes before this is set come from the past: restart requests among them have been dealt with.
         self.live = False
         self.log = CompactedLog(topic, client, self._sink)
@@ -90,6 +93,8 @@ class ConfigStore:
         del partition
         for record in records:
             change = self._state.apply(record.offset, record.key, record.value)
+            if change is not None and change.kind in {"connector", "removed"}:
+                self.history.add(change.name, record.timestamp, self._state.config_of(change.name))
             if change is not None and self.live:
                 self._on_change(change)
             self.applied.reached(record.offset + 1)

@@ -48,6 +48,8 @@ from worker.protocol import (
     Ping,
     PluginConfig,
     ProcessStats,
+    ReadTopic,
+    Redrive,
     SetLogLevel,
     StartConnector,
     StartTask,
@@ -161,8 +163,8 @@ class Host:
                 return None
             case Init():
                 return await self._start(message)
-            case AskFlow() | AskLogs():
-                return await (self._ask_flow(message) if isinstance(message, AskFlow) else self._ask_logs(message))
+            case AskFlow() | AskLogs() | ReadTopic() | Redrive():
+                return await self._answer(message)
             case _:
                 return await self._ask_plugin(message)
 
@@ -453,6 +455,11 @@ class Host:
             ) from None
         return orjson.dumps(scrub_all(answer, self._masker.scrub))
 
+    async def _answer(self, message: AskFlow | AskLogs | ReadTopic | Redrive) -> bytes:
+        if isinstance(message, ReadTopic | Redrive):
+            return await self._read_topic(message)
+        return await (self._ask_flow(message) if isinstance(message, AskFlow) else self._ask_logs(message))
+
     async def _ask_logs(self, message: AskLogs) -> bytes:
         current = asyncio.current_task()
         if current is not None:
@@ -463,6 +470,17 @@ class Host:
         config = await self._resolve(message.config)
         answer = await answer_question(message.question, config, self._worker, self._known_plugins(), message.request)
         return orjson.dumps(scrub_all(answer, self._masker.scrub))
+
+    async def _read_topic(self, message: ReadTopic | Redrive) -> bytes:
+        # Imported where it is needed: CEL brings its command line along.
+        from worker.host.redrive import redrive
+        from worker.host.topic_reader import read_topic
+
+        config = await self._resolve(message.config)
+        if isinstance(message, Redrive):
+            return orjson.dumps(await redrive(config, self._worker, message.request))
+        answer = await read_topic(config, self._worker, self._known_plugins(), message.request)
+        return orjson.dumps(scrub_all(answer, self._masker.scrub), option=orjson.OPT_NON_STR_KEYS)
 
     async def _flow_answer(self, message: AskFlow) -> dict[str, Any]:
         cls, properties = await self._job(message.config)

@@ -228,6 +228,20 @@ def admin_client(merged: Mapping[str, str], worker: Mapping[str, str]) -> kafka_
     )
 
 
+def consumer_arguments(merged: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of a consumer of the cluster that a connector writes to.
+
+    Raises:
+        ConfigInvalid: a property is wrong, or may not be overridden.
+    """
+    overrides = {
+        key: value for key, value in _shared_overrides(merged, worker).items() if "consumer" in kafka_clients.kinds(key)
+    }
+    return kafka_clients.client_arguments(
+        kafka_clients.inherited(worker, "consumer.") | overrides, "consumer"
+    ).arguments
+
+
 def reader_of(merged: Mapping[str, str], worker: Mapping[str, str], plugins: PluginRegistry) -> KafkaReader:
     """Reads back what a connector has written; ``merged`` are its properties as they are when something is read.
 
@@ -237,14 +251,7 @@ def reader_of(merged: Mapping[str, str], worker: Mapping[str, str], plugins: Plu
     name, config = converter_config(merged, worker, "value.converter")
 
     def client() -> dict[str, Any]:
-        overrides = {
-            key: value
-            for key, value in _shared_overrides(merged, worker).items()
-            if "consumer" in kafka_clients.kinds(key)
-        }
-        return kafka_clients.client_arguments(
-            kafka_clients.inherited(worker, "consumer.") | overrides, "consumer"
-        ).arguments
+        return consumer_arguments(merged, worker)
 
     return KafkaReader(client, lambda: plugins.converter(name, config.get("plugin.version"))(config, is_key=False))
 

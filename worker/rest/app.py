@@ -15,6 +15,8 @@ from connectors.errors import ConfigInvalid, MillraceError
 from worker.console.assets import Assets
 from worker.console.feed import Feed
 from worker.console.sessions import PROOF_HEADER
+from worker.console.trail import Samples
+from worker.console.watching import sample
 from worker.rest.call import Call, Console, answer, failure
 from worker.rest.cors import cors_headers, is_preflight
 from worker.rest.facade import NotLeader, RestError
@@ -64,7 +66,7 @@ def create_app(
     app = web.Application(client_max_size=settings.max_body)
     client = WorkerClient(settings.request_timeout_s, lambda: client_context(settings.tls), tls_files(settings.tls))
     ways = [name for name, on in (("basic", settings.auth.basic), ("bearer", settings.auth.bearer)) if on]
-    console = Console(Assets(ways), Feed(herder), guard.sessions)
+    console = Console(Assets(ways), Feed(herder), guard.sessions, guard.trail, Samples())
     dispatcher = _Dispatcher(herder, settings, guard, workers, Router(ROUTES[part]), client, admin_ports, console)
     app.router.add_route(hdrs.METH_ANY, r"/{path:[\s\S]*}", dispatcher.handle)
     app.on_response_prepare.append(dispatcher.finish)
@@ -76,7 +78,15 @@ def create_app(
     async def close_streams(_: web.Application) -> None:
         await console.feed.close()
 
+    async def take_samples(_: web.Application) -> AsyncIterator[None]:
+        task = asyncio.create_task(sample(herder, console.samples), name="console-samples")
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
     app.cleanup_ctx.append(close_client)
+    if part != "admin":
+        app.cleanup_ctx.append(take_samples)
     app.on_shutdown.append(close_streams)
     return app
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from worker.console.assets import Assets
     from worker.console.feed import Feed
     from worker.console.sessions import Sessions
+    from worker.console.trail import Samples, Trail
     from worker.rest.access import Principal
     from worker.rest.facade import Herder
     from worker.rest.internal import InternalHerder
@@ -38,11 +39,15 @@ class Console:
         assets: the pages' files.
         feed: the news for open pages.
         sessions: who has logged in.
+        trail: the last changes.
+        samples: the last numbers.
     """
 
     assets: Assets
     feed: Feed
     sessions: Sessions
+    trail: Trail
+    samples: Samples
 
 
 @dataclass(frozen=True, slots=True)

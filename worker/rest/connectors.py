@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from worker.console.trail import SUBJECT
 from worker.rest import bodies
 from worker.rest.access import readable
 from worker.rest.call import answer, empty
@@ -54,6 +55,7 @@ async def list_connectors(call: Call) -> web.Response:
 async def create(call: Call) -> web.Response:
     """``POST /connectors``: 201 with its address."""
     request = bodies.read_create(await call.request.read())
+    call.request[SUBJECT] = request.name
     call.principal.require(Access.ADMIN, request.name)
     config = named(request.name, request.config)
     call.check_class(config)

@@ -14,6 +14,8 @@ from connectors.errors import MillraceError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from worker.console.history import Version
+
 #: Kafka Connect's text for a 409 while a rebalance is under way; clients retry on exactly these words.
 REBALANCE_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
 #: What Kafka Connect answers where a task is known and no worker runs it.
@@ -217,6 +219,30 @@ class Herder(Protocol):
 
     async def connector_rows(self) -> list[dict[str, Any]]:
         """All connectors in short, by name: ``ConnectorRow`` without the caller's role."""
+
+    async def pipeline(self) -> dict[str, Any]:
+        """``Pipeline``: the live workers, and what each connector reads and writes."""
+
+    def me(self) -> str:
+        """The id of this worker."""
+
+    async def from_workers(self, path: str) -> dict[str, Any]:
+        """Answers of the other workers to a signed GET, by their ids; those that don't answer are left out."""
+
+    def numbers(self) -> tuple[dict[Any, tuple[int, str, float]], float, int, float]:
+        """Of this worker: by task records written, state and milliseconds behind; CPU seconds, bytes, longest delay."""
+
+    async def config_history(self, name: str) -> Sequence[Version]:
+        """A connector's configurations that are known, the newest first; 404 if unknown."""
+
+    async def redrive(self, name: str, partition: int, offset: int) -> dict[str, Any]:
+        """Send a dead letter to the topic that it was read from: ``Redriven``. 400 for connectors that read no topics."""
+
+    async def topic_uses(self) -> dict[str, dict[str, str]]:
+        """Topic -> connector -> what it does with it: ``uses``, ``dead letters``."""
+
+    async def read_topic(self, topic: str, connector: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
+        """``TopicRecords``: the newest records, decoded with the converters of this connector; 403 for internal topics."""
 
     def own_rates(self) -> dict[str, tuple[float, float | None]]:
         """Of this worker's tasks, by connector: records per second, and seconds behind (None: not known)."""

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from aiohttp import hdrs, web
 
 from worker.console.sessions import PROOF_HEADER, Sessions
+from worker.console.trail import SUBJECT, Trail, changes
 from worker.rest.access import ANYBODY, Principal, check_access, needed_access
 from worker.rest.audit import AUDIT, quoted
 from worker.rest.auth import Authenticator
@@ -53,6 +54,8 @@ class Guard:
         self._rate = TokenBuckets(settings.limits.rate, settings.limits.burst)
         self._nonces = Nonces(time.time())
         self._active = 0
+        #: What the console shows of the audit log.
+        self.trail = Trail()
 
     async def start(self) -> None:
         """Read users, tokens and keys.
@@ -218,6 +221,22 @@ class Guard:
         if not changing and status != 403:
             return
         principal = principal or ANYBODY
+        # What another worker has forwarded is remembered there.
+        if (
+            "forward" not in request.query
+            and WORKER_HEADER not in request.headers
+            and (status == 403 or changes(request.method, request.path))
+        ):
+            self.trail.add(
+                time.time(),
+                principal.name,
+                principal.method,
+                request.remote or "",
+                request.method,
+                request.rel_url.raw_path,
+                status,
+                request.get(SUBJECT),
+            )
         # Names and paths come from outside: quoted, they can't make a line of their own.
         AUDIT.info(
             "user=%s auth=%s address=%s worker=%s method=%s path=%s status=%d",

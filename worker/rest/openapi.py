@@ -55,6 +55,7 @@ _PARAMETERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "rules": ("The rule set's name: 1 to 100 letters, digits, `.`, `_` and `-`.", {"type": "string", "minLength": 1}),
     "version": ("The version's number.", {"type": "integer", "format": "int32", "minimum": 1, "maximum": 2**31 - 1}),
     "snapshot": ("The snapshot's id.", {"type": "string", "minLength": 1}),
+    "topic": ("The topic's name.", {"type": "string", "minLength": 1}),
 }
 _LEVELS: Final = {Access.READ: "read", Access.OPERATE: "operate", Access.ADMIN: "admin"}
 

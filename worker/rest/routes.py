@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from worker.console import flow_editing, rule_editing, source_tables
+from worker.console import connector_history, flow_editing, overview, rule_editing, source_tables, watching
 from worker.console import routes as console
+from worker.console import topics as console_topics
 from worker.rest import (
     admin,
     connectors,
@@ -99,6 +100,10 @@ _MAIN: Final = (
     *verify.ROUTES,
     *rule_sets.ROUTES,
     *source_tables.ROUTES,
+    *overview.ROUTES,
+    *console_topics.ROUTES,
+    *watching.ROUTES,
+    *connector_history.ROUTES,
     *console.ROUTES,
     *flow_editing.ROUTES,
     *rule_editing.ROUTES,

@@ -45,7 +45,7 @@ class View:
     axe: str
     complaints: list[str] = field(default_factory=list)
 
-    def open(self, fragment: str = "") -> Page:
+    def open(self, fragment: str = "#/connectors") -> Page:
         """Go to a page of the console, such as ``#/connectors``."""
         self.page.goto(f"{self.url}{fragment}")
         return self.page

@@ -80,7 +80,7 @@ def test_a_session_that_ends_shows_the_form_and_goes_on_where_it_was(closed: Clo
     log_in(page, "reader")
     expect(page.get_by_role("button", name="Download")).to_be_visible()
     view.page.context.clear_cookies()
-    page.get_by_role("link", name="Topics").click()
+    page.get_by_label("Parts").get_by_role("link", name="Topics").click()
     expect(page.get_by_text("Your session has ended.")).to_be_visible()
     view.check()
     log_in(page, "reader")

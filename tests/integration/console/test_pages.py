@@ -182,7 +182,7 @@ def test_names_with_every_sign_have_addresses(view: View) -> None:
     page = view.open()
     page.get_by_role("link", name="stopped/one %").click()
     expect(page.get_by_role("heading", name="stopped/one %")).to_be_visible()
-    page.get_by_role("link", name="Topics").click()
+    page.get_by_label("Parts").get_by_role("link", name="Topics").click()
     expect(page.get_by_text("No topics yet")).to_be_visible()
     page.go_back()
     expect(page.get_by_text("A stopped connector has none.")).to_be_visible()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from worker.console.history import Version
+from worker.console.pipeline import endpoints
 from worker.console.rows import row
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.signing import SessionKey
@@ -25,6 +27,8 @@ class MemoryHerder:
         self.requests: dict[str, list[dict[str, Any]]] = {}
         self.topics: dict[str, list[str]] = {}
         self.levels: dict[str, dict[str, Any]] = {"root": {"level": "INFO", "last_modified": None}}
+        #: What was asked of a topic last.
+        self.asked: dict[str, Any] = {}
         self.task_configs: dict[str, list[Mapping[str, str]]] = {}
         self.fenced: list[str] = []
         self.rules: dict[str, list[Any]] = {}
@@ -76,6 +80,52 @@ class MemoryHerder:
 
     async def connector_rows(self) -> list[dict[str, Any]]:
         return [row(name, config, "source", None, [None], (1.5, None)) for name, config in sorted(self.configs.items())]
+
+    async def pipeline(self) -> dict[str, Any]:
+        worker = {"worker_id": "w:1", "leader": True, "draining": False, "hosts": 2, "started_ms": 1, "labels": {}}
+        connectors = [endpoints(name, config, "source", ["t"]) for name, config in sorted(self.configs.items())]
+        return {"workers": [{**worker, "connectors": len(connectors), "tasks": 0}], "connectors": connectors}
+
+    async def topic_uses(self) -> dict[str, dict[str, str]]:
+        return {f"of-{name}": {name: "uses"} for name in sorted(self.configs)}
+
+    async def read_topic(self, topic: str, connector: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
+        if not topic.startswith("of-"):
+            raise RestError(404, f"There is no topic {topic}")
+        self.asked = {"topic": topic, "connector": connector, **request}
+        return {
+            "topic": topic,
+            "records": [],
+            "before": None,
+            "partitions": {"0": {"first": 0, "end": 0}},
+            "scanned": 0,
+            "bytes": 0,
+            "stopped": "",
+            "errors": 0,
+            "error": "",
+            "problems": [],
+        }
+
+    async def config_history(self, name: str) -> list[Version]:
+        self.known(name)
+        return [
+            Version(name, 2, {**self.configs[name], "password": "new"}, 1),
+            Version(name, 1, {"password": "old"}, 1),
+        ]
+
+    async def redrive(self, name: str, partition: int, offset: int) -> dict[str, Any]:
+        self.known(name)
+        return {"topic": "t", "partition": partition, "offset": offset}
+
+    def me(self) -> str:
+        return "w:1"
+
+    def numbers(self) -> tuple[dict[Any, tuple[int, str, float]], float, int, float]:
+        return dict.fromkeys(self.configs, (5, "RUNNING", 20.0)), 1.0, 1 << 20, 0.001
+
+    async def from_workers(self, path: str) -> dict[str, Any]:
+        del path
+        return {"w:2": []}
 
     def own_rates(self) -> dict[str, tuple[float, float | None]]:
         return dict.fromkeys(self.configs, (1.5, None))

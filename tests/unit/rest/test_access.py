@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 #: What every operation asks. A new route stands in one of these lists, or the test fails: somebody has thought of it.
 WANTED = {
     Access.PUBLIC: ["GET /health", "GET /console", "GET /console/{file}"],
-    Access.INTERNAL: ["POST /connectors/{connector}/tasks", "PUT /connectors/{connector}/fence", "GET /console/rates"],
+    Access.INTERNAL: [
+        "POST /connectors/{connector}/tasks",
+        "PUT /connectors/{connector}/fence",
+        "GET /console/changes",
+        "GET /console/rates",
+        "GET /console/samples",
+    ],
     Access.READ: [
         "GET /",
         "GET /console/connectors",
@@ -30,7 +36,12 @@ WANTED = {
         "GET /console/providers",
         "GET /console/rules/operators",
         "GET /console/events",
+        "GET /console/connectors/{connector}/history",
+        "GET /console/metrics",
+        "GET /console/pipeline",
         "GET /console/session",
+        "GET /console/topics",
+        "GET /console/topics/{topic}",
         "POST /console/session",
         "DELETE /console/session",
         "GET /metrics",
@@ -86,6 +97,8 @@ WANTED = {
         "PATCH /connectors/{connector}/offsets",
         "DELETE /connectors/{connector}/offsets",
         "PUT /connector-plugins/{plugin}/config/validate",
+        "GET /console/audit",
+        "POST /console/connectors/{connector}/redrive",
         "PATCH /console/connectors/{connector}/config",
         "PUT /console/tables",
         "PUT /console/connectors/{connector}/tables",
@@ -117,7 +130,10 @@ FOR_SOME = {
     "PUT /console/tables",
     "GET /console/rules/operators",
     "POST /console/rules/read",
+    "GET /console/pipeline",
     "GET /console/session",
+    "GET /console/topics",
+    "GET /console/topics/{topic}",
     "POST /console/session",
     "DELETE /console/session",
     "GET /",
@@ -171,6 +187,7 @@ async def test_every_role_on_every_route(start: Start, tmp_path: Path) -> None:
                 rules="r",
                 version=1,
                 file="f",
+                topic="of-sales-eu",
             )
             body: dict[str, Any] = {"name": connector, "config": {}} if label == "POST /connectors" else {}
             for user in ("", *users):

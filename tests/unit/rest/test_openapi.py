@@ -45,6 +45,7 @@ NAMES = {
     "rules": "r",
     "version": "1",
     "file": "no.js",
+    "topic": "of-a",
 }
 CONFIG = {"connector.class": "B"}
 

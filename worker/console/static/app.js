@@ -4,15 +4,20 @@ import { ConnectorsPage } from "./connectors.js";
 import { EditPage } from "./form.js";
 import { lazy } from "./lazy.js";
 import { Login } from "./login.js";
+import { OverviewPage } from "./overview.js";
 import { placeHref, usePlace } from "./place.js";
 import { Button, Empty, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
 
+const AuditPage = lazy(() => import("./audit.js"), "AuditPage");
 const ConnectorPage = lazy(() => import("./connector.js"), "ConnectorPage");
 const FlowPage = lazy(() => import("./flows.js"), "FlowPage");
 const FlowsPage = lazy(() => import("./flows.js"), "FlowsPage");
+const MetricsPage = lazy(() => import("./metrics.js"), "MetricsPage");
 const NewRulesPage = lazy(() => import("./rules.js"), "NewRulesPage");
 const RuleSetPage = lazy(() => import("./rules.js"), "RuleSetPage");
 const RulesPage = lazy(() => import("./rules.js"), "RulesPage");
+const TopicPage = lazy(() => import("./topics.js"), "TopicPage");
+const TopicsPage = lazy(() => import("./topics.js"), "TopicsPage");
 const UnknownPage = lazy(() => import("./unknown.js"), "UnknownPage");
 const VerifyListPage = lazy(() => import("./verify.js"), "VerifyListPage");
 const VerifyPage = lazy(() => import("./verify.js"), "VerifyPage");
@@ -48,13 +53,17 @@ function Theme() {
 
 function Header({ session, section, onLogout }) {
   const links = [
+    ["overview", "Overview"],
     ["connectors", "Connectors"],
     ["flows", "Flows"],
+    ["topics", "Topics"],
     ["rules", "Log rules"],
     ["verify", "Verify"],
+    ["metrics", "Metrics"],
+    ["audit", "Audit"],
   ];
   return html`<header class="top">
-    <a class="brand" href="#/connectors"><img src="console/icon.svg" alt="" width="26" height="26" />Millrace</a>
+    <a class="brand" href="#/overview"><img src="console/icon.svg" alt="" width="26" height="26" />Millrace</a>
     <nav aria-label="Pages">
       ${links.map(
         ([id, label]) =>
@@ -71,13 +80,20 @@ function Header({ session, section, onLogout }) {
 
 function Page({ session, place }) {
   const [first, second, third] = place.segments;
-  if (first === undefined || (first === "connectors" && second === undefined)) {
+  if (first === undefined || first === "overview") return html`<${OverviewPage} session=${session} query=${place.query} />`;
+  if (first === "connectors" && second === undefined) {
     return html`<${ConnectorsPage} session=${session} query=${place.query} />`;
   }
   if (first === "connectors") {
     if (third === "edit") return html`<${EditPage} key=${`edit ${second}`} name=${second} />`;
     return html`<${ConnectorPage} key=${second} name=${second} tab=${third ?? "tasks"} />`;
   }
+  if (first === "topics") {
+    if (second === undefined) return html`<${TopicsPage} query=${place.query} />`;
+    return html`<${TopicPage} key=${second} topic=${second} query=${place.query} />`;
+  }
+  if (first === "metrics") return html`<${MetricsPage} />`;
+  if (first === "audit") return html`<${AuditPage} query=${place.query} />`;
   if (first === "new") return html`<${EditPage} key="new" name=${null} />`;
   if (first === "rules") {
     if (second === undefined) return html`<${RulesPage} session=${session} />`;
@@ -124,9 +140,12 @@ function App() {
     load();
   }, []);
   useEffect(() => {
-    const names = { new: "New connector", rules: "Log rules", "new-rules": "New rule set", flows: "Flows", verify: "Verify", "new-flow": "New flow" };
+    const names = {
+      connectors: "Connectors", new: "New connector", flows: "Flows", "new-flow": "New flow", topics: "Topics",
+      rules: "Log rules", "new-rules": "New rule set", verify: "Verify", metrics: "Metrics", audit: "Audit",
+    };
     const [first, second] = place.segments;
-    document.title = `${second ?? names[first] ?? "Connectors"} · Millrace`;
+    document.title = `${second ?? names[first] ?? "Overview"} · Millrace`;
   }, [place]);
   const logout = async () => {
     await call("DELETE", "console/session").catch(() => {});
@@ -147,7 +166,7 @@ function App() {
     event.preventDefault();
     document.getElementById("main").focus();
   }}>To the content</a>
-    <${Header} session=${session} section=${place.segments[0] ?? "connectors"} onLogout=${logout} />
+    <${Header} session=${session} section=${place.segments[0] ?? "overview"} onLogout=${logout} />
     <main id="main" tabindex="-1"><${Page} session=${session} place=${place} /></main>`;
 }
 

@@ -4,9 +4,12 @@ import { call, connectorPath, curl, listen } from "./api.js";
 import { Chart } from "./chart.js";
 import { Away } from "./connectors.js";
 import { OffsetsTab } from "./offsets.js";
+import { HistoryTab } from "./history.js";
+import { LettersTab } from "./letters.js";
 import { go, placeHref } from "./place.js";
 import { prepared } from "./rows.js";
 import { SnapshotsTab } from "./snapshots.js";
+import { TablesTab } from "./tables.js";
 import { Badge, Button, Calls, Copy, counted, Empty, html, Notice, rateText, secondsText, Tabs, useLoaded } from "./ui.js";
 import { useEffect, useState } from "./ui.js";
 
@@ -129,7 +132,7 @@ function TopicsTab({ name }) {
   return html`${topics.length === 0
       ? html`<${Empty} title="No topics yet">It has not written to any topic since they were last reset.</${Empty}>`
       : html`<p class="muted">${counted(topics.length, "topic")} that it has written to.</p>
-          <ul class="plain-list card">${topics.map((topic) => html`<li key=${topic}>${topic}</li>`)}</ul>`}
+          <ul class="plain-list card">${topics.map((topic) => html`<li key=${topic}><a href=${placeHref(["topics", topic])}>${topic}</a></li>`)}</ul>`}
     <${Calls} calls=${[curl("GET", connectorPath(name, "/topics"))]} />`;
 }
 
@@ -149,9 +152,12 @@ export function ConnectorPage({ name, tab }) {
   const tabs = [
     { id: "tasks", label: "Tasks", count: status.tasks.length },
     ...(status.type === "source" ? [{ id: "snapshots", label: "Lag and snapshots" }] : []),
+    ...(status.type === "source" ? [{ id: "tables", label: "Tables" }] : []),
     { id: "offsets", label: "Offsets" },
     { id: "topics", label: "Topics" },
+    { id: "letters", label: "Dead letters" },
     { id: "config", label: "Configuration" },
+    { id: "history", label: "History" },
   ].map((each) => ({ ...each, href: placeHref(["connectors", name, ...(each.id === "tasks" ? [] : [each.id])]) }));
   const shown = tabs.some((each) => each.id === tab) ? tab : "tasks";
   const actions = ACTIONS.filter((action) => may(role, action.role) && !action.idle.includes(row?.worst ?? status.connector.state));
@@ -177,6 +183,9 @@ export function ConnectorPage({ name, tab }) {
       ${shown === "tasks" && html`<${TasksTab} name=${name} status=${status} points=${points} role=${role} />`}
       ${shown === "snapshots" && html`<${SnapshotsTab} name=${name} role=${role} />`}
       ${shown === "offsets" && html`<${OffsetsTab} name=${name} state=${status.connector.state} role=${role} />`}
+      ${shown === "tables" && html`<${TablesTab} name=${name} />`}
+      ${shown === "letters" && html`<${LettersTab} name=${name} role=${role} />`}
+      ${shown === "history" && html`<${HistoryTab} name=${name} role=${role} />`}
       ${shown === "topics" && html`<${TopicsTab} name=${name} />`}
       ${shown === "config" && html`<${ConfigTab} name=${name} role=${role} />`}
     </section>

@@ -10,7 +10,7 @@ const ROW = 60; // pixels of a row, as in the style sheet
 const SPARE = 8; // rows above and below what is seen
 
 /** The rows of the stream: [rows or null, whether it is live]. */
-function useRows() {
+export function useRows() {
   const [rows, setRows] = useState(null);
   const [live, setLive] = useState(true);
   useEffect(() => listen("", { rows: (event) => setRows((before) => applied(before ?? new Map(), event)) }, setLive), []);

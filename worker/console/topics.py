@@ -1,0 +1,141 @@
+"""``/console/topics``: records of topics, for whoever may see them. Not in Kafka Connect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from worker.rest.access import refusal
+from worker.rest.call import answer
+from worker.rest.facade import RestError
+from worker.rest.operations import Operation, Query, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import TopicRecords, TopicUse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiohttp import web
+
+    from worker.rest.access import Principal
+    from worker.rest.call import Call
+
+_FORMS: Final = ("auto", "json", "text", "bytes")
+_MOST: Final = 200
+_LIMIT: Final = 50
+_LONGEST: Final = 4096
+_before: Final = msgspec.json.Decoder(dict[int, int], strict=False).decode
+
+
+def may_see(principal: Principal, users: Mapping[str, str], needed: Access) -> bool:
+    """Whether a caller has the role for a topic: for the whole cluster, or for a connector that uses it. Pure."""
+    return principal.may(needed) or any(principal.may(needed, name) for name in users)
+
+
+async def topics(call: Call) -> web.Response:
+    """``GET /console/topics``."""
+    uses = await call.herder.topic_uses()
+    return answer(
+        [
+            {
+                "topic": topic,
+                "connectors": {name: use for name, use in users.items() if call.principal.may(Access.READ, name)},
+                "masked": not may_see(call.principal, users, Access.ADMIN),
+            }
+            for topic, users in uses.items()
+            if may_see(call.principal, users, Access.READ)
+        ]
+    )
+
+
+async def records(call: Call) -> web.Response:
+    """``GET /console/topics/{topic}``."""
+    topic, query = call.parameters["topic"], call.request.query
+    users = (await call.herder.topic_uses()).get(topic, {})
+    if not may_see(call.principal, users, Access.READ):
+        raise refusal(call.principal, Access.READ, None)
+    masked = not may_see(call.principal, users, Access.ADMIN)
+    if masked and (query.get("key") or query.get("where") or query.get("form", "auto") != "auto"):
+        # What is hidden could be found out by conditions on it.
+        raise RestError(403, f"{call.principal.name} needs the role 'admin' to filter by what is hidden")
+    connector = query.get("connector") or next((name for name in sorted(users) if users[name] == "uses"), None)
+    if connector is not None and connector not in users:
+        call.principal.require(Access.ADMIN, connector)
+    page = await call.herder.read_topic(topic, connector, {**_asked(query), "masked": masked})
+    return answer({**page, "masked": masked})
+
+
+def _asked(query: Mapping[str, str]) -> dict[str, Any]:
+    """Return the request that a query stands for.
+
+    Raises:
+        RestError: 400.
+    """
+    limit, form = query.get("limit", str(_LIMIT)), query.get("form", "auto")
+    if not limit.isdecimal() or not 1 <= int(limit) <= _MOST:
+        raise RestError(400, f"limit: {limit!r} must be a number from 1 to {_MOST}")
+    if form not in _FORMS:
+        raise RestError(400, f"form: {form!r} must be one of {', '.join(_FORMS)}")
+    if any(len(query.get(name, "")) > _LONGEST for name in ("key", "where")):
+        raise RestError(400, f"key and where have {_LONGEST} characters at most")
+    try:
+        before = _before(query.get("before") or "{}")
+    except msgspec.MsgspecError as error:
+        raise RestError(400, f'before: write an object of partitions and offsets, {{"0": 120}}: {error}') from None
+    return {
+        "limit": int(limit),
+        "form": form,
+        "before": before,
+        "key": query.get("key", ""),
+        "where": query.get("where", ""),
+    }
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/console/topics",
+        topics,
+        operation=Operation(
+            "listTopics",
+            "The topics that connectors use.",
+            Tag.CONSOLE,
+            {200: Reply("Those that the caller may look into, by name.", list[TopicUse])},
+            kafka=False,
+        ),
+    ),
+    Route(
+        "GET",
+        "/console/topics/{topic}",
+        records,
+        operation=Operation(
+            "readTopic",
+            "The newest records of a topic, decoded; without a consumer group.",
+            Tag.CONSOLE,
+            {
+                200: Reply(
+                    "The newest first. Who is no admin of the topic's connectors sees `***` for values.", TopicRecords
+                )
+            },
+            {
+                400: "A parameter is wrong.",
+                403: "The caller may not look into the topic, or filter by what is hidden.",
+                404: "There is no such topic.",
+                503: "Kafka does not answer in time.",
+            },
+            query=(
+                Query("limit", f"How many records, up to {_MOST}.", int, _LIMIT),
+                Query(
+                    "before",
+                    "As JSON: partition to the offset before which to read; the answer has it for the next page.",
+                ),
+                Query("key", "A string that the key contains."),
+                Query("where", "A condition in CEL, such as `value.op == 'd'`."),
+                Query("form", "`auto`, `json`, `text` or `bytes`.", default="auto"),
+                Query("connector", "The connector whose converters decode; by default one that uses the topic."),
+            ),
+            kafka=False,
+        ),
+    ),
+)
