@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.errors import MillraceError
 from worker import __version__
+from worker.command_help import list_commands, reject_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,8 +147,8 @@ def _add_migrate_check(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
+    """The parser of all commands, and what each command does, by its name."""
     from compose.local.commands import add_commands
     from worker.rest.commands import add_commands as add_rest_commands
 
@@ -255,7 +256,9 @@ def parser() -> argparse.ArgumentParser:
     formatting = commands.add_parser("format", help="format the checkout: Python with ruff, Markdown with mdformat")
     formatting.add_argument("files", nargs="*", metavar="FILE", help="format these only")
     formatting.set_defaults(run=_format)
-    return top
+    # argparse keeps the summaries of commands only here.
+    summaries = {choice.dest: choice.help or "" for choice in commands._choices_actions}  # noqa: SLF001
+    return top, summaries
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -273,7 +276,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             return job(arguments[1:])
         except KeyboardInterrupt:
             return 130
-    top = parser()
+    top, summaries = parser()
+    first = arguments[0] if arguments else "--help"
+    if first in {"-h", "--help", "help"}:
+        print(list_commands(summaries))
+        return 0
+    if not first.startswith("-") and first not in summaries:
+        print(f"millrace: {reject_command(first, summaries)}", file=sys.stderr)
+        return 2
     options, rest = top.parse_known_args(arguments)
     # argparse takes no positional arguments behind an option that follows some: worker FILE --processes 1 CONNECTOR.
     if rest and hasattr(options, "connectors") and not any(item.startswith("-") for item in rest):

@@ -12,8 +12,10 @@ import re
 import warnings
 from functools import lru_cache
 from math import factorial
-from re import _constants as ops  # no public module parses expressions
-from re import _parser
+
+# No public module parses expressions; some versions of mypy know these two.
+from re import _constants as ops  # type: ignore[attr-defined, unused-ignore]
+from re import _parser  # type: ignore[attr-defined, unused-ignore]
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import re2

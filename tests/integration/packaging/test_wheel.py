@@ -1,0 +1,124 @@
+"""The wheel: what is in it, and a worker that runs from it in an environment without the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer
+
+from compose.local.connect import worker_properties
+from compose.local.http import answers, call
+from compose.local.jvm import write_properties
+from compose.local.ports import LOOPBACK, free_port
+from compose.local.service import Service
+from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from tests.conftest import HasBootstrap
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = ("compose", "connectors", "offsets", "spark_jobs", "worker")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel, built from a copy of the sources, so that nothing stays in the checkout."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    left_out = shutil.ignore_patterns("__pycache__", "*.pyc")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, source / package, ignore=left_out)
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, source)
+    _pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(target), str(source))
+    (built,) = target.glob("*.whl")
+    return built
+
+
+def _pip(*arguments: str, python: str = sys.executable) -> None:
+    done = subprocess.run(
+        [python, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_wheel_holds_what_the_packages_hold(wheel: Path) -> None:
+    """Every module and every file that modules read, and nothing else: no test, no compiled file."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert wheel.name == f"millrace-{version('millrace')}-py3-none-any.whl"
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(PACKAGES)
+    modules = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == modules
+    static = {str(path.relative_to(ROOT)) for path in (ROOT / "worker" / "console" / "static").iterdir()}
+    assert static <= names
+    assert any(name.startswith("worker/console/libraries/") for name in names)
+    assert {"compose/local/artifacts.toml", "compose/prometheus/alerts.yml"} <= names
+
+
+@pytest.mark.slow  # fetches and installs all dependencies
+def test_a_worker_runs_from_the_wheel_alone(wheel: Path, kafka: HasBootstrap, tmp_path: Path) -> None:
+    """In an empty environment and without the checkout, lines of a file reach Kafka."""
+    venv.create(tmp_path / "installed", with_pip=True)
+    programs = tmp_path / "installed" / "bin"
+    _pip("install", str(wheel), python=str(programs / "python"))
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"line {number}\n" for number in range(100)))
+    port = free_port()
+    properties = worker_properties(kafka.bootstrap, "from-the-wheel", port, 1, {})
+    del properties["plugin.discovery"]  # Java only
+    write_properties(
+        tmp_path / "lines.properties",
+        {
+            "name": "lines",
+            "connector.class": "FileStreamSource",
+            "file": str(lines),
+            "topic": "from-the-wheel",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        },
+    )
+    service = Service(
+        name="worker from the wheel",
+        command=[
+            str(programs / "millrace"),
+            "worker",
+            str(write_properties(tmp_path / "worker.properties", properties)),
+            str(tmp_path / "lines.properties"),
+        ],
+        log_path=tmp_path / "worker.log",
+        ready=lambda: answers(f"http://{LOOPBACK}:{port}/connectors/lines"),
+        environment={"PYTHONPATH": "", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
+        folder=tmp_path,
+    )
+    consumer = Consumer(
+        {"bootstrap.servers": kafka.bootstrap, "group.id": "from-the-wheel-reader", "auto.offset.reset": "earliest"}
+    )
+    service.start()
+    try:
+        status, page = call("GET", f"http://{LOOPBACK}:{port}/console")
+        assert (status, "<html" in str(page)) == (200, True)
+        consumer.subscribe(["from-the-wheel"])
+        seen: list[bytes] = []
+
+        def all_lines() -> bool:
+            # The topic may not be there yet, which comes as a message with an error.
+            seen.extend(message.value() or b"" for message in consumer.consume(100, 0.5) if message.error() is None)
+            return len(seen) >= 100
+
+        eventually(all_lines, "all lines are in Kafka", detail=service.log_tail)
+        assert seen == [f"line {number}".encode() for number in range(100)]
+    finally:
+        consumer.close()
+        service.stop()
