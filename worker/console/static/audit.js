@@ -34,7 +34,7 @@ export function AuditPage({ query }) {
           onInput=${(event) => go(placeHref(["audit"], { q: event.target.value }), true)} /></label></div>
       ${found.length === 0
         ? html`<${Empty} title="Nothing fits the filter"><${Button} onClick=${() => go("#/audit", true)}>Show all ${changes.length}</${Button}></${Empty}>`
-        : html`<div class="table-box short" tabindex="0" role="region" aria-label="Changes"><table class="grid">
+        : html`<div class="table-box short" tabindex="0" role="region" aria-label="Changes"><table class="grid spacious">
           <thead><tr><th scope="col">When (UTC)</th><th scope="col">Who</th><th scope="col">What</th><th scope="col">Connector</th><th scope="col">Outcome</th><th scope="col">Asked of</th></tr></thead>
           <tbody>${shown.map((each, index) => {
             const [text, tone] = outcome(each.status);

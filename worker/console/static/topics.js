@@ -173,7 +173,7 @@ export function TopicsPage({ query }) {
       </div>
       ${found.length === 0
         ? html`<${Empty} title="Nothing fits the filter"><${Button} onClick=${() => go("#/topics", true)}>Show all ${topics.length}</${Button}></${Empty}>`
-        : html`<div class="table-box short" tabindex="0" role="region" aria-label="Topics"><table class="grid">
+        : html`<div class="table-box short" tabindex="0" role="region" aria-label="Topics"><table class="grid fitting">
           <thead><tr><th scope="col">Topic</th><th scope="col">Connectors</th></tr></thead>
           <tbody>${found.slice(0, most).map((each) => html`<tr key=${each.topic}>
             <th scope="row" class="long"><a href=${placeHref(["topics", each.topic])}>${each.topic}</a>
