@@ -83,7 +83,9 @@ LIGHT = (
             "test_command_help.py",
             "test_guarantee_matrix.py",
             "test_schedule.py",
+            "test_script_types.py",
             "test_selection.py",
+            "test_verify_process.py",
             "test_wording.py",
         )
     ),

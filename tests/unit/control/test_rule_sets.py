@@ -77,7 +77,7 @@ class Cluster:
         assert (message.question, deadline_s) == ("schemas", 5.0)
         if self.failure is not None:
             raise self.failure
-        return orjson.dumps({"problems": self.refusals})
+        return orjson.dumps({"problems": self.refusals, "warnings": []})
 
     async def put(self, rules: Any, *, force: bool = False, name: str = "shop") -> dict[str, Any]:
         return (await self.store.put_rules(name, rules, force=force, comment="why"))[1]
