@@ -186,7 +186,7 @@ def test_a_snapshot_is_asked_for_and_watched(view: View, shop: Shop) -> None:
         return [row["state"] for row in rows if row["origin"] == "rest"]
 
     assert wait_until(lambda: states() == ["completed"], 90), states()
-    expect(page.locator(".task").filter(has_text="completed").first).to_be_visible()
+    expect(page.locator(".tasks > li").filter(has_text="completed").first).to_be_visible()
     view.check()
 
 
