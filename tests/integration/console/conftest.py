@@ -52,6 +52,8 @@ class View:
 
     def check(self) -> None:
         """Nothing is wrong with what is shown now: no violation of accessibility, no error."""
+        # A page that is being loaded has no heading yet.
+        expect(self.page.locator("h1").first).to_be_visible()
         # Playwright evaluates outside of the page's policy.
         self.page.evaluate(self.axe)
         result: dict[str, Any] = self.page.evaluate("axe.run()")

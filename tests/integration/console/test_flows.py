@@ -118,7 +118,7 @@ def test_a_plan_says_what_is_wrong_and_what_the_flow_would_do(view: View) -> Non
     page.get_by_label("Add a step").select_option("filter")
     page.get_by_label("condition of step 1").fill("amount >")
     page.get_by_role("button", name="Plan", exact=True).first.click()
-    expect(page.get_by_text("transform.step.filter")).to_be_visible()
+    expect(page.get_by_text("transform.step.filter.condition", exact=True)).to_be_visible()
     page.get_by_label("condition of step 1").fill("amount > 10")
     page.get_by_role("button", name="Plan", exact=True).first.click()
     expect(page.get_by_text("It can work")).to_be_visible()
@@ -227,7 +227,7 @@ def test_a_flow_that_is_not_there(view: View) -> None:
 
 
 def test_a_reader_looks_at_flows_and_can_not_change_them(closed: Closed, show: Callable[..., View]) -> None:
-    closed.create("sales-flow", {**config("sales-flow"), "sink.type": "console"})
+    closed.create("sales-flow", config("sales-flow"))
     view = show(closed.worker.url)
     page = view.open("#/flows/sales-flow")
     page.get_by_label("User").fill("reader")

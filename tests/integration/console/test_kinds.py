@@ -116,7 +116,7 @@ def test_a_table_of_cassandra_is_captured(
         "name": name,
         "topic.prefix": name,
         "cassandra.hosts": cassandra.address,
-        "cdc.raw.directories": f"one={cassandra.cdc_raw}",
+        "cdc.raw.directories": str(cassandra.cdc_raw),
         "commit.log.delete": "false",
     }.items():
         field = page.locator(f"[id='o-{option}']")
