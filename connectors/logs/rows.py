@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from connectors.logs.forms import RowForm
     from connectors.logs.heartbeats import Heartbeats
     from connectors.logs.rules.compiled import CompiledRules, TableRows
+    from connectors.logs.rules.interpreted import Failure
 
 #: In an offset: records of the next line that are delivered already.
 DELIVERED: Final = "rows"
@@ -238,9 +239,9 @@ class RowMaker:
         number: int,
         delivered: int = 0,
     ) -> bool:
-        """Append the records of a line of ``unknown_table`` that the rules accept now, and the tombstone that deletes it there.
+        """Append the records of a line of ``unknown_table`` that the rules accept now, and the one that deletes it there.
 
-        There is no tombstone where rows have no keys of their own. The arguments are those of ``add_line``.
+        The arguments are those of ``add_line``.
 
         Returns:
             Whether the rules accept the line; if they don't, nothing is appended.
@@ -250,25 +251,20 @@ class RowMaker:
             return False
         self._count_for(origin.host)
         rows = self._flatten(accepted)
-        tombstone = self._make_tombstone(partition, after, line, name, number, origin)
-        last = len(rows) - 1 if tombstone is None else len(rows)
-        self._append(records, partition, before, after, rows, origin, name, number, delivered, last)
-        if tombstone is not None:
-            records.append(tombstone)
+        self._append(records, partition, before, after, rows, origin, name, number, delivered, len(rows))
+        deleted = _unknown_row(line, origin, [], "")
+        records.append(self._make_delete(partition, after, UNKNOWN_TABLE, deleted, f"{name}:0", number, origin))
         return True
 
-    def _make_tombstone(
-        self, partition: Position, offset: Position, line: str, name: str, number: int, origin: Origin
-    ) -> SourceRecord | None:
-        """The record that deletes a line in ``unknown_table``; None where the key is not the row's alone."""
-        identity = f"{name}:0"
-        row = {"line": line, "host": "", "file": "", "position": 0, "failures": [], "header": None}
+    def _make_delete(
+        self, partition: Position, offset: Position, table: str, row: Record, identity: str, number: int, origin: Origin
+    ) -> SourceRecord:
+        """The record that deletes a row, in the form of the rows."""
         row[self._id_column] = identity
-        topic, key_schema, _, make = self._plans[UNKNOWN_TABLE][0]
-        key, _ = make(row, identity, number, origin)
-        if key != {self._id_column: identity}:
-            return None
-        return SourceRecord(partition, offset, topic, None, None, key, key_schema, None, (), origin.timestamp)
+        topic, key_schema, value_schema, _, make = self._plans[table][0]
+        key, value = make(row, identity, number, origin)
+        schema = None if value is None else value_schema
+        return SourceRecord(partition, offset, topic, value, schema, key, key_schema, None, (), origin.timestamp)
 
     def _append(
         self,
@@ -297,7 +293,7 @@ class RowMaker:
         self, partition: Position, offset: Position, table: str, row: Record, identity: str, number: int, origin: Origin
     ) -> SourceRecord:
         row[self._id_column] = identity
-        (topic, key_schema, value_schema, make), is_timed, make_key = self._plans[table]
+        (topic, key_schema, value_schema, make, _), is_timed, make_key = self._plans[table]
         timestamp = row[self._time_column] if is_timed else None
         if timestamp is None:
             timestamp = origin.timestamp
@@ -350,12 +346,15 @@ class RowMaker:
         counts.unknown += 1
         for failure in failures:
             self.counts.failures[failure.table, failure.group, failure.step] += 1
-        row = {
-            "line": line,
-            "host": origin.host,
-            "file": origin.file,
-            "position": origin.position,
-            "failures": [failure._asdict() for failure in failures],
-            "header": header or None,
-        }
-        return [(UNKNOWN_TABLE, row)]
+        return [(UNKNOWN_TABLE, _unknown_row(line, origin, failures, header))]
+
+
+def _unknown_row(line: str, origin: Origin, failures: Sequence[Failure], header: str) -> Record:
+    return {
+        "line": line,
+        "host": origin.host,
+        "file": origin.file,
+        "position": origin.position,
+        "failures": [failure._asdict() for failure in failures],
+        "header": header or None,
+    }
