@@ -242,7 +242,7 @@ class Replays:
         return read_unknown(value, record.timestamp, self._context.config[ID_COLUMN])
 
     async def _find_deleted(self, record: WrittenRecord) -> str | None:
-        """What identifies the line that a UMS message deletes; None if the record is something else."""
+        """The name of the line that a UMS message deletes; None if the record is something else."""
         try:
             return find_deleted(await self._decode(record), self._context.config[ID_COLUMN])
         except Skippable:

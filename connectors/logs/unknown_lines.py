@@ -62,7 +62,7 @@ def read_unknown(value: Any, timestamp: int, id_column: str) -> UnknownLine | No
 
 
 def find_deleted(value: Any, id_column: str) -> str | None:
-    """What identifies the line whose row a UMS message deletes; None if the value is something else."""
+    """The name of the line whose row a UMS message deletes; None if the value is something else."""
     if not isinstance(value, dict) or not isinstance(value.get("payload"), list):
         return None
     cells = _ums_cells(value)

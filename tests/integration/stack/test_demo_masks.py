@@ -156,12 +156,12 @@ def requests_in(log: Path) -> show.Rows:
     rows: show.Rows = {}
     for path in (log.with_name(f"{log.name}.1"), log):
         for line in path.read_text(encoding="utf-8").splitlines():
-            found = re.fullmatch(
+            match = re.fullmatch(
                 r'\S+ - customer(\d+) \[(.+)\] "(\S+) (\S+) \S+" (\d+) (\d+) "-" "shop/1.0" (\d+)', line
             )
-            if found is None:
+            if match is None:
                 continue
-            customer, time, method, target, status, size, number = found.groups()
+            customer, time, method, target, status, size, number = match.groups()
             rows[(int(number),)] = {
                 "request": int(number),
                 "customer": int(customer),

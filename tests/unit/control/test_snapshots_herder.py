@@ -15,6 +15,7 @@ from tests.support.eventually import pass_turns
 from worker.control.herder_snapshots import SnapshotOperations
 from worker.control.instructions import KEPT, MOST_BYTES, InstructionTable
 from worker.control.leader import Leader
+from worker.control.rule_sets import RuleTable
 from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
 from worker.rest.facade import RestError
 
@@ -40,7 +41,7 @@ class Cluster:
         self.config = {"offset.storage.topic": "offsets"}
         offsets = SimpleNamespace(read_to_end=self._nothing, positions=self._positions)
         self.node = SimpleNamespace(
-            placement=SimpleNamespace(instructions=self.instructions),
+            placement=SimpleNamespace(instructions=self.instructions, rules=RuleTable()),
             pool=self,
             offsets=offsets,
             leader=SimpleNamespace(active=True, write=self.write),
