@@ -56,7 +56,11 @@ class SnapshotOperations:
             whole = with_earlier_rules(self.ctx.node.placement.rules, config, wanted)
         except ConfigInvalid as error:
             raise RestError(400, f"Connector {name}: {error}") from None
-        checked: dict[str, Any] = await self._ask_class(name, CheckSnapshot(config, orjson.dumps(whole)))
+        try:
+            encoded = orjson.dumps(whole)
+        except TypeError as error:  # half of a surrogate pair, a number beyond 64 bits
+            raise RestError(400, f"Connector {name}: the request can't be kept: {error}") from None
+        checked: dict[str, Any] = await self._ask_class(name, CheckSnapshot(config, encoded))
         async with self._changing(name):
             rows = self.instructions(name)
             given = request.get("id") or _new_id()

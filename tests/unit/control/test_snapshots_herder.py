@@ -117,7 +117,14 @@ async def test_what_is_kept_of_a_request() -> None:
     )
     assert later["start_ms"] > later["created_ms"]
     assert not later.keys() & {"start_at", "time_zone"}
-    for wrong in ({"start_at": "half past two"}, {"start_at": "02:30", "time_zone": "Mars"}, {"time_zone": "UTC"}):
+    wrongs: list[dict[str, Any]] = [
+        {"start_at": "half past two"},
+        {"start_at": "02:30", "time_zone": "Mars"},
+        {"time_zone": "UTC"},
+        {"tables": ["\ud83a"]},
+        {"tables": [1 << 64]},
+    ]
+    for wrong in wrongs:
         assert (await refused(cluster.herder.create_snapshot("c", wrong))).status == 400
     await cluster.herder.delete_snapshot("c", "later")
     first, second = [(await cluster.herder.create_snapshot("c", {}))["id"] for _ in range(2)]
