@@ -23,7 +23,7 @@ LEVELS: Final = (NONE, "at-least-once", "exactly-once")
 SIDES: Final = ("from", "into")
 PROVES: Final = "proves"
 #: What a test may kill.
-VICTIMS: Final = ("worker", "task host", "driver", "Python worker", "server", "Kafka")
+VICTIMS: Final = ("worker", "task host", "driver", "Python worker", "server", "Kafka", "sender")
 #: Pairs that promise less than each of them does alone: (source, sink) -> level and reason.
 LIMITS: Final = {
     **{

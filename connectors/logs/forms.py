@@ -51,12 +51,14 @@ class RowForm(NamedTuple):
         value_schema: of values.
         make: row, identity, order number and origin -> key and value. The identity is that of the row, as text; the order
             number is larger for later lines of a file or partition.
+        make_delete: the same for the record that deletes a row; a value of None is a tombstone.
     """
 
     topic: str
     key_schema: Schema
     value_schema: Schema
     make: Callable[[Record, str, int, Origin], tuple[Any, Any]]
+    make_delete: Callable[[Record, str, int, Origin], tuple[Any, Any]]
 
 
 def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str) -> RowForm:
@@ -75,8 +77,18 @@ def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str
         return _make_ums(topic, ums_namespace(prefix, table, rows), columns)
     key_schema = struct(f"{topic}.Key", {id_column: STRING})
     value = struct(f"{topic}.Value", columns, version=rows.version, optional=output == "debezium")
+
+    def make_tombstone(_row: Record, identity: str, _number: int, _origin: Origin) -> tuple[Any, Any]:
+        return {id_column: identity}, None
+
     if output == "plain":
-        return RowForm(topic, key_schema, value, lambda row, identity, _number, _origin: ({id_column: identity}, row))
+        return RowForm(
+            topic,
+            key_schema,
+            value,
+            lambda row, identity, _number, _origin: ({id_column: identity}, row),
+            make_tombstone,
+        )
     envelope = struct(
         f"{topic}.Envelope",
         {"before": value, "after": value, "source": _SOURCE, "op": STRING, "ts_ms": OPTIONAL_INT64},
@@ -105,7 +117,7 @@ def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str
             "ts_ms": origin.timestamp,
         }
 
-    return RowForm(topic, key_schema, envelope, make_event)
+    return RowForm(topic, key_schema, envelope, make_event, make_tombstone)
 
 
 def ums_namespace(prefix: str, table: str, rows: Schema) -> ums.Namespace:
@@ -122,12 +134,15 @@ def _make_ums(topic: str, namespace: ums.Namespace, columns: dict[str, Schema]) 
     writers = [(column, _ums_writer(schema)) for column, schema in columns.items()]
     key = ums.kafka_key(ums.INCREMENT, name)
 
-    def make_message(row: Record, identity: str, number: int, origin: Origin) -> tuple[Any, Any]:
-        values = [None if row[column] is None else write(row[column]) for column, write in writers]
-        system = [str(number), ums.datetime_text(origin.timestamp * 1000), ums.INSERT, identity]
-        return key, ums.message(ums.INCREMENT, name, fields, [[*system, *values]])
+    def make_maker(operation: str) -> Callable[[Record, str, int, Origin], tuple[Any, Any]]:
+        def make_message(row: Record, identity: str, number: int, origin: Origin) -> tuple[Any, Any]:
+            values = [None if row[column] is None else write(row[column]) for column, write in writers]
+            system = [str(number), ums.datetime_text(origin.timestamp * 1000), operation, identity]
+            return key, ums.message(ums.INCREMENT, name, fields, [[*system, *values]])
 
-    return RowForm(topic, STRING, ums.MESSAGE, make_message)
+        return make_message
+
+    return RowForm(topic, STRING, ums.MESSAGE, make_maker(ums.INSERT), make_maker(ums.DELETE))
 
 
 def _ums_type(schema: Schema) -> str:

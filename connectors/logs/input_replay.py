@@ -1,26 +1,40 @@
 """Replays of the input: its lines are read and given to the rules again, up to where the source is when the replay begins.
 
 Each task replays its own files or partitions, at the same time as it reads on. How far it is, is saved with the rows, under a
-source partition for each file or partition of the replay. What a line becomes has the identity that it had before.
+source partition for each file or partition of the replay. What a line becomes has the identity that it had before. Rows that
+earlier rules made, and those of now do not, are deleted where the request names these rules.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import TopicPartition
 
 from connectors.api import Batch, Position
-from connectors.logs.config import FROM_KAFKA, task_partitions
+from connectors.errors import ConfigInvalid, Fatal
+from connectors.logs.config import FROM_KAFKA, check_stored, task_partitions
 from connectors.logs.file_input import read_file_again
 from connectors.logs.heartbeats import Heartbeats
 from connectors.logs.kafka_input import OFFSET, PARTITION, TOPIC, find_offsets, read_partition_again
 from connectors.logs.metrics import LINES as LINES_METRIC
 from connectors.logs.metrics import REPLAYED, ROWS, UNKNOWN
 from connectors.logs.network.options import INPUT, SCHEMES
-from connectors.logs.replay_requests import ACCEPTED, DONE, END, END_FINGERPRINT, LINES, REACHED, REPLAY, from_input
+from connectors.logs.replay_requests import (
+    ACCEPTED,
+    DONE,
+    EARLIER,
+    END,
+    END_FINGERPRINT,
+    LINES,
+    REACHED,
+    REPLAY,
+    from_input,
+)
 from connectors.logs.rows import DELIVERED, RowMaker
+from connectors.logs.rules.compiled import compile_rules
 from connectors.text_files.options import read_settings
 from connectors.text_files.reader import FILENAME, FINGERPRINT, POSITION
 
@@ -109,10 +123,29 @@ class InputReplays:
                 progress.update({key: self._begin(starts.get(key), key) for key in missing})
                 self._context.log.info("replay %s begins with %d inputs", name, len(missing))
                 yield Batch([], offsets=tuple((self._partition(name, key), progress[key]) for key in missing))
+            if not self._runs(name):
+                continue
+            # Later than the numbers of all rows before, whichever of a line's rows had them.
+            self._maker.order_base = self._asked[name]["created_ms"] * 1000
+            self._maker.replaced = await self._make_replaced(name)
             for key in [key for key, offset in progress.items() if not offset.get(DONE)]:
                 async with aclosing(self._run_input(name, key)) as batches:
                     async for batch in batches:
                         yield batch
+
+    async def _make_replaced(self, name: str) -> list[RowMaker]:
+        """Makers by the rules whose rows a replay replaces."""
+        config = self._context.config
+        documents = self._asked[name][REPLAY].get(EARLIER, ())
+
+        def compile_all() -> list[RowMaker]:
+            rules = [compile_rules(check_stored(config, document, f"of replay {name}")) for document in documents]
+            return [RowMaker(compiled, config, self._counts) for compiled in rules]
+
+        try:
+            return await asyncio.to_thread(compile_all)
+        except ConfigInvalid as error:
+            raise Fatal(f"the rules whose rows replay {name} replaces don't work any more: {error}") from error
 
     def _forgotten(self) -> list[str]:
         return [name for name in self._progress if name not in self._asked]
@@ -164,9 +197,9 @@ class InputReplays:
 
     async def _run_input(self, name: str, key: tuple[Any, ...]) -> AsyncGenerator[Batch, None]:
         """The batches of one input, until its end or until the replay is paused."""
-        partition, since = self._partition(name, key), self._asked[name][REPLAY].get("since_ms")
         if not self._runs(name):
             return
+        partition, since = self._partition(name, key), self._asked[name][REPLAY].get("since_ms")
         async with aclosing(self._read(key, self._progress[name][key])) as batches:
             async for batch in batches:
                 yield self._take_over(name, key, partition, batch, since)
@@ -215,6 +248,8 @@ class InputReplays:
                 ),
                 None,
             )
+            while first and DELIVERED in records[first - 1].source_offset:
+                first -= 1  # of the same line
             records = [] if first is None else records[first:]
             if first is not None:
                 kept[REACHED] = 1

@@ -2,7 +2,8 @@
 
 The first task replays the lines of ``unknown_table``: it reads the topic back, up to its end when the replay begins. How far it
 is, is saved with the rows, under source partitions of the replay, so that with exactly once a crash neither loses nor repeats a
-row. A line that is accepted is deleted in ``unknown_table`` by a tombstone among its rows: no later replay gets it.
+row. A line that is accepted is deleted in ``unknown_table`` among its rows, by a tombstone or by a UMS message: no later replay
+gets it.
 
 Replays of the input are ``input_replay``'s.
 """
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import Batch, Position, SourceRecord
 from connectors.errors import Skippable
-from connectors.logs.config import ID_COLUMN
+from connectors.logs.config import ID_COLUMN, OUTPUT
 from connectors.logs.input_replay import InputReplays
 from connectors.logs.metrics import REPLAYED
 from connectors.logs.replay_requests import (
@@ -31,16 +32,17 @@ from connectors.logs.replay_requests import (
     is_part,
 )
 from connectors.logs.rows import DELIVERED
-from connectors.logs.unknown_lines import read_unknown
+from connectors.logs.unknown_lines import find_deleted, read_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from connectors.api import Instruction, TaskContext, WrittenRecord
     from connectors.logs.rows import RowMaker
     from connectors.logs.unknown_lines import UnknownLine
 
 _SAVED_PAUSE_S: Final = 0.2
+_NEVER: Final = -1
 
 
 class Replays:
@@ -57,6 +59,8 @@ class Replays:
         self._inputs = InputReplays(context, rows, host, asked)
         self._context = context
         self._rows = rows
+        #: The key of a UMS message is that of all rows: only the message says which row it deletes.
+        self._is_ums = context.config[OUTPUT] == "ums"
         self._asked: dict[str, Instruction] = {}
         #: Replay -> part -> offset, as it was saved or given since; the part "" is the replay as a whole.
         self._progress: dict[str, dict[Any, Position]] = {}
@@ -162,32 +166,43 @@ class Replays:
         start, end = offset[NEXT], offset[END]
         if start >= end or not self._runs(name):
             return
-        #: Key -> the offset of its last tombstone.
-        deleted: dict[bytes | None, int] = {}
+        #: Key, or with UMS what identifies the line -> the offset of the last record that deletes it.
+        deleted: dict[bytes | str | None, int] = {}
         async with aclosing(written.read(topic, part, start, end)) as stretches:
             async for records, _ in stretches:
-                deleted.update({record.key: record.offset for record in records if record.value is None})
+                for record in records:
+                    if record.value is None:
+                        deleted[record.key] = record.offset
+                    elif self._is_ums and (line := await self._find_deleted(record)) is not None:
+                        deleted[line] = record.offset
                 yield Batch([])
         async with aclosing(written.read(topic, part, start, end)) as stretches:
             async for records, behind in stretches:
                 if not self._runs(name):
                     return
-                yield await self._make_batch(
-                    name, part, [record for record in records if record.offset >= deleted.get(record.key, -1)], behind
-                )
+                yield await self._make_batch(name, part, records, deleted, behind)
 
-    async def _make_batch(self, name: str, part: int, records: Sequence[WrittenRecord], behind: int) -> Batch:
+    async def _make_batch(
+        self,
+        name: str,
+        part: int,
+        records: Sequence[WrittenRecord],
+        deleted: Mapping[bytes | str | None, int],
+        behind: int,
+    ) -> Batch:
         since = self._asked[name][REPLAY].get("since_ms") or 0
         lines = [
             (record, await self._read(record))
             for record in records
-            if record.value is not None and record.timestamp >= since
+            if record.value is not None
+            and record.timestamp >= since
+            and record.offset >= deleted.get(record.key, _NEVER)
         ]
         # Nothing is awaited from here on: all rows are made by the same rules.
         partition, offset = _partition(name, part), self._progress[name][part]
         created: list[SourceRecord] = []
         for record, line in lines:
-            if line is None:
+            if line is None or record.offset < deleted.get(line.name, _NEVER):
                 continue
             before = {**offset, NEXT: record.offset}
             delivered = before.pop(DELIVERED, 0) if offset[NEXT] == record.offset else 0
@@ -218,13 +233,23 @@ class Replays:
     async def _read(self, record: WrittenRecord) -> UnknownLine | None:
         """The line in a record; None if it is something else."""
         try:
-            value = await self._context.written.decode(self._rows.unknown_topic, record.value or b"")
+            value = await self._decode(record)
         except Skippable as error:
             self._context.log.warning(
                 "offset %d of %s is no unknown line: %s", record.offset, self._rows.unknown_topic, error
             )
             return None
         return read_unknown(value, record.timestamp, self._context.config[ID_COLUMN])
+
+    async def _find_deleted(self, record: WrittenRecord) -> str | None:
+        """The name of the line that a UMS message deletes; None if the record is something else."""
+        try:
+            return find_deleted(await self._decode(record), self._context.config[ID_COLUMN])
+        except Skippable:
+            return None  # ``_read`` says so
+
+    async def _decode(self, record: WrittenRecord) -> Any:
+        return await self._context.written.decode(self._rows.unknown_topic, record.value or b"")
 
 
 def _partition(name: str, part: Any) -> Position:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
-from connectors.logs.config import EVENT_START, FROM_KAFKA, TIME_COLUMN, TOPICS
+from connectors.logs.config import EVENT_START, FROM_KAFKA, TIME_COLUMN, TOPICS, check_stored
 from connectors.logs.kafka_input import OFFSET, TOPIC
 from connectors.logs.kafka_input import PARTITION as TOPIC_PARTITION
 from connectors.logs.network.options import INPUT, SCHEMES
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: In an instruction: what is replayed. In a source partition: of which replay it is the progress.
 REPLAY: Final = "replay"
 PARTITION: Final = "partition"
+#: In a request: the oldest version of rules whose rows are replaced, and those rules from it on, which the worker adds.
+REPLACES, EARLIER = "replaces", "earlier"
 #: In an offset: the next record, the end of the replay, and what was read and accepted so far.
 NEXT, END, LINES, ACCEPTED = "next", "end", "lines", "accepted"
 #: In an offset of a replay of the input: the file in which the end is, whether the asked time is reached, and the end.
@@ -49,8 +51,16 @@ def check_replay(request: Mapping[str, Any], config: Mapping[str, Any]) -> dict[
     if str(request.get("source", "unknown")).lower() != "input":
         if positions:
             raise ConfigInvalid('positions are of the input: give "source": "input", too')
+        if request.get(REPLACES):
+            raise ConfigInvalid(
+                f'{REPLACES} is of the input: give "source": "input", too; unknown lines are deleted in any case'
+            )
         return kept
     _check_input(config, kept)
+    if request.get(REPLACES):
+        for rules in request[EARLIER]:
+            check_stored(config, rules, f"whose rows version {request[REPLACES]} and later ones made")
+        kept |= {REPLACES: request[REPLACES], EARLIER: request[EARLIER]}
     if positions:
         if since:
             raise ConfigInvalid("give either since or positions; both are there")
@@ -177,6 +187,7 @@ def _show(
         state = "waiting"
     return {
         **replay,
+        REPLAY: {name: value for name, value in replay[REPLAY].items() if name != EARLIER},
         "state": state,
         "lines": sum(part[LINES] for part in parts),
         "accepted": sum(part[ACCEPTED] for part in parts),

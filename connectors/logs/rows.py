@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.api import Position, SameAs, SourceRecord
 from connectors.formats import ums
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from connectors.logs.forms import RowForm
     from connectors.logs.heartbeats import Heartbeats
     from connectors.logs.rules.compiled import CompiledRules, TableRows
+    from connectors.logs.rules.interpreted import Failure
 
 #: In an offset: records of the next line that are delivered already.
 DELIVERED: Final = "rows"
@@ -50,6 +51,22 @@ UNKNOWN_ROWS: Final = struct(
 def input_name(partition: Position) -> str:
     """The name of an input in metrics and heartbeats, from its source partition: a file, a topic, an address."""
     return str(next(iter(partition.values())))
+
+
+class _Deleted(NamedTuple):
+    """A row to delete.
+
+    Attributes:
+        maker: of the record that deletes it.
+        table: its table.
+        row: the row as it was.
+        row_number: its number among those of its table from its line.
+    """
+
+    maker: RowMaker
+    table: str
+    row: Record
+    row_number: int
 
 
 class RowMaker:
@@ -78,6 +95,10 @@ class RowMaker:
         self.use(rules)
         self.unknown_topic = self._plans[UNKNOWN_TABLE][0].topic
         self.counts = LineCounts(metrics)
+        #: Is added to the order numbers of rows: rows of a replay must be newer than those before.
+        self.order_base = 0
+        #: Makers by earlier rules, the oldest first: of their rows, those are deleted that are not made any more.
+        self.replaced: Sequence[RowMaker] = ()
         #: The host of the last line, and its counts.
         self._host = ""
         self._host_counts = HostCounts()
@@ -153,7 +174,7 @@ class RowMaker:
         """
         counts = self._count_for(source.host)
         pairs = zip(lines, offsets, strict=True)
-        direct = self._direct if self._is_heartbeat is None else None
+        direct = self._direct if self._is_heartbeat is None and not self.replaced else None
         while True:
             first = len(records)
             if direct is None or delivered:
@@ -217,14 +238,16 @@ class RowMaker:
         if self._is_heartbeat is not None and self._is_heartbeat(line) and "\n" not in line:
             self._note_heartbeat(partition, origin)
             return
+        number += self.order_base
         accepted = self._apply(line, origin)
-        if len(accepted) == 1 and not delivered:
+        if len(accepted) == 1 and not delivered and not self.replaced:
             table, outcomes = accepted[0]
             if len(outcomes) == 1 and type(row := outcomes[0]) is dict:
                 records.append(self._make_record(partition, after, table, row, f"{name}:0", number, origin))
                 return
         rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin, counts, header)
-        self._append(records, partition, before, after, rows, origin, name, number, delivered, len(rows) - 1)
+        deletes = self._find_replaced(rows, line, origin) if self.replaced else ()
+        self._append(records, partition, before, after, rows, origin, name, number, delivered, deletes)
 
     def add_replayed(
         self,
@@ -238,9 +261,9 @@ class RowMaker:
         number: int,
         delivered: int = 0,
     ) -> bool:
-        """Append the records of a line of ``unknown_table`` that the rules accept now, and the tombstone that deletes it there.
+        """Append the records of a line of ``unknown_table`` that the rules accept now, and the one that deletes it there.
 
-        There is no tombstone where rows have no keys of their own. The arguments are those of ``add_line``.
+        The arguments are those of ``add_line``.
 
         Returns:
             Whether the rules accept the line; if they don't, nothing is appended.
@@ -250,25 +273,54 @@ class RowMaker:
             return False
         self._count_for(origin.host)
         rows = self._flatten(accepted)
-        tombstone = self._make_tombstone(partition, after, line, name, number, origin)
-        last = len(rows) - 1 if tombstone is None else len(rows)
-        self._append(records, partition, before, after, rows, origin, name, number, delivered, last)
-        if tombstone is not None:
-            records.append(tombstone)
+        deleted = _Deleted(self, UNKNOWN_TABLE, _unknown_row(line, origin, [], ""), 0)
+        self._append(records, partition, before, after, rows, origin, name, number, delivered, (deleted,))
         return True
 
-    def _make_tombstone(
-        self, partition: Position, offset: Position, line: str, name: str, number: int, origin: Origin
-    ) -> SourceRecord | None:
-        """The record that deletes a line in ``unknown_table``; None where the key is not the row's alone."""
-        identity = f"{name}:0"
-        row = {"line": line, "host": "", "file": "", "position": 0, "failures": [], "header": None}
+    def _find_replaced(self, rows: Sequence[tuple[str, Record]], line: str, origin: Origin) -> Sequence[_Deleted]:
+        """The rows that earlier rules make of a line and that are not among those of now."""
+        counts = Counter(table for table, _ in rows)
+        deletes: dict[tuple[str, int], _Deleted] = {}
+        for maker in self.replaced:
+            indexes: Counter[str] = Counter()
+            for table, row in maker.make_again(line, origin):
+                index = indexes[table]
+                indexes[table] += 1
+                if index >= counts[table] and maker.can_delete(table):
+                    deletes[table, index] = _Deleted(maker, table, row, index)
+        return list(deletes.values())
+
+    def make_again(self, line: str, origin: Origin) -> list[tuple[str, Record]]:
+        """The rows of a line, without counting them."""
+        accepted = self._apply(line, origin)
+        if not accepted:
+            return [(UNKNOWN_TABLE, _unknown_row(line, origin, [], ""))]
+        return [(table, row) for table, rows in accepted for row in rows if not isinstance(row, Dropped)]
+
+    def can_delete(self, table: str) -> bool:
+        """Whether a row can be deleted: with a template of keys, other rows of the table may have its key."""
+        return self._is_ums or self._plans[table][2] is None
+
+    def make_delete(
+        self, partition: Position, offset: Position, table: str, row: Record, identity: str, number: int, origin: Origin
+    ) -> SourceRecord:
+        """The record that deletes a row, in the form of the rows."""
         row[self._id_column] = identity
-        topic, key_schema, _, make = self._plans[UNKNOWN_TABLE][0]
-        key, _ = make(row, identity, number, origin)
-        if key != {self._id_column: identity}:
-            return None
-        return SourceRecord(partition, offset, topic, None, None, key, key_schema, None, (), origin.timestamp)
+        (topic, key_schema, value_schema, _, make), is_timed, make_key = self._plans[table]
+        timestamp = row[self._time_column] if is_timed else None
+        key, value = make(row, identity, number, origin)
+        return SourceRecord(
+            partition,
+            offset,
+            topic,
+            value,
+            None if value is None else value_schema,
+            key,
+            key_schema,
+            None if make_key is None else SameAs(make_key(row, origin)),
+            (),
+            origin.timestamp if timestamp is None else timestamp,
+        )
 
     def _append(
         self,
@@ -281,9 +333,10 @@ class RowMaker:
         name: str,
         number: int,
         delivered: int,
-        last: int,
+        deletes: Sequence[_Deleted],
     ) -> None:
-        """Append the rows of a line; that with the number ``last`` has the offset behind the line."""
+        """Append the rows of a line, and what deletes others of it; the last record has the offset behind the line."""
+        last = len(rows) + len(deletes) - 1
         indexes: Counter[str] = Counter()
         for number_in_line, (table, row) in enumerate(rows):
             identity = f"{name}:{indexes[table]}"
@@ -292,12 +345,17 @@ class RowMaker:
                 offset = after if number_in_line == last else {**before, DELIVERED: number_in_line + 1}
                 order = number + number_in_line
                 records.append(self._make_record(partition, offset, table, row, identity, order, origin))
+        for number_in_line, (maker, table, row, row_number) in enumerate(deletes, len(rows)):
+            if number_in_line >= delivered:
+                offset = after if number_in_line == last else {**before, DELIVERED: number_in_line + 1}
+                order = number + number_in_line
+                records.append(maker.make_delete(partition, offset, table, row, f"{name}:{row_number}", order, origin))
 
     def _make_record(
         self, partition: Position, offset: Position, table: str, row: Record, identity: str, number: int, origin: Origin
     ) -> SourceRecord:
         row[self._id_column] = identity
-        (topic, key_schema, value_schema, make), is_timed, make_key = self._plans[table]
+        (topic, key_schema, value_schema, make, _), is_timed, make_key = self._plans[table]
         timestamp = row[self._time_column] if is_timed else None
         if timestamp is None:
             timestamp = origin.timestamp
@@ -350,12 +408,15 @@ class RowMaker:
         counts.unknown += 1
         for failure in failures:
             self.counts.failures[failure.table, failure.group, failure.step] += 1
-        row = {
-            "line": line,
-            "host": origin.host,
-            "file": origin.file,
-            "position": origin.position,
-            "failures": [failure._asdict() for failure in failures],
-            "header": header or None,
-        }
-        return [(UNKNOWN_TABLE, row)]
+        return [(UNKNOWN_TABLE, _unknown_row(line, origin, failures, header))]
+
+
+def _unknown_row(line: str, origin: Origin, failures: Sequence[Failure], header: str) -> Record:
+    return {
+        "line": line,
+        "host": origin.host,
+        "file": origin.file,
+        "position": origin.position,
+        "failures": [failure._asdict() for failure in failures],
+        "header": header or None,
+    }

@@ -37,11 +37,13 @@ def read_unknown(value: Any, timestamp: int, id_column: str) -> UnknownLine | No
         value: the record's value, as the converter reads it.
         timestamp: of the record.
         id_column: the column that identifies rows.
+
+    A message that deletes a row has no line either.
     """
     if not isinstance(value, dict):
         return None
     row, number = _find_row(value, id_column)
-    if not isinstance(row.get("line"), str):
+    if not isinstance(row.get("line"), str) or find_deleted(value, id_column) is not None:
         return None
     identity, position = row.get(id_column), row.get("position")
     failures = row.get("failures")
@@ -57,6 +59,17 @@ def read_unknown(value: Any, timestamp: int, id_column: str) -> UnknownLine | No
         number,
         [failure for failure in failures if isinstance(failure, dict)] if isinstance(failures, list) else [],
     )
+
+
+def find_deleted(value: Any, id_column: str) -> str | None:
+    """The name of the line whose row a UMS message deletes; None if the value is something else."""
+    if not isinstance(value, dict) or not isinstance(value.get("payload"), list):
+        return None
+    cells = _ums_cells(value)
+    identity = cells.get(id_column)
+    if cells.get(ums.OPERATION) != ums.DELETE or not isinstance(identity, str):
+        return None
+    return identity.rpartition(":")[0]
 
 
 def is_signal(value: Any) -> bool:
@@ -76,12 +89,17 @@ def _find_row(value: dict[str, Any], id_column: str) -> tuple[dict[str, Any], in
     return value, 0
 
 
-def _find_ums_row(value: dict[str, Any], id_column: str) -> tuple[dict[str, Any], int]:
+def _ums_cells(value: dict[str, Any]) -> dict[str, Any]:
+    """Column -> text of the first row of a UMS message; {} if it can't be read."""
     try:
         names = [field["name"] for field in value["schema"]["fields"]]
-        cells = dict(zip(names, value["payload"][0]["tuple"], strict=True))
+        return dict(zip(names, value["payload"][0]["tuple"], strict=True))
     except (LookupError, TypeError, ValueError):
-        return {}, 0
+        return {}
+
+
+def _find_ums_row(value: dict[str, Any], id_column: str) -> tuple[dict[str, Any], int]:
+    cells = _ums_cells(value)
     row: dict[str, Any] = {name: cells.get(name) for name in (*_COLUMNS, id_column)}
     row["position"] = _number(row["position"])
     row["failures"] = _decode(row["failures"])

@@ -24,6 +24,11 @@ NAMED: Final = (
     'template(name="named" type="string" string="<%PRI%>1 %TIMESTAMP:::date-rfc3339% %HOSTNAME% %APP-NAME% %PROCID% '
     '%MSGID% [line@32473 id=\\"%uuid%\\"] %msg%")'
 )
+#: Another one: a message is named by the place of its line, so that a line that is read again has the same name.
+PLACED: Final = (
+    'template(name="placed" type="string" string="<%PRI%>1 %TIMESTAMP:::date-rfc3339% %HOSTNAME% %APP-NAME% %PROCID% '
+    '%MSGID% [line@32473 id=\\"%$!metadata!filename%:%$!metadata!fileoffset%\\"] %msg%")'
+)
 
 
 def _tree(package: str, *extras: str) -> Unpacked:
@@ -43,10 +48,11 @@ def start_rsyslog(folder: Path, action: str, *files: Path) -> Service:
     """
     tree = _tree("rsyslog", "rsyslog-relp", "rsyslog-openssl")
     folder.mkdir(parents=True, exist_ok=True)
-    inputs = "\n".join(f'input(type="imfile" File="{file}" Tag="app:" addMetadata="off")' for file in files)
+    metadata = "on" if 'template="placed"' in action else "off"
+    inputs = "\n".join(f'input(type="imfile" File="{file}" Tag="app:" addMetadata="{metadata}")' for file in files)
     settings = (
         f'global(workDirectory="{folder}" maxMessageSize="64k" parser.escapeControlCharactersOnReceive="off")\n'
-        f'module(load="imfile")\nmodule(load="omrelp")\n{NAMED}\n{inputs}\n{action}\n'
+        f'module(load="imfile")\nmodule(load="omrelp")\n{NAMED}\n{PLACED}\n{inputs}\n{action}\n'
     )
     path, pid = folder / "rsyslog.conf", folder / "rsyslog.pid"
     path.write_text(settings, encoding="utf-8")

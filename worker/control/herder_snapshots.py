@@ -22,6 +22,7 @@ from connectors.start_times import start_ms
 from worker.control.herder_base import lock_of
 from worker.control.herder_offsets import read_positions
 from worker.control.instructions import KEPT, MOST_BYTES, instructions_record, pruned, with_state
+from worker.control.rule_sets import with_earlier_rules
 from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
 from worker.rest.facade import RestError
 from worker.schedule import START_MS
@@ -50,9 +51,16 @@ class SnapshotOperations:
         await self._lead_known(name)
         wanted = {key: value for key, value in request.items() if key not in {"id", "start_at", "time_zone"}}
         timing = _timing(request)
-        checked: dict[str, Any] = await self._ask_class(
-            name, CheckSnapshot(self.ctx.snapshot.connectors[name], orjson.dumps(wanted))
-        )
+        config = self.ctx.snapshot.connectors[name]
+        try:
+            whole = with_earlier_rules(self.ctx.node.placement.rules, config, wanted)
+        except ConfigInvalid as error:
+            raise RestError(400, f"Connector {name}: {error}") from None
+        try:
+            encoded = orjson.dumps(whole)
+        except TypeError as error:  # half of a surrogate pair, a number beyond 64 bits
+            raise RestError(400, f"Connector {name}: the request can't be kept: {error}") from None
+        checked: dict[str, Any] = await self._ask_class(name, CheckSnapshot(config, encoded))
         async with self._changing(name):
             rows = self.instructions(name)
             given = request.get("id") or _new_id()

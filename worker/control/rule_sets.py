@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
+from connectors.errors import ConfigInvalid
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -126,6 +128,36 @@ class RuleTable:
         result = orjson.dumps([*orjson.loads(encoded), row])
         self._fed[connector] = encoded, version, result
         return result
+
+
+def with_earlier_rules(table: RuleTable, config: Mapping[str, str], request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A request for a replay that replaces the rows of earlier versions: the same with their rules; others as they are.
+
+    Args:
+        table: the rule sets.
+        config: of the connector.
+        request: for a snapshot.
+
+    Raises:
+        ConfigInvalid: the connector names no rule set, or the version is not there.
+    """
+    replay = request.get("replay")
+    if not isinstance(replay, dict) or not replay.get("replaces"):
+        return request
+    first, chosen = replay["replaces"], table.chosen(config)
+    if chosen is None:
+        raise ConfigInvalid(
+            f"replaces names a version of a rule set that the cluster keeps: give the connector one by {RULES_NAME}"
+        )
+    name = config[RULES_NAME]
+    kept = {version.version: version.rules for version in table.versions(name)}
+    earlier = [rules for number, rules in kept.items() if number >= first and number != chosen.version]
+    if first not in kept or not earlier:
+        raise ConfigInvalid(
+            f"replaces names a version of the rule set {name} other than {chosen.version}, which the connector runs, and it is "
+            f"{first}. GET /rules/{name}/versions lists them",
+        )
+    return {**request, "replay": {**replay, "earlier": earlier}}
 
 
 def version_record(name: str, number: int, version: RuleVersion | None) -> Pair:

@@ -16,7 +16,7 @@ from connectors.logs.forms import make_form
 from connectors.logs.recent import read_recent
 from connectors.logs.rules.built import build_any
 from connectors.logs.rules.model import UNKNOWN_TABLE
-from connectors.logs.unknown_lines import UnknownLine, is_signal, read_unknown
+from connectors.logs.unknown_lines import UnknownLine, find_deleted, is_signal, read_unknown
 from worker.host.plan import converter_config, reader_of
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ async def _read_unknown(
     try:
         records, deleted = await reader.newest(topic, most, MOST_BYTES)
         lines: list[tuple[UnknownLine, int]] = []
+        #: What identifies a line -> how many lines came before the last message that deletes it.
+        deletes: dict[str, int] = {}
         unreadable = 0
         for number, record in enumerate(records):
             if number % _SLICE == 0:
@@ -86,6 +88,10 @@ async def _read_unknown(
                 continue
             if is_signal(value):
                 continue
+            if (name := find_deleted(value, parsed[ID_COLUMN])) is not None:
+                deletes[name] = len(lines)
+                deleted += 1
+                continue
             line = read_unknown(value, record.timestamp, parsed[ID_COLUMN])
             if line is None:
                 unreadable += 1
@@ -93,6 +99,7 @@ async def _read_unknown(
                 lines.append((line, record.timestamp))
     finally:
         await reader.close()
+    lines = [entry for number, entry in enumerate(lines) if number >= deletes.get(entry[0].name, 0)]
     return {
         "topic": topic,
         "unreadable": unreadable,

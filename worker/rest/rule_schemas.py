@@ -124,6 +124,18 @@ class ReplayRequest(Struct, frozen=True, forbid_unknown_fields=True):
         ]
         | None
     ) = None
+    replaces: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                description="With INPUT: the oldest version of the connector's rule set whose rows are replaced. Rows that it "
+                "or a later version makes of a line, and the version that runs does not, are deleted. Without it they stay.",
+                extra={"refusal": "The field 'replaces' must be the number of a version, from 1"},
+            ),
+        ]
+        | None
+    ) = None
     since: (
         Annotated[
             str,

@@ -82,6 +82,7 @@ async def replay(call: Call) -> web.Response:
     request = bodies.read_replay(await call.request.read())
     named = {"id": request.pop("id")} if "id" in request else {}
     asked = await call.herder.create_snapshot(call.connector, {"replay": request, **named})
+    asked["replay"] = {key: value for key, value in asked["replay"].items() if key != "earlier"}
     return answer(asked, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(asked['id'], safe='')}"})
 
 
@@ -243,6 +244,7 @@ ROUTES = (
             {
                 "all unknown lines": {},
                 "unknown since a time": {"since": "2026-11-26T17:00:00Z", "id": "again-1"},
+                "all lines": {"source": "INPUT", "replaces": 3},
             },
             note="A replay is one of the connector's snapshots: it is paused, resumed, cancelled and deleted as these are.",
             kafka=False,

@@ -79,6 +79,42 @@ def test_files_are_replayed_exactly_once(
     wait_for(lambda: len(_offsets(worker, name)) == 3, "what is forgotten leaves no offsets")
 
 
+def test_rows_of_earlier_rules_are_deleted(
+    millrace: Callable[..., MillraceWorker], unique: Callable[[str], str], tmp_path: Path, bootstrap: str
+) -> None:
+    """All rows go to another table, with UMS; the worker is killed in the middle of the replay."""
+    name, rules, source, group = unique("input"), unique("rules"), tmp_path / "app.log", unique("group")
+    source.write_text("".join(f"GET /{line}\n" for line in range(COUNT)))
+    worker = millrace(group=group, properties=EXACTLY_ONCE, processes=1)
+    assert worker.request("PUT", f"/rules/{rules}", {"rules": RULES})[0] == 201
+    options = {"file": str(source), "rules.name": rules, "batch.size": "100", "output": "ums"}
+    worker.create(name, logs(name, **options))
+    wait_for(lambda: len(_ums_rows(bootstrap, f"{name}.requests")) == COUNT, "all lines are read", 60)
+    before = _ums_rows(bootstrap, f"{name}.requests")
+    wait_for(lambda: len(_saved(worker, name)) == 1, "the position is saved")
+    assert worker.request("PUT", f"/rules/{rules}", {"rules": CHANGED})[0] == 200
+    for replaces in (2, 3):
+        request = {"source": "input", "replaces": replaces}
+        status, refused = worker.request("POST", f"/connectors/{name}/replay", request)
+        assert (status, f"GET /rules/{rules}/versions" in refused["message"]) == (400, True), refused
+    request = {"source": "input", "replaces": 1, "id": "all"}
+    status, asked = worker.request("POST", f"/connectors/{name}/replay", request)
+    assert (status, asked["replay"]) == (201, {"source": "input", "replaces": 1}), asked
+    wait_for(lambda: bool(_ums_rows(bootstrap, f"{name}.again")), "the replay has begun")
+    worker.kill()
+    worker = millrace(group=group, properties=EXACTLY_ONCE, processes=1)
+    wait_for(lambda: _replay(worker, name, "all")["state"] == "completed", "the replay is done", 90)
+    inserts = _ums_rows(bootstrap, f"{name}.again")
+    assert [(row["ums_op_"], row["log_id"], row["path"]) for row in inserts] == [
+        ("i", row["log_id"], row["path"]) for row in before
+    ]
+    deletes = _ums_rows(bootstrap, f"{name}.requests")[COUNT:]
+    assert [(row["ums_op_"], row["log_id"], row["path"]) for row in deletes] == [
+        ("d", row["log_id"], row["path"]) for row in before
+    ]
+    assert all(int(new["ums_id_"]) > int(old["ums_id_"]) for new, old in zip(deletes, before, strict=True))
+
+
 def test_topics_are_replayed_exactly_once(
     millrace: Callable[..., MillraceWorker], unique: Callable[[str], str], bootstrap: str
 ) -> None:
@@ -130,6 +166,17 @@ def test_the_network_can_not_be_replayed(millrace: Callable[..., MillraceWorker]
     worker.create(name, logs(name, RULES, input="http", listen="http://127.0.0.1:0"))
     status, refused = worker.request("POST", f"/connectors/{name}/replay", {"source": "input"})
     assert (status, "takes lines from the network (input=http)" in refused["message"]) == (400, True), refused
+
+
+def _ums_rows(bootstrap: str, topic: str) -> list[dict[str, Any]]:
+    """The rows of a topic's UMS messages; heartbeats have none."""
+    values = [value for _, value in read_topic(bootstrap, topic)]
+    return [
+        dict(zip([field["name"] for field in value["schema"]["fields"]], row["tuple"], strict=True))
+        for value in values
+        if value["protocol"]["type"] == "data_increment_data"
+        for row in value["payload"]
+    ]
 
 
 def _pairs(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -150,7 +150,7 @@ def test_the_registry_is_asked_before_rules_are_saved(
     assert worker.request("POST", "/rules/preview", {"rules": RULES, "connector": name})[1]["warnings"], body
 
 
-@pytest.mark.parametrize("form", ["plain", "debezium"])
+@pytest.mark.parametrize("form", ["plain", "debezium", "ums"])
 def test_unknown_lines_are_replayed_exactly_once(
     millrace: Callable[..., MillraceWorker], unique: Callable[[str], str], tmp_path: Path, bootstrap: str, form: str
 ) -> None:
@@ -179,6 +179,9 @@ def test_unknown_lines_are_replayed_exactly_once(
     assert (shown["lines"], shown["accepted"], shown["records_left"]) == (6001, 6000, 0)
 
     def row(value: dict[str, Any]) -> dict[str, Any]:
+        if form == "ums":
+            names = (field["name"] for field in value["schema"]["fields"])
+            return dict(zip(names, value["payload"][0]["tuple"], strict=True))
         columns: dict[str, Any] = value["after"] if form == "debezium" else value
         return columns
 
@@ -193,8 +196,12 @@ def test_unknown_lines_are_replayed_exactly_once(
         for number, part in enumerate(words[1:])
     }
     # Lines that are known now are deleted in unknown_table, and are in no later replay.
-    gone = [key for key, value in read_topic(bootstrap, f"{name}.unknown_table") if value is None]
-    assert len(gone) == len({key["log_id"] for key in gone}) == 6000
+    unknown_table = read_topic(bootstrap, f"{name}.unknown_table")
+    if form == "ums":
+        gone = [row(value)["log_id"] for _, value in unknown_table if row(value)["ums_op_"] == "d"]
+    else:
+        gone = [key["log_id"] for key, value in unknown_table if value is None]
+    assert len(gone) == len(set(gone)) == 6000
     status, unknown = worker.request("GET", f"/connectors/{name}/unknown?lines=10000")
     assert [pattern["pattern"] for pattern in unknown["patterns"]] == ["never known"]
     assert worker.request("POST", f"/connectors/{name}/replay", {"id": "second"})[0] == 201

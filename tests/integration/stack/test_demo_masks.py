@@ -2,12 +2,16 @@
 
 Each planted value is masked at another place: at the sources (MariaDB, Scylla's partition updates), in a materializer (of
 Cassandra's raw updates), in the jobs with sinks. It may be seen before that place, and nowhere behind it.
+
+The table of requests, of which nothing is masked, is compared with the lines of the log, through a rotation.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
+from datetime import datetime
 from hashlib import md5
 from typing import TYPE_CHECKING
 
@@ -19,6 +23,7 @@ from psycopg import sql
 
 from compose.demo import show
 from compose.demo.payments import PAYMENTS, Payment, Payments
+from compose.demo.requests import REQUESTS
 from compose.demo.run import (
     CUSTOMERS_SOURCE,
     HISTORY,
@@ -146,6 +151,29 @@ def found_in(demo: Demo, values: tuple[str, ...]) -> dict[str, set[str]]:
     return places
 
 
+def requests_in(log: Path) -> show.Rows:
+    """The rows that the requests in the lines of a log and of the one before it are, read without the connector's rules."""
+    rows: show.Rows = {}
+    for path in (log.with_name(f"{log.name}.1"), log):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            match = re.fullmatch(
+                r'\S+ - customer(\d+) \[(.+)\] "(\S+) (\S+) \S+" (\d+) (\d+) "-" "shop/1.0" (\d+)', line
+            )
+            if match is None:
+                continue
+            customer, time, method, target, status, size, number = match.groups()
+            rows[(int(number),)] = {
+                "request": int(number),
+                "customer": int(customer),
+                "time": int(datetime.strptime(time, "%d/%b/%Y:%H:%M:%S %z").timestamp()) * 1000,
+                "method": method,
+                "path": target,
+                "status": int(status),
+                "bytes": int(size),
+            }
+    return rows
+
+
 def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
     with (
         closing(Emulation(demo.scylla.address)) as client,
@@ -160,6 +188,13 @@ def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
         plant(shop, 1)
         demo.create_jobs()
         plant(shop, 2)
+
+        def requests() -> show.Rows:
+            return show.selected(demo.postgres, short(REQUESTS), show.KEYS[REQUESTS])
+
+        eventually(lambda: bool(requests()), "the log is read", LIMIT_S)
+        demo.requests.rotate()
+        shop.trade(30)
         wanted = {
             table: {tuple(row[name] for name in show.KEYS[table]) for row in shop.rows(table)} for table in TABLES
         }
@@ -172,6 +207,9 @@ def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
         assert wait_until(arrived, LIMIT_S, 0.5), {
             table: set(show.selected(demo.postgres, short(table), show.KEYS[table])) ^ wanted[table] for table in TABLES
         }
+        lines = requests_in(demo.requests.path)
+        assert len(lines) == demo.requests.counts["requests"]
+        assert requests() == lines, show.difference(lines, requests())
         hashed = md5(NAME.encode(), usedforsecurity=False).hexdigest()
 
         def written() -> bool:

@@ -10,10 +10,19 @@ from weakref import WeakValueDictionary
 import orjson
 import pytest
 
+from connectors.errors import ConfigInvalid
 from tests.support.eventually import pass_turns
 from worker.control.herder_rule_sets import RuleStore
 from worker.control.instructions import NONE, instructions_record
-from worker.control.rule_sets import KEPT, MOST_BYTES, RuleTable, RuleVersion, surplus, version_record
+from worker.control.rule_sets import (
+    KEPT,
+    MOST_BYTES,
+    RuleTable,
+    RuleVersion,
+    surplus,
+    version_record,
+    with_earlier_rules,
+)
 from worker.protocol import AskLogs, RemoteError
 from worker.rest.facade import RestError
 
@@ -183,6 +192,28 @@ def test_instructions_of_tasks() -> None:
     table.apply(*version_record("shop", 3, RuleVersion(3, {}, 5)))
     assert orjson.loads(table.instructions("c", config, asked))[1]["version"] == 3
     assert table.instructions("c", {}, asked) == asked
+
+
+def test_the_rules_whose_rows_a_replay_replaces() -> None:
+    table = RuleTable()
+    for number in (2, 3, 4):
+        table.apply(*version_record("shop", number, RuleVersion(number, {"tables": number}, 5)))
+    newest, pinned = {"rules.name": "shop"}, {"rules.name": "shop", "rules.version": "3"}
+
+    def earlier(config: dict[str, str], replaces: int) -> list[int]:
+        request = with_earlier_rules(table, config, {"id": "a", "replay": {"source": "INPUT", "replaces": replaces}})
+        assert (request["id"], request["replay"]["replaces"]) == ("a", replaces)
+        return [rules["tables"] for rules in request["replay"]["earlier"]]
+
+    assert earlier(newest, 2) == [2, 3]
+    assert earlier(newest, 3) == [3]
+    assert earlier(pinned, 2) == [2, 4], "also rows of later versions, after a step back"
+    for config, replaces in ((newest, 1), (newest, 4), (newest, 5), ({}, 2), ({"rules.name": "none"}, 2)):
+        with pytest.raises(ConfigInvalid, match="replaces names a version"):
+            earlier(config, replaces)
+    others: list[dict[str, Any]] = [{"replay": {}}, {"tables": ["t"]}, {"replay": {"source": "INPUT"}}]
+    for other in others:
+        assert with_earlier_rules(table, {}, other) is other
 
 
 def test_records_that_make_no_sense_change_nothing() -> None:

@@ -15,6 +15,7 @@ from tests.support.eventually import pass_turns
 from worker.control.herder_snapshots import SnapshotOperations
 from worker.control.instructions import KEPT, MOST_BYTES, InstructionTable
 from worker.control.leader import Leader
+from worker.control.rule_sets import RuleTable
 from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
 from worker.rest.facade import RestError
 
@@ -40,7 +41,7 @@ class Cluster:
         self.config = {"offset.storage.topic": "offsets"}
         offsets = SimpleNamespace(read_to_end=self._nothing, positions=self._positions)
         self.node = SimpleNamespace(
-            placement=SimpleNamespace(instructions=self.instructions),
+            placement=SimpleNamespace(instructions=self.instructions, rules=RuleTable()),
             pool=self,
             offsets=offsets,
             leader=SimpleNamespace(active=True, write=self.write),
@@ -116,7 +117,14 @@ async def test_what_is_kept_of_a_request() -> None:
     )
     assert later["start_ms"] > later["created_ms"]
     assert not later.keys() & {"start_at", "time_zone"}
-    for wrong in ({"start_at": "half past two"}, {"start_at": "02:30", "time_zone": "Mars"}, {"time_zone": "UTC"}):
+    wrongs: list[dict[str, Any]] = [
+        {"start_at": "half past two"},
+        {"start_at": "02:30", "time_zone": "Mars"},
+        {"time_zone": "UTC"},
+        {"tables": ["\ud83a"]},
+        {"tables": [1 << 64]},
+    ]
+    for wrong in wrongs:
         assert (await refused(cluster.herder.create_snapshot("c", wrong))).status == 400
     await cluster.herder.delete_snapshot("c", "later")
     first, second = [(await cluster.herder.create_snapshot("c", {}))["id"] for _ in range(2)]

@@ -70,6 +70,7 @@ class World:
             "batch.size": "3",
             **options,
         }
+        self.after = rules_of("words")
         self.config = LogsConnector.config_def.parse(self.raw)
         self.rows: list[SourceRecord] = []
         self.metrics = RecordedMetrics(LogsConnector.metrics)
@@ -78,12 +79,12 @@ class World:
     def partition(self) -> Position:
         return {"filename": str(self.path)}
 
-    async def read(self, count: int) -> list[SourceRecord]:
-        """The records that the source makes of the file by rules of the table "before"; the offset behind them is saved."""
+    async def read(self, count: int, rules: Any = None) -> list[SourceRecord]:
+        """The records that the source makes of the file by rules of the table "before", or by these; the offset is saved."""
         asked = {"id": "rules:r", "state": "running", "origin": "rules", "created_ms": 0, "name": "r", "version": 1}
         async with Run(LogsConnector, self.raw, offsets=self.offsets) as run:
             for task in run.tasks:
-                task.instruct([{**asked, "rules": rules_of("before")}])
+                task.instruct([{**asked, "rules": rules or rules_of("before")}])
             return await run.read(count)
 
     async def replay(
@@ -92,7 +93,7 @@ class World:
         """Run the replays until ``most`` records are in Kafka, and save what is acknowledged; the number of records."""
         log = logging.LoggerAdapter(logging.getLogger("replays"), {})
         context = MemoryTaskContext("c", 0, self.config, self.offsets, self.metrics, log)
-        rows = RowMaker(compile_rules(build_any(rules_of("words"))), self.config, self.metrics)
+        rows = RowMaker(compile_rules(build_any(self.after)), self.config, self.metrics)
         replays = Replays(context, rows, "web-1", older)
         replays.take(asked)
         delivered = 0
@@ -114,6 +115,81 @@ class World:
     def shown(self, asked: Sequence[dict[str, Any]]) -> list[tuple[str, int, int]]:
         rows = LogsConnector.snapshots(self.config, asked, self.offsets.items())
         return [(row["state"], row["lines"], row["accepted"]) for row in rows]
+
+
+def changed_rules() -> dict[str, Any]:
+    """For LINES: fewer rows in a table, rows in another one, a line that is unknown now, and unknown ones that are not.
+
+    What is in "words" has a lower number in its line than it had in "before".
+    """
+    steps = rules_of("before")["tables"][0]["groups"][0]["steps"]
+
+    def group(table: str, start: str, *changed: dict[str, Any]) -> dict[str, Any]:
+        extract = {"regexExtract": {"pattern": rf"^(?P<time>{start}\d+) (?P<words>\[.*\])$"}}
+        return {"name": table, "groups": [{"name": "g", "steps": [extract, *changed]}]}
+
+    nothing = [{"regexExtract": {"pattern": "^(?P<word>nothing)$"}}, {"saveAs": {"columns": [{"name": "word"}]}}]
+    return {
+        "tables": [
+            group("before", "1", *steps[2:]),
+            group("words", "2", *steps[1:]),
+            {"name": "others", "groups": [{"name": "g", "steps": nothing}]},
+        ]
+    }
+
+
+def table_states(records: Sequence[SourceRecord]) -> dict[tuple[str, str], Any]:
+    """The rows of a sink that writes by key, after these records: of a row that with the largest number, or the latest one."""
+    newest: dict[tuple[str, str], tuple[int, Any]] = {}
+    for record in records:
+        row, number = record.value, -1
+        if row is None:
+            newest.pop((record.topic, record.key["log_id"]), None)
+            continue
+        if "payload" in row:
+            names = [field["name"] for field in row["schema"]["fields"]]
+            row = dict(zip(names, row["payload"][0]["tuple"], strict=True))
+            number = int(row.pop("ums_id_"))
+            row.pop("ums_ts_")
+        elif "after" in row:
+            row, number = row["after"], row["source"]["ums_id"]
+        key = record.topic, row["log_id"]
+        if key not in newest or number >= newest[key][0]:
+            newest[key] = number, row
+    return {key: row for key, (_, row) in newest.items() if row.get("ums_op_") != "d"}
+
+
+@pytest.mark.parametrize("output", ["plain", "debezium", "ums"])
+async def test_a_replay_that_replaces_rows_leaves_those_of_the_new_rules(tmp_path: Path, output: str) -> None:
+    world = World(tmp_path, output=output)
+    before = await world.read(10)
+    world.after = changed_rules()
+    # As if only the new rules had ever been.
+    fresh = World(tmp_path, output=output)
+    expected = table_states(await fresh.read(9, changed_rules()))
+    created_ms = 1_764_000_000_000
+    earlier = [rules_of("earliest"), rules_of("before")]
+    asked = {**REPLAY, "created_ms": created_ms, "replay": {"source": "input", "replaces": 1, "earlier": earlier}}
+    await world.replay([REPLAY])
+    assert table_states([*before, *world.rows]).keys() > expected.keys(), "nothing is deleted where no rules are named"
+    for cut in range(1, 40):
+        world.offsets = SavedOffsets()
+        world.offsets.put(world.partition, before[-1].source_offset)
+        world.rows.clear()
+        whole = await world.replay([asked], cut) < cut
+        await world.replay([asked])
+        assert table_states([*before, *world.rows]) == expected, cut
+        identified = [(record.topic, repr(record.key), repr(record.value)) for record in world.rows]
+        assert len(identified) == len(set(identified)), "nothing comes twice"
+        if whole:
+            break
+    else:
+        pytest.fail("the replay has more records than were cut at")
+    assert world.shown([asked])[0][0] == "completed"
+    assert "earlier" not in LogsConnector.snapshots(world.config, [asked], world.offsets.items())[0]["replay"]
+    # The same again changes nothing.
+    await world.replay([{**asked, "id": "two", "created_ms": created_ms + 1000}])
+    assert table_states([*before, *world.rows]) == expected
 
 
 def identities(records: Sequence[SourceRecord]) -> list[str]:
@@ -233,6 +309,8 @@ def replay_of(**request: Any) -> dict[str, Any]:
             "multiline.start joins can't be replayed",
         ),
         ({}, {"source": "UNKNOWN", "positions": [{"partition": {}, "offset": {}}]}, "positions are of the input"),
+        ({}, {"source": "UNKNOWN", "replaces": 1}, "replaces is of the input"),
+        ({}, {"replaces": 1, "earlier": [{"tables": [{"name": "t"}]}]}, "whose rows version 1 and later ones made"),
     ],
 )
 def test_requests_that_can_not_be_done(

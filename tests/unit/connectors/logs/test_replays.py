@@ -93,6 +93,7 @@ class World:
         raw = {"topic.prefix": "logs", "file": "/x", "rules.name": "r", "output": output}
         self.config = LogsConnector.config_def.parse(raw)
         self.rows: list[SourceRecord] = []
+        self.unknown: list[SourceRecord] = []
 
     def maker(self, rules: Any) -> RowMaker:
         return RowMaker(compile_rules(build_any(rules)), self.config, RecordedMetrics(LogsConnector.metrics))
@@ -105,6 +106,7 @@ class World:
             origin = Origin("web-1", "/x", number * 100, 1000 + number)
             maker.add_line(records, {}, {}, {}, line, origin, f"/x:f:{number * 100}", number * 100)
         self.topic.write(records)
+        self.unknown += records
 
     def context(self) -> MemoryTaskContext:
         log = logging.LoggerAdapter(logging.getLogger("replays"), {})
@@ -213,13 +215,37 @@ async def test_records_that_are_no_lines_are_left_out() -> None:
     assert world.words() == [(f"{TOPIC}/0:2:0", "a")]
 
 
-async def test_forms_without_keys_of_rows_get_no_tombstones() -> None:
+def ums_row(record: SourceRecord) -> dict[str, str]:
+    """The only row of a UMS message."""
+    value = record.value
+    names = [field["name"] for field in value["schema"]["fields"]]
+    return dict(zip(names, value["payload"][0]["tuple"], strict=True))
+
+
+@pytest.mark.parametrize("cut", range(1, 13))
+async def test_ums_deletes_a_line_that_is_accepted(cut: int) -> None:
     world = World("ums")
     world.write_unknown(LINES)
+    before = {row["log_id"]: row for row in map(ums_row, world.unknown)}
+    await world.run(rules_of("words", "say"), [FIRST], cut)
     await world.run(rules_of("words", "say"), [FIRST])
-    assert all(record.value is not None for record in world.rows)
-    tuples = [record.value["payload"][0]["tuple"] for record in world.rows]
-    assert [(values[3], values[4]) for values in tuples] == WORDS
+    words = [ums_row(record) for record in world.rows if record.topic == "logs.words"]
+    assert [(row["ums_op_"], row["log_id"], row["word"]) for row in words] == [("i", *word) for word in WORDS]
+    deleted = [record for record in world.rows if record.topic == TOPIC]
+    rows = list(map(ums_row, deleted))
+    accepted = ["/x:f:0:0", "/x:f:200:0", "/x:f:300:0", "/x:f:400:0", "/x:f:600:0"]
+    # As with tombstones: "say []" is accepted without a row.
+    assert [row["log_id"] for row in rows if row["log_id"] != "/x:f:300:0"] == [*accepted[:2], *accepted[3:]]
+    for record, row in zip(deleted, rows, strict=True):
+        same = before[row["log_id"]]
+        assert int(row["ums_id_"]) >= int(same["ums_id_"])
+        assert row == {**same, "ums_op_": "d", "ums_id_": row["ums_id_"], "failures": "[]"}
+        assert record.key == world.unknown[0].key, "a message is in the partition of its row"
+    # What is deleted is not replayed again; a line that is unknown again is.
+    second = {**FIRST, "id": "two"}
+    assert await world.run(rules_of("words", "say"), [FIRST, second]) == 0
+    world.write_unknown(LINES[:1])
+    assert await world.run(rules_of("words", "say"), [FIRST, second, {**FIRST, "id": "three"}]) == 3
 
 
 async def test_a_running_task_takes_rules_and_replays(tmp_path: Path) -> None:
