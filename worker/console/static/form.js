@@ -1,5 +1,5 @@
 /** Create a connector, or change one: a form made of its declarations. */
-import { call, connectorPath, curl } from "./api.js";
+import { call, connectorPath, curl, has } from "./api.js";
 import { basic, chosenTables, CLASS, difference, grouped, HIDDEN, kinds, NAME, patchOf, readUpload, referenceTo, TABLE_OPTIONS, tablesValue } from "./options.js";
 import { go, placeHref } from "./place.js";
 import { Button, Calls, Dialog, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
@@ -37,7 +37,8 @@ function Choose({ onChoose }) {
     </div>
     ${problem && html`<${Notice} title="The file can't be used">${problem}</${Notice}>`}
     ${cards(own)}
-    ${java.length > 0 && html`<details open=${Boolean(q) || own.length === 0}><summary>By the classes of Java connectors that they stand for (${java.length})</summary>${cards(java)}</details>`}
+    ${java.length > 0 && !has("tables") && cards(java)}
+    ${java.length > 0 && has("tables") && html`<details open=${Boolean(q) || own.length === 0}><summary>By the classes of Java connectors that they stand for (${java.length})</summary>${cards(java)}</details>`}
     ${own.length + java.length === 0 && html`<${Empty} title="Nothing fits the filter">Plugins are found in the folders of plugin.path.</${Empty}>`}
     <${Calls} calls=${[curl("GET", "connector-plugins")]} />`;
 }
@@ -169,7 +170,7 @@ function Form({ start, existing, onBack }) {
   const groups = useMemo(() => grouped(declared ?? []), [declared]);
   const known = useMemo(() => new Set((declared ?? []).map((each) => each.name)), [declared]);
   const [leaving, setLeaving] = useState(null);
-  const [providers] = useLoaded(() => call("GET", "console/providers"), []);
+  const [providers] = useLoaded(async () => (has("providers") ? call("GET", "console/providers") : []), []);
   const [choosing, setChoosing] = useState(null);
   const [asking, setAsking] = useState("");
   const [asked, setAsked] = useState(null);
@@ -279,7 +280,7 @@ function Form({ start, existing, onBack }) {
   };
   const field = (option) => html`<${Field} key=${option.name} option=${option} info=${infos?.[option.name]} value=${values[option.name]}
     errors=${errorsOf(option.name)} providers=${providers ?? []} onInput=${(value) => input(option.name, value)} onLeave=${() => leave(option.name)}>
-    ${TABLE_OPTIONS.includes(option.name) && html`<${Button} kind="small" busy=${asking === "tables"} onClick=${choose}>Choose from the source's tables …</${Button}>`}
+    ${has("tables") && TABLE_OPTIONS.includes(option.name) && html`<${Button} kind="small" busy=${asking === "tables"} onClick=${choose}>Choose from the source's tables …</${Button}>`}
   </${Field}>`;
   const changed = difference(start, values).length;
   const others = Object.keys(values).filter((name) => !known.has(name) && name !== NAME && name !== CLASS);
