@@ -129,7 +129,7 @@ async def test_calls_are_passed_on_as_they_are(console: Rest, rest: tuple[Rest, 
     asked = await console("POST", "/connectors/sales/restart?includeTasks=true&onlyFailed=false")
     assert asked.status == 202
     assert rest[1].calls[-1] == ("restart", "sales", True, False)
-    refused = await console("POST", "/connectors", {"name": "sales", "config": {}})
+    refused = await console("POST", "/connectors", {"name": "sales", "config": {"connector.class": "B"}})
     assert (refused.status, refused.error) == (409, "Connector sales already exists")
     assert "Retry-After" not in refused.headers
     assert (await console("DELETE", f"/connectors/{name}")).status == 204
