@@ -116,12 +116,12 @@ class Feed:
         """Look at the cluster now."""
         rows: dict[str, tuple[dict[str, Any], bytes]] = {}
         try:
-            found = await self._herder.connector_rows()
+            newest = await self._herder.connector_rows()
         except MillraceError as error:
             self.trouble = str(error)
             raise
         self.trouble = None
-        for row in found:
+        for row in newest:
             before = self.rows.get(row["name"])
             rows[row["name"]] = before if before is not None and before[0] == row else (row, orjson.dumps(row))
         changed = [row for name, row in rows.items() if self.rows.get(name) is not row]

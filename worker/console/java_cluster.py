@@ -69,7 +69,7 @@ _CONSOLE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class JavaConsole:
-    """What a server serves for a Java cluster.
+    """The console of a Java cluster, as a server serves it.
 
     Attributes:
         url: the cluster's REST address.
@@ -82,30 +82,30 @@ class JavaConsole:
     every_s: float = _EVERY_S
 
 
-def java_row(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def java_row(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     """A connector's row from what ``GET /connectors?expand=status&expand=info`` says of it. Pure."""
-    info, status = found.get("info") or {}, found.get("status") or {}
+    info, status = answer.get("info") or {}, answer.get("status") or {}
     instance = status.get("connector")
     return row(
         name,
         info.get("config") or {},
         status.get("type") or info.get("type") or "unknown",
         None if instance is None else _status(instance),
-        [_status(each) for each in status.get("tasks") or ()],
+        [_status(task) for task in status.get("tasks") or ()],
         None,  # Java workers report rates to JMX alone
     )
 
 
-def _status(found: Mapping[str, Any]) -> Status:
-    trace = found.get("trace")
-    return Status(found["state"], found.get("worker_id") or "", 0, None if trace is None else mask_patterns(trace))
+def _status(answer: Mapping[str, Any]) -> Status:
+    trace = answer.get("trace")
+    return Status(answer["state"], answer.get("worker_id") or "", 0, None if trace is None else mask_patterns(trace))
 
 
 class JavaCluster:
     """A Java cluster as the console's handlers ask for it: of ``Herder`` what they need. For one event loop; ``close`` it.
 
     Args:
-        url: the REST address of one of its workers, or of what stands before them.
+        url: the REST address of one of its workers, or of the proxy before them.
         environment: says with which credentials, and whom to trust, see ``worker.rest.client``.
 
     Raises:
@@ -144,8 +144,8 @@ class JavaCluster:
 
     async def connector_rows(self) -> list[dict[str, Any]]:
         """All connectors in short, by name; without rates."""
-        found = await self._ask("GET", "/connectors?expand=status&expand=info", kind=dict)
-        return [java_row(name, found[name]) for name in sorted(found)]
+        connectors = await self._ask("GET", "/connectors?expand=status&expand=info", kind=dict)
+        return [java_row(name, connectors[name]) for name in sorted(connectors)]
 
     async def connector_info(self, name: str) -> dict[str, Any]:
         """``GET /connectors/{connector}``."""
@@ -177,8 +177,8 @@ class JavaCluster:
         """``PUT /connector-plugins/{plugin}/config/validate``, without values of secrets."""
         path = f"/connector-plugins/{quote(plugin, safe='')}/config/validate"
         infos: dict[str, Any] = await self._ask("PUT", path, config, kind=dict, deadline=_DEADLINE)
-        for each in infos.get("configs", ()):
-            value = each["value"]
+        for config_info in infos.get("configs", ()):
+            value = config_info["value"]
             if value.get("value") is not None:
                 value["value"] = mask_config({value["name"]: value["value"]}, ())[value["name"]]
         return infos
@@ -204,19 +204,19 @@ class JavaCluster:
         """The decoded answer to a call.
 
         Raises:
-            RestError: it is no success, or not what Kafka Connect answers.
+            RestError: an error, or not what Kafka Connect answers.
         """
         status, _, data = await self._call(method, path, b"" if body is None else orjson.dumps(body), deadline)
         try:
-            found = orjson.loads(data)
+            decoded = orjson.loads(data)
         except ValueError:
-            found = None
+            decoded = None
         if status >= 400:
-            said = found.get("message") if isinstance(found, dict) else None
+            said = decoded.get("message") if isinstance(decoded, dict) else None
             raise RestError(status, said or f"{self.url}{path} answers with {status}")
-        if not isinstance(found, kind):
+        if not isinstance(decoded, kind):
             raise RestError(502, f"{self.url}{path} does not answer as Kafka Connect does since version 2.3")
-        return found
+        return decoded
 
     async def _call(
         self, method: str, path: str, body: bytes, deadline: aiohttp.ClientTimeout = _DEADLINE
@@ -224,7 +224,7 @@ class JavaCluster:
         """Status, content type and body of the answer.
 
         Raises:
-            RestError: 503: there is none; 502: the cluster wants other credentials, or is elsewhere.
+            RestError: 503: it does not answer; 502: the cluster wants other credentials, or is elsewhere.
         """
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._headers, skip_auto_headers=(hdrs.CONTENT_TYPE,))

@@ -32,7 +32,7 @@ BROKEN = {
 }
 WRAP = "org.apache.kafka.connect.transforms.HoistField$Value"
 SECRET = f"s3cret-{secrets.token_hex(4)}"
-#: What stands for a number that nobody knows.
+#: What stands for a number that is not known.
 UNKNOWN = "\u2013"
 LATE = "The connectors can't be read"
 
@@ -78,8 +78,8 @@ class Cluster:
 
     def offset(self, name: str) -> dict[str, Any] | None:
         """The offset of its file; None while it has none."""
-        found = self.request("GET", f"/connectors/{name}/offsets")[1]["offsets"]
-        return found[0]["offset"] if found else None
+        offsets = self.request("GET", f"/connectors/{name}/offsets")[1]["offsets"]
+        return offsets[0]["offset"] if offsets else None
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +106,11 @@ def cluster(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         # The console may be there first.
         console.start()
         worker.start()
-        made = Cluster(worker, folder, url)
-        made.create("orders", {"producer.override.client.id": "orders", "db.password": SECRET})
-        made.create("broken", BROKEN)
-        eventually(lambda: made.states("broken")[1] == ["FAILED"], "the task has failed")
-        yield made
+        java = Cluster(worker, folder, url)
+        java.create("orders", {"producer.override.client.id": "orders", "db.password": SECRET})
+        java.create("broken", BROKEN)
+        eventually(lambda: java.states("broken")[1] == ["FAILED"], "the task has failed")
+        yield java
     finally:
         console.stop()
         worker.kill()

@@ -52,12 +52,12 @@ async def events(url: str) -> str:
     """The first event of the console's stream."""
     async with aiohttp.ClientSession() as session, session.get(f"{url}/console/events") as response:
         assert response.status == 200
-        found = ""
+        event = ""
         async for line in response.content:
-            found += line.decode()
-            if line == b"\n" and "data:" in found:
+            event += line.decode()
+            if line == b"\n" and "data:" in event:
                 break
-        return found
+        return event
 
 
 # What is shown.
@@ -82,7 +82,7 @@ async def test_rows_have_no_rates(console: Rest) -> None:
 def test_a_row_shows_the_first_failure_without_secrets() -> None:
     where = {"state": "RUNNING", "worker_id": "a:1"}
     trace = "No login at jdbc:x://root:hunter2@db\n\tat X"
-    found = java_row(
+    shown = java_row(
         "n",
         {
             "info": {"config": {"connector.class": "A"}, "type": "sink"},
@@ -93,8 +93,8 @@ def test_a_row_shows_the_first_failure_without_secrets() -> None:
             },
         },
     )
-    assert (found["tasks"], found["workers"]) == ({"RUNNING": 1, "FAILED": 1}, ["a:1", "b:1"])
-    assert found["error"] == "No login at jdbc:x://root:[hidden]@db"
+    assert (shown["tasks"], shown["workers"]) == ({"RUNNING": 1, "FAILED": 1}, ["a:1", "b:1"])
+    assert shown["error"] == "No login at jdbc:x://root:[hidden]@db"
     assert java_row("n", {})["state"] == "UNASSIGNED"
 
 
@@ -119,8 +119,8 @@ async def test_secrets_stay_and_can_be_edited_around(console: Rest, rest: tuple[
 
 async def test_calls_are_passed_on_as_they_are(console: Rest, rest: tuple[Rest, MemoryHerder]) -> None:
     name = "a%2Fb%20%25"
-    made = await console("POST", "/connectors", {"name": "a/b %", "config": {"connector.class": "B"}})
-    assert (made.status, "Location" in made.headers) == (201, False)
+    created = await console("POST", "/connectors", {"name": "a/b %", "config": {"connector.class": "B"}})
+    assert (created.status, "Location" in created.headers) == (201, False)
     assert (await console("PUT", f"/connectors/{name}/stop")).status == 204
     assert rest[1].states["a/b %"] == "STOPPED"
     body = b'{"offsets":[{"partition":{"p":1},"offset":{"o":1180591620717411303424}}]}'
@@ -155,8 +155,8 @@ async def test_pages_of_other_origins_change_nothing(console: Rest, rest: tuple[
         refused = await console("POST", "/connectors/sales/restart", headers=headers)
         assert refused.status == 403, headers
     assert rest[1].calls == []
-    own = await console("POST", "/connectors/sales/restart", headers={"Origin": console.url})
-    assert own.status == 204
+    accepted = await console("POST", "/connectors/sales/restart", headers={"Origin": console.url})
+    assert accepted.status == 204
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:80", "[", "10.1.2.3"])
