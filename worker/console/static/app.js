@@ -6,7 +6,7 @@ import { lazy } from "./lazy.js";
 import { Login } from "./login.js";
 import { OverviewPage } from "./overview.js";
 import { placeHref, usePlace } from "./place.js";
-import { Button, Empty, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
+import { Button, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
 
 const AuditPage = lazy(() => import("./audit.js"), "AuditPage");
 const ConnectorPage = lazy(() => import("./connector.js"), "ConnectorPage");
@@ -97,7 +97,7 @@ function Header({ session, section, onLogout }) {
 function Page({ session, place }) {
   const [first = start(), second, third] = place.segments;
   if (!isShown(first)) {
-    return html`<${Empty} title="There is no such page for a Java cluster"><a href="#/connectors">Go to the connectors</a></${Empty}>`;
+    return html`<${NoPage} title="There is no such page for a Java cluster" />`;
   }
   if (first === "overview") return html`<${OverviewPage} session=${session} query=${place.query} />`;
   if (first === "connectors" && second === undefined) {
@@ -126,7 +126,11 @@ function Page({ session, place }) {
   if (first === "new-rules") return html`<${NewRulesPage} session=${session} query=${place.query} />`;
   if (first === "unknown" && second !== undefined) return html`<${UnknownPage} key=${second} name=${second} />`;
   if (first === "verify") return second === undefined ? html`<${VerifyListPage} />` : html`<${VerifyPage} key=${second} name=${second} />`;
-  return html`<${Empty} title="There is no such page"><a href="#/connectors">Go to the connectors</a></${Empty}>`;
+  return html`<${NoPage} title="There is no such page" />`;
+}
+
+function NoPage({ title }) {
+  return html`<div class="page"><h1>${title}</h1><a href="#/connectors">Go to the connectors</a></div>`;
 }
 
 function App() {
