@@ -51,6 +51,7 @@ _EVERY_S: Final = 2.0
 _DEADLINE: Final = aiohttp.ClientTimeout(total=100, sock_connect=5)
 #: For looks at the cluster: a page waits for them.
 _LOOK_DEADLINE: Final = aiohttp.ClientTimeout(total=20, sock_connect=5)
+_CAUSED_BY: Final = "\nCaused by: "
 _LARGEST: Final = 256 << 20
 _SAFE_METHODS: Final = frozenset((hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS))
 _CONSOLE: Final = frozenset(
@@ -97,8 +98,10 @@ def java_row(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _status(answer: Mapping[str, Any]) -> Status:
-    trace = answer.get("trace")
-    return Status(answer["state"], answer.get("worker_id") or "", 0, None if trace is None else mask_patterns(trace))
+    trace = answer.get("trace") or ""
+    # The first line of a trace in Java mostly says no more than that something has failed.
+    cause = trace.rpartition(_CAUSED_BY)[2]
+    return Status(answer["state"], answer.get("worker_id") or "", 0, mask_patterns(cause) or None)
 
 
 class JavaCluster:
@@ -240,7 +243,8 @@ class JavaCluster:
             ) as response:
                 data = b"".join([part async for part in _limited(response, self.url)])
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise RestError(503, f"{self.url} does not answer: {error or type(error).__name__}") from error
+            reason = str(getattr(error, "os_error", error)) or "it takes too long"
+            raise RestError(503, f"{self.url} does not answer: {reason}") from error
         if response.status == 401:
             # Passed on, the page would ask its user to log in, here.
             raise RestError(

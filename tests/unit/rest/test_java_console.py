@@ -79,9 +79,9 @@ async def test_rows_have_no_rates(console: Rest) -> None:
     assert '"name":"sales"' in await events(console.url)
 
 
-def test_a_row_shows_the_first_failure_without_secrets() -> None:
+def test_a_row_shows_the_cause_of_the_first_failure_without_secrets() -> None:
     where = {"state": "RUNNING", "worker_id": "a:1"}
-    trace = "No login at jdbc:x://root:hunter2@db\n\tat X"
+    trace = "Tolerance exceeded\n\tat X\nCaused by: No login at jdbc:x://root:hunter2@db\n\tat Y"
     shown = java_row(
         "n",
         {

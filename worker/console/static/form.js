@@ -1,6 +1,6 @@
 /** Create a connector, or change one: a form made of its declarations. */
 import { call, connectorPath, curl, has } from "./api.js";
-import { basic, chosenTables, CLASS, difference, grouped, HIDDEN, kinds, NAME, patchOf, readUpload, referenceTo, TABLE_OPTIONS, tablesValue } from "./options.js";
+import { basic, chosenTables, CLASS, difference, grouped, HIDDEN, javaKinds, kinds, NAME, patchOf, readUpload, referenceTo, TABLE_OPTIONS, tablesValue } from "./options.js";
 import { go, placeHref } from "./place.js";
 import { Button, Calls, Dialog, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
 
@@ -25,7 +25,8 @@ function Choose({ onChoose }) {
   };
   if (error) return html`<${Notice}>${error.message}</${Notice}>`;
   if (!plugins) return html`<p class="muted">One moment …</p>`;
-  const { own, java } = kinds(plugins.filter((each) => each.class.toLowerCase().includes(q.toLowerCase())));
+  const fitting = plugins.filter((each) => each.class.toLowerCase().includes(q.toLowerCase()));
+  const { own, java } = has("tables") ? kinds(fitting) : { own: javaKinds(fitting), java: [] };
   const cards = (list) => html`<ul class="plugins">${list.map(
     (each) => html`<li key=${each.class}><button type="button" class="plugin card" title=${each.class} onClick=${() => onChoose({ [CLASS]: each.class })}>
       <strong class="long">${each.label}</strong><span class="muted long">${each.note}</span>
@@ -37,8 +38,7 @@ function Choose({ onChoose }) {
     </div>
     ${problem && html`<${Notice} title="The file can't be used">${problem}</${Notice}>`}
     ${cards(own)}
-    ${java.length > 0 && !has("tables") && cards(java)}
-    ${java.length > 0 && has("tables") && html`<details open=${Boolean(q) || own.length === 0}><summary>By the classes of Java connectors that they stand for (${java.length})</summary>${cards(java)}</details>`}
+    ${java.length > 0 && html`<details open=${Boolean(q) || own.length === 0}><summary>By the classes of Java connectors that they stand for (${java.length})</summary>${cards(java)}</details>`}
     ${own.length + java.length === 0 && html`<${Empty} title="Nothing fits the filter">Plugins are found in the folders of plugin.path.</${Empty}>`}
     <${Calls} calls=${[curl("GET", "connector-plugins")]} />`;
 }
