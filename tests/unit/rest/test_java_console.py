@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
+from cryptography.x509.oid import NameOID
 
 from compose.local.ports import free_port
 from connectors.errors import ConfigInvalid
 from worker.console.java_cluster import JavaCluster, java_row, open_console
 
 from .conftest import Rest
-from .security import write_users
+from .security import Authority, write_users
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -186,6 +187,29 @@ async def test_credentials_come_from_the_environment(start: Start, tmp_path: Pat
         assert (refused.status, "MILLRACE_REST_USER" in refused.error) == (502, True)
         assert (await console("GET", "/console/connectors")).status == 502
         assert "WWW-Authenticate" not in refused.headers
+
+
+async def test_a_cluster_behind_tls_gets_the_own_certificate(start: Start, tmp_path: Path) -> None:
+    authority, stranger = Authority(), Authority("stranger")
+    call, _ = await start(
+        listeners="https://127.0.0.1:0",
+        ssl_keystore_location=authority.store(tmp_path / "server", (NameOID.COMMON_NAME, "server")),
+        ssl_truststore_location=authority.trust(tmp_path / "trust"),
+        ssl_client_auth="required",
+    )
+    environment = {
+        "MILLRACE_REST_CA_FILE": authority.trust(tmp_path / "authorities"),
+        "MILLRACE_REST_CERT_FILE": authority.store(tmp_path / "own", (NameOID.COMMON_NAME, "ada")),
+    }
+    async with console_of(call.url, environment) as console:
+        assert (await console("GET", "/connectors")).json == []
+    for wrong in (
+        {"MILLRACE_REST_CA_FILE": stranger.trust(tmp_path / "strangers")},
+        {"MILLRACE_REST_CERT_FILE": ""},
+    ):
+        async with console_of(call.url, environment | wrong) as console:
+            refused = await console("GET", "/connectors")
+            assert (refused.status, "does not answer" in refused.error) == (503, True)
 
 
 async def test_a_cluster_that_does_not_answer_is_waited_for() -> None:
