@@ -147,6 +147,36 @@ def _add_migrate_check(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
+def _add_console(commands: Any) -> None:
+    def run(options: argparse.Namespace) -> int:
+        from worker.console.java_cluster import run_console
+
+        return run_console(options)
+
+    command = commands.add_parser(
+        "console",
+        help="show and operate a Java Kafka Connect cluster",
+        description="Serves the console on this machine for a cluster of Java workers, by its REST API. Workers of Millrace "
+        "serve their own at /console.",
+    )
+    command.add_argument(
+        "--connect",
+        metavar="URL",
+        required=True,
+        help="the REST address of a worker of the cluster, such as http://host:8083. The environment's "
+        "MILLRACE_REST_USER and MILLRACE_REST_PASSWORD (or MILLRACE_REST_TOKEN) are sent; MILLRACE_REST_CA_FILE names "
+        "the authorities of https, MILLRACE_REST_CERT_FILE an own certificate",
+    )
+    command.add_argument(
+        "--port",
+        type=int,
+        default=8093,
+        metavar="N",
+        help="where to listen on 127.0.0.1 (default 8093; 0: any free port)",
+    )
+    command.set_defaults(run=run)
+
+
 def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     """The parser of all commands, and what each command does, by its name."""
     from compose.local.commands import add_commands
@@ -197,6 +227,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     add_rest_commands(commands)
     _add_verify(commands)
     _add_migrate_check(commands)
+    _add_console(commands)
 
     # Its own parser comes with its code, see main.
     commands.add_parser("job", help="run, check, watch and stop Spark jobs", add_help=False).add_argument(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 #: Every command, in the order in which a user meets them.
 GROUPS: Final = (
     ("Try it on this machine", ("demo", "up", "status", "down")),
-    ("Run", ("worker", "job")),
+    ("Run", ("worker", "job", "console")),
     ("Look things up", ("options", "plugins")),
     ("Check data and configurations", ("verify", "migrate-check")),
     ("Set up logins", ("hash-password", "hash-token")),

@@ -57,14 +57,18 @@ class Feed:
 
     Args:
         herder: the cluster.
+        every_s: seconds between two looks at it.
     """
 
-    def __init__(self, herder: Herder) -> None:
+    def __init__(self, herder: Herder, every_s: float = _TICK_S) -> None:
         self._herder = herder
+        self._every_s = every_s
         self._watching = 0
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Condition()
         self._closed = False
+        #: Why the last look at the cluster failed; None if it did not. Streams end then.
+        self.trouble: str | None = None
         #: Name -> the row and its JSON; a row that has not changed stays the same object.
         self.rows: dict[str, tuple[dict[str, Any], bytes]] = {}
         #: Raised with each look that finds something changed, and then what has: rows, and names that are gone.
@@ -111,7 +115,13 @@ class Feed:
     async def refresh(self) -> None:
         """Look at the cluster now."""
         rows: dict[str, tuple[dict[str, Any], bytes]] = {}
-        for row in await self._herder.connector_rows():
+        try:
+            newest = await self._herder.connector_rows()
+        except MillraceError as error:
+            self.trouble = str(error)
+            raise
+        self.trouble = None
+        for row in newest:
             before = self.rows.get(row["name"])
             rows[row["name"]] = before if before is not None and before[0] == row else (row, orjson.dumps(row))
         changed = [row for name, row in rows.items() if self.rows.get(name) is not row]
@@ -149,7 +159,7 @@ class Feed:
                 _log.exception("The console's rows can't be made; this is retried")
             async with self._news:
                 self._news.notify_all()
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(self._every_s)
         # What is old is not shown to whoever comes next, who begins with all rows.
         self.rows = {}
         self.version += 1

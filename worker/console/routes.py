@@ -35,6 +35,11 @@ _LONGEST_S: Final = 60.0
 #: Or at this share of a request's deadline.
 _SHARE: Final = 0.8
 _RETRY: Final = b"retry: 1000\n\n"
+#: What a worker has to show beyond Kafka Connect's REST API: pages, and parts of the page of a connector.
+FEATURES: Final = (
+    *("overview", "flows", "topics", "rules", "verify", "metrics", "audit"),
+    *("rates", "explain", "snapshots", "tables", "letters", "history", "providers"),
+)
 
 
 async def page(call: Call) -> web.Response:
@@ -137,7 +142,9 @@ async def _masked(call: Call, config: Mapping[str, str]) -> web.Response:
         declared = await call.herder.plugin_config(
             config.get("connector.class", ""), config.get("connector.plugin.version")
         )
-    except RestError:
+    except RestError as error:
+        if error.status >= 500:
+            raise  # what can't be asked now may be a secret
         declared = []  # its plugin is not here: options are judged by their names
     keys = [ConfigKey(name=option["name"], type=ConfigType(option["type"]), doc="") for option in declared]
     return answer(mask_config(config, keys))
@@ -165,7 +172,7 @@ async def events(call: Call) -> web.StreamResponse:
     feed = call.console.feed
     until = asyncio.get_running_loop().time() + min(_LONGEST_S, call.settings.request_timeout_s * _SHARE)
     with feed.watch():
-        if not feed.rows:
+        if not feed.rows or feed.trouble is not None:
             await feed.refresh()
         response = web.StreamResponse(
             headers={
@@ -181,6 +188,8 @@ async def events(call: Call) -> web.StreamResponse:
             await response.write(_RETRY)
             sent = _Sent()
             async for _ in feed.ticks(until):
+                if feed.trouble is not None:
+                    break  # what is old must not look live: the page comes again, and is answered with the reason
                 message = sent.rows(call) if name is None else await sent.connector(call, name)
                 # A comment now and then lets the other side, and proxies, see that the stream lives.
                 await response.write(message or b":\n\n")
@@ -235,6 +244,9 @@ def _shown(call: Call, proof: str | None) -> dict[str, Any]:
         "role": role(call.principal),
         "roles": [str(grant) for grant in call.principal.grants],
         "proof": proof,
+        "features": list(call.console.features),
+        "cluster": call.console.cluster,
+        "trouble": call.console.feed.trouble,
     }
 
 

@@ -14,6 +14,7 @@ from aiohttp import hdrs, web
 from connectors.errors import ConfigInvalid, MillraceError
 from worker.console.assets import Assets
 from worker.console.feed import Feed
+from worker.console.routes import FEATURES
 from worker.console.sessions import PROOF_HEADER
 from worker.console.trail import Samples
 from worker.console.watching import sample
@@ -30,6 +31,7 @@ from worker.tls import client_context
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from worker.console.java_cluster import JavaConsole
     from worker.rest.facade import Herder
     from worker.rest.guard import Guard
     from worker.rest.internal import InternalHerder
@@ -52,6 +54,7 @@ def create_app(
     workers: InternalHerder | None = None,
     part: Part = "all",
     admin_ports: Callable[[], Sequence[int]] = tuple,
+    java: JavaConsole | None = None,
 ) -> web.Application:
     """The application for one kind of listener.
 
@@ -62,12 +65,23 @@ def create_app(
         workers: answers signed requests of other workers.
         part: what to serve.
         admin_ports: the ports of ``admin.listeners``, once they listen.
+        java: the Java cluster to serve the console for; None: this is a worker.
     """
     app = web.Application(client_max_size=settings.max_body)
     client = WorkerClient(settings.request_timeout_s, lambda: client_context(settings.tls), tls_files(settings.tls))
     ways = [name for name, on in (("basic", settings.auth.basic), ("bearer", settings.auth.bearer)) if on]
-    console = Console(Assets(ways), Feed(herder), guard.sessions, guard.trail, Samples())
-    dispatcher = _Dispatcher(herder, settings, guard, workers, Router(ROUTES[part]), client, admin_ports, console)
+    feed = Feed(herder) if java is None else Feed(herder, java.every_s)
+    console = Console(
+        Assets(ways),
+        feed,
+        guard.sessions,
+        guard.trail,
+        Samples(),
+        FEATURES if java is None else (),
+        None if java is None else java.url,
+    )
+    router = Router(ROUTES[part] if java is None else java.routes)
+    dispatcher = _Dispatcher(herder, settings, guard, workers, router, client, admin_ports, console)
     app.router.add_route(hdrs.METH_ANY, r"/{path:[\s\S]*}", dispatcher.handle)
     app.on_response_prepare.append(dispatcher.finish)
 
@@ -85,7 +99,7 @@ def create_app(
         await asyncio.gather(task, return_exceptions=True)
 
     app.cleanup_ctx.append(close_client)
-    if part != "admin":
+    if part != "admin" and java is None:
         app.cleanup_ctx.append(take_samples)
     app.on_shutdown.append(close_streams)
     return app

@@ -41,6 +41,8 @@ class Console:
         sessions: who has logged in.
         trail: the last changes.
         samples: the last numbers.
+        features: what there is to show beyond Kafka Connect's REST API.
+        cluster: the REST address of the Java cluster that is shown; None for the own one.
     """
 
     assets: Assets
@@ -48,6 +50,8 @@ class Console:
     sessions: Sessions
     trail: Trail
     samples: Samples
+    features: Sequence[str]
+    cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

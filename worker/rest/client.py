@@ -11,6 +11,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Requ
 from connectors.errors import ConfigInvalid
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
 USER: Final = "MILLRACE_REST_USER"
@@ -43,6 +44,23 @@ def credentials(environment: Mapping[str, str]) -> dict[str, str]:
     return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
+def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
+    """The TLS context for https addresses: whom to trust, and an own certificate. Reads files: blocks for a moment.
+
+    Raises:
+        ConfigInvalid: a file can't be read.
+    """
+    from connectors import tls
+
+    try:
+        context = tls.client_context(environment.get(AUTHORITIES) or None)
+        if environment.get(CERTIFICATE):
+            context.load_cert_chain(environment[CERTIFICATE])
+    except OSError as error:
+        raise ConfigInvalid(f"{AUTHORITIES} or {CERTIFICATE} names a file that can't be used: {error}") from error
+    return context
+
+
 def get(url: str, timeout_s: float = 30.0, environment: Mapping[str, str] | None = None) -> bytes:
     """The answer to a GET, with what the environment says: MILLRACE_REST_USER and _PASSWORD, or _TOKEN; _CA_FILE, _CERT_FILE.
 
@@ -56,12 +74,7 @@ def get(url: str, timeout_s: float = 30.0, environment: Mapping[str, str] | None
     # A worker is inside: what the environment says of proxies is meant for the world outside.
     handlers: list[Any] = [ProxyHandler({}), _NoRedirect()]
     if url.startswith("https://"):
-        from connectors import tls
-
-        context = tls.client_context(given.get(AUTHORITIES) or None)
-        if given.get(CERTIFICATE):
-            context.load_cert_chain(given[CERTIFICATE])
-        handlers.append(HTTPSHandler(context=context))
+        handlers.append(HTTPSHandler(context=trust(given)))
     request = Request(url, headers=credentials(given))  # noqa: S310 - http and https alone, see above
     try:
         with build_opener(*handlers).open(request, timeout=timeout_s) as answer:

@@ -513,6 +513,11 @@ class ConsoleSession(Struct):
     proof: Annotated[
         str | None, Meta(description="In a session, what `X-CSRF-Token` must hold in requests that change something.")
     ]
+    features: Annotated[list[str], Meta(description="What this console has beyond Kafka Connect's REST API.")]
+    cluster: Annotated[
+        str | None, Meta(description="The REST address of the Java cluster that is shown; null for the own one.")
+    ]
+    trouble: Annotated[str | None, Meta(description="Why the connectors can't be read now.")]
 
 
 class ConnectorRow(Struct):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
+    from worker.console.java_cluster import JavaConsole
     from worker.rest.facade import Herder
     from worker.rest.internal import InternalHerder
     from worker.rest.routes import Part
@@ -59,13 +60,24 @@ class RestServer:
         herder: the cluster as REST sees it.
         settings: the REST layer's settings.
         workers: answers signed requests of other workers.
+        guard: says who may ask; None for the one that ``settings`` describe.
+        java: the Java cluster to serve the console for; None: this is a worker.
     """
 
-    def __init__(self, herder: Herder, settings: RestSettings, *, workers: InternalHerder | None = None) -> None:
+    def __init__(
+        self,
+        herder: Herder,
+        settings: RestSettings,
+        *,
+        workers: InternalHerder | None = None,
+        guard: Guard | None = None,
+        java: JavaConsole | None = None,
+    ) -> None:
         self._herder = herder
         self._settings = settings
         self._workers = workers
-        self._guard = Guard(settings, workers, lambda: self.advertised_url)
+        self._guard = guard or Guard(settings, workers, lambda: self.advertised_url)
+        self._java = java
         self._runners: list[web.AppRunner] = []
         self._bound: list[_Bound] = []
         self._admin_bound: list[_Bound] = []
@@ -143,6 +155,7 @@ class RestServer:
             workers=self._workers,
             part=part,
             admin_ports=lambda: [each.port for each in self._admin_bound],
+            java=self._java,
         )
         runner = web.AppRunner(
             app,

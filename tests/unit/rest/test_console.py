@@ -17,6 +17,7 @@ from tests.support.eventually import eventually_async
 from worker.console.assets import STATIC
 from worker.console.feed import Feed
 from worker.console.libraries import FILES, adapt
+from worker.console.routes import FEATURES
 from worker.console.rows import first_line, row, summed
 from worker.console.sessions import Sessions
 from worker.rest.access import Principal, parse_grants
@@ -183,7 +184,16 @@ async def test_who_is_removed_has_no_session_any_more(start: Start, tmp_path: Pa
 async def test_without_authentication_there_is_no_cookie(rest: tuple[Rest, MemoryHerder]) -> None:
     reply = await rest[0]("POST", "/console/session")
     assert (reply.status, "Set-Cookie" in reply.headers) == (200, False)
-    assert reply.json == {"name": "anonymous", "method": "none", "role": "admin", "roles": ["admin"], "proof": None}
+    assert reply.json == {
+        "name": "anonymous",
+        "method": "none",
+        "role": "admin",
+        "roles": ["admin"],
+        "proof": None,
+        "features": list(FEATURES),
+        "cluster": None,
+        "trouble": None,
+    }
 
 
 def test_a_session_ends_in_time_and_its_secret_is_not_kept() -> None:

@@ -25,17 +25,21 @@ export const ACTIONS = [
 ];
 
 const AT_ONCE = 6;
+/** Times that a cluster may be in the way before it is reported. */
+const MOST_CONFLICTS = 120;
 
 /** Do it to all, a few at a time; tells of each that is done. Returns the failures, by name. */
 export async function perform(action, names, onDone) {
   const failures = {};
+  let conflicts = 0;
   const waiting = [...names];
   const work = async () => {
     for (let name = waiting.shift(); name !== undefined; name = waiting.shift()) {
       try {
         await call(action.method, connectorPath(name, action.rest));
       } catch (error) {
-        if (error.retryAfter && error.status === 429) {
+        // Too many at once, or a Java cluster that rebalances: after a while it works.
+        if (error.retryAfter && (error.status === 429 || (error.status === 409 && conflicts++ < MOST_CONFLICTS))) {
           await new Promise((resolve) => setTimeout(resolve, error.retryAfter * 1000));
           waiting.unshift(name);
           continue;

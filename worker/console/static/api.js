@@ -13,11 +13,28 @@ export class ApiError extends Error {
 }
 
 let proof = "";
+let features = new Set();
+let cluster = null;
 let onUnknown = () => {};
 
-/** What changes in a session carry; `GET /console/session` says it. */
-export function setProof(value) {
-  proof = value ?? "";
+/**
+ * Remember what `GET /console/session` says: what changes carry, and what there is to show.
+ * @param {{proof: string | null, features: string[], cluster: string | null}} session
+ */
+export function setSession(session) {
+  proof = session.proof ?? "";
+  features = new Set(session.features);
+  cluster = session.cluster;
+}
+
+/** Whether this console has something that a Java cluster has not, such as "flows". */
+export function has(feature) {
+  return features.has(feature);
+}
+
+/** What answers the calls of the page, as people call it. */
+export function server() {
+  return cluster === null ? "worker" : "console";
 }
 
 /** Called when a caller is not known any more. */
@@ -49,7 +66,7 @@ export async function call(method, path, body, headers = {}) {
       credentials: "same-origin",
     });
   } catch {
-    throw new ApiError(0, "The worker does not answer. Is it running, and can this browser reach it?");
+    throw new ApiError(0, `The ${server()} does not answer. Is it running, and can this browser reach it?`);
   }
   const text = await response.text();
   let value = null;

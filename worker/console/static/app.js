@@ -1,12 +1,12 @@
 /** The frame around all pages: who is there, where to go, what is shown. */
-import { call, setProof, whenUnknown } from "./api.js";
+import { call, has, setSession as remember, whenUnknown } from "./api.js";
 import { ConnectorsPage } from "./connectors.js";
 import { EditPage } from "./form.js";
 import { lazy } from "./lazy.js";
 import { Login } from "./login.js";
 import { OverviewPage } from "./overview.js";
 import { placeHref, usePlace } from "./place.js";
-import { Button, Empty, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
+import { Button, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
 
 const AuditPage = lazy(() => import("./audit.js"), "AuditPage");
 const ConnectorPage = lazy(() => import("./connector.js"), "ConnectorPage");
@@ -51,6 +51,21 @@ function Theme() {
   >`;
 }
 
+/** Pages that are part of others. */
+const PART_OF = { new: "connectors", "new-flow": "flows", "new-rules": "rules", unknown: "rules" };
+const OPTIONAL = ["overview", "flows", "topics", "rules", "verify", "metrics", "audit"];
+
+/** Whether this console has a page; what is no page at all is found out elsewhere. */
+function isShown(page) {
+  const whole = PART_OF[page] ?? page;
+  return !OPTIONAL.includes(whole) || has(whole);
+}
+
+/** The page to begin with. */
+function start() {
+  return has("overview") ? "overview" : "connectors";
+}
+
 function Header({ session, section, onLogout }) {
   const links = [
     ["overview", "Overview"],
@@ -61,9 +76,9 @@ function Header({ session, section, onLogout }) {
     ["verify", "Verify"],
     ["metrics", "Metrics"],
     ["audit", "Audit"],
-  ];
+  ].filter(([id]) => isShown(id));
   return html`<header class="top">
-    <a class="brand" href="#/overview"><img src="console/icon.svg" alt="" width="26" height="26" />Millrace</a>
+    <a class="brand" href=${placeHref([start()])}><img src="console/icon.svg" alt="" width="26" height="26" />Millrace</a>
     <nav aria-label="Pages">
       ${links.map(
         ([id, label]) =>
@@ -72,6 +87,7 @@ function Header({ session, section, onLogout }) {
     </nav>
     <div class="top-right">
       <${Theme} />
+      ${session.cluster && html`<span class="who" title=${`Kafka Connect at ${session.cluster}`}>${session.cluster}</span>`}
       ${session.method !== "none" && html`<span class="who" title=${session.roles.join(", ")}>${session.name}</span>`}
       ${session.proof !== null && html`<${Button} kind="small" onClick=${onLogout}>Log out</${Button}>`}
     </div>
@@ -79,8 +95,11 @@ function Header({ session, section, onLogout }) {
 }
 
 function Page({ session, place }) {
-  const [first, second, third] = place.segments;
-  if (first === undefined || first === "overview") return html`<${OverviewPage} session=${session} query=${place.query} />`;
+  const [first = start(), second, third] = place.segments;
+  if (!isShown(first)) {
+    return html`<${NoPage} title="There is no such page for a Java cluster" />`;
+  }
+  if (first === "overview") return html`<${OverviewPage} session=${session} query=${place.query} />`;
   if (first === "connectors" && second === undefined) {
     return html`<${ConnectorsPage} session=${session} query=${place.query} />`;
   }
@@ -107,7 +126,11 @@ function Page({ session, place }) {
   if (first === "new-rules") return html`<${NewRulesPage} session=${session} query=${place.query} />`;
   if (first === "unknown" && second !== undefined) return html`<${UnknownPage} key=${second} name=${second} />`;
   if (first === "verify") return second === undefined ? html`<${VerifyListPage} />` : html`<${VerifyPage} key=${second} name=${second} />`;
-  return html`<${Empty} title="There is no such page"><a href="#/connectors">Go to the connectors</a></${Empty}>`;
+  return html`<${NoPage} title="There is no such page" />`;
+}
+
+function NoPage({ title }) {
+  return html`<div class="page"><h1>${title}</h1><a href="#/connectors">Go to the connectors</a></div>`;
 }
 
 function App() {
@@ -118,7 +141,7 @@ function App() {
   const known = useRef(false);
 
   const begin = (found) => {
-    setProof(found.proof);
+    remember(found);
     known.current = true;
     setExpired(false);
     setError(null);
@@ -145,8 +168,8 @@ function App() {
       rules: "Log rules", "new-rules": "New rule set", verify: "Verify", metrics: "Metrics", audit: "Audit",
     };
     const [first, second] = place.segments;
-    document.title = `${second ?? names[first] ?? "Overview"} · Millrace`;
-  }, [place]);
+    document.title = `${second ?? names[first ?? start()] ?? "Overview"} · Millrace`;
+  }, [place, session]);
   const logout = async () => {
     await call("DELETE", "console/session").catch(() => {});
     known.current = false;
@@ -166,7 +189,7 @@ function App() {
     event.preventDefault();
     document.getElementById("main").focus();
   }}>To the content</a>
-    <${Header} session=${session} section=${place.segments[0] ?? "overview"} onLogout=${logout} />
+    <${Header} session=${session} section=${place.segments[0] ?? start()} onLogout=${logout} />
     <main id="main" tabindex="-1"><${Page} session=${session} place=${place} /></main>`;
 }
 

@@ -1,6 +1,6 @@
 /** One connector: its tasks and why they are where they are, offsets, configuration, topics. */
 import { ActionDialog, ACTIONS, may } from "./actions.js";
-import { call, connectorPath, curl, listen } from "./api.js";
+import { call, connectorPath, curl, has, listen } from "./api.js";
 import { Chart } from "./chart.js";
 import { Away } from "./connectors.js";
 import { OffsetsTab } from "./offsets.js";
@@ -67,7 +67,7 @@ function Task({ task, why, onRestart, allowed }) {
 
 function TasksTab({ name, status, points, role }) {
   const key = JSON.stringify([status.connector.state, status.tasks.map((task) => [task.state, task.worker_id])]);
-  const [why, error] = useLoaded(() => call("GET", connectorPath(name, "/explain")), [name, key]);
+  const [why, error] = useLoaded(async () => (has("explain") ? call("GET", connectorPath(name, "/explain")) : null), [name, key]);
   const [failure, setFailure] = useState("");
   const restart = async (task) => {
     try {
@@ -82,7 +82,7 @@ function TasksTab({ name, status, points, role }) {
   return html`${failure && html`<${Notice} title="It could not be restarted">${failure}</${Notice}>`}
     ${error && html`<${Notice} tone="warning" title="Why tasks are where they are is not known now">${error.message}</${Notice}>`}
     ${why?.notes?.length > 0 && html`<ul class="why-notes">${why.notes.map((note) => html`<li key=${note}>${note}</li>`)}</ul>`}
-    <${Chart} points=${points} />
+    ${has("rates") && html`<${Chart} points=${points} />`}
     <ul class="tasks">
       ${[...tasks].sort((a, b) => rank(a) - rank(b)).map(
         (task) => html`<${Task}
@@ -96,7 +96,7 @@ function TasksTab({ name, status, points, role }) {
     </ul>
     ${status.tasks.length === 0 &&
     html`<${Empty} title="No tasks">${status.connector.state === "STOPPED" ? "A stopped connector has none." : "The connector has not asked for any yet."}</${Empty}>`}
-    <${Calls} calls=${[curl("GET", connectorPath(name, "/status")), curl("GET", connectorPath(name, "/explain"))]} />`;
+    <${Calls} calls=${["/status", ...(has("explain") ? ["/explain"] : [])].map((rest) => curl("GET", connectorPath(name, rest)))} />`;
 }
 
 function ConfigTab({ name, role }) {
@@ -120,7 +120,7 @@ function ConfigTab({ name, role }) {
         ([key, value]) => html`<div key=${key}><dt>${key}</dt><dd>${value === "" ? html`<span class="muted">empty</span>` : value}</dd></div>`,
       )}
     </dl>
-    <p class="muted">Values of secrets don't leave the worker: [hidden] stands for them, and they stay as they are when the rest is edited.</p>
+    <p class="muted">Values of secrets are not sent to the browser: [hidden] stands for them, and they stay as they are when the rest is edited.</p>
     <${Calls} calls=${[curl("GET", connectorPath(name, "/config"))]} />`;
 }
 
@@ -132,7 +132,7 @@ function TopicsTab({ name }) {
   return html`${topics.length === 0
       ? html`<${Empty} title="No topics yet">It has not written to any topic since they were last reset.</${Empty}>`
       : html`<p class="muted">${counted(topics.length, "topic")} that it has written to.</p>
-          <ul class="plain-list card">${topics.map((topic) => html`<li key=${topic}><a href=${placeHref(["topics", topic])}>${topic}</a></li>`)}</ul>`}
+          <ul class="plain-list card">${topics.map((topic) => html`<li key=${topic}>${has("topics") ? html`<a href=${placeHref(["topics", topic])}>${topic}</a>` : topic}</li>`)}</ul>`}
     <${Calls} calls=${[curl("GET", connectorPath(name, "/topics"))]} />`;
 }
 
@@ -151,13 +151,13 @@ export function ConnectorPage({ name, tab }) {
   const row = found.row ? prepared(found.row) : null;
   const tabs = [
     { id: "tasks", label: "Tasks", count: status.tasks.length },
-    ...(status.type === "source" ? [{ id: "snapshots", label: "Lag and snapshots" }] : []),
-    ...(status.type === "source" ? [{ id: "tables", label: "Tables" }] : []),
+    ...(status.type === "source" && has("snapshots") ? [{ id: "snapshots", label: "Lag and snapshots" }] : []),
+    ...(status.type === "source" && has("tables") ? [{ id: "tables", label: "Tables" }] : []),
     { id: "offsets", label: "Offsets" },
     { id: "topics", label: "Topics" },
-    { id: "letters", label: "Dead letters" },
+    ...(has("letters") ? [{ id: "letters", label: "Dead letters" }] : []),
     { id: "config", label: "Configuration" },
-    { id: "history", label: "History" },
+    ...(has("history") ? [{ id: "history", label: "History" }] : []),
   ].map((each) => ({ ...each, href: placeHref(["connectors", name, ...(each.id === "tasks" ? [] : [each.id])]) }));
   const shown = tabs.some((each) => each.id === tab) ? tab : "tasks";
   const actions = ACTIONS.filter((action) => may(role, action.role) && !action.idle.includes(row?.worst ?? status.connector.state));

@@ -1,10 +1,10 @@
 /** All connectors: filter, order, many at once. The filter is in the address, so that it can be sent to somebody. */
 import { ActionDialog, ACTIONS, may } from "./actions.js";
-import { curl, listen } from "./api.js";
+import { call, curl, listen, server } from "./api.js";
 import { go, placeHref } from "./place.js";
 import { applied, chosen, COLUMNS, counts } from "./rows.js";
 import { Badge, Button, Calls, counted, Empty, html, Notice, rateText, secondsText, STATES } from "./ui.js";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
+import { useEffect, useLayoutEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
 
 const ROW = 60; // pixels of a row, as in the style sheet
 const SPARE = 8; // rows above and below what is seen
@@ -221,6 +221,9 @@ export function ConnectorsPage({ session, query }) {
   </div>`;
 }
 
+/** Says that what is shown may be old, and why. */
 export function Away() {
-  return html`<${Notice} tone="warning" title="The worker does not answer">What is shown may be old. The page tries again by itself.</${Notice}>`;
+  const [session] = useLoaded(() => call("GET", "console/session"), []);
+  const why = session?.trouble ? html`<p>${session.trouble}</p>` : "";
+  return html`<${Notice} tone="warning" title=${session?.trouble ? "The connectors can't be read" : `The ${server()} does not answer`}>${why}What is shown may be old. The page tries again by itself.</${Notice}>`;
 }

@@ -1,6 +1,6 @@
 /** Create a connector, or change one: a form made of its declarations. */
-import { call, connectorPath, curl } from "./api.js";
-import { basic, chosenTables, CLASS, difference, grouped, HIDDEN, kinds, NAME, patchOf, readUpload, referenceTo, TABLE_OPTIONS, tablesValue } from "./options.js";
+import { call, connectorPath, curl, has } from "./api.js";
+import { basic, chosenTables, CLASS, difference, grouped, HIDDEN, javaKinds, kinds, NAME, patchOf, readUpload, referenceTo, TABLE_OPTIONS, tablesValue } from "./options.js";
 import { go, placeHref } from "./place.js";
 import { Button, Calls, Dialog, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
 
@@ -25,7 +25,8 @@ function Choose({ onChoose }) {
   };
   if (error) return html`<${Notice}>${error.message}</${Notice}>`;
   if (!plugins) return html`<p class="muted">One moment …</p>`;
-  const { own, java } = kinds(plugins.filter((each) => each.class.toLowerCase().includes(q.toLowerCase())));
+  const fitting = plugins.filter((each) => each.class.toLowerCase().includes(q.toLowerCase()));
+  const { own, java } = has("tables") ? kinds(fitting) : { own: javaKinds(fitting), java: [] };
   const cards = (list) => html`<ul class="plugins">${list.map(
     (each) => html`<li key=${each.class}><button type="button" class="plugin card" title=${each.class} onClick=${() => onChoose({ [CLASS]: each.class })}>
       <strong class="long">${each.label}</strong><span class="muted long">${each.note}</span>
@@ -169,7 +170,7 @@ function Form({ start, existing, onBack }) {
   const groups = useMemo(() => grouped(declared ?? []), [declared]);
   const known = useMemo(() => new Set((declared ?? []).map((each) => each.name)), [declared]);
   const [leaving, setLeaving] = useState(null);
-  const [providers] = useLoaded(() => call("GET", "console/providers"), []);
+  const [providers] = useLoaded(async () => (has("providers") ? call("GET", "console/providers") : []), []);
   const [choosing, setChoosing] = useState(null);
   const [asking, setAsking] = useState("");
   const [asked, setAsked] = useState(null);
@@ -279,7 +280,7 @@ function Form({ start, existing, onBack }) {
   };
   const field = (option) => html`<${Field} key=${option.name} option=${option} info=${infos?.[option.name]} value=${values[option.name]}
     errors=${errorsOf(option.name)} providers=${providers ?? []} onInput=${(value) => input(option.name, value)} onLeave=${() => leave(option.name)}>
-    ${TABLE_OPTIONS.includes(option.name) && html`<${Button} kind="small" busy=${asking === "tables"} onClick=${choose}>Choose from the source's tables …</${Button}>`}
+    ${has("tables") && TABLE_OPTIONS.includes(option.name) && html`<${Button} kind="small" busy=${asking === "tables"} onClick=${choose}>Choose from the source's tables …</${Button}>`}
   </${Field}>`;
   const changed = difference(start, values).length;
   const others = Object.keys(values).filter((name) => !known.has(name) && name !== NAME && name !== CLASS);

@@ -1,4 +1,5 @@
 /** Pages that are loaded when they are opened first, so that each is below the size that a page may have. */
+import { server } from "./api.js";
 import { html, Notice, useEffect, useState } from "./ui.js";
 
 /**
@@ -21,7 +22,7 @@ export function lazy(load, name) {
         () => setFailed(true),
       );
     }, [Part]);
-    if (failed) return html`<${Notice} title="The page can't be loaded">The worker does not answer. Reload the page when it is back.</${Notice}>`;
+    if (failed) return html`<${Notice} title="The page can't be loaded">The ${server()} does not answer. Reload the page when it is back.</${Notice}>`;
     return Part ? html`<${Part} ...${props} />` : html`<p class="muted page" aria-busy="true">One moment …</p>`;
   };
 }

@@ -83,6 +83,18 @@ export function kinds(plugins) {
   return { own: [...own.values()].sort(named), java };
 }
 
+/** Kinds of connectors of a Java cluster: names may be alike, so that each is shown with its package. */
+export function javaKinds(plugins) {
+  return plugins
+    .map((plugin) => {
+      const simple = plugin.class.split(".").pop();
+      const version = plugin.version ? ` ${plugin.version}` : "";
+      const folder = plugin.class.slice(0, -simple.length - 1);
+      return { ...plugin, label: simple.replace(/(?<=.)Connector$/, ""), note: `${plugin.type}${version}${folder && ` · ${folder}`}` };
+    })
+    .sort((a, b) => b.type.localeCompare(a.type) || a.label.localeCompare(b.label));
+}
+
 /** Options that name the tables to capture. */
 export const TABLE_OPTIONS = ["table.include.list", "scylla.table.names"];
 
