@@ -75,7 +75,7 @@ ROUTES = (
             {200: Reply("Rows in and out of each step.", FlowPreview)},
             _REFUSED,
             body=PreviewRequest,
-            examples={"another condition": {"config": _EDIT, "limit": 10}},
+            examples={"another limit": {"config": {"source.max.offsets.per.trigger": "1000"}, "limit": 10}},
             note="Null takes a property away.",
             kafka=False,
         ),

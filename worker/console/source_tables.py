@@ -47,8 +47,7 @@ async def providers(call: Call) -> web.Response:
 
 
 _REFUSED = {
-    400: "The source refuses the account, has no tables, or the body is not understood.",
-    503: "The source does not answer now.",
+    400: "The source can't be reached, refuses the account or has no tables, or the body is not understood.",
 }
 _EXAMPLE = {
     "connector.class": "mysql",

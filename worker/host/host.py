@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from connectors.api import JobConnector, JobProgress, SourceConnector
-from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from worker import kafka_clients
 from worker.host.connector_runner import ConnectorRunner
 from worker.host.errors import backoff
@@ -513,7 +513,12 @@ class Host:
         cls = self._known_plugins().configured_class(config)
         if not issubclass(cls, SourceConnector):
             raise ConfigInvalid(f"{cls.__name__} is no source connector: it has no tables to choose from")
-        return orjson.dumps(scrub_all(await cls.capturable(config), self._masker.scrub))
+        try:
+            tables = await cls.capturable(config)
+        except MillraceError as error:
+            # To who asks, a source that is away or refuses the account is a configuration that can't work.
+            raise ConfigInvalid(str(error)) from error
+        return orjson.dumps(scrub_all(tables, self._masker.scrub))
 
     async def _ask_source(self, message: CheckSnapshot | ConnectorView) -> bytes:
         config = await self._resolve(message.config)
