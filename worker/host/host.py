@@ -516,7 +516,7 @@ class Host:
         try:
             tables = await cls.capturable(config)
         except MillraceError as error:
-            # To who asks, a source that is away or refuses the account is a configuration that can't work.
+            # To who asks, a source that is unavailable or refuses the account is a configuration that can't work.
             raise ConfigInvalid(str(error)) from error
         return orjson.dumps(scrub_all(tables, self._masker.scrub))
 
