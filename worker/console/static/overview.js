@@ -23,7 +23,7 @@ function useRepeated(load, deps) {
     const timer = setInterval(reload, AGAIN_MS);
     return () => clearInterval(timer);
   }, [reload]);
-  return [value, error];
+  return [value, error, reload];
 }
 
 function Trouble({ row, onAction }) {
@@ -159,7 +159,11 @@ export function OverviewPage({ session, query }) {
   const [rows, live] = useRows();
   const [asked, setAsked] = useState(null);
   const size = rows?.size;
-  const [pipeline, error] = useRepeated(() => call("GET", "console/pipeline"), [size]);
+  const [pipeline, error, reload] = useRepeated(() => call("GET", "console/pipeline"), []);
+  // A connector came or went: what is shown stays until the new pipeline is there.
+  useEffect(() => {
+    if (size !== undefined) reload();
+  }, [size]);
   if (rows === null || (pipeline === undefined && !error)) {
     return html`<div class="page"><h1>Overview</h1>${live ? html`<p class="muted" aria-busy="true">One moment …</p>` : html`<${Away} />`}</div>`;
   }
