@@ -10,6 +10,8 @@ from spark_jobs.config import check_flow, parts
 from spark_jobs.java_sinks import connectors
 from spark_jobs.java_sinks.translate import COMMON
 from worker.job_config import job_form
+from worker.plugins.model import listing
+from worker.plugins.registry import PluginRegistry
 
 if TYPE_CHECKING:
     from connectors.api import Translation
@@ -781,3 +783,9 @@ def test_iceberg_with_a_catalog_and_a_table_of_the_job() -> None:
     properties, translation = translated(ICEBERG, {"iceberg.catalog.type": "jdbc", "iceberg.tables": "", **ours})
     assert not refusals(translation)
     assert {name: properties[name] for name in ours} == ours
+
+
+def test_every_java_class_is_listed_as_a_sink() -> None:
+    """``GET /connector-plugins`` is made of this list."""
+    rows = listing(PluginRegistry("").infos(), connectors_only=True)
+    assert dict.fromkeys(CLASSES, "sink").items() <= {row["class"]: row["type"] for row in rows}.items()
