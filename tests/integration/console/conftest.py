@@ -74,7 +74,10 @@ def browser(engine: Chromium) -> Iterator[Browser]:
     """A browser for a module: the loop that it runs in this thread would be in the way of other tests."""
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=engine.program, args=list(ARGUMENTS), env={**os.environ, **engine.environment}
+            executable_path=engine.program,
+            args=list(ARGUMENTS),
+            env={**os.environ, **engine.environment},
+            timeout=4 * PATIENCE,
         )
         yield started
         started.close()
