@@ -32,7 +32,6 @@ SUITES = (
             for name in (
                 "cassandra",
                 "connectors",
-                "console",
                 "control",
                 "converters",
                 "host",
