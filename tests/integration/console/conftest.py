@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Error, expect, sync_playwright
 
 from compose.local.browser import ARGUMENTS, Chromium, chromium
 from compose.local.console import say
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Playwright
 
 #: Milliseconds that something may take to be seen.
 PATIENCE = 30_000
@@ -73,14 +73,25 @@ def engine() -> Chromium:
 def browser(engine: Chromium) -> Iterator[Browser]:
     """A browser for a module: the loop that it runs in this thread would be in the way of other tests."""
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=engine.program,
-            args=list(ARGUMENTS),
-            env={**os.environ, **engine.environment},
-            timeout=4 * PATIENCE,
-        )
+        started = _launch(playwright, engine)
         yield started
         started.close()
+
+
+def _launch(playwright: Playwright, engine: Chromium) -> Browser:
+    """A browser that runs. A browser may crash while it starts on a busy machine."""
+    failures: list[Error] = []
+    while len(failures) < 3:
+        try:
+            return playwright.chromium.launch(
+                executable_path=engine.program,
+                args=list(ARGUMENTS),
+                env={**os.environ, **engine.environment},
+                timeout=4 * PATIENCE,
+            )
+        except Error as error:
+            failures.append(error)
+    raise failures[-1]
 
 
 @pytest.fixture
