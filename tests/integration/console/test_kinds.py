@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 def make(page: Page, kind: str, name: str, options: dict[str, str]) -> None:
     """Fill the form for a kind, and create the connector."""
     page.get_by_role("link", name="New connector").click()
+    # The list of connectors has a search box too, and is still there for a moment.
+    expect(page.get_by_role("heading", name="New connector")).to_be_visible()
     page.get_by_role("searchbox").fill(kind)
     page.locator(".plugin").first.click()
     page.get_by_label("name needed", exact=True).fill(name)
@@ -109,6 +111,8 @@ def test_a_table_of_cassandra_is_captured(
         ).result()
     page = view.open()
     page.get_by_role("link", name="New connector").click()
+    # The list of connectors has a search box too, and is still there for a moment.
+    expect(page.get_by_role("heading", name="New connector")).to_be_visible()
     page.get_by_role("searchbox").fill("cassandra")
     page.locator(".plugin").first.click()
     page.get_by_label("All ").check()
