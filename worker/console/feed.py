@@ -123,7 +123,9 @@ class Feed:
         self.trouble = None
         for row in newest:
             before = self.rows.get(row["name"])
-            rows[row["name"]] = before if before is not None and before[0] == row else (row, orjson.dumps(row))
+            if before is None or (before[0] is not row and before[0] != row):
+                before = row, orjson.dumps(row)
+            rows[row["name"]] = before
         changed = [row for name, row in rows.items() if self.rows.get(name) is not row]
         gone = [name for name in self.rows if name not in rows]
         if changed or gone:

@@ -91,6 +91,8 @@ class HerderContext:
         #: Rate and lag of all connectors as the workers reported last, and the time of that.
         self.rates: Mapping[str, tuple[float, float | None]] = {}
         self.rates_at = float("-inf")
+        #: Connector -> the inputs of its row in the console, and the row.
+        self.rows: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         #: The worker's properties, unresolved.
         self.properties: Mapping[str, str] = {}
         #: Connector -> the last verification that was started here.

@@ -35,27 +35,32 @@ class ConsoleOperations:
 
     def own_rates(self) -> dict[str, tuple[float, float | None]]:
         """Of this worker's tasks, by connector: records per second, and seconds behind (None: not known)."""
-        now = time.monotonic()
         return summed(
-            {task.connector: (window.rates(now).write_rate, lag_s(window.latest.lag_ms))}
+            {task.connector: (window.write_rate(), lag_s(window.latest.lag_ms))}
             for task, window in self.ctx.node.tasks.tasks.items()
             if window.latest.state == "RUNNING"
         )
 
     async def connector_rows(self) -> list[dict[str, Any]]:
-        """A row for each connector, by name."""
+        """A row for each connector, by name; a row that has not changed since the last call is the same object."""
         await self.ctx.catch_up()
         rates = await self._all_rates()
         snapshot, state = self.ctx.snapshot, self.ctx.node.status.state
-        rows = []
+        before, now = self.ctx.rows, {}
         for number, (name, config) in enumerate(sorted(snapshot.connectors.items())):
             if number % _STEP == _STEP - 1:
                 await asyncio.sleep(0)
             tasks = [state.task(name, task) for task in range(len(snapshot.task_configs(name)))]
-            rows.append(
-                row(name, config, self.ctx.connector_type(config), state.connector(name), tasks, rates.get(name))
-            )
-        return rows
+            inputs = (config, state.connector(name), tasks, rates.get(name))
+            cached = before.get(name)
+            # Most inputs are the same objects as a second ago: comparing them costs far less than a new row.
+            if cached is not None and cached[0] == inputs:
+                now[name] = cached
+            else:
+                instance, rate = inputs[1], inputs[3]
+                now[name] = inputs, row(name, config, self.ctx.connector_type(config), instance, tasks, rate)
+        self.ctx.rows = now
+        return [cached_row for _, cached_row in now.values()]
 
     async def config_history(self, name: str) -> list[Version]:
         """A connector's configurations that Kafka still has, the newest first."""

@@ -114,6 +114,11 @@ class TaskWindow:
         self._active_max.add(stats.active_max, now)
         self._commit_max.add(stats.commit_s_max, now)
 
+    def write_rate(self) -> float:
+        """Records written per second, as in ``rates``."""
+        began, then, *_ = self._older
+        return (self.latest.written - then.written) / max(self.seen_at - began, 1.0)
+
     def rates(self, now: float) -> Rates:
         """The window's numbers as of the last report."""
         began, then, active, number = self._older
@@ -128,7 +133,7 @@ class TaskWindow:
         return Rates(
             poll_rate=(latest.polled - then.polled) / elapsed,
             batch_rate=polls / elapsed,
-            write_rate=(latest.written - then.written) / elapsed,
+            write_rate=self.write_rate(),
             batch_avg=(latest.polled - then.polled) / polls if polls else 0.0,
             batch_max=self._batch_max.value(now),
             poll_ms_avg=(latest.poll_s - then.poll_s) / polls * 1000 if polls else 0.0,
