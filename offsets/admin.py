@@ -105,6 +105,10 @@ class TopicAdmin:
             f"({failure!r}): check the brokers"
         ) from failure
 
+    def count_brokers(self) -> int:
+        """How many brokers the cluster has now, as the broker that answered knows it."""
+        return len(self._client.cluster.brokers())
+
     async def partitions(self, topic: str) -> int | None:
         """How many partitions the topic has; None if it does not exist. Never creates it.
 

@@ -66,10 +66,90 @@ def _demo(options: argparse.Namespace) -> int:
     return run_demo(writes=options.writes, once=options.once)
 
 
+def _sql(options: argparse.Namespace) -> int:
+    from compose.local.sql import run_sql
+
+    return run_sql(options.service, options.statements)
+
+
+def _site(options: argparse.Namespace) -> int:
+    from worker.devtools import build_site
+
+    return build_site(serve=options.serve)
+
+
 def _connector_help(options: argparse.Namespace) -> int:
     from worker.devtools import print_connector_options
 
     return print_connector_options(options.connector)
+
+
+def _add_doctor(commands: Any) -> None:
+    def run(options: argparse.Namespace) -> int:
+        from worker.doctor import run as run_doctor
+
+        return run_doctor(options)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="check this machine, a worker's properties and the servers they name",
+        description="Looks at the machine; with a worker's properties also at Kafka and the internal topics; with connectors "
+        "also at their sources. Changes nothing. Exit code: 0 no problems, 1 something to fix.",
+    )
+    doctor.add_argument("properties", nargs="?", type=Path, metavar="WORKER.PROPERTIES")
+    doctor.add_argument("connectors", nargs="*", type=Path, metavar="CONNECTOR", help=".properties or .json")
+    doctor.set_defaults(run=run)
+
+
+def _add_completion(commands: Any, top: argparse.ArgumentParser) -> None:
+    def run(options: argparse.Namespace) -> int:
+        import shtab
+
+        print(shtab.complete(top, shell=options.shell))
+        return 0
+
+    completion = commands.add_parser(
+        "completion",
+        help="print a script that completes commands and options in a shell",
+        description='Prints a script for the shell: eval "$(millrace completion bash)"',
+    )
+    completion.add_argument("shell", choices=("bash", "zsh"))
+    completion.set_defaults(run=run)
+
+
+def _add_lookups(commands: Any) -> None:
+    plugins = commands.add_parser("plugins", help="list the plugins found, and those that can't be used")
+    plugins.add_argument(
+        "--plugin-path", default="", metavar="DIRS", help="folders with plugins in environments of their own"
+    )
+    plugins.add_argument(
+        "--kind",
+        choices=["source", "sink", "converter", "header_converter", "transformation", "predicate"],
+        help="only this kind",
+    )
+    plugins.set_defaults(run=_plugins)
+
+    options = commands.add_parser("options", help="print a connector's options")
+    options.add_argument("connector", metavar="CONNECTOR", help="name, Python path or Java class name")
+    options.set_defaults(run=_connector_help)
+
+
+def _add_sql(commands: Any) -> None:
+    sql = commands.add_parser(
+        "sql",
+        help="run statements on a database of the local stack",
+        description="Runs statements on a database that 'millrace up' started, and prints what they return: a line with the "
+        "columns, then a line for each row, with tabs between values.",
+    )
+    sql.add_argument("service", metavar="SERVICE", help="cassandra, mariadb, postgres or scylla")
+    sql.add_argument("statements", nargs="+", metavar="STATEMENT", help="SQL; CQL for cassandra and scylla")
+    sql.set_defaults(run=_sql)
+
+
+def _add_site(commands: Any) -> None:
+    site = commands.add_parser("site", help="build the documentation site into build/site, or serve it")
+    site.add_argument("--serve", action="store_true", help="serve it, and build again what changes")
+    site.set_defaults(run=_site)
 
 
 def _add_verify(commands: Any) -> None:
@@ -224,7 +304,10 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     worker.set_defaults(run=_worker)
 
     add_commands(commands)
+    _add_sql(commands)
     add_rest_commands(commands)
+    _add_doctor(commands)
+    _add_completion(commands, top)
     _add_verify(commands)
     _add_migrate_check(commands)
     _add_console(commands)
@@ -234,20 +317,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
         "arguments", nargs=argparse.REMAINDER
     )
 
-    plugins = commands.add_parser("plugins", help="list the plugins found, and those that can't be used")
-    plugins.add_argument(
-        "--plugin-path", default="", metavar="DIRS", help="folders with plugins in environments of their own"
-    )
-    plugins.add_argument(
-        "--kind",
-        choices=["source", "sink", "converter", "header_converter", "transformation", "predicate"],
-        help="only this kind",
-    )
-    plugins.set_defaults(run=_plugins)
-
-    options = commands.add_parser("options", help="print a connector's options")
-    options.add_argument("connector", metavar="CONNECTOR", help="name, Python path or Java class name")
-    options.set_defaults(run=_connector_help)
+    _add_lookups(commands)
 
     test = commands.add_parser("test", help="run the tests", description="Runs the tests of a checkout with pytest.")
     test.add_argument(
@@ -269,6 +339,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     docs = commands.add_parser("docs", help="regenerate docs/reference from the declarations")
     docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")
     docs.set_defaults(run=_docs)
+    _add_site(commands)
 
     lint = commands.add_parser(
         "lint",

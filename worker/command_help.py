@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 #: Every command, in the order in which a user meets them.
 GROUPS: Final = (
-    ("Try it on this machine", ("demo", "up", "status", "down")),
+    ("Try it on this machine", ("demo", "up", "sql", "status", "down")),
     ("Run", ("worker", "job", "console")),
-    ("Look things up", ("options", "plugins")),
-    ("Check data and configurations", ("verify", "migrate-check")),
+    ("Look things up", ("options", "plugins", "completion")),
+    ("Check data and configurations", ("doctor", "verify", "migrate-check")),
     ("Set up logins", ("hash-password", "hash-token")),
-    ("Work on Millrace", ("test", "lint", "format", "docs", "bench")),
+    ("Work on Millrace", ("test", "lint", "format", "docs", "site", "bench")),
 )
 
 

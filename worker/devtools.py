@@ -297,6 +297,18 @@ def write_docs(*, check: bool) -> int:
     return 0
 
 
+def build_site(*, serve: bool) -> int:
+    """Build the documentation site into ``build/site``, or serve it until interrupted; returns MkDocs' exit code.
+
+    A link that leads nowhere and a page that is in no menu are errors.
+    """
+    root = _checkout("millrace site")
+    # Its notice about a next major version is not for readers of a build log.
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "serve" if serve else "build", "--strict"]
+    return subprocess.run(command, cwd=root, env=environment, check=False).returncode
+
+
 def print_plugins(plugin_path: str, kind: str | None) -> int:
     """Print the plugins found, with the environment of each; exit code 1 if one of them can't be used."""
     from worker.plugins.model import listing

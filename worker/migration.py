@@ -119,7 +119,7 @@ async def check(properties: Mapping[str, str], deadline_s: float = 60.0) -> Repo
                 f"its plugins are in {names} of plugin.path: the worker checks its options when it starts it"
             )
         else:
-            await _examine(finding, connector, registry, transformer, masker, resolved, deadline_s)
+            await examine(finding, connector, registry, transformer, masker, resolved, deadline_s)
         if name in snapshot.inconsistent:
             finding.notes.append(
                 "its task configurations are incomplete in the topic (compaction): they are made again"
@@ -184,7 +184,7 @@ async def _read(
         await store.stop()
 
 
-async def _examine(
+async def examine(
     finding: Finding,
     connector: Mapping[str, str],
     registry: PluginRegistry,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compose.local import cassandra, connect, mariadb, postgres, prometheus, registry
+from compose.local import cassandra, connect, mariadb, opensearch, postgres, prometheus, registry, spark
 from compose.local.cassandra import CassandraNode
 from compose.local.connect import JavaConnect
 from compose.local.console import Say
@@ -13,7 +13,8 @@ from compose.local.errors import StackError
 from compose.local.kafka import DEFAULT_PORT as KAFKA_PORT
 from compose.local.kafka import KafkaCluster, Ports
 from compose.local.mariadb import MariaDb
-from compose.local.ports import LOOPBACK, is_free
+from compose.local.opensearch import OpenSearch
+from compose.local.ports import LOOPBACK, free_ports, is_free
 from compose.local.postgres import Postgres
 from compose.local.prometheus import Prometheus
 from compose.local.registry import SchemaRegistry
@@ -220,6 +221,40 @@ def _mariadb(request: Request) -> Sequence[Part]:
     return [Part("server", service, server.address, server.port or 0, {"client": server.port or 0})]
 
 
+def _opensearch(request: Request) -> Sequence[Part]:
+    server = OpenSearch(
+        request.home / "opensearch", port=_port(request, opensearch.DEFAULT_PORT), detached=True, say=request.say
+    )
+    return _single(server.service, server.url, server.port)
+
+
+_SPARK_PARTS = ("master", "worker")
+
+
+def _spark(request: Request) -> Sequence[Part]:
+    # Its Java is Spark's: only this service needs what runs jobs.
+    from spark_jobs.session import java_home
+
+    ports = [
+        entry.ports.get(purpose) if entry is not None else None
+        for entry in map(request.known.get, _SPARK_PARTS)
+        for purpose in ("client", "page")
+    ]
+    master, master_page, worker, worker_page = free_ports([ports[0] or spark.DEFAULT_PORT, *ports[1:]])
+    folder, java = request.home / "spark", java_home()
+    services = (
+        spark.master_service(folder, java, master, master_page, detached=True),
+        spark.worker_service(folder, java, master, worker, worker_page, detached=True),
+    )
+    address = f"spark://{LOOPBACK}:{master}"
+    return [
+        Part(name, service, address, port, {"client": port, "page": page})
+        for name, service, port, page in zip(
+            _SPARK_PARTS, services, (master, worker), (master_page, worker_page), strict=True
+        )
+    ]
+
+
 OFFERS: Mapping[str, Offer] = {
     offer.name: offer
     for offer in (
@@ -236,6 +271,8 @@ OFFERS: Mapping[str, Offer] = {
             _postgres,
             stop_signal=postgres.STOP_SIGNAL,
         ),
+        Offer("opensearch", "OpenSearch, one node without logins", _opensearch),
+        Offer("spark", "a standalone Spark cluster: a master, and a worker with one core", _spark),
         Offer("mariadb", "MariaDB 11.4 with its binary log; user, password and database are 'millrace'", _mariadb),
         Offer(
             "java-connect", "the Java Kafka Connect worker with Debezium, to compare with", _java_connect, ("kafka",)

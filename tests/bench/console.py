@@ -51,7 +51,14 @@ _RUNS = 5
 
 def create(worker: MillraceWorker, count: int, tasks: int) -> None:
     """Create connectors that are nearly idle, and wait until all of their tasks run."""
-    config = {"connector.class": "datagen", "topic": "console", "rate": "0.01", "keys": "10", "tasks.max": str(tasks)}
+    config = {
+        "connector.class": "datagen",
+        "topic": "console",
+        "rate": "0.01",
+        "keys": "10",
+        "partitions": str(tasks),
+        "tasks.max": str(tasks),
+    }
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: worker.create(f"connector-{number:05}", config), range(count)))
 

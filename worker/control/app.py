@@ -29,7 +29,7 @@ from connectors.errors import Fatal, MillraceError
 from offsets.admin import TopicAdmin
 from offsets.fetch import CREDENTIALS
 from offsets.store import OffsetStore
-from offsets.topics import ensure_internal_topic, internal_topic
+from offsets.topics import ensure_internal_topic
 from worker import __version__
 from worker.config import exactly_once, labels, placement_topic, process_count
 from worker.control import clients
@@ -41,7 +41,7 @@ from worker.control.membership import Member, Membership, shell_classes
 from worker.control.node import Node
 from worker.control.plugins import PluginWatch
 from worker.control.reconciler import Reconciler
-from worker.control.stores import ConfigStore, PlacementStore, StatusStore
+from worker.control.stores import ConfigStore, PlacementStore, StatusStore, internal_topics
 from worker.control.waiting import until
 from worker.plugins.model import Description
 from worker.protocol import DescribePlugins, Init
@@ -345,39 +345,10 @@ class ControlProcess:
 
     async def _start_topics(self) -> None:
         config, properties = self.config, self.properties
-        wanted = [
-            internal_topic(
-                "config",
-                properties,
-                name=config["config.storage.topic"],
-                partitions=1,
-                replication_factor=config["config.storage.replication.factor"],
-            ),
-            internal_topic(
-                "offset",
-                properties,
-                name=config["offset.storage.topic"],
-                partitions=config["offset.storage.partitions"],
-                replication_factor=config["offset.storage.replication.factor"],
-            ),
-            internal_topic(
-                "status",
-                properties,
-                name=config["status.storage.topic"],
-                partitions=config["status.storage.partitions"],
-                replication_factor=config["status.storage.replication.factor"],
-            ),
-            internal_topic(
-                "placement",
-                {},
-                name=placement_topic(config),
-                partitions=1,
-                replication_factor=config["config.storage.replication.factor"],
-                prop="placement.storage.topic",
-            ),
-        ]
         deadline_s = config["kafka.start.timeout.ms"] / 1000
-        await asyncio.gather(*(ensure_internal_topic(self._client, topic, deadline_s) for topic in wanted))
+        await asyncio.gather(
+            *(ensure_internal_topic(self._client, topic, deadline_s) for topic in internal_topics(config, properties))
+        )
         async with TopicAdmin(self._client) as admin:
             members = f"{self._group}-millrace-members"
             if await admin.partitions(members) is None:

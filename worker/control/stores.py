@@ -15,6 +15,8 @@ from offsets.cluster import Change, ClusterSnapshot, ClusterState
 from offsets.log import CompactedLog
 from offsets.records import Status, TaskStatusRecord, TopicStatusRecord, decode_status
 from offsets.status import StatusState, can_write_safely
+from offsets.topics import InternalTopic, internal_topic
+from worker.config import placement_topic
 from worker.console.history import ConfigHistory
 from worker.control.instructions import InstructionTable
 from worker.control.rule_sets import RuleTable
@@ -24,6 +26,7 @@ from worker.control.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from connectors.options import Config
     from offsets.fetch import Record
     from offsets.records import Pair
 
@@ -254,3 +257,43 @@ def _status_of(key: bytes, value: bytes | None) -> Status | None:
     except Skippable:
         return None
     return status if isinstance(status, Status) else None
+
+
+def internal_topics(config: Config, properties: Mapping[str, str]) -> list[InternalTopic]:
+    """The four compacted topics that a worker keeps its cluster's state in, as its properties ask for them. Pure.
+
+    Args:
+        config: The worker's parsed properties.
+        properties: The same, as in its file.
+    """
+    return [
+        internal_topic(
+            "config",
+            properties,
+            name=config["config.storage.topic"],
+            partitions=1,
+            replication_factor=config["config.storage.replication.factor"],
+        ),
+        internal_topic(
+            "offset",
+            properties,
+            name=config["offset.storage.topic"],
+            partitions=config["offset.storage.partitions"],
+            replication_factor=config["offset.storage.replication.factor"],
+        ),
+        internal_topic(
+            "status",
+            properties,
+            name=config["status.storage.topic"],
+            partitions=config["status.storage.partitions"],
+            replication_factor=config["status.storage.replication.factor"],
+        ),
+        internal_topic(
+            "placement",
+            {},
+            name=placement_topic(config),
+            partitions=1,
+            replication_factor=config["config.storage.replication.factor"],
+            prop="placement.storage.topic",
+        ),
+    ]

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import sys
-import urllib.request
 from contextlib import ExitStack
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import pyspark
-
-from compose.local.service import Service
+from compose.local import spark
+from compose.local.errors import StackError
+from compose.local.ports import LOOPBACK, free_ports
+from compose.local.service import Service, wait_until
 from spark_jobs.session import java_home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
     from types import TracebackType
 
-SPARK_HOME = Path(pyspark.__file__).parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+SPARK_HOME = spark.spark_home()
 
 
 class StandaloneCluster:
@@ -37,45 +27,19 @@ class StandaloneCluster:
         self._folder = folder
         self._workers = workers
         self._stack = ExitStack()
-        self._ui = free_port()
-        self.master = f"spark://127.0.0.1:{free_port()}"
+        self._port, self._page = free_ports([None, None])
+        self.master = f"spark://{LOOPBACK}:{self._port}"
 
     def __enter__(self) -> Self:
-        _, _, port = self.master.rpartition(":")
-        self._start(
-            "master",
-            [
-                "org.apache.spark.deploy.master.Master",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                port,
-                "--webui-port",
-                str(self._ui),
-            ],
-            lambda: self.alive() == 0,
-        )
+        home = java_home()
+        self._start(spark.master_service(self._folder / "master", home, self._port, self._page))
         for number in range(1, self._workers + 1):
+            port, page = free_ports([None, None])
             folder = self._folder / f"worker-{number}"
             folder.mkdir(parents=True)
-            self._start(
-                f"worker-{number}",
-                [
-                    "org.apache.spark.deploy.worker.Worker",
-                    "--host",
-                    "127.0.0.1",
-                    "--cores",
-                    "1",
-                    "--memory",
-                    "1g",
-                    "--webui-port",
-                    str(free_port()),
-                    "--work-dir",
-                    str(folder),
-                    self.master,
-                ],
-                partial(self._count, number),
-            )
+            self._start(spark.worker_service(folder, home, self._port, port, page))
+        if not wait_until(lambda: self.alive() == self._workers, 60):
+            raise StackError(f"{self.alive()} of {self._workers} workers have registered at {self.master}")
         return self
 
     def __exit__(
@@ -85,29 +49,9 @@ class StandaloneCluster:
 
     def alive(self) -> int:
         """Workers that have registered; -1 while the master does not answer."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._ui}/json", timeout=2) as answer:
-                return int(json.load(answer)["aliveworkers"])
-        except (OSError, ValueError):
-            return -1
+        return spark.count_workers(self._page)
 
-    def _count(self, expected: int) -> bool:
-        return self.alive() == expected
-
-    def _start(self, name: str, arguments: list[str], ready: Callable[[], bool]) -> None:
-        service = Service(
-            name,
-            [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
-            self._folder / f"{name}.log",
-            ready,
-            environment={
-                "JAVA_HOME": str(java_home()),
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                "PYSPARK_PYTHON": sys.executable,
-                "SPARK_DAEMON_MEMORY": "256m",
-            },
-            start_timeout=60,
-        )
+    def _start(self, service: Service) -> None:
         service.start()
         self._stack.callback(service.stop)
 
