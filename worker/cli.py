@@ -63,7 +63,7 @@ def _bench(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     from compose.demo import run_demo
 
-    return run_demo(writes=options.writes, once=options.once)
+    return run_demo(writes=options.writes, once=options.once, verbose=options.verbose)
 
 
 def _sql(options: argparse.Namespace) -> int:
@@ -277,6 +277,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
         "running.",
     )
     demo.add_argument("--writes", type=int, default=600, metavar="N", help="writes to the shop (default 600)")
+    demo.add_argument("-v", "--verbose", action="store_true", help="print each call, event and compared row, too")
     demo.add_argument("--once", action="store_true", help="take everything down at the end")
     demo.set_defaults(run=_demo)
 

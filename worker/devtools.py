@@ -267,33 +267,35 @@ def run_bench(name: str | None, args: list[str]) -> int:
 
 
 def write_docs(*, check: bool) -> int:
-    """Write ``docs/reference``, or with ``check`` only tell which pages are stale."""
+    """Write ``docs/reference`` and the picture of the pipeline, or with ``check`` only tell which files are stale."""
     from worker.guarantee_matrix import guarantee_page
+    from worker.picture import draw_pipeline
     from worker.reference import NOTE, pages
 
-    root = _checkout("millrace docs")
-    folder = root / "docs" / "reference"
-    wanted = {**pages(), "guarantees.md": guarantee_page(root, NOTE)}
+    docs = _checkout("millrace docs") / "docs"
+    texts = {f"reference/{name}": text for name, text in pages().items()}
+    texts["reference/guarantees.md"] = guarantee_page(ROOT, NOTE)
+    texts["images/pipeline.svg"] = draw_pipeline((docs / "images" / "pipeline.yml").read_text(encoding="utf-8"))
     stale = [
         name
-        for name, text in wanted.items()
-        if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text
+        for name, text in texts.items()
+        if not (docs / name).is_file() or (docs / name).read_text(encoding="utf-8") != text
     ]
     extra = [
-        str(path.relative_to(folder))
-        for path in sorted(folder.rglob("*.md"))
-        if str(path.relative_to(folder)) not in wanted
+        name
+        for path in sorted((docs / "reference").rglob("*.md"))
+        if (name := path.relative_to(docs).as_posix()) not in texts
     ]
     if check:
         for name in (*stale, *extra):
-            print(f"stale: docs/reference/{name}; call ./millrace docs and commit the result", file=sys.stderr)
+            print(f"stale: docs/{name}; call ./millrace docs and commit the result", file=sys.stderr)
         return 1 if stale or extra else 0
     for name in stale:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(wanted[name], encoding="utf-8")
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
+        (docs / name).write_text(texts[name], encoding="utf-8")
     for name in extra:
-        (folder / name).unlink()
-    print(f"docs/reference: {len(wanted)} pages, {len(stale)} written, {len(extra)} removed")
+        (docs / name).unlink()
+    print(f"docs: {len(texts)} files, {len(stale)} written, {len(extra)} removed")
     return 0
 
 

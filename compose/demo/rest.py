@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compose.local.console import say
+from compose.local.console import Say, say, silent
 from compose.local.errors import StackError
 from compose.local.service import wait_until
 from compose.local.worker import MillraceWorker
@@ -20,9 +20,11 @@ class Rest:
 
     Attributes:
         workers: The cluster.
+        detail: Where calls and answers are printed.
     """
 
     workers: list[MillraceWorker] = field(default_factory=list)
+    detail: Say = silent
 
     @property
     def alive(self) -> MillraceWorker:
@@ -36,11 +38,13 @@ class Rest:
             StackError: It was refused.
         """
         body = {"name": name, "config": dict(config)}
-        say(f"curl -X POST -H 'Content-Type: application/json' {self.alive.url}/connectors -d '{json.dumps(body)}'")
+        self.detail(
+            f"curl -X POST -H 'Content-Type: application/json' {self.alive.url}/connectors -d '{json.dumps(body)}'"
+        )
         status, answer = self.alive.request("POST", "/connectors", body)
         if status != _CREATED:
             raise StackError(f"connector {name} was refused with status {status}: {answer}")
-        say("201 created")
+        self.detail("201 created")
 
     def until_running(self, names: Sequence[str]) -> None:
         """Wait until all tasks of the connectors run, and say where. Blocks.
@@ -49,10 +53,11 @@ class Rest:
             StackError: One does not come to run.
         """
         begin = time.monotonic()
-        say(f"curl '{self.alive.url}/connectors?expand=status'")
+        self.detail(f"curl '{self.alive.url}/connectors?expand=status'")
         for name in names:
             self.wait_running(name)
-            say(f"{name} runs on {' and '.join(self.where(name))}, {time.monotonic() - begin:.1f} s later")
+            self.detail(f"{name} runs on {' and '.join(self.where(name))}, {time.monotonic() - begin:.1f} s later")
+        say(f"{', '.join(names)} run, {time.monotonic() - begin:.1f} s after they were created")
 
     def status(self, name: str) -> dict[str, Any]:
         """A connector's status; without tasks while no worker answers."""

@@ -18,7 +18,7 @@ from compose.demo.requests import IDENTITY, REQUESTS, RULES, AccessLog
 from compose.demo.rest import Rest
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
 from compose.local.cassandra import CassandraNode
-from compose.local.console import say
+from compose.local.console import Say, say, silent
 from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
@@ -62,15 +62,18 @@ class Demo:
         folder: State of everything.
         detached: Whether servers and workers outlive this program.
         options: By connector: options that it gets in addition to the demo's, or in place of them.
+        detail: Where the lines go that only ``-v`` prints.
     """
 
     folder: Path
     detached: bool
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    rest: Rest = field(default_factory=Rest)
+    detail: Say = silent
+    rest: Rest = field(init=False)
     services: list[tuple[str, Managed | KafkaCluster]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.rest = Rest(detail=self.detail)
         self.requests = AccessLog(self.folder / "access.log")
         self.kafka = KafkaCluster(self.folder / "kafka", port=None, detached=self.detached, say=say)
         self.scylla = ScyllaEmulation(self.folder / "scylla", port=None, detached=self.detached, say=say)
@@ -103,8 +106,10 @@ class Demo:
                 failures.append(error)
                 return
             self.services.append((name, server))
-            say(f"{name} is ready after {time.monotonic() - begin:.1f} s")
+            self.detail(f"{name} is ready after {time.monotonic() - begin:.1f} s")
 
+        began = time.monotonic()
+        say(f"starting {', '.join(name for name, _ in servers)}")
         threads = [threading.Thread(target=start, args=each) for each in servers]
         for thread in threads:
             thread.start()
@@ -112,6 +117,7 @@ class Demo:
             thread.join()
         if failures:
             raise failures[0]
+        say(f"all servers are ready after {time.monotonic() - began:.1f} s")
         for number in (1, 2):
             worker = MillraceWorker(
                 self.folder / f"worker-{number}",
@@ -127,7 +133,8 @@ class Demo:
             )
             worker.start()
             self.rest.workers.append(worker)
-            say(f"worker {number} is ready at {worker.url}, its console at {worker.url}/console")
+            self.detail(f"worker {number} is ready at {worker.url}, its console at {worker.url}/console")
+        say(f"two workers are ready; watch them: {self.rest.workers[0].url}/console")
 
     def stop(self) -> None:
         """End everything."""
@@ -297,12 +304,13 @@ class Demo:
         return time.monotonic() - begin
 
 
-def run_demo(*, writes: int = 600, once: bool = False) -> int:
+def run_demo(*, writes: int = 600, once: bool = False, verbose: bool = False) -> int:
     """Run the demo. Blocks: two to four minutes when everything is downloaded.
 
     Args:
         writes: Writes to the shop, half of them after a worker was killed.
         once: Take everything down at the end.
+        verbose: Print each call, event and row that is compared, too.
 
     Returns:
         0 when every copy equals the source, row by row.
@@ -312,7 +320,7 @@ def run_demo(*, writes: int = 600, once: bool = False) -> int:
     """
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="millrace-demo-"))
-    demo = Demo(folder, detached=not once)
+    demo = Demo(folder, detached=not once, detail=say if verbose else silent)
     with ExitStack() as stack:
         # A demo that failed leaves nothing behind, whatever was asked for.
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -332,6 +340,7 @@ def run_demo(*, writes: int = 600, once: bool = False) -> int:
             show.left_running(
                 demo.kafka, demo.registry, demo.scylla, demo.cassandra, demo.mariadb, demo.postgres, demo.rest, folder
             )
+            say(f"the whole pipeline, as it runs now: {demo.rest.alive.url}/console#/overview")
     return 0
 
 
@@ -369,10 +378,10 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
     shop.finish(trading)
     say(f"every copy equals the source again, {demo.settled(shop):.1f} s after the last write")
 
-    show.topics(demo.kafka.bootstrap, [*UPDATES.values(), *ROWS.values()])
+    show.topics(demo.kafka.bootstrap, [*UPDATES.values(), *ROWS.values()], demo.detail)
     for table in TABLES:
-        show.event(demo.kafka.bootstrap, ROWS[table], demo.registry.url)
-    show.side_by_side(shop, demo.kafka.bootstrap, demo.registry.url, demo.postgres, ROWS)
+        show.event(demo.kafka.bootstrap, ROWS[table], demo.registry.url, demo.detail)
+    show.side_by_side(shop, demo.kafka.bootstrap, demo.registry.url, demo.postgres, ROWS, demo.detail)
     show.joined(shop, demo.postgres)
     counts = demo.requests.counts
     show.unknown(
@@ -380,4 +389,4 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
     )
     say(f"{counts['requests']} lines of {demo.requests.path.name} are rows, {counts['health checks']} were dropped")
     show.history(demo.folder / "history", ORDERS, then, earlier[ORDERS])
-    show.lag(demo.rest)
+    show.lag(demo.rest, demo.detail)

@@ -17,7 +17,7 @@ from psycopg import sql
 from compose.demo.payments import PAYMENTS
 from compose.demo.requests import IDENTITY, REQUESTS
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES
-from compose.local.console import say
+from compose.local.console import Say, say
 from compose.local.errors import StackError
 from compose.local.topics import read_topic
 from worker.converters.avro import AvroConverter
@@ -123,11 +123,11 @@ def difference(wanted: Rows, found: Rows) -> str:
     )
 
 
-def topics(bootstrap: str, names: Sequence[str]) -> None:
-    """Topics with their counts."""
+def topics(bootstrap: str, names: Sequence[str], detail: Say) -> None:
+    """Topics with their counts, as a detail."""
     for name in names:
         records = read_topic(bootstrap, name, committed=True)
-        say(
+        detail(
             f"topic {name}: {len(records)} records"
             + (
                 f", {tombstones} of them tombstones"
@@ -137,20 +137,20 @@ def topics(bootstrap: str, names: Sequence[str]) -> None:
         )
 
 
-def event(bootstrap: str, topic: str, registry: str) -> None:
-    """The last update in a topic, and what the topic holds by operation."""
+def event(bootstrap: str, topic: str, registry: str, detail: Say) -> None:
+    """What a topic holds by operation; as a detail also its last update."""
     events = decoded(bootstrap, topic, registry)
     counts = Counter(each["op"] for each in events)
-    say(f"events of {topic}: {', '.join(f'{op}: {count}' for op, count in sorted(counts.items()))}; the last one:")
+    say(f"events of {topic}: {', '.join(f'{op}: {count}' for op, count in sorted(counts.items()))}")
     last = next((each for each in reversed(events) if each["op"] == "u"), events[-1])
     for line in json.dumps(last, indent=2, default=str).splitlines():
-        say(f"  {line}")
+        detail(f"  {line}")
 
 
 def side_by_side(
-    shop: "Shop", bootstrap: str, registry: str, postgres: "Postgres", topics_of: Mapping[str, str]
+    shop: "Shop", bootstrap: str, registry: str, postgres: "Postgres", topics_of: Mapping[str, str], detail: Say
 ) -> None:
-    """Each table beside its copies, row by row.
+    """Compare each table with its copies, row by row; some rows are printed as a detail.
 
     Raises:
         StackError: They differ.
@@ -164,12 +164,12 @@ def side_by_side(
                 raise StackError(f"{name} differs from {table}: {difference(source, copy)}")
         say(
             f"{table}: {len(source)} rows in the source, {len(topic)} in topic {topic_name}, {len(database)} in PostgreSQL; "
-            "equal, row by row:"
+            "equal, row by row"
         )
         for row in sorted(source)[-_SHOWN:]:
-            say(f"  source     {source[row]}")
-            say(f"  topic      {topic[row]}")
-            say(f"  PostgreSQL {database[row]}")
+            detail(f"  source     {source[row]}")
+            detail(f"  topic      {topic[row]}")
+            detail(f"  PostgreSQL {database[row]}")
 
 
 def unknown(bootstrap: str, registry: str, topic: str, expected: int) -> None:
@@ -267,11 +267,13 @@ def dated(value: Any) -> Any:
         return value
 
 
-def lag(rest: "Rest") -> None:
-    """Lag and throughput as the workers' metrics show them."""
-    say(f"curl {rest.alive.url}/metrics  (of the worker that is left; what a job is doing: /connectors/NAME/progress)")
+def lag(rest: "Rest", detail: Say) -> None:
+    """Lag and throughput as the workers' metrics show them, as a detail."""
+    detail(
+        f"curl {rest.alive.url}/metrics  (of the worker that is left; what a job is doing: /connectors/NAME/progress)"
+    )
     for line in rest.metrics(*_METRICS):
-        say(f"  {line}")
+        detail(f"  {line}")
 
 
 def left_running(
