@@ -5,10 +5,12 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -18,6 +20,7 @@ from connectors.cassandra.metrics import METRICS as CASSANDRA
 from connectors.logs.metrics import METRICS as LOGS
 from connectors.mysql.metrics import METRICS as MYSQL
 from connectors.scylla.metrics import METRICS as SCYLLA
+from worker.config import parse_worker
 from worker.metrics.registry import METRICS, Family
 
 QUEUE = ("QueueTotalCapacity", "QueueRemainingCapacity", "MaxQueueSizeInBytes", "CurrentQueueSizeInBytes")
@@ -64,8 +67,10 @@ def _mounts(service: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def test_images_are_those_of_the_manifest(compose: Any) -> None:
     images = load_manifest().images
-    for name in ("kafka", "prometheus", "grafana", "scylla"):
-        assert compose["services"][name]["image"] == images[name]
+    own = {"worker-1", "worker-2", "spark", "spark-worker"}
+    assert {name: service["image"] for name, service in compose["services"].items() if name not in own} == {
+        name: image for name, image in images.items() if name != "python"
+    }
     assert f"ARG PYTHON_IMAGE={images['python']}\n" in (COMPOSE / "Dockerfile").read_text(encoding="utf-8")
     assert not any(image.endswith(":latest") or ":" not in image for image in images.values())
 
@@ -85,6 +90,63 @@ def test_everything_mounted_or_copied_exists(compose: Any) -> None:
             *sources, _ = line.split()[1:]
             missing = [source for source in sources if not (root / source).exists()]
             assert missing in ([], ["README.md"]), line
+
+
+def test_the_compose_file_is_valid() -> None:
+    """Against the schema that the Compose project publishes."""
+    check = ["check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(COMPOSE / "docker-compose.yml")]
+    done = subprocess.run([sys.executable, "-m", *check], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_sources_and_targets_start_only_when_asked_for(compose: Any) -> None:
+    always = {name for name, service in compose["services"].items() if "profiles" not in service}
+    assert always == {"kafka", "worker-1", "worker-2", "prometheus", "grafana"}
+    profiles = {profile for service in compose["services"].values() for profile in service.get("profiles", ())}
+    comment = (
+        (COMPOSE / "docker-compose.yml").read_text(encoding="utf-8").partition("# There are: ")[2].partition(".\n")[0]
+    )
+    assert set(re.findall(r"[a-z]+", comment)) - {"sources", "targets"} == profiles
+
+
+def test_the_dockerfile_passes_its_linter() -> None:
+    linter = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([str(linter), str(COMPOSE / "Dockerfile")], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def kubernetes() -> dict[str, Any]:
+    """The objects for Kubernetes, by kind and name."""
+    text = (COMPOSE / "kubernetes" / "millrace.yml").read_text(encoding="utf-8")
+    return {f"{item['kind']} {item['metadata']['name']}": item for item in yaml.safe_load_all(text)}
+
+
+def test_the_objects_for_kubernetes_are_valid(kubernetes: dict[str, Any]) -> None:
+    assert len(kubernetes) == 6
+    for item in kubernetes.values():
+        kubernetes_validate.validate(item, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_objects_for_kubernetes_fit_each_other(kubernetes: dict[str, Any]) -> None:
+    workers = kubernetes["StatefulSet millrace"]["spec"]
+    pod = workers["template"]["spec"]
+    (container,) = pod["containers"]
+    labels = workers["template"]["metadata"]["labels"].items()
+    for name in ("Service millrace", "Service millrace-workers"):
+        assert kubernetes[name]["spec"]["selector"].items() <= labels
+    assert kubernetes["PodDisruptionBudget millrace"]["spec"]["selector"]["matchLabels"].items() <= labels
+    assert f"Service {workers['serviceName']}" in kubernetes
+    advertised = next(item["value"] for item in container["env"] if item["name"].endswith("ADVERTISED_HOST_NAME"))
+    assert advertised == f"$(POD_NAME).{workers['serviceName']}"
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    properties = _properties(kubernetes["ConfigMap millrace"]["data"]["worker.properties"])
+    config, _ = parse_worker(properties)
+    assert pod["terminationGracePeriodSeconds"] * 1000 > (
+        config["drain.timeout.ms"] + config["task.shutdown.graceful.timeout.ms"]
+    )
+    (port,) = container["ports"]
+    assert properties["listeners"].endswith(f":{port['containerPort']}")
 
 
 def test_ports_are_published_once_and_on_loopback_only(compose: Any) -> None:
