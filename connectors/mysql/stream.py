@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Position, SourceRecord
     from connectors.mysql.cursor import Cursor
+    from connectors.mysql.encoded import EncodedRows
     from connectors.mysql.events.contract import Held
     from connectors.mysql.events.transactions import Transactions
     from connectors.mysql.events.ums_signals import UmsSignals
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from connectors.mysql.snapshot.puller import Puller
     from connectors.mysql.start import Start
     from connectors.mysql.tables import Tables, TableState
+    from connectors.wire import EncodedBatch
 
     SendEarly = Callable[[TableState, Early, Position, list[SourceRecord]], None]
 
@@ -79,6 +81,7 @@ class Stream:
         signals: makes UMS messages without rows, or None.
         apart: whether records never hold rows of several transactions, because batches end between them.
         masked: whether columns are masked: then the log does not say why a row can't be decoded.
+        encoded: gathers rows that are bytes already, or None: all become records.
 
     Attributes:
         out: records that were not taken yet.
@@ -108,6 +111,7 @@ class Stream:
         apart: bool = False,
         signals: UmsSignals | None = None,
         masked: bool = False,
+        encoded: EncodedRows | None = None,
     ) -> None:
         self.cursor = cursor
         self.out: list[SourceRecord] = []
@@ -131,6 +135,7 @@ class Stream:
         self._held = held
         self._signals = signals
         self._apart = apart
+        self._encoded = encoded
         self._maps: dict[int, TableState | None] = {}
         self._done = begun.done if same_server else ()
         # Without a count of events the rows count: the transaction was begun on another server, and may come behind others.
@@ -299,6 +304,8 @@ class Stream:
         self.cursor.begin(at, gtid)
         # What was sent of it before cannot be called back.
         self._began = -1 if self._skipping and not self._other_domain() else len(self.out)
+        if self._encoded is not None:
+            self._encoded.begin()
         self._wanted = True
         if self._transactions is not None:
             self._transactions.begin(self._source(at, 0, self.cursor.ts_sec), self.cursor.offset(0, 0, 0), self.out)
@@ -318,6 +325,8 @@ class Stream:
             )
         elif self._transactions is not None:
             self._transactions.abort()  # as Debezium: a statement that stands alone has a begin only
+        if self._encoded is not None:
+            self._encoded.finish(cursor.gtid)
         cursor.end()
         self._counters.transactions += 1
         self._query = None
@@ -406,7 +415,8 @@ class Stream:
         held = self._held
         if held is not None:
             held.take_back()
-        if len(self.out) > self._began or self._began < 0:
+        encoded = self._encoded
+        if len(self.out) > self._began or self._began < 0 or (encoded is not None and encoded.count > encoded.began):
             self._counters.rolled_back += 1
             if self._began < 0 or (held is not None and held.mixed):
                 raise Fatal(
@@ -415,6 +425,8 @@ class Stream:
                     "offset behind it"
                 )
             del self.out[self._began :]
+            if encoded is not None:
+                encoded.roll_back()
         if self._transactions is not None:
             self._transactions.abort()
 
@@ -511,6 +523,8 @@ class Stream:
             return
         kind = raw[4]
         op: Literal["c", "u", "d"] = "c" if kind in types.WRITES else "u" if kind in types.UPDATES else "d"
+        if state.fast is not None and self._take_encoded(state, op, raw, at, ts, size):
+            return
         start, decode = state.reader(raw, kind)
         rows: list[Any]
         try:
@@ -526,7 +540,7 @@ class Stream:
     def _take(
         self, state: TableState, op: Literal["c", "u", "d"], rows: list[Any], at: int, ts: int, size: int
     ) -> None:
-        cursor, counters = self.cursor, self._counters
+        cursor = self.cursor
         width = 2 if op == "u" else 1
         count, before = len(rows) // width, self._unit_rows
         self._unit_rows = before + count
@@ -552,16 +566,42 @@ class Stream:
             else cursor.moved(base, cursor.events + 1, 0, cursor.tx_rows + count)
         )
         state.events.changes(op, rows, source, before + first, base, after, self.out)
-        counters.events += count - first
-        if op == "c":
-            counters.creates += count - first
-        elif op == "u":
-            counters.updates += count - first
-        else:
-            counters.deletes += count - first
-        counters.last_ts_ms = source.ts_ms
+        self._count(op, count - first, source)
         if self._lags is not None:
             self._lags.saw(state.text, count, size, source.ts_ms)
+
+    def _take_encoded(
+        self, state: TableState, op: Literal["c", "u", "d"], raw: bytes, at: int, ts: int, size: int
+    ) -> bool:
+        """Take a rows event straight to bytes; False: it has to go the general way, and nothing has happened."""
+        encoded, puller = self._encoded, self._puller
+        if encoded is None or self._skipping or self._done:
+            return False
+        if puller is not None and (state.name in puller.watched or state.name in puller.withheld):
+            return False
+        source = self._source(at, size, ts)
+        before = self._unit_rows
+        count = encoded.take(
+            state, op, row_kind(raw[4]), raw, before, source, len(self.out), whole=not self._in_payload
+        )
+        if count is None:
+            return False
+        self._unit_rows = before + count
+        self._count(op, count, source)
+        if self._lags is not None:
+            self._lags.saw(state.text, count, size, source.ts_ms)
+        return True
+
+    def _count(self, op: Literal["c", "u", "d"], rows: int, source: Source) -> None:
+        counters = self._counters
+        counters.events += rows
+        if op == "c":
+            counters.creates += rows
+        elif op == "u":
+            counters.updates += rows
+        else:
+            counters.deletes += rows
+        counters.last_ts_ms = source.ts_ms
 
     def _already(self, before: int, count: int) -> int:
         """How many of the next rows are done: they come before the place at which the task began."""
@@ -660,15 +700,25 @@ class Stream:
         self._reached = reached
         self._send_early = send_early
 
+    @property
+    def waiting(self) -> int:
+        """Records that were not taken yet, those among them that are bytes already included."""
+        return len(self.out) if self._encoded is None else len(self.out) + self._encoded.count
+
+    def take_encoded(self) -> tuple[EncodedBatch, ...]:
+        """The records that are bytes already; to be called after ``take`` of all others."""
+        return () if self._encoded is None else self._encoded.collect()
+
     def take(self, count: int) -> tuple[list[SourceRecord], tuple[BadRecord, ...]]:
         """The first ``count`` records, and all bad rows; they are not the stream's any more."""
+        sent = self._encoded is not None and self._encoded.count > self._encoded.began
         records = self.out[:count] if count < len(self.out) else self.out
         self.out = self.out[count:] if count < len(self.out) else []
         bad, self.bad = tuple(self.bad), []
         self.settled = max(0, self.settled - count)
         if self.cursor.open:
             # A part of the open transaction that is on its way can't be called back.
-            if 0 <= count <= self._began:
+            if 0 <= count <= self._began and not sent:
                 self._began -= count
             else:
                 self._counters.large += self._began >= 0

@@ -11,6 +11,7 @@ from connectors.mysql import event_types as types
 from connectors.mysql.binlog_events import HEADER_SIZE, rows_header
 from connectors.mysql.decode import compile_rows, count_rows
 from connectors.mysql.events.schema_changes import Change
+from connectors.mysql.fast_rows import fast_table
 from connectors.mysql.model import TableName
 
 if TYPE_CHECKING:
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from connectors.mysql.columns import Layout
     from connectors.mysql.events.contract import EventSettings, Held, TableEvents
     from connectors.mysql.events.transactions import Transactions
+    from connectors.mysql.fast_rows import FastTable
     from connectors.mysql.filters import TableFilter
     from connectors.mysql.model import Shard, Table
     from connectors.mysql.statements import Statement
     from connectors.mysql.table_map import TableMap
     from connectors.mysql.types import ValueOptions
     from connectors.mysql.versions import VersionBook
+    from connectors.wire import Wire
 
     Rows = Callable[[bytes, int, int], list[Any]]
 
@@ -56,6 +59,7 @@ class TableState:
         layout: how its columns become fields.
         events: makes the records.
         version: number of the structure.
+        fast: makes bytes in place of records, or None.
     """
 
     __slots__ = (
@@ -66,6 +70,7 @@ class TableState:
         "_split",
         "captured",
         "events",
+        "fast",
         "key",
         "kind",
         "layout",
@@ -96,6 +101,7 @@ class TableState:
         self.layout = layout
         self.events = made
         self.version = version
+        self.fast: FastTable | None = None
         self.key = table.key
         self._options = options
         self._split: tuple[int, int] | None = None
@@ -110,6 +116,15 @@ class TableState:
         #: By type of event: the bytes between table number and rows of the last one, where its rows begin, their decoder.
         self._readers: dict[int, tuple[bytes, int, Rows]] = {}
         self._counters: dict[tuple[str, bytes, bytes | None], Callable[[bytes, int, int], int]] = {}
+
+    async def agree(self, wire: Wire) -> None:
+        """Ask the runtime whether it takes rows of this table as bytes.
+
+        Raises:
+            Retriable: a service that a converter needs does not answer.
+        """
+        if self.owned and not self.kind:
+            self.fast = await fast_table(wire, self.layout, self.events, self._options, self._split)
 
     @property
     def split(self) -> bool:
@@ -158,6 +173,7 @@ class Tables:
         definitions: reads definitions of the named tables from ``information_schema``.
         partition: the source partition of the records.
         lenient: whether changes of a table whose structure can't be known for sure are left out, with a warning.
+        wire: how rows become bytes without records, or None.
     """
 
     def __init__(
@@ -176,7 +192,9 @@ class Tables:
         log: logging.LoggerAdapter[logging.Logger],
         definitions: Callable[[Sequence[TableName]], Awaitable[Mapping[TableName, Table]]],
         lenient: bool = False,
+        wire: Wire | None = None,
     ) -> None:
+        self._wire = wire
         self._filter = table_filter
         self._special = special
         self._settings = settings
@@ -274,6 +292,10 @@ class Tables:
             state = self._by_structure.get((met.name, met.fingerprint))
             if state is None and (table := await self._complete(met)) is not None:
                 state = self._by_structure[met.name, met.fingerprint] = self.state(table, context)
+                if self._wire is not None:
+                    await state.agree(self._wire)
+                    if state.fast is not None:
+                        self._log.info("%s: rows are written straight to bytes (fast.path)", met.name)
             if state is not None:
                 self._current[met.name] = state
                 before = self.versions.replaced(met.name, state.version, context) if state.captured else None

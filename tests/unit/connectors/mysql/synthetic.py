@@ -11,6 +11,7 @@ import cramjam
 from connectors.mysql import event_types as types
 from connectors.mysql import events, gtid, start
 from connectors.mysql.cursor import Cursor
+from connectors.mysql.encoded import EncodedRows
 from connectors.mysql.events.contract import EventSettings, TopicSettings, UmsSettings
 from connectors.mysql.events.transactions import Transactions
 from connectors.mysql.filters import TableFilter
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord
     from connectors.mysql.model import Source, TableName
     from connectors.mysql.statements import Statement
+    from connectors.wire import Wire
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 PARTITION = {"server": "p"}
@@ -187,6 +189,7 @@ def reader(
     wants: Callable[[str], bool] | None = None,
     max_rows: int = 1,
     apart: bool = False,
+    wire: Wire | None = None,
 ) -> Reader:
     offset = saved if saved is not None else {"file": FILE, "pos": 4}
     begun = start.start_of("p", Shard(), [(PARTITION, offset)])
@@ -243,6 +246,7 @@ def reader(
             headers=(),
             log=log,
             definitions=nothing_known,
+            wire=wire,
         ),
         on_rows=lambda *_: None,
         on_statement=note,
@@ -251,6 +255,7 @@ def reader(
         keep_going=keep_going,
         held=held,
         apart=apart,
+        encoded=None if wire is None else EncodedRows(cursor),
     )
     return Reader(stream, cursor, capture, counters, held, statements)
 
