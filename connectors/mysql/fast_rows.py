@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.codegen import CodeBuilder
-from connectors.mysql import types
+from connectors.mysql import event_types, types
 from connectors.mysql.binlog_events import rows_header
 from connectors.mysql.decode import image_of, ownership
 from connectors.mysql.decode_code import Writer
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     #: ``(event, start, end, number, source, clock) -> (next number, keys, values)``: structs to be encoded.
     Build = Callable[[bytes, int, int, int, Source, Clock], tuple[int, list[Any], list[Any]]]
 
-#: Where a rows event continues after the table's number.
-_AFTER_ID: Final = 25
 _OPS: Final = {"write": "c", "update": "u", "delete": "d"}
 #: What a member of ``source`` is of the event's ``Source``; the others are the same in all records.
 _SOURCE: Final = {
@@ -133,7 +131,18 @@ class FastTable:
         events: makes the same records the general way.
     """
 
-    __slots__ = ("_functions", "_layout", "_options", "_owner", "_readers", "_tombstones", "events", "writer")
+    __slots__ = (
+        "_encode_keys",
+        "_encode_values",
+        "_errors",
+        "_functions",
+        "_layout",
+        "_options",
+        "_owner",
+        "_readers",
+        "events",
+        "writer",
+    )
 
     def __init__(
         self,
@@ -148,56 +157,64 @@ class FastTable:
         self._layout = layout
         self._options = options
         self._owner = owner
-        self._tombstones = events.settings.tombstones
+        self._errors = "strict"
+        self._encode_values = writer.value.encode
+        self._encode_keys = None if writer.key is None else writer.key.encode
         self._functions: dict[tuple[str, bytes, bytes | None], Build | None] = {}
-        #: By type of event: the bytes between table number and rows of the last one, where its rows begin, their function.
-        self._readers: dict[int, tuple[bytes, int, Build | None]] = {}
+        #: By type of event: the bytes between table number and rows of the last one, where its rows begin, whether tombstones
+        #: follow them, their function.
+        self._readers: dict[int, tuple[bytes, int, bool, Build | None]] = {}
 
     def encode(
-        self, raw: bytes, kind: str, number: int, source: Source, clock: Clock
+        self, raw: bytes, number: int, source: Source, clock: Clock
     ) -> tuple[int, list[bytes] | None, list[bytes | None]] | None:
         """The rows of an event in bytes: the number of the row after the last one, keys and values; None: not possible.
 
         Args:
             raw: the event.
-            kind: as ``tables.row_kind`` has it.
             number: of the first row.
             source: where they come from.
             clock: the time of processing.
-        """
-        try:
-            return self.encode_or_raise(raw, kind, number, source, clock)
-        except Exception:  # noqa: BLE001 - the general way finds out what it is, and reports it
-            return None
 
-    def encode_or_raise(
-        self, raw: bytes, kind: str, number: int, source: Source, clock: Clock
-    ) -> tuple[int, list[bytes] | None, list[bytes | None]] | None:
-        """As ``encode``, with the error of a row that can't be encoded."""
-        code = raw[4]
-        reader = self._readers.get(code)
-        if reader is None or not raw.startswith(reader[0], _AFTER_ID):
-            head = rows_header(raw)
-            build = self._function(kind, head.present, head.present_after)
-            reader = self._readers[code] = (raw[_AFTER_ID : head.start], head.start, build)
-        build = reader[2]
+        Raises:
+            Exception: a row can't be encoded.
+        """
+        reader = self._readers.get(raw[4])
+        if reader is None or not raw.startswith(reader[0], event_types.AFTER_ID):
+            reader = self._read(raw)
+        _, start, tombstones, build = reader
         if build is None:
             return None
-        number, key_rows, value_rows = build(raw, reader[1], len(raw), number, source, clock)
+        try:
+            number, key_rows, value_rows = build(raw, start, len(raw), number, source, clock)
+        except UnicodeError:
+            # As in ``decode``: what is to be done about invalid text is compiled in when the first such is met.
+            if self._errors == self._options.charset_errors:
+                raise
+            self._errors = self._options.charset_errors
+            self._functions.clear()
+            self._readers.clear()
+            return self.encode(raw, number, source, clock)
         if not value_rows:
             return number, None, []
-        values: list[bytes | None] = self.writer.value.encode(value_rows)  # type: ignore[assignment]
-        keys = None if self.writer.key is None else self.writer.key.encode(key_rows)
-        if kind == "delete" and self._tombstones:
+        values: list[bytes | None] = self._encode_values(value_rows)  # type: ignore[assignment]
+        keys = None if self._encode_keys is None else self._encode_keys(key_rows)
+        if tombstones:
             values = [item for value in values for item in (value, None)]
             keys = None if keys is None else [key for key in keys for _ in (0, 1)]
         return number, keys, values
 
-    def _function(self, kind: str, present: bytes, present_after: bytes | None) -> Build | None:
-        key = (kind, present, present_after)
+    def _read(self, raw: bytes) -> tuple[bytes, int, bool, Build | None]:
+        """The entry of ``_readers`` for an event."""
+        head = rows_header(raw)
+        kind = event_types.row_kind(raw[4])
+        key = (kind, head.present, head.present_after)
         if key not in self._functions:
-            self._functions[key] = self._compile(kind, present, present_after)
-        return self._functions[key]
+            self._functions[key] = self._compile(kind, head.present, head.present_after)
+        tombstones = kind == "delete" and self.events.settings.tombstones
+        reader = raw[event_types.AFTER_ID : head.start], head.start, tombstones, self._functions[key]
+        self._readers[raw[4]] = reader
+        return reader
 
     def _compile(self, kind: str, present: bytes, present_after: bytes | None) -> Build | None:
         """The function of a kind of event; None where its rows are not ordinary ones."""
@@ -217,33 +234,8 @@ class FastTable:
             if image is not None
         ):
             return None
-        generator = _Generator(layout, self.writer, self.events, owned)
-
-        def compiled(errors: str) -> Build:
-            options = msgspec.structs.replace(self._options, charset_errors=errors)
-            return generator.function(_OPS[kind], before, after, options)
-
-        # As in ``decode``: what is to be done about invalid text is compiled in when the first such is met.
-        function = compiled("strict")
-        if self._options.charset_errors == "strict":
-            return function
-        return self._lenient(function, lambda: compiled(self._options.charset_errors))
-
-    @staticmethod
-    def _lenient(strict: Build, make: Callable[[], Build]) -> Build:
-        function, lenient = strict, False
-
-        def build(*arguments: Any) -> Any:
-            nonlocal function, lenient
-            try:
-                return function(*arguments)
-            except UnicodeError:
-                if lenient:
-                    raise
-            lenient, function = True, make()
-            return function(*arguments)
-
-        return build
+        options = msgspec.structs.replace(self._options, charset_errors=self._errors)
+        return _Generator(layout, self.writer, owned).function(_OPS[kind], before, after, options)
 
 
 class _Generator:
@@ -252,14 +244,12 @@ class _Generator:
     Args:
         layout: how columns become fields.
         writer: of the table.
-        events: makes the same records the general way.
         owned: as ``decode_code.Writer`` has it.
     """
 
-    def __init__(self, layout: Layout, writer: RowWriter, events: DebeziumEvents, owned: str) -> None:
+    def __init__(self, layout: Layout, writer: RowWriter, owned: str) -> None:
         self._layout = layout
         self._writer = writer
-        self._events = events
         self._owned = owned
         masked = {plan.column.name for plan in layout.plans if plan is not None and plan.transform is not None}
         self._masked = frozenset(masked)

@@ -33,17 +33,8 @@ if TYPE_CHECKING:
 
     Rows = Callable[[bytes, int, int], list[Any]]
 
-#: Where a TABLE_MAP event goes on after the table's number, which is another one after each restart of the server.
-AFTER_ID: Final = 25
 #: Table maps that are remembered; more are met only where tables are made and dropped all the time.
 _MOST: Final = 5_000
-
-
-def row_kind(code: int) -> str:
-    """Return the decoder's name for a rows event of this type."""
-    if code == types.PARTIAL_UPDATE_ROWS:
-        return "partial"
-    return "write" if code in types.WRITES else "update" if code in types.UPDATES else "delete"
 
 
 class TableState:
@@ -150,10 +141,10 @@ class TableState:
         """Where the rows of an event of this type begin, and their decoder."""
         reader = self._readers.get(code)
         # The bytes before the rows hardly ever change.
-        if reader is None or not raw.startswith(reader[0], AFTER_ID):
+        if reader is None or not raw.startswith(reader[0], types.AFTER_ID):
             head = rows_header(raw)
-            decode = self.decoder(row_kind(code), head.present, head.present_after)
-            reader = self._readers[code] = (raw[AFTER_ID : head.start], head.start, decode)
+            decode = self.decoder(types.row_kind(code), head.present, head.present_after)
+            reader = self._readers[code] = (raw[types.AFTER_ID : head.start], head.start, decode)
         return reader[1], reader[2]
 
     def counter(self, kind: str, present: bytes, present_after: bytes | None) -> Callable[[bytes, int, int], int]:
@@ -303,7 +294,7 @@ class Tables:
                     self._replaced.append((met.name, before))
         if len(self._by_map) >= _MOST:
             self._by_map.clear()
-        self._by_map[event[AFTER_ID:]] = state
+        self._by_map[event[types.AFTER_ID :]] = state
         return state
 
     def take_replaced(self) -> list[tuple[TableName, int]]:

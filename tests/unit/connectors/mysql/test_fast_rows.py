@@ -14,8 +14,9 @@ from connectors.errors import Skippable
 from connectors.mysql import columns, events
 from connectors.mysql import type_codes as codes
 from connectors.mysql.decode import BadRow
+from connectors.mysql.event_types import row_kind
 from connectors.mysql.model import BLOCK, Column, Shard, Table, TableName
-from connectors.mysql.tables import TableState, row_kind
+from connectors.mysql.tables import TableState
 from connectors.mysql.types import ValueOptions
 from connectors.schema import STRING
 from tests.support.both_paths import Delivered, Paths
@@ -84,7 +85,10 @@ class Both:
         fast = self.state.fast
         assert fast is not None
         clock = making.NOW_NS // 1_000_000, making.NOW_NS // 1000, making.NOW_NS
-        encoded = fast.encode(raw, row_kind(raw[4]), 0, making.SOURCE, clock)
+        try:
+            encoded = fast.encode(raw, 0, making.SOURCE, clock)
+        except Exception:  # noqa: BLE001 - as the stream does
+            return None
         if encoded is None:
             return None
         _, keys, values = encoded
@@ -99,7 +103,7 @@ class Both:
         """Raise why the fast path does not take an event."""
         fast = self.state.fast
         assert fast is not None
-        fast.encode_or_raise(raw, row_kind(raw[4]), 0, making.SOURCE, (1, 1, 1))
+        fast.encode(raw, 0, making.SOURCE, (1, 1, 1))
 
     def check(self, raw: bytes, *, ordinary: bool = True) -> list[Delivered] | None:
         """Both ways; ``ordinary``: the fast path has to take the event if no row is refused."""
@@ -163,7 +167,7 @@ CONVERTERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(tables(), st.sampled_from(["write", "update", "delete"]), OPTIONS, MASKS, CONVERTERS, CONVERTERS, st.data())
 def test_bytes_are_those_of_the_general_path(
     table_and_rows: tuple[Table, list[list[bytes | None]]],
