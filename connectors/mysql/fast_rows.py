@@ -235,7 +235,10 @@ class FastTable:
         ):
             return None
         options = msgspec.structs.replace(self._options, charset_errors=self._errors)
-        return _Generator(layout, self.writer, owned).function(_OPS[kind], before, after, options)
+        try:
+            return _Generator(layout, self.writer, owned).function(_OPS[kind], before, after, options)
+        except ValueError:  # records of this kind have no form
+            return None
 
 
 class _Generator:

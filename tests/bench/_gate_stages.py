@@ -39,6 +39,7 @@ from worker.host.routes import ProducerSettings
 from worker.host.session import Session
 from worker.metrics.process import settle_heap
 from worker.protocol import TaskId, TaskStats
+from worker.transforms.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -98,11 +99,11 @@ def _wire() -> Any:
     if os.environ.get("FAST_PATH") == "off":
         return None
     try:
-        from worker.host.fast_path import TaskWire
+        from worker.host.fast_path import wire_of
     except ImportError:
         return None
     json = JsonConverter({"schemas.enable": "false"})
-    return TaskWire(json, json, SimpleHeaderConverter({}), verify=False)
+    return wire_of("auto", Pipeline(), json, json, SimpleHeaderConverter({}))
 
 
 class _Path:

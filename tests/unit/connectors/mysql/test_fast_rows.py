@@ -23,6 +23,7 @@ from tests.support.both_paths import Delivered, Paths
 from tests.unit.connectors.mysql.events import making
 from tests.unit.connectors.mysql.row_strategies import KINDS, image, rows_event
 from worker.converters.json import JsonConverter
+from worker.host.fast_path import wire_of
 
 if TYPE_CHECKING:
     from connectors.mysql.events.contract import EventSettings
@@ -49,9 +50,10 @@ class Both:
         key: JsonConverter | None = None,
         value: JsonConverter | None = None,
         shard: Shard | None = None,
+        transforms: dict[str, str] | None = None,
     ) -> None:
         chosen, options = chosen or making.settings(), options or ValueOptions()
-        self.paths = Paths(key or json(), value or json())
+        self.paths = Paths(key or json(), value or json(), transforms)
         layout = columns.layout(table, chosen, options)
         builder = events.builder(layout, 3, chosen, making.PARTITION, headers=HEADERS, now_ns=lambda: making.NOW_NS)
         self.state = TableState(
@@ -64,7 +66,9 @@ class Both:
             version=3,
             options=options,
         )
-        asyncio.run(self.state.agree(self.paths.wire))
+        wire = wire_of("auto", self.paths.pipeline, key or json(), value or json(), self.paths.header)
+        if wire is not None:
+            asyncio.run(self.state.agree(wire))
 
     def general(self, raw: bytes) -> list[Delivered] | None:
         """Deliver an event by the general path; None: a row is refused."""
@@ -262,3 +266,73 @@ def test_tables_whose_rows_need_records_have_nothing_but_records() -> None:
     unchanged = Both(WIDE, chosen=making.settings(skip_unchanged=True))
     assert unchanged.state.fast is None
     assert Both(WIDE, chosen=making.settings(output_format="ums")).state.fast is None
+
+
+UNWRAP = "io.debezium.transforms.ExtractNewRecordState"
+ROUTE = {
+    "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+    "transforms.route.regex": r"server\.(.*)\.(.*)",
+    "transforms.route.replacement": "lake.$2",
+}
+CHAINS = [
+    {"transforms": "route", **ROUTE},
+    {"transforms": "unwrap", "transforms.unwrap.type": UNWRAP},
+    {
+        "transforms": "unwrap,route",
+        "transforms.unwrap.type": UNWRAP,
+        "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
+        "transforms.unwrap.replace.null.with.default": "false",
+        "transforms.unwrap.add.fields": "op,table,source.ts_ms:changed,row,source.db,ts_ns,transaction.id,gtid,nothing",
+        **ROUTE,
+    },
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(tables(), st.sampled_from(["write", "update"]), OPTIONS, MASKS, CONVERTERS, st.sampled_from(CHAINS))
+def test_transforms_that_tell_what_they_do_give_the_same_bytes(
+    table_and_rows: tuple[Table, list[list[bytes | None]]],
+    kind: str,
+    options: ValueOptions,
+    masks: dict[str, str],
+    value_options: dict[str, str],
+    transforms: dict[str, str],
+) -> None:
+    table, rows = table_and_rows
+    both = Both(
+        table, chosen=making.settings(masks), options=options, value=json(**value_options), transforms=transforms
+    )
+    images = [image(table, row) for row in rows]
+    if kind == "update":
+        images = [same for same in images for _ in (0, 1)]
+    # A rewritten row gets defaults that bytes can't, so such a table has records.
+    if both.state.fast is not None:
+        both.check(rows_event(table, kind, images))
+
+
+def test_an_unwrapped_row_takes_the_fast_path_but_its_deletion_does_not() -> None:
+    both = Both(WIDE, transforms=CHAINS[2])
+    records = both.check(rows_event(WIDE, "update", [row(1, b"a"), row(1, b"b")]))
+    assert records is not None
+    assert records[0].topic == "lake.customers"
+    assert (records[0].value or b"").startswith(
+        b'{"id":1,"t":"b","__deleted":"false","__op":"u","__table":"customers",'
+    )
+    assert both.check(rows_event(WIDE, "delete", [row(1, b"a")]), ordinary=False) is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"transforms.unwrap.add.headers": "op"},
+        {"transforms.unwrap.route.by.field": "t"},
+        {"transforms.unwrap.drop.fields.header.name": "h"},
+        {
+            "transforms.unwrap.predicate": "p",
+            "predicates": "p",
+            "predicates.p.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",
+        },
+    ],
+)
+def test_an_unwrapping_that_depends_on_the_record_needs_records(more: dict[str, str]) -> None:
+    assert Both(WIDE, transforms=CHAINS[1] | more).state.fast is None
