@@ -19,12 +19,14 @@ import msgspec
 
 from connectors.errors import ConfigInvalid
 from connectors.schema import Schema  # noqa: TC001 - msgspec reads the annotation at run time
+from connectors.wire import EncodedBatch  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import AsyncGenerator, Sequence
 
     from connectors.options import Config, ConfigDef, ConfigProblem
+    from connectors.wire import Wire
 
 #: A source partition or a source offset: a flat JSON-able mapping. Treat it as immutable once it is in a record.
 Position = dict[str, Any]
@@ -108,6 +110,7 @@ class Batch(msgspec.Struct, gc=False):
         transaction: with ``transaction.boundary=connector``: ``commit`` ends the transaction after this batch, ``abort``
             drops everything since the last commit, this batch included (the offsets move all the same).
         receipt: anything but None: ``SourceTask.delivered`` gets it once Kafka has the batch.
+        encoded: records that are bytes already (``connectors.wire``), in the order of ``after``; ``offsets`` covers them.
     """
 
     records: list[SourceRecord]
@@ -115,6 +118,7 @@ class Batch(msgspec.Struct, gc=False):
     offsets: tuple[tuple[Position, Position | None], ...] = ()
     transaction: Literal["", "commit", "abort"] = ""
     receipt: Any = None
+    encoded: tuple[EncodedBatch, ...] = ()
 
 
 class OffsetReader(Protocol):
@@ -194,6 +198,8 @@ class TaskContext(Protocol):
     transaction_boundary: str
     #: Of the Kafka cluster that the task writes to.
     written: WrittenTopics
+    #: How rows become bytes without records; None: only records will do.
+    wire: Wire | None
 
 
 class ConnectorContext(Protocol):

@@ -62,6 +62,7 @@ _PLACES: Final[Mapping[str, _Place]] = {
     "errors.restart.delay.ms": _Place(ERRORS, 11, Width.MEDIUM, _LOW, "Delay Before a Restart"),
     "errors.restart.max.delay.ms": _Place(ERRORS, 12, Width.MEDIUM, _LOW, "Longest Delay Before a Restart"),
     "errors.restart.reset.ms": _Place(ERRORS, 13, Width.MEDIUM, _LOW, "Restarts Forgotten After"),
+    "fast.path": _Place(COMMON, 30, Width.SHORT, _LOW, "Fast Path"),
 }
 
 
@@ -243,7 +244,7 @@ EXTENSIONS: Final = (
     *(
         _hosted(key.name)
         for key in CONNECTOR_KEYS
-        if key.name.startswith(("errors.deadletterqueue.", "errors.restart."))
+        if key.name.startswith(("errors.deadletterqueue.", "errors.restart.")) or key.name == "fast.path"
     ),
     ConfigKey(
         name=NODE_KEY,

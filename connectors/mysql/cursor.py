@@ -8,7 +8,7 @@ from connectors.mysql import positions, start
 from connectors.mysql.model import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from connectors.api import Position
     from connectors.mysql.gtid import GtidSet
@@ -113,9 +113,7 @@ class Cursor:
             "pos": self.restart_pos,
         }
         if self.executed is not None:
-            if not self._executed_text:
-                self._executed_text = self.executed.text()
-            found["gtids"] = self._executed_text
+            found["gtids"] = self.executed_text()
         found["server_id"] = self.server_id
         if events or row or tx_rows:
             found["event"] = events
@@ -140,14 +138,49 @@ class Cursor:
         """The offset after the last event."""
         return self.offset(self.events, 0, self.tx_rows) if self.open else self.offset(0, 0, 0)
 
-    def place(self) -> Place:
-        """The place up to which everything is done: where the open transaction begins, or ``pos``."""
+    def executed_text(self) -> str:
+        """The GTIDs of all finished transactions; "" where the server has none."""
         if self.executed is not None and not self._executed_text:
             self._executed_text = self.executed.text()
+        return self._executed_text
+
+    def return_to(
+        self,
+        file: str,
+        pos: int,
+        ts_sec: int,
+        server_id: int,
+        gtid: str,
+        executed: GtidSet | None,
+        finished: Sequence[str],
+    ) -> None:
+        """Make offsets as they were in a transaction that began at ``pos``, for a copy of the stream's cursor.
+
+        Args:
+            file: where the transaction begins.
+            pos: the place in the file.
+            ts_sec: time of the event.
+            server_id: that wrote it.
+            gtid: of the transaction.
+            executed: the GTIDs of what was finished at some time before.
+            finished: those of what was finished since then.
+        """
+        self.restart_file, self.restart_pos = file, pos
+        self.ts_sec, self.server_id, self.gtid = ts_sec, server_id, gtid
+        self.open = True
+        self._half_done = None
+        self.executed = None if executed is None else executed.copy()
+        if self.executed is not None:
+            for transaction in filter(None, finished):
+                self.executed.add(transaction)
+            self._executed_text = self.executed.text()
+
+    def place(self) -> Place:
+        """The place up to which everything is done: where the open transaction begins, or ``pos``."""
         return Place(
             file=self.restart_file,
             pos=self.restart_pos,
-            gtids=self._executed_text,
+            gtids=self.executed_text(),
             server_id=self.server_id,
             ts_sec=self.ts_sec,
         )

@@ -78,15 +78,12 @@ def compile_rows(
         Fatal: a column can't be read.
     """
     pairs = kind in ("update", "partial")
-    column = split_column(table) if owner is not None else None
+    column, owned = ownership(table, owner)
     ends = _Ends(table, options, present, (present_after or present) if pairs else None, partial=kind == "partial")
     if owner is not None and column is None and shard_of_table(table.name, owner[1]) != owner[0]:
         return _nobodys(ends, 2 if pairs else 1)
-    owned = (
-        "" if owner is None or column is None else f"(({{}} & {_BITS}) >> {_BLOCK_SHIFT}) % {owner[1]} == {owner[0]}"
-    )
-    before = _image(table, plans, present, "b", column)
-    after = _image(table, plans, present_after or present, "a", column) if pairs else None
+    before = image_of(table, plans, present, "b", column)
+    after = image_of(table, plans, present_after or present, "a", column) if pairs else None
 
     def made(errors: str) -> tuple[CodeBuilder, Rows]:
         code = CodeBuilder()
@@ -128,7 +125,29 @@ def count_rows(
     return count
 
 
-def _image(table: Table, plans: Sequence[ColumnPlan | None], present: bytes, prefix: str, owner: str | None) -> Image:
+def ownership(table: Table, owner: tuple[int, int] | None) -> tuple[str | None, str]:
+    """The column that says whose a row is, or None, and the condition of ``decode_code.Writer`` for the shard's own rows.
+
+    Args:
+        table: the structure.
+        owner: index and count of the shard; None: all rows are its.
+    """
+    column = split_column(table) if owner is not None else None
+    if owner is None or column is None:
+        return column, ""
+    return column, f"(({{}} & {_BITS}) >> {_BLOCK_SHIFT}) % {owner[1]} == {owner[0]}"
+
+
+def image_of(table: Table, plans: Sequence[ColumnPlan | None], present: bytes, prefix: str, owner: str | None) -> Image:
+    """A row image, ready to be read.
+
+    Args:
+        table: the structure.
+        plans: by column; None: it is stepped over.
+        present: bitmap of the columns in the image.
+        prefix: begins the names of the image's variables.
+        owner: the column that says whose the row is, or None.
+    """
     bits = int.from_bytes(present, "little")
     places = [place for place in range(len(table.columns)) if bits >> place & 1]
     columns = tuple(table.columns[place] for place in places)
@@ -203,8 +222,8 @@ class _Ends:
         def make() -> Rows:
             code = CodeBuilder()
             nothing = [None] * len(table.columns)
-            before = _image(table, nothing, present, "b", None)
-            after = None if present_after is None else _image(table, nothing, present_after, "a", None)
+            before = image_of(table, nothing, present, "b", None)
+            after = None if present_after is None else image_of(table, nothing, present_after, "a", None)
             _loop(code, table, options, before, after, "", partial=partial)
             last = "append(brow)" if after is None else "append(arow)"
             code.lines = [line.replace(last, "append(p)").replace("append(brow)", "pass") for line in code.lines]

@@ -10,11 +10,12 @@ import re
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors.mysql.decode_columns import Piece, piece
+from connectors.codegen import dict_display
+from connectors.mysql.decode_columns import Piece, piece, unscaled_decimal
 from connectors.mysql.json_diff import apply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.codegen import CodeBuilder
     from connectors.mysql.model import Column, ColumnPlan
@@ -83,6 +84,8 @@ class Writer:
         keeps: variables that keep the bytes of JSON columns, by column.
         parts: JSON columns that may hold changes only: by column the bit of ``partial`` that says so, and the variable with the
             bytes to be changed.
+        unscaled: DECIMAL columns whose values are the bytes of their unscaled numbers.
+        display: makes a row's expression of the variables of its columns; None: a dict.
     """
 
     def __init__(
@@ -94,8 +97,12 @@ class Writer:
         owned: str = "",
         keeps: Mapping[str, str] | None = None,
         parts: Mapping[str, tuple[int, str]] | None = None,
+        unscaled: frozenset[str] = frozenset(),
+        display: Callable[[dict[str, str]], str] | None = None,
     ) -> None:
         self._code = code
+        self._unscaled = unscaled
+        self._display = display
         self._image = image
         self._owned = owned if image.owner is not None else ""
         self._names: dict[str, dict[str, str]] = {}
@@ -107,6 +114,8 @@ class Writer:
         ]
 
     def _piece(self, column: Column, options: ValueOptions) -> Piece:
+        if column.name in self._unscaled:
+            return unscaled_decimal(column)
         found = piece(column, options)
         if column.name in self._keeps:
             return found._replace(value=found.value.replace("$0", f"({self._keeps[column.name]} := $0)"))
@@ -124,11 +133,9 @@ class Writer:
         self._checked(depth, head, self._rest, row)
 
     def literal(self) -> str:
-        """The row's dict."""
-        shown = ", ".join(
-            f"{member.column.name!r}: {member.target}" for member in self._members if member.plan is not None
-        )
-        return "{" + shown + "}"
+        """The row's expression."""
+        targets = {member.column.name: member.target for member in self._members if member.plan is not None}
+        return dict_display(targets.items()) if self._display is None else self._display(targets)
 
     # Reading the bitmap, and with it the columns before the first that can be null.
 

@@ -25,6 +25,7 @@ from connectors.mysql.json_binary import json_text
 from connectors.mysql.type_values import EXACT, binary_value, decimal_value, set_value
 from connectors.mysql.types import Kind, datetime_unit, fraction, kind_of
 from connectors.mysql.types_defaults import missing_value
+from connectors.wire import unscaled_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -162,6 +163,23 @@ def _decimal(column: Column, options: ValueOptions) -> Piece:
     if options.decimal_mode != "precise":
         value, names = f"$g({value})", names | {"g": decimal_value(options.decimal_mode)}
     return Piece(f"{size}s", size, 1, value, names=names)
+
+
+def unscaled_decimal(column: Column) -> Piece:
+    """The code for a DECIMAL as the bytes of its unscaled number (``connectors.wire.unscaled_bytes``)."""
+    precision, scale = codes.split_decimal(column.meta)
+    size = decimal_size(precision, scale)
+    top, full = 1 << (8 * size - 1), (1 << 8 * size) - 1
+    parts = _decimal_parts(precision, scale)
+    digits = _digits(parts, "$t")
+    low = sum(bits for _, bits in parts[-2:])
+    if len(parts) > 2:  # the leading groups are mostly 0
+        digits = f"({_digits(parts[-2:], '$t')} if $t < {1 << low} else {digits})"
+    value = (
+        f"($y := {digits}).to_bytes(($y.bit_length() >> 3) + 1) if ($t := $b($0) ^ {top}) < {top} "
+        f"else $n(-(($t := $t ^ {full}) and {digits}))"
+    )
+    return Piece(f"{size}s", size, 1, value, names={"b": int.from_bytes, "n": unscaled_bytes})
 
 
 def _float(column: Column, options: ValueOptions) -> Piece:

@@ -238,6 +238,7 @@ class Run:
             special[settings.signal_table] = "signal"
         if settings.heartbeat_table is not None:
             special[settings.heartbeat_table] = "heartbeat"
+        apart = self._atomic or settings.rollback_rows > 0
         self._tables = Tables(
             table_filter=self._filter,
             special=special,
@@ -252,6 +253,7 @@ class Run:
             log=self._log,
             definitions=self._server.definitions,
             lenient=settings.inconsistent != "fail",
+            wire=None if apart else context.wire,  # rows that are bytes can't be held back
         )
         stream = Stream(
             cursor=cursor,
@@ -270,7 +272,7 @@ class Run:
             queries=settings.query,
             keep_going=settings.failures != "fail",
             held=self._held,
-            apart=self._atomic or settings.rollback_rows > 0,
+            apart=apart,
             signals=self._signals,
             masked=bool(self._event_settings.masks),
         )
@@ -321,7 +323,7 @@ class Run:
     ) -> AsyncGenerator[Batch, None]:
         settings = self._settings
         stream.attach(pulls.puller, pulls.reached, pulls.emit_early)
-        most, held = settings.max_batch, self._held
+        most, held, encoded = settings.max_batch, self._held, stream.encoded
         beat = time.monotonic()
         reading: asyncio.Task[None] | None = None
         try:
@@ -340,7 +342,7 @@ class Run:
                 for raw in raws:
                     if (unfinished := stream.accept(raw)) is not None:
                         await unfinished
-                    waiting = len(stream.out) if held is None else len(stream.out) + held.rows
+                    waiting = len(stream.out) + encoded.count + (0 if held is None else held.rows)
                     if waiting >= most and (batch := self._full(stream, cursor)) is not None:
                         yield batch
                     if self._statements:
@@ -415,7 +417,7 @@ class Run:
         return "commit" if self._atomic else ""
 
     def _pending(self, stream: Stream) -> bool:
-        return bool(stream.out or stream.bad or (self._held is not None and self._held.rows))
+        return bool(stream.out or stream.encoded.count or stream.bad or (self._held is not None and self._held.rows))
 
     def _full(self, stream: Stream, cursor: Cursor) -> Batch | None:
         """A batch while the events of one read still come."""
@@ -426,11 +428,12 @@ class Run:
         hold = max(self._settings.rollback_rows, self._settings.max_batch if self._atomic else 0)
         if cursor.open and hold and stream.settled:
             # Only what belongs to finished transactions.
-            return self._batch(stream, stream.settled, cursor.offset(0, 0, 0))
+            return self._batch(stream, cursor, stream.settled, cursor.offset(0, 0, 0))
         # A message has many rows: messages don't wait for one another.
-        if cursor.open and len(stream.out) < (max(hold, self._settings.max_batch) if self._held is None else hold):
+        waiting = len(stream.out) + stream.encoded.count
+        if cursor.open and waiting < (max(hold, self._settings.max_batch) if self._held is None else hold):
             return None
-        return self._batch(stream, len(stream.out), None if cursor.open else cursor.now())
+        return self._batch(stream, cursor, len(stream.out), None if cursor.open else cursor.now())
 
     def _flushed(self, stream: Stream, cursor: Cursor) -> Batch | None:
         """A batch of what is there, when nothing more comes at once."""
@@ -438,22 +441,28 @@ class Run:
             self._held.flush(stream.out)
             if not cursor.open:
                 stream.settled = len(stream.out)
-        if not stream.out and not stream.bad:
+        if not stream.out and not stream.encoded.count and not stream.bad:
             return None
         if cursor.open and (self._atomic or self._settings.rollback_rows > len(stream.out)):
-            return self._batch(stream, stream.settled, cursor.offset(0, 0, 0)) if stream.settled else None
-        return self._batch(stream, len(stream.out), None if cursor.open else cursor.now())
+            return self._batch(stream, cursor, stream.settled, cursor.offset(0, 0, 0)) if stream.settled else None
+        return self._batch(stream, cursor, len(stream.out), None if cursor.open else cursor.now())
 
-    def _batch(self, stream: Stream, count: int, offset: Position | None) -> Batch:
+    def _batch(self, stream: Stream, cursor: Cursor, count: int, offset: Position | None) -> Batch:
         settled = offset is not None
         records, bad = stream.take(count)
+        encoded = stream.encoded.collect()
         offsets: list[tuple[Position, Position | None]] = []
+        if encoded and offset is None:
+            # Records tell their own positions, bytes don't; the open transaction's are behind its last event.
+            offsets.append((self._partition, cursor.now()))
         if offset is not None and offset != self._saved:
             self._saved = offset
             offsets.append((self._partition, offset))
-        records, offsets = self._with_versions(records, offsets)
+        complete, offsets = self._with_versions(records, offsets)
+        for part in encoded if len(complete) > len(records) else ():
+            part.after += len(complete) - len(records)  # versions come first
         self.latency.yielded()
-        return Batch(records, bad, tuple(offsets), "commit" if self._atomic and settled else "")
+        return Batch(complete, bad, tuple(offsets), "commit" if self._atomic and settled else "", encoded=encoded)
 
     def _with_versions(
         self,

@@ -12,10 +12,11 @@ from connectors.mysql import binlog_events as parse
 from connectors.mysql import event_types as types
 from connectors.mysql import shards
 from connectors.mysql.decode import BadRow
+from connectors.mysql.encoded import EncodedRows
 from connectors.mysql.model import Source
 from connectors.mysql.payload import transaction_payload
 from connectors.mysql.statements import Statement, classify
-from connectors.mysql.tables import AFTER_ID, Structure, row_kind
+from connectors.mysql.tables import Structure
 
 if TYPE_CHECKING:
     import logging
@@ -84,6 +85,7 @@ class Stream:
         out: records that were not taken yet.
         settled: how many of them belong to finished transactions.
         bad: rows that can't be decoded.
+        encoded: rows that are bytes already and were not taken yet.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Stream:
         masked: bool = False,
     ) -> None:
         self.cursor = cursor
+        self.encoded = EncodedRows(cursor)
         self.out: list[SourceRecord] = []
         self.bad: list[BadRecord] = []
         self.settled = 0
@@ -187,7 +190,7 @@ class Stream:
         ts, kind, server_id, size, next_pos, flags = _HEADER.unpack_from(raw)
         cursor = self.cursor
         handler = self._handlers.get(kind)
-        if kind in _PLACES:
+        if handler is None and kind in _PLACES:
             self._go(raw, kind)
             return None
         if next_pos:
@@ -208,7 +211,17 @@ class Stream:
                 return self._accept_late(waiting, at + size)
         elif kind not in types.IDLE:
             self._unknown(kind, at, flags)
-        self._pass(at + size)
+        # As ``_pass``, without the call: a transaction of one row has four events.
+        cursor.pos = at + size
+        if self._ended:
+            self._end()
+        elif cursor.open:
+            cursor.events += 1
+            cursor.tx_rows += self._unit_rows
+        else:
+            cursor.settle()
+            self.settled = len(self.out)
+        self._unit_rows = 0
         return None
 
     async def _accept_late(self, waiting: Awaitable[None], end: int) -> None:
@@ -299,6 +312,7 @@ class Stream:
         self.cursor.begin(at, gtid)
         # What was sent of it before cannot be called back.
         self._began = -1 if self._skipping and not self._other_domain() else len(self.out)
+        self.encoded.began = self.encoded.count
         self._wanted = True
         if self._transactions is not None:
             self._transactions.begin(self._source(at, 0, self.cursor.ts_sec), self.cursor.offset(0, 0, 0), self.out)
@@ -318,6 +332,8 @@ class Stream:
             )
         elif self._transactions is not None:
             self._transactions.abort()  # as Debezium: a statement that stands alone has a begin only
+        if self.encoded.count:
+            self.encoded.finished.append(cursor.gtid)
         cursor.end()
         self._counters.transactions += 1
         self._query = None
@@ -406,7 +422,7 @@ class Stream:
         held = self._held
         if held is not None:
             held.take_back()
-        if len(self.out) > self._began or self._began < 0:
+        if len(self.out) > self._began or self._began < 0 or self.encoded.count > self.encoded.began:
             self._counters.rolled_back += 1
             if self._began < 0 or (held is not None and held.mixed):
                 raise Fatal(
@@ -415,6 +431,7 @@ class Stream:
                     "offset behind it"
                 )
             del self.out[self._began :]
+            self.encoded.roll_back()
         if self._transactions is not None:
             self._transactions.abort()
 
@@ -453,7 +470,7 @@ class Stream:
             self._framed = True
         low, high = _ID.unpack_from(raw, parse.HEADER_SIZE)
         try:
-            self._maps[low | high << 32] = self._tables.cached(raw[AFTER_ID:])
+            self._maps[low | high << 32] = self._tables.cached(raw[types.AFTER_ID :])
         except KeyError:
             return self._learn(low | high << 32, raw, at, ts)
         return None
@@ -506,11 +523,13 @@ class Stream:
             if self._in_payload and state is not None and self._wanted:
                 # Rows of a payload are numbered over all captured tables, so that every task numbers them alike.
                 head = parse.rows_header(raw)
-                count = state.counter(row_kind(raw[4]), head.present, head.present_after)
+                count = state.counter(types.row_kind(raw[4]), head.present, head.present_after)
                 self._unit_rows += count(raw, head.start, len(raw))
             return
         kind = raw[4]
         op: Literal["c", "u", "d"] = "c" if kind in types.WRITES else "u" if kind in types.UPDATES else "d"
+        if state.fast is not None and self._take_encoded(state, op, raw, at, ts, size):
+            return
         start, decode = state.reader(raw, kind)
         rows: list[Any]
         try:
@@ -526,7 +545,7 @@ class Stream:
     def _take(
         self, state: TableState, op: Literal["c", "u", "d"], rows: list[Any], at: int, ts: int, size: int
     ) -> None:
-        cursor, counters = self.cursor, self._counters
+        cursor = self.cursor
         width = 2 if op == "u" else 1
         count, before = len(rows) // width, self._unit_rows
         self._unit_rows = before + count
@@ -552,16 +571,40 @@ class Stream:
             else cursor.moved(base, cursor.events + 1, 0, cursor.tx_rows + count)
         )
         state.events.changes(op, rows, source, before + first, base, after, self.out)
-        counters.events += count - first
-        if op == "c":
-            counters.creates += count - first
-        elif op == "u":
-            counters.updates += count - first
-        else:
-            counters.deletes += count - first
-        counters.last_ts_ms = source.ts_ms
+        self._count(op, count - first, source)
         if self._lags is not None:
             self._lags.saw(state.text, count, size, source.ts_ms)
+
+    def _take_encoded(
+        self, state: TableState, op: Literal["c", "u", "d"], raw: bytes, at: int, ts: int, size: int
+    ) -> bool:
+        """Take a rows event straight to bytes; False: it has to go the general way, and nothing has happened."""
+        puller = self._puller
+        if self._skipping or self._done:
+            return False
+        if puller is not None and (state.name in puller.watched or state.name in puller.withheld):
+            return False
+        source = self._source(at, size, ts)
+        before = self._unit_rows
+        count = self.encoded.take(state, op, raw, before, source, len(self.out), whole=not self._in_payload)
+        if count is None:
+            return False
+        self._unit_rows = before + count
+        self._count(op, count, source)
+        if self._lags is not None:
+            self._lags.saw(state.text, count, size, source.ts_ms)
+        return True
+
+    def _count(self, op: Literal["c", "u", "d"], rows: int, source: Source) -> None:
+        counters = self._counters
+        counters.events += rows
+        if op == "c":
+            counters.creates += rows
+        elif op == "u":
+            counters.updates += rows
+        else:
+            counters.deletes += rows
+        counters.last_ts_ms = source.ts_ms
 
     def _already(self, before: int, count: int) -> int:
         """How many of the next rows are done: they come before the place at which the task began."""
@@ -661,14 +704,18 @@ class Stream:
         self._send_early = send_early
 
     def take(self, count: int) -> tuple[list[SourceRecord], tuple[BadRecord, ...]]:
-        """The first ``count`` records, and all bad rows; they are not the stream's any more."""
+        """The first ``count`` records, and all bad rows; they are not the stream's any more.
+
+        Where there are ``encoded`` rows, ``count`` must be all records, and ``encoded.collect`` takes them afterwards.
+        """
+        sent = self.encoded.count > self.encoded.began
         records = self.out[:count] if count < len(self.out) else self.out
         self.out = self.out[count:] if count < len(self.out) else []
         bad, self.bad = tuple(self.bad), []
         self.settled = max(0, self.settled - count)
         if self.cursor.open:
             # A part of the open transaction that is on its way can't be called back.
-            if 0 <= count <= self._began:
+            if 0 <= count <= self._began and not sent:
                 self._began -= count
             else:
                 self._counters.large += self._began >= 0

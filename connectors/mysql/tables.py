@@ -11,6 +11,7 @@ from connectors.mysql import event_types as types
 from connectors.mysql.binlog_events import HEADER_SIZE, rows_header
 from connectors.mysql.decode import compile_rows, count_rows
 from connectors.mysql.events.schema_changes import Change
+from connectors.mysql.fast_rows import fast_table
 from connectors.mysql.model import TableName
 
 if TYPE_CHECKING:
@@ -21,26 +22,19 @@ if TYPE_CHECKING:
     from connectors.mysql.columns import Layout
     from connectors.mysql.events.contract import EventSettings, Held, TableEvents
     from connectors.mysql.events.transactions import Transactions
+    from connectors.mysql.fast_rows import FastTable
     from connectors.mysql.filters import TableFilter
     from connectors.mysql.model import Shard, Table
     from connectors.mysql.statements import Statement
     from connectors.mysql.table_map import TableMap
     from connectors.mysql.types import ValueOptions
     from connectors.mysql.versions import VersionBook
+    from connectors.wire import Wire
 
     Rows = Callable[[bytes, int, int], list[Any]]
 
-#: Where a TABLE_MAP event goes on after the table's number, which is another one after each restart of the server.
-AFTER_ID: Final = 25
 #: Table maps that are remembered; more are met only where tables are made and dropped all the time.
 _MOST: Final = 5_000
-
-
-def row_kind(code: int) -> str:
-    """Return the decoder's name for a rows event of this type."""
-    if code == types.PARTIAL_UPDATE_ROWS:
-        return "partial"
-    return "write" if code in types.WRITES else "update" if code in types.UPDATES else "delete"
 
 
 class TableState:
@@ -56,6 +50,7 @@ class TableState:
         layout: how its columns become fields.
         events: makes the records.
         version: number of the structure.
+        fast: makes bytes in place of records, or None.
     """
 
     __slots__ = (
@@ -66,6 +61,7 @@ class TableState:
         "_split",
         "captured",
         "events",
+        "fast",
         "key",
         "kind",
         "layout",
@@ -96,6 +92,7 @@ class TableState:
         self.layout = layout
         self.events = made
         self.version = version
+        self.fast: FastTable | None = None
         self.key = table.key
         self._options = options
         self._split: tuple[int, int] | None = None
@@ -110,6 +107,15 @@ class TableState:
         #: By type of event: the bytes between table number and rows of the last one, where its rows begin, their decoder.
         self._readers: dict[int, tuple[bytes, int, Rows]] = {}
         self._counters: dict[tuple[str, bytes, bytes | None], Callable[[bytes, int, int], int]] = {}
+
+    async def agree(self, wire: Wire) -> None:
+        """Ask the runtime whether it takes rows of this table as bytes.
+
+        Raises:
+            Retriable: a service that a converter needs does not answer.
+        """
+        if self.owned and not self.kind:
+            self.fast = await fast_table(wire, self.layout, self.events, self._options, self._split)
 
     @property
     def split(self) -> bool:
@@ -135,10 +141,10 @@ class TableState:
         """Where the rows of an event of this type begin, and their decoder."""
         reader = self._readers.get(code)
         # The bytes before the rows hardly ever change.
-        if reader is None or not raw.startswith(reader[0], AFTER_ID):
+        if reader is None or not raw.startswith(reader[0], types.AFTER_ID):
             head = rows_header(raw)
-            decode = self.decoder(row_kind(code), head.present, head.present_after)
-            reader = self._readers[code] = (raw[AFTER_ID : head.start], head.start, decode)
+            decode = self.decoder(types.row_kind(code), head.present, head.present_after)
+            reader = self._readers[code] = (raw[types.AFTER_ID : head.start], head.start, decode)
         return reader[1], reader[2]
 
     def counter(self, kind: str, present: bytes, present_after: bytes | None) -> Callable[[bytes, int, int], int]:
@@ -158,6 +164,7 @@ class Tables:
         definitions: reads definitions of the named tables from ``information_schema``.
         partition: the source partition of the records.
         lenient: whether changes of a table whose structure can't be known for sure are left out, with a warning.
+        wire: how rows become bytes without records, or None.
     """
 
     def __init__(
@@ -176,7 +183,9 @@ class Tables:
         log: logging.LoggerAdapter[logging.Logger],
         definitions: Callable[[Sequence[TableName]], Awaitable[Mapping[TableName, Table]]],
         lenient: bool = False,
+        wire: Wire | None = None,
     ) -> None:
+        self._wire = wire
         self._filter = table_filter
         self._special = special
         self._settings = settings
@@ -274,6 +283,10 @@ class Tables:
             state = self._by_structure.get((met.name, met.fingerprint))
             if state is None and (table := await self._complete(met)) is not None:
                 state = self._by_structure[met.name, met.fingerprint] = self.state(table, context)
+                if self._wire is not None:
+                    await state.agree(self._wire)
+                    if state.fast is not None:
+                        self._log.info("%s: rows are written straight to bytes (fast.path)", met.name)
             if state is not None:
                 self._current[met.name] = state
                 before = self.versions.replaced(met.name, state.version, context) if state.captured else None
@@ -281,7 +294,7 @@ class Tables:
                     self._replaced.append((met.name, before))
         if len(self._by_map) >= _MOST:
             self._by_map.clear()
-        self._by_map[event[AFTER_ID:]] = state
+        self._by_map[event[types.AFTER_ID :]] = state
         return state
 
     def take_replaced(self) -> list[tuple[TableName, int]]:

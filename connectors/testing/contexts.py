@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Batch, OffsetReader, Position, TaskMetrics, WrittenRecord, WrittenTopics
     from connectors.options import Config
+    from connectors.wire import Wire
 
 
 def position_key(partition: Mapping[str, Any]) -> str:
@@ -154,6 +155,7 @@ class MemoryTaskContext:
         metrics: RecordedMetrics,
         log: logging.LoggerAdapter[logging.Logger],
         transaction_boundary: str = "",
+        wire: Wire | None = None,
     ) -> None:
         self.connector = connector
         self.task = task
@@ -163,6 +165,7 @@ class MemoryTaskContext:
         self.log = log
         self.transaction_boundary = transaction_boundary
         self.written: WrittenTopics = NothingWritten()
+        self.wire = wire
 
 
 class MemoryConnectorContext:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from connectors.options import ConfigProblem
     from connectors.schema import Schema
+    from connectors.wire import Encoding, RowForm
 
 #: Turns one value of the schema it was compiled for into the bytes for Kafka; None is a null key or a tombstone.
 Encode = Callable[[Any], bytes | None]
@@ -103,6 +104,17 @@ class Converter(ABC):
     def header_encoder(self, topic: str, schema: Schema | None) -> HeaderEncode | None:
         """What to call in place of ``encoder``'s function where the record's headers matter; None where they don't."""
         del topic, schema
+        return None
+
+    def row_form(self, topic: str, encoding: Encoding, stem: str) -> RowForm | None:
+        """How rows of ``encoding`` become the bytes that ``encoder``'s function makes of records; None: there is no such way.
+
+        Args:
+            topic: the topic; ``prepare`` was called for it and the schema.
+            encoding: the schema and how often its members change.
+            stem: begins all names of the form.
+        """
+        del topic, encoding, stem
         return None
 
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:

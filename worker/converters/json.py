@@ -13,10 +13,13 @@ from connectors.schema import DECIMAL, Schema
 from worker.converters.base import TYPE_OPTION, Converter, Encode, HeaderConverter, SchemaCache
 from worker.converters.json_compile import compile_encoder
 from worker.converters.json_read import Read, parse, read_schema, reader, schemaless
+from worker.converters.json_rows import JsonRowForm
 from worker.converters.json_text import JsonSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from connectors.wire import Encoding
 
 _DECIMAL_NAME: Final = DECIMAL.encode()
 
@@ -105,6 +108,16 @@ class JsonConverter(Converter, HeaderConverter):
         if schema is None:
             return self._schemaless
         return self._encoders.get("", schema) or self._encoders.put("", schema, self._compile(schema))
+
+    def row_form(self, topic: str, encoding: Encoding, stem: str) -> JsonRowForm | None:
+        """Rows as JSON; None where a struct's names need escapes, or a subclass writes something else."""
+        del topic
+        if type(self) is not JsonConverter:
+            return None
+        try:
+            return JsonRowForm(encoding, self._settings, stem, envelope=self._envelope)
+        except ValueError:
+            return None
 
     def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
         """The schema and value in ``data``; (None, None) for a tombstone."""

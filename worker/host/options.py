@@ -26,6 +26,7 @@ _RESTART: Final = "Automatic restart"
 _EOS: Final = "Exactly Once Support"
 _OFFSETS: Final = "Offsets Topic"
 _METRICS: Final = "Logs and metrics"
+_FAST_PATH: Final = "Fast path"
 
 
 def _web_address(name: str, value: object) -> str | None:
@@ -185,6 +186,18 @@ CONNECTOR_KEYS: Final = (
         group=_ERRORS,
         doc="Whether dead letters carry headers (__connect.errors.*) with stage, exception and source position. Kafka "
         "Connect's default is false, but a dead letter without them tells nothing.",
+    ),
+    ConfigKey(
+        name="fast.path",
+        type=ConfigType.STRING,
+        default="auto",
+        validator=one_of("auto", "off", "verify", ignore_case=True),
+        importance=Importance.LOW,
+        group=_FAST_PATH,
+        doc="How rows become records for Kafka. auto: the connector writes rows straight to bytes where it can, and where no "
+        "transform needs records; the bytes are the same. off: never. verify: it does both, compares each record, and "
+        "fails the task at the first difference, with the topic, the position and the bytes; costs more than off.",
+        example="verify",
     ),
     ConfigKey(
         name="errors.restart.policy",

@@ -11,6 +11,7 @@ from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
 from offsets.creation import CreationGroup, TopicCreator, creation_groups
 from worker import kafka_clients
+from worker.host.fast_path import wire_of
 from worker.host.options import CONNECTOR, WORKER
 from worker.host.routes import ProducerSettings
 from worker.host.saved import OffsetWriter, SavedOffsets
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
     from connectors.api import OffsetReader, SourceTask, TaskMetrics, WrittenTopics
     from connectors.options import Config
+    from connectors.wire import Wire
     from worker.converters.base import Converter, HeaderConverter
+    from worker.host.fast_path import TaskWire
     from worker.host.tracing import Tracing
     from worker.plugins.registry import PluginRegistry
     from worker.protocol import TaskId
@@ -50,6 +53,7 @@ class Context:
     log: logging.LoggerAdapter[logging.Logger]
     transaction_boundary: str
     written: WrittenTopics
+    wire: Wire | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class Plan:
             nothing of theirs.
         scrub: takes secrets out of a text.
         tracing: traces batches; None: nothing does.
+        wire: takes bytes instead of records from the task; None: only records will do.
     """
 
     id: TaskId
@@ -121,6 +126,7 @@ class Plan:
     refresh_secrets: Callable[[], Awaitable[bool]] | None = None
     scrub: Callable[[str], str] = str
     tracing: Tracing | None = None
+    wire: TaskWire | None = None
     active_topics: set[str] = field(default_factory=set)
 
     async def ensure_dead_letter_topic(self) -> None:
@@ -332,8 +338,21 @@ def make_plan(
     adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}")
     metrics = Metrics(cls.metrics, WORKER.parse(worker)["metrics.tables.max"], adapter)
     current = dict(merged)
+    pipeline = build_pipeline(merged)
+    key_converter = plugins.converter(key_name, key_config.get("plugin.version"))(key_config, is_key=True)
+    value_converter = plugins.converter(value_name, value_config.get("plugin.version"))(value_config, is_key=False)
+    header_converter = plugins.header_converter(header_name, header_config.get("plugin.version"))(header_config)
+    wire = wire_of(options["fast.path"].lower(), pipeline, key_converter, value_converter, header_converter)
     context = Context(
-        task.connector, task.task, config, offsets, metrics, adapter, boundary, reader_of(current, worker, plugins)
+        task.connector,
+        task.task,
+        config,
+        offsets,
+        metrics,
+        adapter,
+        boundary,
+        reader_of(current, worker, plugins),
+        wire,
     )
     dead_letters = CreationGroup(
         "default", (re.compile(".*", re.DOTALL),), (), 1, options["errors.deadletterqueue.topic.replication.factor"], {}
@@ -378,10 +397,11 @@ def make_plan(
         offsets_topic=worker.get("offset.storage.topic", ""),
         offsets=offsets,
         offset_writer=offset_writer,
-        pipeline=build_pipeline(merged),
-        key_converter=plugins.converter(key_name, key_config.get("plugin.version"))(key_config, is_key=True),
-        value_converter=plugins.converter(value_name, value_config.get("plugin.version"))(value_config, is_key=False),
-        header_converter=plugins.header_converter(header_name, header_config.get("plugin.version"))(header_config),
+        pipeline=pipeline,
+        key_converter=key_converter,
+        value_converter=value_converter,
+        header_converter=header_converter,
+        wire=wire,
         topics=TopicCreator(
             admin.arguments,
             creation_groups(merged),

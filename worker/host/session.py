@@ -13,10 +13,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable, Skippable
+from connectors.wire import EncodedBatch
 from offsets.topics import ensure_internal_topic
 from worker.host.commits import Ledger, Unit, position_key
 from worker.host.convert import Conversion, Refused, runs
 from worker.host.errors import DeadLetter, ErrorHandler, Stage, backoff
+from worker.host.fast_path import compare, count_encoded, headers_of, parts_of
 from worker.host.instructions import InstructionSchedule
 from worker.host.producer import Producer
 from worker.host.routes import topic_complaint
@@ -363,9 +365,10 @@ class Session:
             stats.poll_s += took
             stats.poll_s_max = max(stats.poll_s_max, took)
             await self.resumed.wait()  # paused while the poll went on: its batch waits here
-            if batch.records or batch.bad or batch.offsets or batch.transaction or batch.receipt is not None:
+            count = len(batch.records) + (count_encoded(batch) if batch.encoded else 0)
+            if count or batch.bad or batch.offsets or batch.transaction or batch.receipt is not None:
                 empty_pause = _EMPTY_PAUSE_S
-                self._traces.begin(self.plan.tracing, self.plan.id, stats, took, len(batch.records))
+                self._traces.begin(self.plan.tracing, self.plan.id, stats, took, count)
                 await self.handle(batch)
                 await asyncio.sleep(0)
             else:
@@ -414,23 +417,66 @@ class Session:
     async def deliver(self, batch: Batch, unit: Unit) -> None:
         """Transform, convert and hand over all records of a batch."""
         stats = self.stats
-        records = batch.records
-        count = len(records)
+        count = len(batch.records) + (count_encoded(batch) if batch.encoded else 0)
         stats.polled += count + len(batch.bad)
         stats.batch_size_max = max(stats.batch_size_max, count)
         for bad in batch.bad:
             await self._skip(self.errors.bad(Stage.TASK_POLL, bad.error, bad), unit)
-        if count <= SLICE:
-            if count:
-                await self._deliver_slice(records, unit)
-        else:
-            for start in range(0, count, SLICE):
-                await self._deliver_slice(records[start : start + SLICE], unit)
-                await asyncio.sleep(0)
-                await self.kafka.room.wait()
-                self._check()
+        for part in parts_of(batch) if batch.encoded else (batch.records,) if count else ():
+            if isinstance(part, EncodedBatch):
+                await self._deliver_encoded(part, unit)
+            else:
+                await self._deliver_records(part, unit)
         for route in self._routes.values():
             route.kick()
+
+    async def _deliver_records(self, records: Sequence[SourceRecord], unit: Unit) -> None:
+        if len(records) <= SLICE:
+            await self._deliver_slice(records, unit)
+            return
+        for start in range(0, len(records), SLICE):
+            await self._deliver_slice(records[start : start + SLICE], unit)
+            await self._breathe()
+
+    async def _breathe(self) -> None:
+        """Let others have the event loop, between two slices of a batch."""
+        await asyncio.sleep(0)
+        await self.kafka.room.wait()
+        self._check()
+
+    async def _deliver_encoded(self, part: EncodedBatch, unit: Unit) -> None:
+        """Hand over records that are bytes already."""
+        if self.plan.wire is not None and self.plan.wire.verify:
+            await self._verify(part)
+        began = perf_counter()
+        topic, headers = part.writer.topic, headers_of(part)
+        for start in range(0, len(part.values), SLICE):
+            stop = start + SLICE
+            values = part.values[start:stop]
+            route = await self.route(topic)
+            heads = self._traces.headers(topic, [headers] * len(values) if headers else None, len(values))
+            for index, error in route.append(
+                unit, values, None if part.keys is None else part.keys[start:stop], None, None, heads
+            ):
+                record = self._records_of(part)[start + index]
+                await self._skip(self.errors.bad(Stage.KAFKA_PRODUCE, error, record), unit)
+            if stop < len(part.values):
+                await self._breathe()
+        self.append_s += perf_counter() - began
+
+    def _records_of(self, part: EncodedBatch) -> list[SourceRecord]:
+        """Encoded records as they are after the transforms, made a second time."""
+        records = part.records()
+        if not self.plan.pipeline:
+            return records
+        return [record for record in self.plan.pipeline.apply_many(records)[0] if record is not None]
+
+    async def _verify(self, part: EncodedBatch) -> None:
+        """Compare encoded records with what the converters make of the same records; a difference fails the task."""
+        records = self._records_of(part)
+        refused: list[Refused] = []
+        converted = [await self._conversion.convert(run, refused) for run in runs(records)]
+        compare(part, records, [run for run in converted if run is not None])
 
     async def _deliver_slice(self, records: Sequence[SourceRecord], unit: Unit) -> None:
         stats = self.stats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from connectors.api import Header, SourceRecord
@@ -13,7 +14,7 @@ from connectors.mysql.events.headers import NEW_KEY, OLD_KEY
 from connectors.mysql.events.shaping import shaper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from connectors.api import Position
     from connectors.mysql.columns import Layout
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 
 class DebeziumEvents:
     """Makes records of one structure of a table; see ``TableEvents``.
+
+    Attributes:
+        schemas: of the records.
+        topic: where they go.
+        headers: of each record.
+        settings: see ``EventSettings``.
+        left_out: see ``TableEvents``.
 
     Where Debezium stops at a row of which the server has not logged all columns (``binlog_row_image`` is not FULL), the record
     has an envelope with optional fields: a column of the row after an update that was not logged is taken from the row before,
@@ -49,11 +57,12 @@ class DebeziumEvents:
         self.left_out = 0
         self._layout = layout
         self._name = layout.table.name
-        self._settings = settings
+        self.settings = settings
         self._partition = partition
         self._transactions = transactions
-        self._headers = headers
+        self.headers = headers
         self._now_ns = now_ns or time.time_ns
+        self._fixed: Clock | None = None
         self._columns = sum(plan is not None for plan in layout.plans)
         self._shape = shaper(layout)
         self._loops = compile_loops(layout, self.schemas, settings, partition, headers, self._shape, self._odd)
@@ -74,14 +83,14 @@ class DebeziumEvents:
         Raises:
             Skippable: a mask needs a field that the row doesn't have.
         """
-        if op in self._settings.skipped:
+        if op in self.settings.skipped:
             # Of updates also those that change the key, as in Debezium.
             owned = sum(row is not None for row in rows)
             self.left_out += (owned + 1) // 2 if op == "u" else owned
             return
         start = len(out)
         block = self._source(source)
-        self.left_out += self._all[op](rows, first_row, block, base, self._clock(), out.append)
+        self.left_out += self._all[op](rows, first_row, block, base, self.clock(), out.append)
         if len(out) == start:
             return
         end = first_row + (len(rows) // 2 if op == "u" else len(rows))
@@ -109,12 +118,12 @@ class DebeziumEvents:
     ) -> None:
         """See ``TableEvents.snapshot``."""
         del batch
-        if "r" in self._settings.skipped:
+        if "r" in self.settings.skipped:
             self.left_out += sum(1 for _ in rows)
             return
         start = len(out)
         block = self._source(source, marker)
-        self._loops.reads(rows, block, offset, self._clock(), out.append)
+        self._loops.reads(rows, block, offset, self.clock(), out.append)
         if len(out) > start:
             for record, other in ((out[start], first), (out[-1], last)):
                 if other is not None:
@@ -122,24 +131,41 @@ class DebeziumEvents:
 
     def truncate(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
         """See ``TableEvents.truncate``."""
-        if "t" in self._settings.skipped:
+        if "t" in self.settings.skipped:
             self.left_out += 1
             return
-        value = self._value("t", None, None, self._source(source), self._clock())
+        value = self._value("t", None, None, self._source(source), self.clock())
         # The key has no schema either: a truncation is about no key.
         out.append(
-            SourceRecord(self._partition, offset, self.topic, value, self.schemas.envelope, headers=self._headers)
+            SourceRecord(self._partition, offset, self.topic, value, self.schemas.envelope, headers=self.headers)
         )
         if self._transactions is not None:
             self._transactions.count(self._name, out, len(out) - 1)
 
     def _source(self, source: Source, marker: str = "false") -> dict[str, Any]:
-        block = source_block(self._settings, source, self._name, marker)
+        block = source_block(self.settings, source, self._name, marker)
         return block | self.schemas.part if self.schemas.part else block
 
-    def _clock(self) -> Clock:
+    @property
+    def plain(self) -> bool:
+        """Whether each row becomes its own records, whatever was before it and whatever it holds."""
+        return self._transactions is None and not self.settings.skip_unchanged
+
+    def clock(self) -> Clock:
+        """The time of processing."""
+        if self._fixed is not None:
+            return self._fixed
         now = self._now_ns()
         return now // 1_000_000, now // 1000, now
+
+    @contextmanager
+    def at(self, clock: Clock) -> Iterator[None]:
+        """Let ``clock`` be the time of processing, to make records a second time."""
+        self._fixed = clock
+        try:
+            yield
+        finally:
+            self._fixed = None
 
     @staticmethod
     def _value(op: str, before: Row | None, after: Row | None, block: dict[str, Any], clock: Clock) -> dict[str, Any]:
@@ -172,10 +198,10 @@ class DebeziumEvents:
         if before is not None and after is not None and not complete:
             after = {**before, **after}
         old, new = self._key(before), self._key(after)
-        skipped = self._settings.skipped
+        skipped = self.settings.skipped
         if op == "u" and before is not None and after is not None and (old is None or old == new):
             shown = (self._shaped(before), self._shaped(after))
-            if self._settings.skip_unchanged and shown[0] == shown[1]:
+            if self.settings.skip_unchanged and shown[0] == shown[1]:
                 return 1
             steps: list[tuple[str, Row | None, Row | None, Any, tuple[Header, ...]]] = [("u", *shown, new, ())]
         else:
@@ -183,7 +209,7 @@ class DebeziumEvents:
             if before is not None and "d" not in skipped:
                 header = (Header(NEW_KEY, new, self.schemas.key),) if new is not None else ()
                 steps.append(("d", self._shaped(before), None, old, header))
-                if self._settings.tombstones:
+                if self.settings.tombstones:
                     steps.append(("", None, None, old, header))
             if after is not None and "c" not in skipped:
                 header = (Header(OLD_KEY, old, self.schemas.key),) if old is not None else ()
@@ -205,7 +231,7 @@ class DebeziumEvents:
                     key,
                     self.schemas.key,
                     None,
-                    headers + self._headers,
+                    headers + self.headers,
                 )
             )
         return 0

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord
     from connectors.mysql.model import Source, TableName
     from connectors.mysql.statements import Statement
+    from connectors.wire import Wire
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 PARTITION = {"server": "p"}
@@ -187,6 +188,7 @@ def reader(
     wants: Callable[[str], bool] | None = None,
     max_rows: int = 1,
     apart: bool = False,
+    wire: Wire | None = None,
 ) -> Reader:
     offset = saved if saved is not None else {"file": FILE, "pos": 4}
     begun = start.start_of("p", Shard(), [(PARTITION, offset)])
@@ -243,6 +245,7 @@ def reader(
             headers=(),
             log=log,
             definitions=nothing_known,
+            wire=wire,
         ),
         on_rows=lambda *_: None,
         on_statement=note,

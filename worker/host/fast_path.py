@@ -1,0 +1,183 @@
+"""The runtime's side of the fast path (``connectors.wire``): whether a task may hand over bytes, and how they are checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from connectors.errors import Fatal, Fenced, Retriable
+from worker.host.routes import topic_complaint
+from worker.transforms.rewriting import RewrittenForm, SymbolicRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from connectors.api import Batch, Header, SourceRecord
+    from connectors.wire import EncodedBatch, Encoding, RowForm
+    from worker.converters.base import Converter, HeaderConverter
+    from worker.host.chunk import Headers
+    from worker.host.convert import Converted
+    from worker.transforms.pipeline import Pipeline
+
+#: What must not be taken for "this table can't be encoded so".
+_PASSED_ON: Final = (Retriable, Fatal, Fenced)
+#: Bytes shown before and behind the first difference.
+_SHOWN: Final = 40
+
+
+@dataclass(slots=True, eq=False)
+class TaskRowWriter:
+    """See ``connectors.wire.RowWriter``; ``headers`` are those of each record, converted."""
+
+    topic: str
+    key: RowForm | None
+    value: RowForm
+    headers: Headers
+
+
+class TaskWire:
+    """See ``connectors.wire.Wire``.
+
+    Args:
+        pipeline: the transforms.
+        key: ``key.converter``.
+        value: ``value.converter``.
+        header: ``header.converter``.
+        verify: whether what is handed over is compared with the records (``fast.path=verify``).
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, key: Converter, value: Converter, header: HeaderConverter, *, verify: bool
+    ) -> None:
+        self._pipeline = pipeline
+        self._key = key
+        self._value = value
+        self._header = header
+        self.verify = verify
+
+    async def writer(
+        self, topic: str, key: Encoding | None, value: Encoding, headers: Sequence[Header] = ()
+    ) -> TaskRowWriter | None:
+        """See ``connectors.wire.Wire``: None also where records would be refused, which is reported for each of them."""
+        try:
+            record = self._pipeline.rewrite(SymbolicRecord(topic, tuple(headers), value))
+            if record is None or topic_complaint(record.topic) is not None:
+                return None
+            original, topic, value = value, record.topic, record.value
+            await self._value.prepare(topic, value.schema)
+            if key is not None:
+                await self._key.prepare(topic, key.schema)
+            value_form = self._value.row_form(topic, value, "value")
+            key_form = None if key is None else self._key.row_form(topic, key, "key")
+            if value_form is None or (key is not None and key_form is None):
+                return None
+            if self._value.header_encoder(topic, value.schema) is not None:
+                return None
+            convert = self._header.from_connect_header
+            converted: Headers = [
+                (header.key, convert(topic, header.key, header.schema, header.value)) for header in record.headers
+            ]
+            if key is None and self._key.encoder(topic, None)(None) is not None:
+                return None
+        except _PASSED_ON:
+            raise
+        except Exception:  # noqa: BLE001 - whatever a converter raises: each record will show it
+            return None
+        if record.paths is not None:
+            value_form = RewrittenForm(value_form, record, original)
+        return TaskRowWriter(topic, key_form, value_form, converted)
+
+
+def wire_of(
+    mode: str, pipeline: Pipeline, key: Converter, value: Converter, header: HeaderConverter
+) -> TaskWire | None:
+    """The wire of a task, or None if its records have to be records.
+
+    Args:
+        mode: ``fast.path``.
+        pipeline: the transforms.
+        key: ``key.converter``.
+        value: ``value.converter``.
+        header: ``header.converter``.
+    """
+    if mode == "off" or not pipeline.rewrites:
+        return None
+    return TaskWire(pipeline, key, value, header, verify=mode == "verify")
+
+
+def count_encoded(batch: Batch) -> int:
+    """How many records of a batch are bytes already."""
+    return sum([len(part.values) for part in batch.encoded])
+
+
+def parts_of(batch: Batch) -> list[Sequence[SourceRecord] | EncodedBatch]:
+    """The records of a batch in order: runs of records, and encoded ones."""
+    parts: list[Sequence[SourceRecord] | EncodedBatch] = []
+    start = 0
+    for part in batch.encoded:
+        if part.after > start:
+            parts.append(batch.records[start : part.after])
+            start = part.after
+        parts.append(part)
+    if start < len(batch.records):
+        parts.append(batch.records[start:] if start else batch.records)
+    return parts
+
+
+def headers_of(part: EncodedBatch) -> Headers:
+    """The headers of each record of ``part``."""
+    return cast("TaskRowWriter", part.writer).headers
+
+
+def compare(part: EncodedBatch, records: Sequence[SourceRecord], runs: Sequence[Converted]) -> None:
+    """Compare encoded records with what the converters make of the same records.
+
+    Args:
+        part: the encoded records.
+        records: ``part.records()``.
+        runs: the same, converted, in order.
+
+    Raises:
+        Fatal: they are not the same; says where and what.
+    """
+    no_keys: list[bytes | None] = [None] * len(part.values)
+    encoded = zip(part.keys or no_keys, part.values, strict=True)
+    topic, expected_headers = part.writer.topic, headers_of(part) or []
+    done = 0
+    for run in runs:
+        count = len(run.values)
+        keys = run.keys or [None] * count
+        headers = run.headers or [[]] * count
+        for record, key, value, heads in zip(run.records, keys, run.values, headers, strict=True):
+            ours = next(encoded, None)
+            if ours is None:
+                raise _different(record, "there is one record less on the fast path", done)
+            for name, expected, encoded_value in (("key", key, ours[0]), ("value", value, ours[1])):
+                if expected != encoded_value:
+                    raise _different(record, _first_difference(name, expected, encoded_value), done)
+            if run.topic != topic or heads != expected_headers or run.partitions or run.timestamps or run.everywhere:
+                raise _different(record, f"topic, headers, partition or timestamp: {topic!r} and {run.topic!r}", done)
+            done += 1
+    if done != len(part.values) or done != len(records):
+        raise Fatal(
+            f"fast.path=verify: topic {topic}: the fast path gives {len(part.values)} records, of which {done} can be compared "
+            "with the general path: report it, and set fast.path=off"
+        )
+
+
+def _different(record: SourceRecord, difference: str, number: int) -> Fatal:
+    return Fatal(
+        f"fast.path=verify: record {number} of topic {record.topic} at source partition {record.source_partition}, source "
+        f"offset {record.source_offset} is not the same on both paths: {difference}. Report it, and set fast.path=off"
+    )
+
+
+def _first_difference(name: str, expected: bytes | None, encoded_value: bytes | None) -> str:
+    if expected is None or encoded_value is None:
+        return f"{name} is {'null' if expected is None else 'not null'} on the general path only"
+    at = next(
+        (index for index, pair in enumerate(zip(expected, encoded_value, strict=False)) if pair[0] != pair[1]),
+        min(len(expected), len(encoded_value)),
+    )
+    window = slice(max(0, at - _SHOWN), at + _SHOWN)
+    return f"{name} from byte {at} on: general path {expected[window]!r}, fast path {encoded_value[window]!r}"
