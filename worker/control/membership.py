@@ -272,8 +272,71 @@ def shell_classes(
     return Assignor, Leader, Transport
 
 
+def note_contact(coordinator: Any, membership: Membership) -> None:
+    """Note in ``membership.contact`` what an aiokafka group coordinator hears that proves this worker is still counted in."""
+    contact = membership.contact
+    started = time.monotonic()
+    waiting = False
+    heartbeat, join = coordinator._do_heartbeat, coordinator._do_rejoin_group  # noqa: SLF001 - it has no public hook
+
+    async def do_heartbeat() -> bool:
+        sent = time.monotonic()
+        alive: bool = await heartbeat()
+        if alive:
+            contact.confirmed = sent
+        return alive
+
+    async def do_rejoin_group(subscription: Any) -> bool:
+        nonlocal waiting
+        contact.joins()
+        probing = asyncio.create_task(_probe(coordinator, contact), name="membership-probe")
+        try:
+            joined: bool = await join(subscription)
+        except InconsistentGroupProtocolError as error:
+            if time.monotonic() - started > membership.takeover_s:
+                contact.refused = error
+                raise
+            if not waiting:
+                waiting = True
+                _log.warning(
+                    "Another program's members hold the group %s, for instance Kafka Connect workers: waiting up "
+                    "to %g s until they leave it or their session ends",
+                    coordinator.group_id,
+                    membership.takeover_s,
+                )
+            await asyncio.sleep(1)
+            return False
+        except KafkaError as error:
+            contact.refused = None if error.retriable else error
+            raise
+        finally:
+            probing.cancel()
+        if joined:
+            contact.has_joined()
+        return joined
+
+    coordinator._do_heartbeat = do_heartbeat  # noqa: SLF001
+    coordinator._do_rejoin_group = do_rejoin_group  # noqa: SLF001
+
+
+async def _probe(coordinator: Any, contact: Contact) -> None:
+    """No heartbeats are sent while a JoinGroup waits for a dead member's session to end: ask for metadata instead."""
+    client = coordinator._client  # noqa: SLF001
+    while True:
+        sent = time.monotonic()
+        try:
+            async with asyncio.timeout(2):  # wait_for may forget a cancellation, up to Python 3.11
+                answered = await client.force_metadata_update()
+        except (TimeoutError, OSError):
+            answered = False
+        # A worker that was counted out while it was cut off must not come to life by a probe alone.
+        if answered and coordinator.generation > 0:
+            contact.confirmed = sent
+        await asyncio.sleep(1)
+
+
 class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
-    """The thread that holds the group membership; notes every answer that proves Kafka still counts this worker in."""
+    """The thread that holds the group membership."""
 
     logger = _FAUST_LOG
     membership: Membership
@@ -286,67 +349,8 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     async def on_start(self) -> None:
         await super().on_start()
-        coordinator = self._consumer._coordinator  # noqa: SLF001 - aiokafka has no public hook for heartbeats
-        contact = self.membership.contact
-        started = time.monotonic()
-        waiting = False
-        heartbeat, join = coordinator._do_heartbeat, coordinator._do_rejoin_group  # noqa: SLF001
-
-        async def do_heartbeat() -> bool:
-            sent = time.monotonic()
-            alive: bool = await heartbeat()
-            if alive:
-                contact.confirmed = sent
-            return alive
-
-        async def do_rejoin_group(subscription: Any) -> bool:
-            nonlocal waiting
-            contact.joins()
-            probing = asyncio.create_task(self._probe(coordinator), name="membership-probe")
-            try:
-                joined: bool = await join(subscription)
-            except InconsistentGroupProtocolError as error:
-                if time.monotonic() - started > self.membership.takeover_s:
-                    contact.refused = error
-                    raise
-                if not waiting:
-                    waiting = True
-                    _log.warning(
-                        "Another program's members hold the group %s, for instance Kafka Connect workers: waiting up "
-                        "to %g s until they leave it or their session ends",
-                        coordinator.group_id,
-                        self.membership.takeover_s,
-                    )
-                await asyncio.sleep(1)
-                return False
-            except KafkaError as error:
-                contact.refused = None if error.retriable else error
-                raise
-            finally:
-                probing.cancel()
-            if joined:
-                contact.has_joined()
-            return joined
-
-        coordinator._do_heartbeat = do_heartbeat  # noqa: SLF001
-        coordinator._do_rejoin_group = do_rejoin_group  # noqa: SLF001
+        note_contact(self._consumer._coordinator, self.membership)  # noqa: SLF001 - aiokafka has no public hook for heartbeats
         self.membership.attach(self)
-
-    async def _probe(self, coordinator: Any) -> None:
-        """No heartbeats are sent while a JoinGroup waits for a dead member's session to end: ask for metadata instead."""
-        contact = self.membership.contact
-        client = coordinator._client  # noqa: SLF001
-        while True:
-            sent = time.monotonic()
-            try:
-                async with asyncio.timeout(2):  # wait_for may forget a cancellation, up to Python 3.11
-                    answered = await client.force_metadata_update()
-            except (TimeoutError, OSError):
-                answered = False
-            # A worker that was counted out while it was cut off must not come to life by a probe alone.
-            if answered and coordinator.generation > 0:
-                contact.confirmed = sent
-            await asyncio.sleep(1)
 
     def generation(self) -> int:
         """Kafka's generation number of the group, as of now."""

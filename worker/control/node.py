@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from offsets.cluster import Change
-    from offsets.records import RestartRequest
+    from offsets.records import Pair, RestartRequest
     from offsets.store import OffsetStore
     from worker.control.hosts import Host, HostPool
     from worker.control.leader import Leader
@@ -430,25 +430,29 @@ class Node:
         self._put(unit, status)
 
     def status_gone(self, connector: str, task: int | None) -> None:
-        """The status of a connector, with those of its tasks, or of one task was removed: what runs here is told again.
+        """The status of a connector, with its tasks', or of one task was removed or replaced: what runs here is told again.
 
-        Who removes one may not know yet that the connector was made again, and who deletes a connector's status makes all
-        workers forget its tasks'. Nobody else would ever tell: a status is written when it changes.
+        Who removes one may not know yet that the connector was recreated, and who deletes a connector's status makes all
+        workers forget its tasks'. Who loses a unit, and the leader who says so for it, may be late and write after the new
+        owner. Nobody else would ever tell: a status is written when it changes.
         """
-        state, tasks = self.status.state, self.config.snapshot.task_configs(connector)
+        tasks = self.config.snapshot.task_configs(connector)
         for number in (INSTANCE, *range(len(tasks))) if task is None else (task,):
             unit = Unit(connector, number)
             found = self.reconciler.have.get(unit)
-            told = state.connector(connector) if number == INSTANCE else state.task(connector, number)
-            if found is not None and found.status is not None and told is None and self._wished(unit):
+            if found is not None and found.status is not None and self._overwritten(unit, found.status):
                 self._put(unit, found.status)
 
+    def _overwritten(self, unit: Unit, status: Status) -> bool:
+        """Whether what this worker wrote of a unit that shall run here is no longer there."""
+        state = self.status.state
+        shown = state.connector(unit.connector) if unit.task == INSTANCE else state.task(unit.connector, unit.task)
+        written = self.status.written(_status_record(unit, None)[0])
+        late = written is not None and written.worker_id != self.worker_id and written.generation <= status.generation
+        return (shown is None or late) and self._wished(unit)
+
     def _put(self, unit: Unit, status: Status | None) -> None:
-        self.status.put(
-            connector_status_record(unit.connector, status)
-            if unit.task == INSTANCE
-            else task_status_record(unit.connector, unit.task, status)
-        )
+        self.status.put(_status_record(unit, status))
 
     def version(self, unit: Unit, config: Mapping[str, str]) -> str:
         """Version of a unit's connector: the one it runs in, or else the one it would; "" if there is none."""
@@ -581,3 +585,10 @@ class Node:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _status_record(unit: Unit, status: Status | None) -> Pair:
+    """The record of a unit's status."""
+    if unit.task == INSTANCE:
+        return connector_status_record(unit.connector, status)
+    return task_status_record(unit.connector, unit.task, status)

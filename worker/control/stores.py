@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, Any
 from connectors.errors import MillraceError, Retriable, Skippable
 from offsets.cluster import Change, ClusterSnapshot, ClusterState
 from offsets.log import CompactedLog
-from offsets.records import Status, TaskStatusRecord, TopicStatusRecord, decode_status
+from offsets.records import (
+    ConnectorStatusRecord,
+    Status,
+    TaskStatusRecord,
+    TopicStatusRecord,
+    decode_status,
+    task_status_record,
+)
 from offsets.status import StatusState, can_write_safely
 from offsets.topics import InternalTopic, internal_topic
 from worker.config import placement_topic
 from worker.console.history import ConfigHistory
 from worker.control.instructions import InstructionTable
+from worker.control.placement import Unit
 from worker.control.rule_sets import RuleTable
 from worker.control.table import Table
 from worker.control.waiting import until
@@ -133,7 +141,8 @@ class StatusStore:
         topic: its name.
         client: arguments of the Kafka client.
         producer: further ones of the producer.
-        on_gone: called with a connector and a task, or None for the connector itself, whose status was removed from the topic.
+        on_gone: called with a connector and a task, or None for the connector itself, whose status was removed from the topic,
+            or was written by somebody else after this worker had written one.
         on_topic_gone: called with a connector and one of its active topics that was removed from the topic.
     """
 
@@ -152,6 +161,8 @@ class StatusStore:
         #: What the topic holds, by key: what is dropped from the queue is replaced by it again.
         self._written: dict[bytes, bytes] = {}
         self._queue: dict[bytes, bytes | None] = {}
+        #: Keys of the statuses that this worker has written.
+        self._written_here: set[bytes] = set()
         self._wake = asyncio.Event()
         self._released = asyncio.Event()
         self._released.set()
@@ -188,8 +199,13 @@ class StatusStore:
         key, value = pair
         self._queue.pop(key, None)
         self._queue[key] = value
+        (self._written_here.discard if value is None else self._written_here.add)(key)
         self.state.apply(key, value)
         self._wake.set()
+
+    def written(self, key: bytes) -> Status | None:
+        """The status that the topic holds, as far as it is read; it may be older news than what ``state`` shows."""
+        return _status_of(key, self._written.get(key))
 
     async def _write(self) -> None:
         while True:
@@ -221,30 +237,49 @@ class StatusStore:
 
     def _sink(self, partition: int, records: Iterable[Record]) -> None:
         del partition
-        gone: set[bytes] = set()
+        changed: dict[bytes, bytes | None] = {}
+        forgotten: list[tuple[bytes, Unit]] = []
         for record in records:
             key, value = record.key, record.value
             if key is None:
                 continue
             if value is None:
                 self._written.pop(key, None)
-                gone.add(key)
+                forgotten += self._tasks_of(key)
             else:
                 self._written[key] = value
-                gone.discard(key)
+            changed[key] = value
             # What is about to be written is newer than what comes back.
             if key not in self._queue:
                 self.state.apply(key, value)
-        for key in gone:
-            self._removed(key)
+        for key, value in changed.items():
+            if value is None or (key in self._written_here and key not in self._queue):
+                self._tell(key, removed=value is None)
+        # A connector's removal removes its tasks' statuses. Those are in other partitions, and those that are still written may
+        # be of a connector that was recreated.
+        for key, unit in forgotten:
+            if key in self._written and self.state.task(*unit) is None:
+                self.state.apply(key, self._written[key])
 
-    def _removed(self, key: bytes) -> None:
+    def _tasks_of(self, key: bytes) -> list[tuple[bytes, Unit]]:
+        """The tasks that have a status, with its key, if ``key`` is that of their connector's status."""
+        try:
+            record = decode_status(key, None)
+        except Skippable:
+            return []
+        if not isinstance(record, ConnectorStatusRecord):
+            return []
+        name = record.connector
+        return [(task_status_record(name, task, None)[0], Unit(name, task)) for task in self.state.tasks(name)]
+
+    def _tell(self, key: bytes, *, removed: bool) -> None:
         try:
             record = decode_status(key, None)
         except Skippable:
             return  # counted where it was folded
         if isinstance(record, TopicStatusRecord):
-            self._on_topic_gone(record.connector, record.topic)
+            if removed:
+                self._on_topic_gone(record.connector, record.topic)
         else:
             self._on_gone(record.connector, record.task if isinstance(record, TaskStatusRecord) else None)
 

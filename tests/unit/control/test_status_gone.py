@@ -139,6 +139,28 @@ def test_what_was_written_after_it_was_removed_is_enough(worker: Worker) -> None
     assert worker.wrote() == set()
 
 
+@pytest.mark.parametrize(
+    ("owner", "generation", "replaced"), [("other:1", 1, True), ("other:1", 2, False), ("w:1", 1, False)]
+)
+@pytest.mark.parametrize("unit", UNITS[:2])
+def test_a_late_status_of_an_earlier_owner_is_replaced(
+    worker: Worker, unit: Unit, owner: str, generation: int, replaced: bool
+) -> None:
+    late = Status("UNASSIGNED", owner, generation)
+    worker.came(
+        connector_status_record("c", late) if unit.task == INSTANCE else task_status_record("c", unit.task, late)
+    )
+    assert worker.wrote() == (keys([unit]) if replaced else set())
+
+
+def test_a_removed_connector_does_not_hide_statuses_that_its_tasks_still_have(worker: Worker) -> None:
+    worker.came(task_status_record("c", 1, Status("RUNNING", "other:1", 2)))
+    worker.came(GONE[UNITS[0]])  # it was removed before, in a partition that is read later
+    status = worker.store.state.task("c", 1)
+    assert status is not None
+    assert status.generation == 2
+
+
 def test_of_topics_nothing_is_told(worker: Worker) -> None:
     worker.came(topic_status_record("c", "t", None))
     assert worker.wrote() == set()
