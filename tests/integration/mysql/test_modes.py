@@ -179,7 +179,7 @@ async def test_signals_progress_and_versions(source: Source) -> None:
         found = await until(
             run,
             lambda found: any(
-                record.topic == "progress" and record.value["state"] in {"done", "completed"} for record in found
+                record.topic == "progress" and record.value["state"] == "completed" for record in found
             ),
         )
         pulled = [record for record in found if record.topic == "p.shop.a"]

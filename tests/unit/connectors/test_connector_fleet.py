@@ -63,7 +63,7 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
         "java_regex",
         "formats",
         "cql",
-        "pull_views",
+        "snapshot",
         "debezium_metrics",
         "new_tables",
         "number_keys",
