@@ -1,4 +1,4 @@
-"""A backfill's state as text: what a restart goes on from, and what REST shows. Pure functions."""
+"""A snapshot's state as text: a restart resumes from it, and REST shows it. Pure functions."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ def parse(value: Any) -> PullNote:
     """See ``text``.
 
     Raises:
-        ValueError: it is no state of a backfill.
+        ValueError: it can't be read.
     """
     return unpack(value, PullNote, "state of a backfill")
 
 
 def shown(request: str, value: Any) -> dict[str, Any]:
-    """What REST shows of a task's share, from its saved text.
+    """Show a task's share, from its saved text, as REST does.
 
     Raises:
-        ValueError: it is no state of a backfill.
+        ValueError: it can't be read.
     """
     return progress(request, parse(value))
 
 
 def progress(request: str, note: PullNote) -> dict[str, Any]:
-    """What is shown of a request."""
+    """Show a request."""
     tables = [_speed(table) for table in note.tables]
     return shown_note(request, note, state=shown_state(note.state), percent=percent(note), tables=tables)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.mysql import start
 from connectors.mysql.snapshot.model import Key  # noqa: TC001 - msgspec reads the annotations at run time
+from connectors.snapshot.requests import STATE
 from connectors.snapshot.state import SnapshotNote, SnapshotTable, pack, shown_note, unpack
 from connectors.snapshot.views import views
 
@@ -77,12 +78,22 @@ def snapshots(
     prefix: str, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
 ) -> list[dict[str, Any]]:
     """All snapshots: those that were asked for, and what tasks have saved of them and of others; the oldest first."""
-    saved: dict[str, list[Mapping[str, Any]]] = {}
+    saved: dict[str, dict[str, Mapping[str, Any]]] = {}
     for partition, offset in offsets:
         request = partition.get(start.SNAPSHOT)
         if partition.get(start.SERVER) == prefix and isinstance(request, str):
-            saved.setdefault(request, []).append(offset)
-    return views(instructions, saved, lambda name, value: progress(name, parse(value)))
+            saved.setdefault(request, {})[str(partition.get(start.SHARD) or "0/1")] = offset
+    shares = {request: _complete(parts) for request, parts in saved.items()}
+    return views(instructions, shares, lambda name, value: progress(name, parse(value)))
+
+
+def _complete(parts: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The shares of a request, by ``INDEX/COUNT``, with those of which nothing is saved yet: they wait."""
+    counts = {part.partition("/")[2] for part in parts}
+    missing = []
+    if len(counts) == 1 and (count := counts.pop()).isdecimal():
+        missing = [index for index in range(int(count)) if f"{index}/{count}" not in parts]
+    return [*parts.values(), *({STATE: "waiting"} for _ in missing)]
 
 
 def percent(note: PullNote) -> float:
